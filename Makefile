@@ -1,0 +1,50 @@
+# `make demo` and `make test` do all set-up themselves, inside .venv and .build of this checkout.
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PY := .venv/bin/python
+# The machine's Python: the first that is new enough.
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
+
+.PHONY: help
+help: ## say what there is
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile
+
+.PHONY: setup
+setup: ## bring everything needed into .venv and .build
+	@test -n "$(PYTHON)" || { echo "set-up failed: no Python 3.11 or newer found; install it, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) .setup/bootstrap.py
+
+.PHONY: demo
+demo: setup ## run the main job on real data, kill it in the middle, recover, check
+	@$(PY) -m tests.demo
+
+.PHONY: test
+test: setup ## run the tests (at most 25 minutes on two cores)
+	@$(PY) -m pytest && echo "make test: all tests passed" || { echo "make test: FAILED"; exit 1; }
+
+.PHONY: soak
+soak: setup ## run the long tests
+	@$(PY) -m pytest -m soak --timeout=0 && echo "make soak: all tests passed" || { echo "make soak: FAILED"; exit 1; }
+
+.PHONY: check
+check: setup ## format, lint and types
+	@$(PY) -m ruff format --check --quiet . || { echo "make check: not formatted; run: $(PY) -m ruff format ."; exit 1; }
+	@$(PY) -m ruff check .
+	@$(PY) -m mypy
+	@echo "make check: clean"
+
+.PHONY: wheel
+wheel: setup ## build the wheel into dist/
+	@.build/uv/bin/uv build --quiet --wheel --python $(PY) --out-dir dist
+
+.PHONY: pins
+pins: setup ## resolve .setup/pins.txt anew
+	@.build/uv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras --group dev \
+		--no-annotate --no-header --constraints .setup/pins.in pyproject.toml --output-file .setup/pins.txt
+
+.PHONY: clean
+clean: ## remove everything that set-up, tests and builds made
+	@rm -rf .venv .build dist

@@ -1,0 +1,1 @@
+"""Exactly-once ingestion for Airflow and Spark."""

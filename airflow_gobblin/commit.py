@@ -1,0 +1,415 @@
+"""Deciding slots and carrying them out: the protocol of the journal.
+
+Deciding. A plan binds generation, ranges and the units it replaces, but no slot. The slot after the newest is taken when the plan
+is decided, if all of that still holds; otherwise the plan loses, by name. Whoever sees another token in the slot folds the
+chain again and looks whether its own stands somewhere.
+
+Carrying out. From the decision on only the *stored* record is used. Files are linked to their published names, the folders synced,
+and then the outcome is written: that one record is the publish. The staged names go with the token's staging, once the outcome
+stands; until then a file that a crash un-linked can be linked again. Anyone may do any of this again, at any time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import islice
+
+from airflow_gobblin.coverage import Coverage, Range
+from airflow_gobblin.errors import AlreadyCoveredError, GobblinError, LostRaceError, QuarantinedError, StepError
+from airflow_gobblin.files import Files
+from airflow_gobblin.journal import (
+    Action,
+    Decision,
+    History,
+    Journal,
+    Note,
+    NoteKind,
+    OutcomeState,
+    Slot,
+    now,
+)
+from airflow_gobblin.plan import Plan
+from airflow_gobblin.state import UnitRef
+from airflow_gobblin.steps import CommitStep, HighWatermarkStep, MoveStep, Step, StepContext, StepStatus
+from airflow_gobblin.work import UnitResult, UnitState, UnitSummary, summarize
+
+log = logging.getLogger(__name__)
+
+STEPS_PER_BATCH = 500
+THREADS = 8
+DEFAULT_ATTEMPTS = 3
+DEFAULT_RETENTION = timedelta(hours=24)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a plan came to: the results to publish and a summary of every unit."""
+
+    plan: Plan
+    results: tuple[UnitResult, ...]
+    units: tuple[UnitSummary, ...]
+    staging: str
+
+    @property
+    def ranges(self) -> tuple[Range, ...]:
+        """The ranges that publishing it covers."""
+        if self.plan.planned is None:
+            return ()
+        published = (u.range for u in self.units if u.state is UnitState.SUCCESSFUL)
+        return tuple(r for r in published if r is not None and not r.empty)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that was planned is in it. A unit that stopped early is: its rest is the next run's."""
+        return all(u.state is UnitState.SUCCESSFUL for u in self.units)
+
+
+def propose(plan: Plan, results: Iterable[UnitResult], published: Iterable[str], staging: str) -> Proposal:
+    """Bring a plan's results into a proposal.
+
+    :param results: a result per unit, at most; :param published: the ids of the units that the policy publishes.
+    """
+    by_unit = {r.unit: r for r in results}
+    chosen = set(published)
+    units = tuple(summarize(u, by_unit.get(u.id)) for u in plan.units)
+    units = tuple(
+        replace(u, state=UnitState.SKIPPED) if u.state is UnitState.SUCCESSFUL and u.unit not in chosen else u
+        for u in units
+    )
+    return Proposal(plan, tuple(by_unit[u.unit] for u in units if u.unit in chosen), units, staging)
+
+
+class Committer:
+    """Makes and carries out the decisions of an ingestion.
+
+    :param files: the file system under the target root.
+    :param attempts: after how many runs that failed to finish a slot its dataset is quarantined.
+    :param retention: how long replaced files stay after the slot that retired them is done.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        files: Files,
+        *,
+        attempts: int = DEFAULT_ATTEMPTS,
+        retention: timedelta = DEFAULT_RETENTION,
+    ) -> None:
+        self.journal = journal
+        self.files = files
+        self._attempts = attempts
+        self._retention = retention
+
+    # Deciding
+
+    def decide(self, proposal: Proposal, make_steps: Callable[[], Iterable[CommitStep]]) -> Slot:
+        """Bind a plan to a slot, or find the slot that is its answer already.
+
+        :param make_steps: gives the steps, when they are needed.
+        :raises LostRaceError: the plan no longer holds, and why. :raises StepError: an older slot can't be finished.
+        """
+        plan = proposal.plan
+        shards: tuple[tuple[str, ...], int] | None = None
+        while True:
+            history = self.journal.history(plan.urn)
+            standing = history.by_token(plan.token) or history.answer(plan.run_key)
+            if standing is not None:
+                return self._standing(standing, plan)
+            if history.pending is not None:
+                self.execute(history.pending, plan.run_key)
+                continue
+            check_holds(plan, proposal.ranges, history)
+            if shards is None:
+                shards = self._put_steps(proposal, history, make_steps)
+            self.journal.put_decision(self._decision(proposal, history, shards))
+
+    def _standing(self, slot: Slot, plan: Plan) -> Slot:
+        abandoned = slot.outcome is not None and slot.outcome.state is OutcomeState.ABANDONED
+        if slot.decision.action is Action.ABORT or abandoned:
+            raise LostRaceError(
+                operation="commit",
+                subject=f"dataset {plan.urn!r}",
+                cause=f"this run's slot {slot.decision.slot} was abandoned: {slot.outcome.reason if slot.outcome else ''}",
+                hint="Clear create_work_units to plan its range anew.",
+            )
+        return slot
+
+    def _put_steps(
+        self, proposal: Proposal, history: History, make_steps: Callable[[], Iterable[CommitStep]]
+    ) -> tuple[tuple[str, ...], int]:
+        coverage = without(history, proposal.plan.replaces)
+        if proposal.plan.planned is not None:
+            coverage = coverage.starting_at(proposal.plan.planned.low)
+        for added in proposal.ranges:
+            coverage = coverage.add(added)
+        if not any(r.files for r in proposal.results) and not proposal.plan.replaces:
+            return (), 0  # nothing to move and nothing to retire: its decision alone finishes it
+        return self.journal.put_shards(proposal.plan.urn, _ending_with(HighWatermarkStep(coverage.edge), make_steps()))
+
+    def _decision(self, proposal: Proposal, history: History, shards: tuple[tuple[str, ...], int]) -> Decision:
+        plan = proposal.plan
+        return Decision(
+            slot=history.state.head + 1,
+            action=Action.COMMIT if shards[1] else Action.NOOP,
+            urn=plan.urn,
+            token=plan.token,
+            run_key=plan.run_key,
+            generation=plan.generation,
+            previous=history.last_digest,
+            at=now(),
+            ranges=proposal.ranges,
+            planned=plan.planned,
+            replaces=plan.replaces,
+            schema=plan.schema,
+            units=proposal.units,
+            complete=proposal.complete,
+            staging=proposal.staging,
+            target=self.files.root,
+            shards=shards[0],
+            steps=shards[1],
+        )
+
+    # Carrying out
+
+    def execute(self, slot: Slot, run_key: str, after_step: Callable[[int, int], None] | None = None) -> Slot:
+        """Carry out a decided slot, to its outcome. Safe at any time, by anyone, also at the same time.
+
+        :param after_step: called with k and n after each step that was done here.
+        :return: the slot with its outcome. :raises LostRaceError: the slot was abandoned.
+        :raises StepError: a step can't be done; the slot stays pending.
+        """
+        if slot.finished:
+            return self._ended(slot)
+        decision = slot.decision
+        count = 0
+        folders: set[str] = set()
+        steps = iter(enumerate(self.journal.steps(decision), start=1))
+        with ThreadPoolExecutor(THREADS) as pool:
+            while batch := list(islice(steps, STEPS_PER_BATCH)):
+                outcome = self.journal.outcome(decision.urn, decision.slot)
+                if outcome is not None:
+                    return self._ended(replace(slot, outcome=outcome))
+                moving = [(k, step) for k, step in batch if not isinstance(step, HighWatermarkStep)]
+                for k, done_here in pool.map(lambda item: (item[0], self._carry_out(item[1], decision)), moving):
+                    count += done_here
+                    if done_here and after_step is not None:
+                        after_step(k, decision.steps)
+                folders.update(folder for _, step in moving for folder in step.folders())
+        for folder in sorted(folders):
+            self.files.sync_folder(folder)
+        log.info("dataset %r slot %d: %d of %d steps done here", decision.urn, decision.slot, count, decision.steps)
+        outcome = self.journal.put_outcome(slot, OutcomeState.DONE, run_key)
+        return self._ended(replace(slot, outcome=outcome))
+
+    def _ended(self, slot: Slot) -> Slot:
+        if slot.outcome is not None and slot.outcome.state is OutcomeState.ABANDONED:
+            raise LostRaceError(
+                operation="publish",
+                subject=f"slot {slot.decision.slot} of dataset {slot.decision.urn!r}",
+                cause=f"it was abandoned: {slot.outcome.reason}",
+                hint="Clear create_work_units to plan its range anew.",
+            )
+        return slot
+
+    def _carry_out(self, step: CommitStep, decision: Decision) -> bool:
+        context = StepContext(self.files)
+        status = step.verify(context)
+        if status is StepStatus.DONE:
+            return False
+        failure: Exception | None = None
+        if status is StepStatus.TODO:
+            try:
+                step.execute(context)
+            except Exception as error:
+                failure = error
+            if failure is None:
+                return True
+            status = step.verify(context)
+            if status is StepStatus.DONE:
+                return True
+        raise _step_error(step, status, decision, failure)
+
+    # Recovering
+
+    def recover(self, urn: str, run_key: str) -> Slot | None:
+        """Finish what an earlier run decided and left, or count the failure.
+
+        :return: the slot that was finished, `None` if nothing was pending.
+        :raises QuarantinedError: it failed in too many runs. :raises GobblinError: it failed this time.
+        """
+        history = self.journal.history(urn)
+        slot = history.pending
+        if slot is None:
+            return None
+        if history.state.quarantined:
+            raise QuarantinedError(
+                operation="recover",
+                subject=f"dataset {urn!r}",
+                cause=f"slot {slot.decision.slot} could not be finished in {len(history.state.failures)} runs: {_last(slot)}",
+                hint="Mend the cause and release the dataset, or abandon the slot.",
+            )
+        try:
+            return self.execute(slot, run_key)
+        except LostRaceError:
+            return None  # somebody abandoned it just now: nothing is pending
+        except GobblinError as error:
+            self.count_failure(urn, run_key, error)
+            raise
+
+    def count_failure(self, urn: str, run_key: str, error: GobblinError) -> None:
+        """Note that a run failed to finish the pending slot: once a run; quarantine after too many."""
+        history = self.journal.history(urn)
+        slot = history.pending
+        if slot is None or history.state.quarantined:
+            return
+        failures = history.state.failures
+        if run_key not in failures:
+            self.journal.put_note(urn, slot.decision.slot, Note(NoteKind.FAILED, run_key, now(), str(error)))
+            failures = (*failures, run_key)
+        if len(failures) >= self._attempts:
+            self.journal.put_note(urn, slot.decision.slot, Note(NoteKind.QUARANTINED, run_key, now(), str(error)))
+
+    # Clean-up
+
+    def clean(self, urn: str, run_key: str) -> tuple[str, ...]:
+        """Remove what abandoned slots left, and the files that done slots retired, after their retention.
+
+        :return: a sentence for every file that was left because somebody changed it.
+        """
+        history = self.journal.history(urn)
+        left: list[str] = []
+        for slot in history.slots:
+            if slot.noted(NoteKind.CLEANED) or not self._due(slot, history):
+                continue
+            found = tuple(self._clean_slot(slot, history))
+            left += found
+            self.journal.put_note(
+                urn, slot.decision.slot, Note(NoteKind.CLEANED, run_key, now(), "; ".join(found)[:10_000])
+            )
+        return tuple(left)
+
+    def _due(self, slot: Slot, history: History) -> bool:
+        if slot.outcome is None:
+            return False
+        if slot.outcome.state is OutcomeState.ABANDONED:
+            return True
+        retires = bool(slot.decision.replaces)
+        newer = slot.decision.action is Action.DROP or any(
+            s.done for s in history.slots if s.decision.slot > slot.decision.slot
+        )
+        return retires and newer and now() - slot.outcome.at >= self._retention
+
+    def _clean_slot(self, slot: Slot, history: History) -> Iterator[str]:
+        decision = slot.decision
+        if slot.outcome is not None and slot.outcome.state is OutcomeState.ABANDONED:
+            if decision.staging is not None:  # first, so that no late mover has a source
+                self.files.remove_tree(decision.staging)
+            for step in self.journal.steps(decision):
+                if not isinstance(step, HighWatermarkStep):
+                    step.undo(StepContext(self.files))
+            return
+        for path, step in self.retired_files(history, decision.replaces):
+            found = self.files.identity(path)
+            if found is None:
+                continue
+            if step.is_ours(found, self.files):
+                self.files.unlink(path)
+            else:
+                yield f"{path} was changed after it was published and is left"
+
+    def retired_files(self, history: History, units: Iterable[UnitRef]) -> Iterator[tuple[str, MoveStep]]:
+        """The published files of some units, with the steps that published them."""
+        by_slot: dict[int, set[str]] = {}
+        for ref in units:
+            by_slot.setdefault(ref.slot, set()).add(ref.unit)
+        for number, names in sorted(by_slot.items()):
+            for step in self.journal.steps(history.slots[number - 1].decision):
+                if isinstance(step, MoveStep) and step.unit in names:
+                    yield step.target, step
+
+
+def check_holds(plan: Plan, ranges: tuple[Range, ...], history: History) -> None:
+    """Whether a plan still holds against the chain: generation, replaced units, ranges (rule 3).
+
+    :raises AlreadyCoveredError: what it wanted was committed by another run. :raises LostRaceError: it doesn't, and why.
+    """
+    state = history.state
+    slot = history.slots[-1].decision if history.slots else None
+    by = f"slot {slot.slot} ({slot.action.value})" if slot else "nobody"
+    if state.generation != plan.generation:
+        raise _lost(plan, f"{by} raised the generation to {state.generation}, and this plan is of {plan.generation}")
+    if not set(plan.replaces) <= set(state.live):
+        raise _lost(plan, f"{by} retired a unit that this plan replaces")
+    if plan.planned is None:
+        if set(plan.replaces) != set(state.live):
+            raise _lost(plan, f"{by} published a snapshot after this plan was made")
+        return
+    coverage = without(history, plan.replaces)
+    taken = [r for r in ranges if coverage.overlaps(r)]
+    if taken and coverage.covers(plan.planned):
+        raise AlreadyCoveredError(
+            operation="commit",
+            subject=f"dataset {plan.urn!r}",
+            cause=f"range {plan.planned} was committed by another run, up to {by}",
+        )
+    if taken:
+        raise _lost(plan, f"{by} covers a part of range {taken[0]}")
+
+
+def can_win(plan: Plan, history: History) -> bool:
+    """Whether a plan can still be decided. What can't once never can again: ranges are only uncovered by raising the generation."""
+    if history.by_token(plan.token) is not None or history.answer(plan.run_key) is not None:
+        return False
+    try:
+        check_holds(plan, (), history)
+    except LostRaceError:
+        return False
+    return plan.planned is None or not without(history, plan.replaces).covers(plan.planned)
+
+
+def without(history: History, replaced: Iterable[UnitRef]) -> Coverage:
+    """The coverage without the ranges of some live units."""
+    coverage = history.state.coverage
+    for ref in replaced:
+        gone = history.state.live[ref].range
+        coverage = coverage if gone is None else coverage.remove(gone)
+    return coverage
+
+
+def _lost(plan: Plan, why: str) -> LostRaceError:
+    return LostRaceError(
+        operation="commit",
+        subject=f"dataset {plan.urn!r}",
+        cause=why,
+        hint="Nothing of this plan was published. Clear create_work_units to plan anew.",
+    )
+
+
+def _step_error(
+    step: CommitStep, status: StepStatus, decision: Decision, failure: Exception | None
+) -> StepError:
+    subject = f"slot {decision.slot} of dataset {decision.urn!r}"
+    if isinstance(step, MoveStep) and status is not StepStatus.TODO:
+        error: StepError = step.error(status, decision.urn)
+    else:
+        error = StepError(
+            operation=f"carry out a {type(step).__name__} of",
+            subject=subject,
+            cause=failure or f"its state is {status.value}",
+            hint="Nothing is lost: clear execute_commit_steps once the cause is mended, or abandon the slot.",
+        )
+    error.__cause__ = failure
+    return error
+
+
+def _ending_with(last: HighWatermarkStep, steps: Iterable[CommitStep]) -> Iterator[Step]:
+    yield from steps
+    yield last
+
+
+def _last(slot: Slot) -> str:
+    return next((n.detail for n in reversed(slot.notes) if n.detail), "")

@@ -1,0 +1,86 @@
+"""Row checks: columns that must have a value, lie in a range, or match a pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_gobblin.converters.base import OnBadRow
+from airflow_gobblin.converters.columns import require
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.wire import record
+
+
+def _null_is_good(who: object, judge: Callable[[], pa.BooleanArray]) -> pa.BooleanArray:
+    try:
+        return judge().fill_null(True)
+    except pa.ArrowException as error:
+        raise ConfigurationError(
+            operation="apply", subject=repr(who), cause=error, hint="Choose a check that fits the column's type."
+        ) from error
+
+
+@record("not_null")
+@dataclass(frozen=True)
+class NotNull:
+    """Good is a row with a value in each of these columns."""
+
+    columns: tuple[str, ...]
+    on_bad: OnBadRow = OnBadRow.FAIL
+
+    def good(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """True for every good row. :raises ConfigurationError: a column is missing."""
+        require(self.columns, batch.schema, self)
+        return reduce(pc.and_, (batch[name].is_valid() for name in self.columns), pa.repeat(True, batch.num_rows))
+
+
+@record("in_range")
+@dataclass(frozen=True)
+class InRange:
+    """Good is a row whose value lies between `low` and `high`, both included; `None` is no bound, and null is good.
+
+    Dates and times are given as ISO 8601 text. NaN lies in no range.
+    """
+
+    column: str
+    low: int | float | str | None = None
+    high: int | float | str | None = None
+    on_bad: OnBadRow = OnBadRow.FAIL
+
+    def good(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """True for every good row. :raises ConfigurationError: the column is missing, or can't be compared with the bounds."""
+        require((self.column,), batch.schema, self)
+        return _null_is_good(self, lambda: self._within(batch[self.column]))
+
+    def _within(self, column: pa.Array) -> pa.BooleanArray:
+        good = pa.repeat(True, len(column))
+        if self.low is not None:
+            good = pc.and_(good, pc.greater_equal(column, _bound(self.low, column.type)))
+        if self.high is not None:
+            good = pc.and_(good, pc.less_equal(column, _bound(self.high, column.type)))
+        return good
+
+
+def _bound(value: int | float | str, column: pa.DataType) -> pa.Scalar:
+    scalar = pa.scalar(value)
+    return scalar.cast(column) if isinstance(value, str) else scalar
+
+
+@record("matches")
+@dataclass(frozen=True)
+class Matches:
+    """Good is a row whose text matches the pattern (RE2) from its start to its end; null is good."""
+
+    column: str
+    pattern: str
+    on_bad: OnBadRow = OnBadRow.FAIL
+
+    def good(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """True for every good row. :raises ConfigurationError: the column is missing or no text, or the pattern is no pattern."""
+        require((self.column,), batch.schema, self)
+        whole = rf"\A(?:{self.pattern})\z"
+        return _null_is_good(self, lambda: pc.match_substring_regex(batch[self.column], whole))

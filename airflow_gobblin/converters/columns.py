@@ -1,0 +1,90 @@
+"""Converters of columns: rename, drop, add a constant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.wire import record
+
+
+def require(columns: Iterable[str], schema: pa.Schema, who: object) -> None:
+    """Check that a schema has these columns, for a converter or row check named `who`.
+
+    :raises ConfigurationError: it lacks one.
+    """
+    missing = [name for name in columns if name not in schema.names]
+    if missing:
+        raise ConfigurationError(
+            operation="apply",
+            subject=repr(who),
+            cause=f"there is no column {', '.join(map(repr, missing))} among {schema.names}",
+            hint="Correct its name, or the order of the converters.",
+        )
+
+
+@record("rename_columns")
+@dataclass(frozen=True)
+class RenameColumns:
+    """Gives columns other names: `names` maps the old one to the new one."""
+
+    names: Mapping[str, str]
+
+    def schema(self, incoming: pa.Schema) -> pa.Schema:
+        """:raises ConfigurationError: a column is missing, or two would have one name."""
+        require(self.names, incoming, self)
+        renamed = self._renamed(incoming)
+        twice = sorted({name for name in renamed if renamed.count(name) > 1})
+        if twice:
+            raise ConfigurationError(
+                operation="apply", subject=repr(self), cause=f"two columns would be named {', '.join(map(repr, twice))}"
+            )
+        return pa.schema([field.with_name(name) for field, name in zip(incoming, renamed, strict=True)])
+
+    def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch under the new names."""
+        return batch.rename_columns(self._renamed(batch.schema))
+
+    def _renamed(self, incoming: pa.Schema) -> list[str]:
+        return [self.names.get(name, name) for name in incoming.names]
+
+
+@record("drop_columns")
+@dataclass(frozen=True)
+class DropColumns:
+    """Leaves columns out."""
+
+    columns: tuple[str, ...]
+
+    def schema(self, incoming: pa.Schema) -> pa.Schema:
+        """:raises ConfigurationError: a column is missing."""
+        require(self.columns, incoming, self)
+        return pa.schema([field for field in incoming if field.name not in self.columns])
+
+    def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch without the columns."""
+        return batch.drop_columns(list(self.columns))
+
+
+@record("add_column")
+@dataclass(frozen=True)
+class AddColumn:
+    """Adds a column with the same value in every row, as the last one; text, int64, double or boolean by the value's type."""
+
+    name: str
+    value: str | int | float | bool
+
+    def schema(self, incoming: pa.Schema) -> pa.Schema:
+        """:raises ConfigurationError: there is a column of this name."""
+        if self.name in incoming.names:
+            raise ConfigurationError(
+                operation="apply", subject=repr(self), cause=f"there is a column {self.name!r} already"
+            )
+        return incoming.append(pa.field(self.name, pa.scalar(self.value).type))
+
+    def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with the column."""
+        return batch.append_column(self.name, pa.repeat(self.value, batch.num_rows))

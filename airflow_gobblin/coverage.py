@@ -1,0 +1,149 @@
+"""Coverage: which ranges of a dataset are committed. The watermark is its contiguous edge.
+
+Ranges are half-open, [low, high), over watermarks. A coverage of a `MultiLongWatermark` dataset keeps one set of ranges per
+position; every other dataset has one position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+
+from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.watermark import Watermark, encode, join, split
+
+
+@dataclass(frozen=True)
+class Range:
+    """[low, high) over source positions."""
+
+    low: Watermark
+    high: Watermark
+
+    @property
+    def empty(self) -> bool:
+        """Whether no position lies in the range."""
+        return not any(low < high for low, high in self._positions())
+
+    def _positions(self) -> Iterator[tuple[Watermark, Watermark]]:
+        return zip(split(self.low), split(self.high), strict=True)
+
+    def __str__(self) -> str:
+        return f"[{encode(self.low)['value']}, {encode(self.high)['value']})"
+
+
+Interval = tuple[Watermark, Watermark]
+
+
+def _merged(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
+    """Sorted, with touching and overlapping intervals made one."""
+    result: list[Interval] = []
+    for low, high in sorted((i for i in intervals if i[0] < i[1]), key=lambda i: i[0]):
+        if result and not result[-1][1] < low:
+            before = result.pop()
+            result.append((before[0], max(before[1], high)))
+        else:
+            result.append((low, high))
+    return tuple(result)
+
+
+def _minus(intervals: Iterable[Interval], taken: Interval) -> tuple[Interval, ...]:
+    """What remains of the intervals without `taken`."""
+    result: list[Interval] = []
+    for low, high in intervals:
+        if not low < taken[1] or not taken[0] < high:
+            result.append((low, high))
+            continue
+        if low < taken[0]:
+            result.append((low, taken[0]))
+        if taken[1] < high:
+            result.append((taken[1], high))
+    return tuple(result)
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The committed ranges of a dataset, from its `origin` (the low of the first range that was ever planned).
+
+    `intervals` holds, for each position, disjoint sorted intervals.
+    """
+
+    origin: Watermark | None = None
+    intervals: tuple[tuple[Interval, ...], ...] = ()
+
+    def starting_at(self, origin: Watermark) -> Coverage:
+        """This coverage with an origin, if it has none yet. Positions that are new (a partition more) start empty."""
+        width = len(split(origin))
+        grown = self.intervals + ((),) * (width - len(self.intervals))
+        if self.origin is None:
+            return Coverage(origin, grown)
+        known = split(self.origin)
+        return Coverage(join(known + split(origin)[len(known) :], self.origin.kind), grown)
+
+    def add(self, added: Range) -> Coverage:
+        """With one more range. :raises GobblinError: it overlaps what is covered (I2)."""
+        if self.overlaps(added):
+            raise GobblinError(
+                operation="cover", subject=f"range {added}", cause="a part of it is covered already", hint=None
+            )
+        base = self.starting_at(added.low)
+        return Coverage(
+            base.origin,
+            tuple(_merged((*have, new)) for have, new in zip(base.intervals, added._positions(), strict=True)),
+        )
+
+    def remove(self, removed: Range) -> Coverage:
+        """Without a range; one that is not covered changes nothing."""
+        # A coverage may have fewer positions than the range, as long as nothing of the newer ones is covered.
+        gone = tuple(removed._positions())[: len(self.intervals)]
+        return Coverage(self.origin, tuple(_minus(have, part) for have, part in zip(self.intervals, gone, strict=True)))
+
+    def overlaps(self, other: Range) -> bool:
+        """Whether any position of `other` is covered."""
+        return any(
+            low < h and lo < high
+            for have, (lo, h) in zip(self.intervals, other._positions(), strict=False)
+            for low, high in have
+            if lo < h
+        )
+
+    def covers(self, other: Range) -> bool:
+        """Whether every position of `other` is covered."""
+        width = len(split(other.low))
+        have = self.intervals + ((),) * (width - len(self.intervals))
+        return all(not _uncovered(h, part) for h, part in zip(have, other._positions(), strict=True))
+
+    @property
+    def edge(self) -> Watermark | None:
+        """The watermark: the end of what is covered without a hole from the origin on."""
+        if self.origin is None:
+            return None
+        edges = (
+            next((high for low, high in have if not start < low and not high < start), start)
+            for have, start in zip(self.intervals, split(self.origin), strict=True)
+        )
+        return join(tuple(edges), self.origin.kind)
+
+    @property
+    def end(self) -> Watermark | None:
+        """The highest covered position, holes or not; the origin where nothing is covered."""
+        if self.origin is None:
+            return None
+        ends = (have[-1][1] if have else start for have, start in zip(self.intervals, split(self.origin), strict=True))
+        return join(tuple(ends), self.origin.kind)
+
+    def uncovered(self, within: Range) -> tuple[Range, ...]:
+        """The parts of a range that are not covered, in order. Only for datasets of one position."""
+        (part,) = within._positions()
+        have = self.intervals[0] if self.intervals else ()
+        return tuple(Range(low, high) for low, high in _uncovered(have, part))
+
+    def ranges(self) -> tuple[Range, ...]:
+        """The covered ranges of a dataset of one position, in order."""
+        return tuple(Range(low, high) for low, high in (self.intervals[0] if self.intervals else ()))
+
+
+def _uncovered(have: Iterable[Interval], part: Interval) -> tuple[Interval, ...]:
+    whole: tuple[Interval, ...] = (part,) if part[0] < part[1] else ()
+    return reduce(_minus, have, whole)

@@ -1,0 +1,101 @@
+"""Is Spark whole in this environment?
+
+The Airflow provider for Spark brings `pyspark-client`, which installs several hundred files at the same paths as `pyspark`. The
+distribution installed last wins each of them, and uninstalling one takes them from the other. What is left may start and
+fail much later, so this module looks at what is on disk: metadata and files only, without importing pyspark.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+from importlib import metadata
+from pathlib import Path
+
+from airflow_gobblin.errors import EnvironmentMismatchError
+
+__all__ = ["check_pyspark"]
+
+_OLDEST, _TOO_NEW = (4, 0), (5, 0)
+_WAY_OUT = "Install pyspark last: pip install --force-reinstall --no-deps 'pyspark=={version}'"
+
+
+def check_pyspark() -> str:
+    """Return the version of the Spark that `spark-submit` runs here, or raise if it is missing, mixed or unsupported.
+
+    That is the Spark in `SPARK_HOME` where it is set, and the `pyspark` distribution of this interpreter otherwise.
+
+    :raises EnvironmentMismatchError: naming what is wrong and the command that repairs it.
+    """
+    installed = _distribution("pyspark")
+    spark_home = os.environ.get("SPARK_HOME")
+    if spark_home and not (installed and _is_home_of(installed, Path(spark_home))):
+        return _supported(_version_of_home(Path(spark_home)), subject=f"SPARK_HOME={spark_home}")
+    if installed is None:
+        raise _mismatch("pyspark", "it is not installed", _WAY_OUT.format(version="4.*"))
+    version = _supported(installed.version, subject=f"pyspark {installed.version}")
+    _check_files(installed, _distribution("pyspark-client"))
+    return version
+
+
+def _check_files(pyspark: metadata.Distribution, client: metadata.Distribution | None) -> None:
+    """Every file of pyspark is there, and where the client has another version of it, pyspark's won."""
+    subject = f"pyspark {pyspark.version}"
+    way_out = _WAY_OUT.format(version=pyspark.version)
+    of_client = {str(file): _digest(file) for file in (client.files if client else None) or ()}
+    for file in pyspark.files or ():
+        path = Path(str(file.locate()))
+        if file.suffix == ".pyc":
+            continue
+        if not path.exists():
+            raise _mismatch(subject, f"its file {file} is gone (was pyspark-client uninstalled?)", way_out)
+        own = _digest(file)
+        if client and own and of_client.get(str(file), own) != own and _digest_on_disk(path, own) != own:
+            cause = f"its file {file} was overwritten by pyspark-client {client.version}, which was installed after it"
+            raise _mismatch(subject, cause, way_out)
+
+
+def _distribution(name: str) -> metadata.Distribution | None:
+    try:
+        return metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _is_home_of(pyspark: metadata.Distribution, spark_home: Path) -> bool:
+    return Path(str(pyspark.locate_file("pyspark"))).resolve() == spark_home.resolve()
+
+
+def _version_of_home(spark_home: Path) -> str:
+    for jar in spark_home.glob("jars/spark-core_*.jar"):
+        if match := re.fullmatch(r"spark-core_[\d.]+-(.+)\.jar", jar.name):
+            return match[1]
+    raise _mismatch(
+        f"SPARK_HOME={spark_home}",
+        "there is no jars/spark-core_*.jar below it",
+        "Point SPARK_HOME at a Spark, or unset it to use the installed pyspark",
+    )
+
+
+def _supported(version: str, *, subject: str) -> str:
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers is None or not _OLDEST <= (int(numbers[1]), int(numbers[2])) < _TOO_NEW:
+        cause = f"expected Spark {_OLDEST[0]}.{_OLDEST[1]} or newer, and older than {_TOO_NEW[0]}, found {version}"
+        raise _mismatch(subject, cause, _WAY_OUT.format(version="4.*"))
+    return version
+
+
+def _digest(file: metadata.PackagePath) -> tuple[str, str] | None:
+    return (file.hash.mode, file.hash.value) if file.hash else None
+
+
+def _digest_on_disk(path: Path, like: tuple[str, str]) -> tuple[str, str]:
+    mode = like[0]
+    value = base64.urlsafe_b64encode(hashlib.new(mode, path.read_bytes()).digest())
+    return mode, value.rstrip(b"=").decode()
+
+
+def _mismatch(subject: str, cause: str, hint: str) -> EnvironmentMismatchError:
+    return EnvironmentMismatchError(operation="use", subject=subject, cause=cause, hint=hint)

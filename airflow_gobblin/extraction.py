@@ -1,0 +1,380 @@
+"""The way of a row in a Spark task: read → convert → check → write, a batch at a time.
+
+Counts, the actual high, sizes and checksums are taken on the way, never by a second pass. Whatever goes wrong with a unit is
+its result, FAILED, with the first error and without a secret; its staged files are removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+import re
+import secrets
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import unquote, unquote_plus
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_gobblin import schema as schemas
+from airflow_gobblin import wire
+from airflow_gobblin.converters.base import Converter, OnBadRow, RowCheck
+from airflow_gobblin.coverage import Range
+from airflow_gobblin.errors import CheckFailedError, ConfigurationError, GobblinError, SchemaConflictError, SourceError
+from airflow_gobblin.files import Files
+from airflow_gobblin.plan import ExtractJob, Plan
+from airflow_gobblin.sinks.base import Writer
+from airflow_gobblin.sources.base import Connections, Reader
+from airflow_gobblin.watermark import Json, Watermark
+from airflow_gobblin.work import StagedFile, UnitResult, UnitState, WorkUnit
+
+MAX_ERROR_CHARACTERS = 4000
+
+
+def converted_schema(converters: Sequence[Converter], checks: Sequence[RowCheck], source: pa.Schema) -> pa.Schema:
+    """What comes out of the converters, for planning. They and the checks are tried on a batch without rows, so that what
+    can't work is known before anything is read.
+
+    :raises ConfigurationError: a converter or check can't work on these columns, or gives something else than it says.
+    """
+    batch = pa.RecordBatch.from_pylist([], source)
+    for converter in converters:
+        promised = converter.schema(batch.schema)
+        batch = converter.convert(batch)
+        if not batch.schema.equals(promised, check_metadata=False):
+            raise ConfigurationError(
+                operation="use",
+                subject=f"converter {converter!r}",
+                cause=f"it promised {_columns(promised)} and gives {_columns(batch.schema)}",
+            )
+    for check in checks:
+        _good_rows(check, batch)
+    return batch.schema
+
+
+def extract_unit(
+    job: ExtractJob,
+    plan: Plan,
+    unit: WorkUnit,
+    attempt: str,
+    files: Files,
+    staging_folder: str,
+    connections: Connections,
+) -> UnitResult:
+    """Read one work unit into staged files of its own folder, `<staging_folder>/<attempt>/<unit>-<random>/`.
+
+    Every Spark task attempt has a folder of its own; only the one whose result the driver accepts counts.
+
+    :param staging_folder: where the plan's staged files live, relative to the root of `files`.
+    :returns: a SUCCESSFUL result, or a FAILED one with the first error; no `Exception` passes.
+    """
+    started = time.monotonic()
+    if unit.empty:
+        return UnitResult(unit.id, attempt, UnitState.SUCCESSFUL, actual_high=unit.expected_high, expected_rows=0)
+    folder = posixpath.join(staging_folder, attempt, f"{unit.id}-{secrets.token_hex(8)}")
+    guarded = _Guarded(connections)
+    way = _Way(job, plan, unit)
+    try:
+        staged = way.run(files, folder, guarded)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            files.remove_tree(folder)
+        if not isinstance(error, Exception):
+            raise
+        return way.result(attempt, UnitState.FAILED, started, error=guarded.scrub(_describe(error, plan, unit)))
+    return way.result(attempt, UnitState.SUCCESSFUL, started, staged)
+
+
+@dataclass
+class _Tally:
+    """What is counted on the way. It always holds that read + added = written + dropped, once a batch is through."""
+
+    read: int = 0
+    added: int = 0
+    converted: int = 0
+    dropped: int = 0
+    written: int = 0
+    batches: int = 0
+    arrow_bytes: int = 0
+    read_seconds: float = 0.0
+    write_seconds: float = 0.0
+    dropped_by: dict[str, int] = field(default_factory=dict)
+
+    def drop(self, who: Converter | RowCheck, rows: int) -> None:
+        self.dropped += rows
+        name = f"rows_dropped_by_{wire.kind_of(who)}"
+        self.dropped_by[name] = self.dropped_by.get(name, 0) + rows
+
+    def metrics(self) -> dict[str, float]:
+        return {
+            "batches": self.batches,
+            "arrow_bytes": self.arrow_bytes,
+            "rows_added": self.added,
+            "read_seconds": self.read_seconds,
+            "write_seconds": self.write_seconds,
+            **self.dropped_by,
+        }
+
+
+@dataclass(frozen=True)
+class _End:
+    """What a reader said after its last batch."""
+
+    actual_high: Watermark | None = None
+    expected_rows: int | None = None
+    properties: Mapping[str, Json] = field(default_factory=dict)
+
+
+class _Way:
+    """One unit on its way."""
+
+    def __init__(self, job: ExtractJob, plan: Plan, unit: WorkUnit) -> None:
+        self._job = job
+        self._plan = plan
+        self._unit = unit
+        self._tally = _Tally()
+        self._end = _End()
+
+    def run(self, files: Files, folder: str, connections: Connections) -> tuple[StagedFile, ...]:
+        incoming = schemas.decode(self._plan.source_schema)
+        published = schemas.decode(self._plan.schema)
+        reader = self._job.source.read(self._unit, incoming, self._job.limits, connections)
+        try:
+            writer = self._job.sink.open(published, files, folder, self._unit.id)
+            try:
+                for batch in self._timed(reader):
+                    self._pass(batch, incoming, published, writer)
+                self._end = _End(reader.actual_high, reader.expected_rows, reader.properties)
+                self._reconcile(self._end)
+                return self._finish(writer)
+            except BaseException:
+                with contextlib.suppress(Exception):  # the first error is the one to tell
+                    writer.abort()
+                raise
+        finally:
+            with contextlib.suppress(Exception):  # nothing more is wanted of it
+                reader.close()
+
+    def result(
+        self,
+        attempt: str,
+        state: UnitState,
+        started: float,
+        staged: tuple[StagedFile, ...] = (),
+        error: str | None = None,
+    ) -> UnitResult:
+        """What the way gave. What a reader leaves for the next run is kept of a failed unit too, if it was read to its end."""
+        tally, end = self._tally, self._end
+        return UnitResult(
+            unit=self._unit.id,
+            attempt=attempt,
+            state=state,
+            actual_high=end.actual_high if state is UnitState.SUCCESSFUL else None,
+            files=staged,
+            rows_read=tally.read,
+            rows_written=tally.written,
+            rows_dropped=tally.dropped,
+            expected_rows=end.expected_rows,
+            seconds=time.monotonic() - started,
+            metrics=tally.metrics(),
+            properties=end.properties,
+            error=error,
+        )
+
+    def _timed(self, reader: Reader) -> Iterator[pa.RecordBatch]:
+        batches = iter(reader)
+        while True:
+            started = time.monotonic()
+            batch = next(batches, None)
+            self._tally.read_seconds += time.monotonic() - started
+            if batch is None:
+                return
+            yield batch
+
+    def _pass(self, batch: pa.RecordBatch, incoming: pa.Schema, published: pa.Schema, writer: Writer) -> None:
+        tally = self._tally
+        _expect_columns(batch, incoming, self._subject)
+        tally.batches += 1
+        tally.read += batch.num_rows
+        tally.arrow_bytes += batch.nbytes
+        for converter in self._job.converters:
+            before, batch = batch.num_rows, converter.convert(batch)
+            tally.added += max(0, batch.num_rows - before)
+            if batch.num_rows < before:
+                tally.drop(converter, before - batch.num_rows)
+        good = self._checked(batch)
+        tally.converted += batch.num_rows
+        started = time.monotonic()
+        writer.write(conform(good, published, self._subject))
+        tally.write_seconds += time.monotonic() - started
+        tally.written += good.num_rows
+
+    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch without the rows that a check drops. Every check sees all rows, and a dropped row is counted once."""
+        kept: pa.BooleanArray | None = None
+        for check in self._job.checks:
+            good = _good_rows(check, batch)
+            bad = pc.invert(good) if kept is None else pc.and_not(kept, good)
+            if not bad.true_count:
+                continue
+            if check.on_bad is OnBadRow.FAIL:
+                raise CheckFailedError(
+                    operation="extract",
+                    subject=self._subject,
+                    cause=f"{bad.true_count} of the {batch.num_rows} rows of a batch fail the check {check!r}, "
+                    f"the first is row {self._tally.converted + bad.index(True).as_py()} of the unit, counted from 0",
+                    hint="Correct the rows at the source, or let the check drop and count them: on_bad=OnBadRow.DROP.",
+                )
+            self._tally.drop(check, bad.true_count)
+            kept = good if kept is None else pc.and_(kept, good)
+        return batch if kept is None else batch.filter(kept)
+
+    def _reconcile(self, end: _End) -> None:
+        """Rows and position must be what the source says and the plan allows."""
+        expected = end.expected_rows
+        if expected is not None and expected != self._tally.read:
+            raise SourceError(
+                operation="extract",
+                subject=self._subject,
+                cause=f"{self._tally.read} rows were read, and the source says it should be {expected}",
+                hint="Rows came late or went: clear the extract task, and if it happens again give the source a longer lag.",
+            )
+        if self._unit.low is not None:
+            self._check_high(self._unit.low, end.actual_high)
+
+    def _check_high(self, low: Watermark, actual: Watermark | None) -> None:
+        planned = self._unit.expected_high
+        if actual is None:
+            cause = "its reader doesn't say where it ended (actual_high)"
+        elif not Range(actual, low).empty or (planned is not None and not Range(planned, actual).empty):
+            cause = f"it ended at {actual.to_json()}, outside of its range {_range(low, planned)}"
+        else:
+            return
+        raise SourceError(
+            operation="extract", subject=self._subject, cause=cause, hint="This is a fault of the source's code."
+        )
+
+    def _finish(self, writer: Writer) -> tuple[StagedFile, ...]:
+        started = time.monotonic()
+        staged = writer.close()
+        self._tally.write_seconds += time.monotonic() - started
+        rows = sum(file.rows for file in staged)
+        if rows != self._tally.written:
+            raise GobblinError(
+                operation="extract",
+                subject=self._subject,
+                cause=f"the sink was given {self._tally.written} rows, and its files hold {rows}",
+                hint="This is a fault of the sink's code.",
+            )
+        return staged
+
+    @property
+    def _subject(self) -> str:
+        return f"unit {self._unit.id!r} of dataset {self._plan.urn!r}"
+
+
+def conform(batch: pa.RecordBatch, published: pa.Schema, subject: str) -> pa.RecordBatch:
+    """The batch in the published schema: its columns in the published order, and nulls for those that the source no longer has.
+
+    :raises SchemaConflictError: a column is of another type, is not published, or has nulls and must not.
+    """
+    problems = [
+        f"column {name!r} is not in the published schema" for name in batch.schema.names if name not in published.names
+    ]
+    columns = []
+    for wanted in published:
+        if wanted.name not in batch.schema.names:
+            columns.append(pa.nulls(batch.num_rows, wanted.type))
+        else:
+            columns.append(batch.column(wanted.name))
+        if columns[-1].type != wanted.type:
+            problems.append(f"column {wanted.name!r} is {columns[-1].type} and is published as {wanted.type}")
+        elif columns[-1].null_count and not wanted.nullable:
+            problems.append(f"column {wanted.name!r} is published as not null, and a row has no value there")
+    if problems:
+        raise SchemaConflictError(
+            operation="extract",
+            subject=subject,
+            cause="; ".join(problems),
+            hint="Clear create_work_units to plan anew, cast the columns back, or publish under another URN.",
+        )
+    return pa.RecordBatch.from_arrays(columns, schema=published)
+
+
+def _expect_columns(batch: pa.RecordBatch, planned: pa.Schema, subject: str) -> None:
+    if batch.schema.names != planned.names or batch.schema.types != planned.types:
+        raise SchemaConflictError(
+            operation="read",
+            subject=subject,
+            cause=f"planned was {_columns(planned)}, and the source gives {_columns(batch.schema)}",
+            hint="The source changed since the plan was made: clear create_work_units.",
+        )
+
+
+def _good_rows(check: RowCheck, batch: pa.RecordBatch) -> pa.BooleanArray:
+    good = check.good(batch)
+    if not pa.types.is_boolean(good.type) or len(good) != batch.num_rows or good.null_count:
+        raise ConfigurationError(
+            operation="apply",
+            subject=f"check {check!r}",
+            cause=f"it gave {len(good)} answers of type {good.type} with {good.null_count} nulls for {batch.num_rows} rows",
+            hint="good() gives true or false for every row.",
+        )
+    return good
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema) or "no columns"
+
+
+def _range(low: Watermark, high: Watermark | None) -> str:
+    return f"[{low.to_json()}, {'…' if high is None else high.to_json()})"
+
+
+def _describe(error: Exception, plan: Plan, unit: WorkUnit) -> str:
+    """The error as text: operation, subject, cause and hint; of an unforeseen one also where it was raised."""
+    if not isinstance(error, GobblinError):
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        error = GobblinError(
+            operation="extract",
+            subject=f"unit {unit.id!r} of dataset {plan.urn!r}",
+            cause=error,
+            hint=f"Raised by {at.name} in {at.filename}, line {at.lineno}",
+        )
+    return f"{type(error).__name__}: {error}"
+
+
+class _Guarded:
+    """Connections that remember which secrets they gave, so that none gets into an error's text."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._secrets: set[str] = set()
+
+    def uri(self, conn_id: str) -> str:
+        uri = self._connections.uri(conn_id)
+        self._secrets |= _secrets_of(uri)
+        return uri
+
+    def scrub(self, text: str) -> str:
+        """The text without secrets, of a length and in characters that any record can hold."""
+        text = text.encode(errors="replace").decode()
+        for secret in sorted(self._secrets, key=len, reverse=True):
+            text = text.replace(secret, "***")
+        text = re.sub(r"(?<=://)[^/\s@]*@", "***@", text)
+        return text if len(text) <= MAX_ERROR_CHARACTERS else text[: MAX_ERROR_CHARACTERS - 1] + "…"
+
+
+def _secrets_of(uri: str) -> set[str]:
+    """The URI itself, and what in it may be secret: its password and the values of its query, as written and as decoded."""
+    _, _, rest = uri.partition("://")
+    authority, query = re.split("[/?]", rest, maxsplit=1)[0], rest.partition("?")[2]
+    found = {uri} | {text.rpartition("@")[0].partition(":")[2] for text in (authority, rest)}
+    for pair in query.split("&"):
+        value = pair.partition("=")[2]
+        found |= {value, *re.findall(r'"([^"]*)"', unquote_plus(value))}  # extras may be a JSON object
+    # A secret of a letter or two can't be told from the words around it.
+    return {secret for text in found for secret in (text, unquote(text), unquote_plus(text)) if len(secret) > 2}

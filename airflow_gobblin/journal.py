@@ -1,0 +1,505 @@
+"""The journal: the append-only, write-once record of a dataset. It is both commit step store and state store.
+
+A dataset's records are a chain of slots, each with one decision and one outcome::
+
+    <ingestion>/<dataset>/d/<slot>      decision: what is bound to happen
+    <ingestion>/<dataset>/o/<slot>      outcome: DONE or ABANDONED. Writing DONE is what publishes, and hands over the watermark
+    <ingestion>/<dataset>/n/<slot>/<i>  notes: an attempt failed, quarantined, released, announced, cleaned, …
+    <ingestion>/<dataset>/c/<digest>    shards of steps, by content, put before the decision that names them
+
+Everything else is derived: the state of a dataset is the fold of its chain. A decision names the digest of the slot before it, so a
+chain that lost or changed a record is found out. The rules by which decisions are made and carried out are in `commit.py`.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow_gobblin import wire
+from airflow_gobblin.coverage import Coverage, Range
+from airflow_gobblin.errors import GobblinError, RecordError
+from airflow_gobblin.naming import check_ingestion_name, dataset_key
+from airflow_gobblin.state import DatasetState, UnitRef
+from airflow_gobblin.steps import Step
+from airflow_gobblin.stores.base import Store, settle
+from airflow_gobblin.wire import record
+from airflow_gobblin.work import UnitState, UnitSummary
+
+if TYPE_CHECKING:
+    from airflow_gobblin.reading import PublishedDataset
+
+STEPS_PER_SHARD = 1000
+_TRIES = 5
+_PAUSE = 0.05
+
+R = TypeVar("R")
+
+
+class Action(StrEnum):
+    """What a decision does. COMMIT, REWIND, IMPORT and DROP need an outcome; the others are finished by their decision."""
+
+    COMMIT = "commit"
+    NOOP = "noop"
+    """A commit without files: its ranges hold no rows."""
+    ABORT = "abort"
+    """Its token can win no slot any more."""
+    REWIND = "rewind"
+    SET = "set"
+    IMPORT = "import"
+    DROP = "drop"
+
+    @property
+    def needs_outcome(self) -> bool:
+        """Whether the slot is unfinished until an outcome stands."""
+        return self in (Action.COMMIT, Action.REWIND, Action.IMPORT, Action.DROP)
+
+
+class OutcomeState(StrEnum):
+    """How a slot ended."""
+
+    DONE = "done"
+    ABANDONED = "abandoned"
+
+
+@record("decision")
+@dataclass(frozen=True)
+class Decision:
+    """What a slot is bound to.
+
+    :param generation: the dataset's generation once the slot is done.
+    :param previous: the digest of the slot before, its outcome included; empty for the first.
+    :param ranges: the ranges that it covers; :param removed: the ranges that it uncovers again.
+    :param coverage: the whole new coverage (SET, IMPORT, DROP), in place of those two.
+    :param planned: the range that was asked for; the first one gives the dataset its origin.
+    :param replaces: the units that it retires.
+    :param units: a summary of every unit of the plan, published or not.
+    :param complete: whether everything that was asked for is in it; only then is its run key answered.
+    :param staging: the folder of its token below `target`, the target root; :param shards: digests of its step shards, in order.
+    :param actor: who asked; :param reason: why, for the audited actions.
+    """
+
+    slot: int
+    action: Action
+    urn: str
+    token: str
+    run_key: str
+    generation: int
+    previous: str
+    at: datetime
+    ranges: tuple[Range, ...] = ()
+    removed: tuple[Range, ...] = ()
+    coverage: Coverage | None = None
+    planned: Range | None = None
+    replaces: tuple[UnitRef, ...] = ()
+    schema: str | None = None
+    units: tuple[UnitSummary, ...] = ()
+    complete: bool = True
+    staging: str | None = None
+    target: str = ""
+    shards: tuple[str, ...] = ()
+    steps: int = 0
+    actor: str = ""
+    reason: str = ""
+
+
+@record("outcome")
+@dataclass(frozen=True)
+class Outcome:
+    """How a slot ended. :param decision: the digest of the decision that it is the outcome of."""
+
+    slot: int
+    state: OutcomeState
+    decision: str
+    run_key: str
+    at: datetime
+    actor: str = ""
+    reason: str = ""
+
+
+@record("shard")
+@dataclass(frozen=True)
+class Shard:
+    """Steps of a sequence, in order."""
+
+    steps: tuple[Step, ...]
+
+
+class NoteKind(StrEnum):
+    """What a note says."""
+
+    FAILED = "failed"
+    """A run failed to finish the slot."""
+    QUARANTINED = "quarantined"
+    RELEASED = "released"
+    ANNOUNCED = "announced"
+    CLEANED = "cleaned"
+    """What the slot retired, or staged and abandoned, is removed."""
+    UNPUBLISHED = "unpublished"
+    """A run that came after the slot published nothing; its units are kept for the next plan."""
+
+
+@record("note")
+@dataclass(frozen=True)
+class Note:
+    """A remark on a slot."""
+
+    kind: NoteKind
+    run_key: str
+    at: datetime
+    detail: str = ""
+    token: str = ""
+    units: tuple[UnitSummary, ...] = ()
+    actor: str = ""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A slot as it stands."""
+
+    decision: Decision
+    outcome: Outcome | None
+    digest: str
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing remains to be done to end it."""
+        return self.outcome is not None or not self.decision.action.needs_outcome
+
+    @property
+    def done(self) -> bool:
+        """Whether it counts."""
+        if not self.decision.action.needs_outcome:
+            return self.decision.action is not Action.ABORT
+        return self.outcome is not None and self.outcome.state is OutcomeState.DONE
+
+    def noted(self, kind: NoteKind) -> bool:
+        """Whether a note of this kind stands."""
+        return any(note.kind is kind for note in self.notes)
+
+
+@dataclass(frozen=True)
+class History:
+    """A dataset's chain, folded: its slots, and the state that follows from them."""
+
+    urn: str
+    slots: tuple[Slot, ...] = ()
+    early_notes: tuple[Note, ...] = ()
+    state: DatasetState = field(default_factory=lambda: DatasetState(""))
+
+    @property
+    def pending(self) -> Slot | None:
+        """The newest slot, if its outcome is missing."""
+        return self.slots[-1] if self.slots and not self.slots[-1].finished else None
+
+    @property
+    def last_digest(self) -> str:
+        """What the next decision names as the slot before it."""
+        return self.slots[-1].digest if self.slots else ""
+
+    def by_token(self, token: str) -> Slot | None:
+        """The slot that a token took, if it did."""
+        return next((s for s in self.slots if s.decision.token == token), None)
+
+    def answer(self, run_key: str) -> Slot | None:
+        """The slot that answers a run key: finished, done, and with everything that was asked for."""
+        return next(
+            (s for s in reversed(self.slots) if s.decision.run_key == run_key and s.done and s.decision.complete), None
+        )
+
+
+class Journal:
+    """The journal of an ingestion in a store.
+
+    Open it with `Journal.open`; reading needs nothing else, writing is done by `commit.Committer` and `administration`.
+    """
+
+    def __init__(self, store: Store, ingestion: str, journal_id: str) -> None:
+        self.store = store
+        self.ingestion = ingestion
+        self.id = journal_id
+
+    @classmethod
+    def open(cls, store: Store | str, ingestion: str) -> Journal:
+        """Open the journal of an ingestion; it is made where there is none.
+
+        :param store: a store, or the URL of one, as for `stores.open_store`.
+        :raises ConfigurationError: the name can't be one. :raises StoreError: the store can't be reached.
+        """
+        from airflow_gobblin.stores import open_store  # noqa: PLC0415
+
+        check_ingestion_name(ingestion)
+        if isinstance(store, str):
+            store = open_store(store)
+        stored, _ = settle(store, "_journal", uuid.uuid4().hex.encode())
+        return cls(store, ingestion, stored.decode())
+
+    def key(self, urn: str, *parts: str) -> str:
+        """The key of a dataset's record."""
+        return "/".join((self.ingestion, dataset_key(urn), *parts))
+
+    def datasets(self) -> tuple[str, ...]:
+        """The URNs of all datasets that have a slot, sorted. One listing, and one read a dataset."""
+        first = slot_name(1)
+        keys = [k for k in self.store.list(f"{self.ingestion}/") if k.endswith(f"/d/{first}")]
+        return tuple(sorted(self._read(k, Decision).urn for k in keys))
+
+    def history(self, urn: str) -> History:
+        """Fold a dataset's chain.
+
+        :raises RecordError: a record is unreadable, torn, newer, or doesn't fit the chain: this dataset stands still (I14).
+        """
+        prefix = self.key(urn) + "/"
+        for left in reversed(range(_TRIES)):
+            try:
+                return self._fold(urn, [k[len(prefix) :] for k in self.store.list(prefix)])
+            except RecordError:  # a listing isn't atomic: a writer at work can make it look broken, for a moment
+                if left == 0:
+                    raise
+                time.sleep(_PAUSE)
+        raise AssertionError("unreachable")
+
+    def histories(self, urns: Iterable[str]) -> Iterator[tuple[str, History | GobblinError]]:
+        """The histories of many datasets, by one listing; one that can't be read gives its error instead."""
+        keys: dict[str, list[str]] = {}
+        for key in self.store.list(f"{self.ingestion}/"):
+            _, dataset, rest = key.split("/", 2)
+            keys.setdefault(dataset, []).append(rest)
+        for urn in urns:
+            try:
+                yield urn, self._fold(urn, keys.get(dataset_key(urn), []))
+            except RecordError:
+                try:
+                    yield urn, self.history(urn)
+                except GobblinError as error:
+                    yield urn, error
+            except GobblinError as error:
+                yield urn, error
+
+    def state(self, urn: str) -> DatasetState:
+        """The state of a dataset. :raises RecordError: as `history`."""
+        return self.history(urn).state
+
+    def read_dataset(self, urn: str, root: str | None = None) -> PublishedDataset:
+        """The published files of a dataset, exactly once: as a list, an Arrow dataset or a Spark DataFrame.
+
+        :param root: the target root, if it moved since. :raises RecordError: as `history`.
+        """
+        from airflow_gobblin.reading import read_dataset  # noqa: PLC0415
+
+        return read_dataset(self, urn, root)
+
+    def steps(self, decision: Decision) -> Iterator[Step]:
+        """The steps of a decision as stored, in order, a shard at a time in memory.
+
+        :raises RecordError: a shard is missing or isn't what the decision named.
+        """
+        for name in decision.shards:
+            key = self.key(decision.urn, "c", name)
+            data = self.store.get(key)
+            if data is None or wire.digest(data) != name:
+                raise RecordError(
+                    operation="read",
+                    subject=f"steps {key!r} of dataset {decision.urn!r}",
+                    cause="they are missing" if data is None else "their digest doesn't fit",
+                    hint="Restore them from a copy of the journal, or abandon the slot.",
+                )
+            yield from wire.loads(data, Shard, key).steps
+
+    def outcome(self, urn: str, slot: int) -> Outcome | None:
+        """The outcome of a slot, read now."""
+        key = self.key(urn, "o", slot_name(slot))
+        data = self.store.get(key)
+        return None if data is None else wire.loads(data, Outcome, key)
+
+    def put_shards(self, urn: str, steps: Iterable[Step]) -> tuple[tuple[str, ...], int]:
+        """Store the steps of a sequence before its decision. :return: the digests of its shards, and how many steps."""
+        digests, count = [], 0
+        rest = iter(steps)
+        while some := tuple(islice(rest, STEPS_PER_SHARD)):
+            data = wire.dumps(Shard(some))
+            name = wire.digest(data)
+            settle(self.store, self.key(urn, "c", name), data)
+            digests.append(name)
+            count += len(some)
+        return tuple(digests), count
+
+    def put_decision(self, decision: Decision) -> Decision:
+        """Try to take a slot. :return: the decision that stands there, which may be another one (rules 4 and 5)."""
+        key = self.key(decision.urn, "d", slot_name(decision.slot))
+        stored, _ = settle(self.store, key, wire.dumps(decision))
+        return wire.loads(stored, Decision, key)
+
+    def put_outcome(self, slot: Slot, state: OutcomeState, run_key: str, actor: str = "", reason: str = "") -> Outcome:
+        """End a slot. :return: the outcome that stands, which may be another one."""
+        decision = slot.decision
+        mine = Outcome(decision.slot, state, _decision_digest(decision), run_key, now(), actor, reason)
+        key = self.key(decision.urn, "o", slot_name(decision.slot))
+        stored, _ = settle(self.store, key, wire.dumps(mine))
+        return wire.loads(stored, Outcome, key)
+
+    def put_note(self, urn: str, slot: int, note: Note) -> None:
+        """Add a remark to a slot (slot 0 is before the first)."""
+        data = wire.dumps(note)
+        taken = sum(1 for _ in self.store.list(self.key(urn, "n", slot_name(slot)) + "/"))
+        while True:
+            stored, _ = settle(self.store, self.key(urn, "n", slot_name(slot), f"{taken:06d}"), data)
+            if stored == data:
+                return
+            taken += 1
+
+    def _read(self, key: str, expected: type[R]) -> R:
+        data = self.store.get(key)
+        if data is None:
+            raise RecordError(
+                operation="read",
+                subject=f"record {key!r} in {self.store.name}",
+                cause="it was listed and is missing",
+                hint="Nobody but the journal may delete its records; restore it from a copy.",
+            )
+        return wire.loads(data, expected, key)
+
+    def _fold(self, urn: str, keys: list[str]) -> History:
+        numbers = sorted(int(k[2:]) for k in keys if k.startswith("d/"))
+        if numbers and (numbers[0] != 1 or any(b != a + 1 for a, b in pairwise(numbers))):
+            raise self._broken(urn, f"slots {numbers[0]} to {numbers[-1]} are not without a gap, from 1 on")
+        notes: dict[int, list[Note]] = {}
+        for key in sorted(k for k in keys if k.startswith("n/")):
+            notes.setdefault(int(key.split("/")[1]), []).append(self._read(self.key(urn, key), Note))
+        outcomes = {int(k[2:]) for k in keys if k.startswith("o/")}
+        slots: list[Slot] = []
+        for number in numbers:
+            slots.append(self._slot(urn, number, number in outcomes, tuple(notes.get(number, ())), slots))
+        if outcomes - set(numbers):
+            raise self._broken(urn, f"outcomes of slots {sorted(outcomes - set(numbers))} without a decision")
+        history = History(urn, tuple(slots), tuple(notes.get(0, ())))
+        return replace(history, state=_state(history))
+
+    def _slot(self, urn: str, number: int, ended: bool, notes: tuple[Note, ...], before: list[Slot]) -> Slot:
+        decision = self._read(self.key(urn, "d", slot_name(number)), Decision)
+        outcome = self._read(self.key(urn, "o", slot_name(number)), Outcome) if ended else None
+        name = _decision_digest(decision)
+        if decision.urn != urn or decision.slot != number:
+            raise self._broken(urn, f"slot {number} holds a decision of dataset {decision.urn!r}, slot {decision.slot}")
+        if decision.previous != (before[-1].digest if before else ""):
+            raise self._broken(urn, f"the decision of slot {number} doesn't follow from slot {number - 1} as it stands")
+        if before and not before[-1].finished:
+            raise self._broken(urn, f"slot {number} was decided before slot {number - 1} was finished")
+        if outcome is not None and outcome.decision != name:
+            raise self._broken(urn, f"the outcome of slot {number} belongs to another decision")
+        slot = Slot(decision, outcome, "", notes)
+        return replace(slot, digest=wire.digest((name + (wire.digest(wire.dumps(outcome)) if outcome else "")).encode()))
+
+    def _broken(self, urn: str, finding: str) -> RecordError:
+        return RecordError(
+            operation="read",
+            subject=f"the journal of dataset {urn!r} in {self.store.name}",
+            cause=finding,
+            hint="A record was lost or changed. Restore the journal from a copy; the dataset stands still until then.",
+        )
+
+
+def slot_name(slot: int) -> str:
+    """A slot in a key: its digits sort as the number does."""
+    return f"{slot:010d}"
+
+
+def now() -> datetime:
+    """The time, for people to read; no rule rests on it (I13)."""
+    return datetime.now(UTC)
+
+
+def _decision_digest(decision: Decision) -> str:
+    return wire.digest(wire.dumps(decision))
+
+
+def _state(history: History) -> DatasetState:
+    state = DatasetState(history.urn, previous_units=_unpublished(history.early_notes))
+    for slot in history.slots:
+        state = _after(state, slot)
+    pending = history.pending
+    if pending is None:
+        return state
+    return replace(state, pending=True, failures=_failures(pending.notes), quarantined=_quarantined(pending.notes))
+
+
+def _after(state: DatasetState, slot: Slot) -> DatasetState:
+    decision = slot.decision
+    state = replace(state, head=decision.slot)
+    if not slot.done:
+        return replace(state, previous_units=_unpublished(slot.notes) or state.previous_units)
+    live = {ref: unit for ref, unit in state.live.items() if ref not in set(decision.replaces)}
+    live |= {
+        UnitRef(decision.slot, unit.unit): unit
+        for unit in decision.units
+        if unit.state is UnitState.SUCCESSFUL and decision.action in (Action.COMMIT, Action.NOOP, Action.IMPORT)
+    }
+    if decision.action is Action.DROP:
+        live = {}
+    retired = dict(state.retired) | dict.fromkeys(decision.replaces, decision.slot)
+    if slot.noted(NoteKind.CLEANED):
+        retired = {ref: by for ref, by in retired.items() if by != decision.slot}
+    return replace(
+        state,
+        coverage=_coverage(state.coverage, decision, state.live),
+        generation=decision.generation,
+        schema=None if decision.action is Action.DROP else decision.schema or state.schema,
+        live=live,
+        retired=retired,
+        previous_units=_unpublished(slot.notes) or decision.units or state.previous_units,
+    )
+
+
+def _coverage(before: Coverage, decision: Decision, live: Mapping[UnitRef, UnitSummary]) -> Coverage:
+    if decision.coverage is not None:
+        return decision.coverage
+    coverage = before
+    for gone in (*(live[r].range for r in decision.replaces if r in live), *decision.removed):
+        if gone is not None and coverage.origin is not None:
+            coverage = coverage.remove(gone)
+    if decision.planned is not None:
+        coverage = coverage.starting_at(decision.planned.low)
+    for added in decision.ranges:
+        coverage = coverage.add(added)
+    return coverage
+
+
+def _unpublished(notes: tuple[Note, ...]) -> tuple[UnitSummary, ...]:
+    return next((n.units for n in reversed(notes) if n.kind is NoteKind.UNPUBLISHED), ())
+
+
+def _since_release(notes: tuple[Note, ...]) -> tuple[Note, ...]:
+    released = [i for i, n in enumerate(notes) if n.kind is NoteKind.RELEASED]
+    return notes[released[-1] + 1 :] if released else notes
+
+
+def _failures(notes: tuple[Note, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(n.run_key for n in _since_release(notes) if n.kind is NoteKind.FAILED))
+
+
+def _quarantined(notes: tuple[Note, ...]) -> bool:
+    return any(n.kind is NoteKind.QUARANTINED for n in _since_release(notes))
+
+
+def open_units(units: Iterable[UnitSummary]) -> tuple[UnitSummary, ...]:
+    """The units that were not published."""
+    return tuple(u for u in units if u.state is not UnitState.SUCCESSFUL)
+
+
+def describe(slot: Slot) -> dict[str, Any]:
+    """A slot in a few words, for reports."""
+    decision = slot.decision
+    return {
+        "slot": decision.slot,
+        "action": decision.action.value,
+        "outcome": slot.outcome.state.value if slot.outcome else ("done" if slot.finished else "pending"),
+        "rows": sum(u.rows_written for u in decision.units if u.state is UnitState.SUCCESSFUL),
+        "files": sum(u.files for u in decision.units if u.state is UnitState.SUCCESSFUL),
+    }

@@ -1,0 +1,61 @@
+"""Names from outside, made safe: a dataset's URN is any UTF-8 text, a key or folder name is not.
+
+Two URNs that differ in any byte (case, NFC and NFD, a trailing space) get different names, on file systems that fold case too,
+and no name leaves its folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from airflow_gobblin.errors import ConfigurationError
+
+MAX_URN_BYTES = 4096
+
+# Readers of a folder ignore what starts with `_` or `.`, so no name does.
+_PLAIN = re.compile(r"[a-z0-9][a-z0-9_.-]{0,79}")
+_HASHED = re.compile(r".*-[0-9a-f]{20}")
+_INGESTION = re.compile(r"[a-z0-9][a-z0-9_.-]{0,79}")
+
+
+def check_urn(urn: str) -> str:
+    """A URN, if it can be one. :raises ConfigurationError: empty, too long, or not UTF-8."""
+    try:
+        size = len(urn.encode())
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(
+            operation="use", subject=f"dataset URN {urn!r}", cause=error, hint="A URN is UTF-8 text."
+        ) from error
+    if not 0 < size <= MAX_URN_BYTES:
+        raise ConfigurationError(
+            operation="use",
+            subject=f"dataset URN {urn[:40]!r}",
+            cause=f"it has {size} bytes",
+            hint=f"Give every dataset a URN of 1 to {MAX_URN_BYTES} bytes.",
+        )
+    return urn
+
+
+def dataset_key(urn: str) -> str:
+    """The name of a dataset in keys and folders: the URN itself where it is plain, otherwise a slug and a hash of it."""
+    check_urn(urn)
+    if _PLAIN.fullmatch(urn) and not _HASHED.fullmatch(urn):
+        return urn
+    slug = re.sub(r"[^a-z0-9]+", "-", urn.lower()).strip("-")[:40].strip("-")
+    return f"{slug or 'dataset'}-{hashlib.sha256(urn.encode()).hexdigest()[:20]}"
+
+
+def check_ingestion_name(name: object) -> str:
+    """An ingestion's name, if it can be one: it is the store name of its journal, so it is mandatory and lasts.
+
+    :raises ConfigurationError: it is empty or has other characters than small letters, digits, `_`, `.` and `-`.
+    """
+    if not isinstance(name, str) or not _INGESTION.fullmatch(name):
+        raise ConfigurationError(
+            operation="use",
+            subject=f"ingestion name {name!r}",
+            cause="it must match [a-z0-9][a-z0-9_.-]*, with at most 80 characters",
+            hint="Name the ingestion once, for good, whatever its DAG is called: its journal is found by this name.",
+        )
+    return name

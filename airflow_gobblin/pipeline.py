@@ -1,0 +1,536 @@
+"""The stages of a run, without Airflow and without Spark: what the operators call, what the tests kill.
+
+    verify_recover → create_work_units → (extract → write_commit_steps → execute_commit_steps) per pack → finish
+
+Each stage may be killed, run again, or run twice at once; nothing passes between them but the journal, staging, and a small
+reference.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from airflow_gobblin import schema, wire
+from airflow_gobblin.claims import Claims
+from airflow_gobblin.commit import DEFAULT_ATTEMPTS, DEFAULT_RETENTION, Committer, can_win, check_holds, propose
+from airflow_gobblin.converters.base import Converter, RowCheck
+from airflow_gobblin.errors import (
+    AlreadyCoveredError,
+    ConfigurationError,
+    GobblinError,
+    IncompleteRunError,
+    LostRaceError,
+    QuarantinedError,
+    SourceError,
+)
+from airflow_gobblin.files import Files, LocalFiles
+from airflow_gobblin.journal import History, Journal, Note, NoteKind, Slot, now
+from airflow_gobblin.manifest import put_manifest
+from airflow_gobblin.naming import check_ingestion_name, dataset_key
+from airflow_gobblin.packing import pack_datasets
+from airflow_gobblin.plan import DatasetNote, ExtractJob, Plan, RunPlan
+from airflow_gobblin.policy import CommitPolicy, publishable, reconciled
+from airflow_gobblin.sinks.base import Sink
+from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, Source
+from airflow_gobblin.staging import Staging, staging_folder
+from airflow_gobblin.state import DatasetState
+from airflow_gobblin.watermark import Json, Watermark
+from airflow_gobblin.work import Dataset, DatasetRef, ExtractKind, Limits, Pack, UnitResult, UnitState, WorkUnit
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Ingestion:
+    """One named job: a source, a sink, and how they are brought together.
+
+    :param name: the name of its journal: mandatory, lasting, never derived from a DAG's or group's id.
+    :param journal: where the journal is: `file:///…`, `sqlite:///…`, or the id of an Airflow connection.
+    :param partial_ok: a run that published only a part of a dataset is green, too.
+    :param attempts: after how many runs that failed to finish a slot its dataset is quarantined.
+    :param retention: how long replaced files stay.
+    :param code: modules with the author's own sources, sinks, converters, checks, steps and watermarks.
+    """
+
+    name: str
+    source: Source
+    sink: Sink
+    journal: str
+    policy: CommitPolicy = CommitPolicy.FULL
+    partial_ok: bool = False
+    converters: tuple[Converter, ...] = ()
+    checks: tuple[RowCheck, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    max_packs: int = 4
+    attempts: int = DEFAULT_ATTEMPTS
+    retention: timedelta = DEFAULT_RETENTION
+    options: Mapping[str, Json] = field(default_factory=dict)
+    code: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_ingestion_name(self.name)
+        for name, value in (("max_packs", self.max_packs), ("attempts", self.attempts)):
+            if value < 1:
+                raise ConfigurationError(
+                    operation="use", subject=f"{name}={value} of ingestion {self.name!r}", cause="it is at least 1"
+                )
+
+    @property
+    def job(self) -> ExtractJob:
+        """What Spark needs to know of it."""
+        return ExtractJob(
+            self.name, self.source, self.sink, self.converters, self.checks, self.limits, self.options, self.code
+        )
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What a run asks for.
+
+    :param dag_run: what names the run, for its run key: the DAG's id and the run's.
+    :param end: the end of its data interval; `None`: up to now.
+    :param datasets: only these URNs; empty for all.
+    """
+
+    dag_run: str
+    end: datetime | None = None
+    datasets: tuple[str, ...] = ()
+
+    def run_key(self, ingestion: str) -> str:
+        """What makes a request the same request when it is retried."""
+        asked = {"end": self.end.isoformat() if self.end else None, "datasets": sorted(self.datasets)}
+        return wire.digest(wire.canonical({"ingestion": ingestion, "dag_run": self.dag_run, "asked": asked}))[:32]
+
+
+@dataclass(frozen=True)
+class DatasetReport:
+    """What a stage did with a dataset. `status` is one word of: committed, noop, idle, partial, failed, skipped, lost, covered,
+    quarantined, recovered, pending."""
+
+    urn: str
+    status: str
+    detail: str = ""
+    slot: int | None = None
+    files: int = 0
+    rows: int = 0
+    watermark: Watermark | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether a run that ends so is green (partial is, where the ingestion says so)."""
+        return self.status in ("committed", "noop", "idle", "covered", "recovered")
+
+
+class Pipeline:
+    """The stages of an ingestion's runs.
+
+    :param connections: where the source's secrets come from.
+    :param files: the file system under the target root, if it isn't the one the sink names.
+    """
+
+    def __init__(
+        self, ingestion: Ingestion, journal: Journal, connections: Connections, files: Files | None = None
+    ) -> None:
+        self.ingestion = ingestion
+        self.journal = journal
+        self.files = files if files is not None else LocalFiles(target_root(ingestion.sink.target))
+        self.staging = Staging(self.files, staging_folder(journal.ingestion, journal.id))
+        self.committer = Committer(journal, self.files, attempts=ingestion.attempts, retention=ingestion.retention)
+        self._connections = connections
+
+    # verify_recover
+
+    def verify_recover(self, request: RunRequest) -> tuple[DatasetReport, ...]:
+        """Finish what earlier runs decided and left, of all datasets of the journal. One that can't be stands still; the others go on."""
+        run_key = request.run_key(self.ingestion.name)
+        reports = []
+        for urn, history in self.journal.histories(self.journal.datasets()):
+            if isinstance(history, GobblinError):
+                reports.append(DatasetReport(urn, "failed", str(history)))
+            elif history.pending is not None:
+                reports.append(self._recover(urn, run_key))
+        return tuple(reports)
+
+    def _recover(self, urn: str, run_key: str) -> DatasetReport:
+        try:
+            slot = self.committer.recover(urn, run_key)
+        except QuarantinedError as error:
+            return DatasetReport(urn, "quarantined", str(error))
+        except GobblinError as error:
+            return DatasetReport(urn, "failed", str(error))
+        if slot is None:
+            return DatasetReport(urn, "idle", "nothing was pending")
+        return self._published(slot, "recovered", f"slot {slot.decision.slot}, which an earlier run left, is done")
+
+    # create_work_units
+
+    def create_work_units(self, request: RunRequest) -> RunPlan:
+        """Plan every dataset from its watermark, and pack the plans. A dataset that can't be planned leaves a note, and the others go on.
+
+        :raises SourceError: the source can't be reached. :raises ConfigurationError: a dataset was asked for that isn't there.
+        """
+        run_key = request.run_key(self.ingestion.name)
+        datasets = self._datasets(request)
+        histories = dict(self.journal.histories(d.urn for d in datasets))
+        states = {urn: h.state for urn, h in histories.items() if isinstance(h, History)}
+        planned: list[DatasetRef] = []
+        notes: list[DatasetNote] = []
+        for dataset in datasets:
+            plan = self._plan(dataset, histories[dataset.urn], states, request, run_key)
+            if isinstance(plan, Plan):
+                self.staging.put_plan(plan)
+                planned.append(DatasetRef(plan.urn, plan.token, plan.weight))
+            else:
+                notes.append(plan)
+        run = RunPlan(
+            uuid.uuid4().hex, run_key, pack_datasets(planned, self.ingestion.max_packs), tuple(notes)
+        )
+        self.staging.put_run(run, self.ingestion.job)
+        return run
+
+    def _datasets(self, request: RunRequest) -> tuple[Dataset, ...]:
+        datasets = self.ingestion.source.datasets(self._connections)
+        keys: dict[str, str] = {}
+        for dataset in datasets:
+            other = keys.setdefault(dataset_key(dataset.urn), dataset.urn)
+            if sum(d.urn == dataset.urn for d in datasets) > 1 or other != dataset.urn:
+                raise ConfigurationError(
+                    operation="plan", subject=f"dataset {dataset.urn!r}", cause="the source names it twice"
+                )
+        unknown = set(request.datasets) - {d.urn for d in datasets}
+        if unknown:
+            raise ConfigurationError(
+                operation="plan",
+                subject=f"datasets {sorted(unknown)}",
+                cause=f"the source has {sorted(d.urn for d in datasets)[:20]}",
+            )
+        return tuple(d for d in datasets if not request.datasets or d.urn in request.datasets)
+
+    def _plan(
+        self,
+        dataset: Dataset,
+        history: History | GobblinError,
+        states: Mapping[str, DatasetState],
+        request: RunRequest,
+        run_key: str,
+    ) -> Plan | DatasetNote:
+        urn = dataset.urn
+        try:
+            if isinstance(history, GobblinError):
+                raise history
+            if history.pending is not None:
+                self.committer.recover(urn, run_key)
+                history = self.journal.history(urn)
+                states = {**states, urn: history.state}
+            answer = history.answer(run_key)
+            if answer is not None:
+                return DatasetNote(urn, "committed", f"this run committed it already, in slot {answer.decision.slot}")
+            asked = PlanRequest(now(), request.end, self.ingestion.limits, self.ingestion.options)
+            self._check_extract(dataset, history.state)
+            found = self.ingestion.source.plan(dataset, states, asked, self._connections)
+            if not found.units:
+                return DatasetNote(urn, "idle", "there is nothing new")
+            return self._bound(dataset, history, found, run_key)
+        except QuarantinedError as error:
+            return DatasetNote(urn, "quarantined", str(error))
+        except GobblinError as error:
+            log.warning("dataset %r can't be planned", urn, exc_info=True)
+            return DatasetNote(urn, "failed", str(error))
+        except Exception as error:  # a user's source may raise anything; the other datasets go on
+            log.exception("dataset %r can't be planned", urn)
+            return DatasetNote(urn, "failed", str(SourceError(operation="plan", subject=f"dataset {urn!r}", cause=error)))
+
+    def _check_extract(self, dataset: Dataset, state: DatasetState) -> None:
+        kind = dataset.extract.kind
+        whole = kind is ExtractKind.SNAPSHOT_ONLY or (kind is ExtractKind.SNAPSHOT_APPEND and state.coverage.origin is None)
+        if whole and (self.ingestion.policy is not CommitPolicy.FULL or self.ingestion.limits.any):
+            raise ConfigurationError(
+                operation="plan",
+                subject=f"dataset {dataset.urn!r} of kind {kind.value}",
+                cause="a snapshot is published whole or not at all",
+                hint="Use the commit policy 'full' and no limits for it, in an ingestion of its own if need be.",
+            )
+
+    def _bound(self, dataset: Dataset, history: History, found: DatasetPlan, run_key: str) -> Plan:
+        urn, state = dataset.urn, history.state
+        ids = [u.id for u in found.units]
+        if len(set(ids)) != len(ids) or any(u.urn != urn for u in found.units):
+            raise SourceError(
+                operation="plan", subject=f"dataset {urn!r}", cause="two units share an id, or one is of another dataset"
+            )
+        outgoing = found.schema
+        for converter in self.ingestion.converters:
+            outgoing = converter.schema(outgoing)
+        published = schema.decode(state.schema) if state.schema else None
+        outgoing = self.ingestion.sink.schema(outgoing, published, urn)
+        folder = self.ingestion.sink.folder(dataset)
+        Claims(self.files).check(self.journal, urn, folder)
+        snapshot = dataset.extract.kind is ExtractKind.SNAPSHOT_ONLY
+        return Plan(
+            token=uuid.uuid4().hex,
+            ingestion=self.ingestion.name,
+            run_key=run_key,
+            generation=state.generation,
+            dataset=dataset,
+            folder=folder,
+            units=found.units,
+            source_schema=schema.encode(found.schema),
+            schema=schema.encode(outgoing),
+            planned=None if snapshot else found.planned,
+            replaces=tuple(sorted(state.live)) if snapshot else (),
+        )
+
+    # extract
+
+    def missing_units(self, pack: Pack) -> Iterator[tuple[Plan, WorkUnit]]:
+        """The units of a pack that have no result and are still wanted: their plan is undecided and can win."""
+        for ref in pack.datasets:
+            plan = self.staging.plan(ref.token)
+            if plan is None or not can_win(plan, self.journal.history(ref.urn)):
+                continue
+            for unit in plan.units:
+                if self.staging.result(ref.token, unit.id) is None:
+                    yield plan, unit
+
+    # write_commit_steps
+
+    def write_commit_steps(self, run: RunPlan, pack: Pack) -> tuple[DatasetReport, ...]:
+        """Apply the commit policy to the results of each dataset that stand, and decide its slot. From here on the run is bound."""
+        return tuple(self._write(ref, run.run_key) for ref in pack.datasets)
+
+    def _write(self, ref: DatasetRef, run_key: str) -> DatasetReport:
+        try:
+            plan = self.staging.plan(ref.token)
+            if plan is None:
+                return self._swept(ref, run_key)
+            history = self.journal.history(ref.urn)
+            standing = history.by_token(ref.token)
+            if standing is None:
+                check_holds(plan, (), history)
+                standing = self._decide(plan)
+            if isinstance(standing, DatasetReport):
+                return standing
+            return self._published(standing, "pending" if not standing.finished else "committed", "decided")
+        except AlreadyCoveredError as error:
+            return DatasetReport(ref.urn, "covered", str(error))
+        except LostRaceError as error:
+            return DatasetReport(ref.urn, "lost", str(error))
+        except GobblinError as error:
+            return DatasetReport(ref.urn, "failed", str(error))
+
+    def _decide(self, plan: Plan) -> Slot | DatasetReport:
+        results = tuple(self._results(plan))
+        chosen = publishable(self.ingestion.policy, results)
+        proposal = propose(plan, results, (r.unit for r in chosen), self.staging.token_folder(plan.token))
+        if not chosen:
+            failed = [u for u in proposal.units if u.state is not UnitState.SUCCESSFUL]
+            self._keep_unpublished(plan, proposal.units)
+            first = next((u.error for u in failed if u.error), "")
+            return DatasetReport(
+                plan.urn, "failed", f"{len(failed)} of {len(plan.units)} units are not published; the first: {first}"
+            )
+        return self.committer.decide(
+            proposal, lambda: self.ingestion.sink.publish(plan, proposal.results, self.files)
+        )
+
+    def _results(self, plan: Plan) -> Iterator[UnitResult]:
+        failed = self.staging.failed_results(plan.token)
+        missing = "it has no result: its extract did not finish"
+        for unit in plan.units:
+            result = self.staging.result(plan.token, unit.id) or failed.get(unit.id)
+            yield reconciled(result or UnitResult(unit.id, "", UnitState.FAILED, error=missing))
+
+    def _keep_unpublished(self, plan: Plan, units: tuple[object, ...]) -> None:
+        history = self.journal.history(plan.urn)
+        slot = history.slots[-1] if history.slots else None
+        notes = slot.notes if slot else history.early_notes
+        note = Note(NoteKind.UNPUBLISHED, plan.run_key, now(), token=plan.token, units=units)  # type: ignore[arg-type]
+        last = next((n for n in reversed(notes) if n.kind is NoteKind.UNPUBLISHED), None)
+        if last is None or (last.token, last.units) != (note.token, note.units):
+            self.journal.put_note(plan.urn, slot.decision.slot if slot else 0, note)
+
+    def _swept(self, ref: DatasetRef, run_key: str) -> DatasetReport:
+        """What to say of a plan whose staging is gone: it was done, or could win no more."""
+        history = self.journal.history(ref.urn)
+        slot = history.by_token(ref.token) or history.answer(run_key)
+        if slot is None:
+            return DatasetReport(ref.urn, "covered", "its plan could win no more and was swept; nothing was published by it")
+        return self._published(slot, "committed" if slot.done else "lost", f"already committed in slot {slot.decision.slot}")
+
+    # execute_commit_steps
+
+    def execute_commit_steps(
+        self, run: RunPlan, pack: Pack, after_step: Callable[[str, int, int, int], None] | None = None
+    ) -> tuple[DatasetReport, ...]:
+        """Carry out what is decided for the datasets of a pack. Always safe to do again.
+
+        :param after_step: called with URN, slot, k and n after each step that was done here.
+        """
+        return tuple(self._execute(ref, run.run_key, after_step) for ref in pack.datasets)
+
+    def _execute(
+        self, ref: DatasetRef, run_key: str, after_step: Callable[[str, int, int, int], None] | None
+    ) -> DatasetReport:
+        try:
+            history = self.journal.history(ref.urn)
+            slot = history.by_token(ref.token) or history.answer(run_key)
+            if slot is None:
+                return DatasetReport(ref.urn, "skipped", "nothing is decided for it in this run")
+            if slot.finished:
+                status = "committed" if slot.done else "lost"
+                return self._published(slot, status, f"already committed in slot {slot.decision.slot}")
+            number = slot.decision.slot
+            done = self.committer.execute(
+                slot, run_key, None if after_step is None else lambda k, n: after_step(ref.urn, number, k, n)
+            )
+            put_manifest(self.files, self.journal, done)
+            return self._published(done, "committed", f"committed in slot {number}")
+        except LostRaceError as error:
+            return DatasetReport(ref.urn, "lost", str(error))
+        except GobblinError as error:
+            self.committer.count_failure(ref.urn, run_key, error)
+            return DatasetReport(ref.urn, "failed", str(error))
+
+    # finish
+
+    def finish(self, run: RunPlan) -> tuple[DatasetReport, ...]:
+        """Sweep staging that can no longer win, clean up, and report every dataset of the run.
+
+        :return: a report per dataset; raise `incomplete(…)` for what isn't as the policy wants it.
+        """
+        reports = [DatasetReport(n.urn, n.status, n.detail) for n in run.notes]
+        for pack in run.packs:
+            reports += [self._final(ref, run.run_key) for ref in pack.datasets]
+        for urn in [r.urn for r in reports]:
+            self._clean(urn, run.run_key)
+        self.sweep(keep=run.run)
+        return tuple(reports)
+
+    def _final(self, ref: DatasetRef, run_key: str) -> DatasetReport:
+        try:
+            history = self.journal.history(ref.urn)
+            slot = history.by_token(ref.token) or history.answer(run_key)
+            if slot is not None:
+                return self._final_slot(slot, history)
+            plan = self.staging.plan(ref.token)
+            if plan is None:
+                return self._swept(ref, run_key)
+            check_holds(plan, (), history)
+            if plan.planned is not None and history.state.coverage.covers(plan.planned):
+                return DatasetReport(ref.urn, "covered", f"range {plan.planned} was committed by another run")
+            failed = next((u.error for u in history.state.previous_units if u.error), None)
+            return DatasetReport(ref.urn, "failed", f"nothing of it was published: {failed or 'its extract did not finish'}")
+        except AlreadyCoveredError as error:
+            return DatasetReport(ref.urn, "covered", str(error))
+        except LostRaceError as error:
+            return DatasetReport(ref.urn, "lost", str(error))
+        except GobblinError as error:
+            return DatasetReport(ref.urn, "failed", str(error))
+
+    def _final_slot(self, slot: Slot, history: History) -> DatasetReport:
+        number = slot.decision.slot
+        if not slot.finished:
+            status = "quarantined" if history.state.quarantined else "failed"
+            return self._published(slot, status, f"slot {number} is decided and not finished: clear execute_commit_steps")
+        if not slot.done:
+            return self._published(slot, "lost", f"slot {number} was abandoned")
+        if not slot.decision.complete:
+            failed = [u for u in slot.decision.units if u.state is not UnitState.SUCCESSFUL]
+            why = f"{len(failed)} of {len(slot.decision.units)} units failed: {failed[0].error}"
+            return self._published(slot, "partial", f"slot {number} holds a part; {why}")
+        return self._published(slot, "committed", f"slot {number}")
+
+    def _clean(self, urn: str, run_key: str) -> None:
+        try:
+            for left in self.committer.clean(urn, run_key):
+                log.warning("dataset %r: %s", urn, left)
+        except GobblinError:
+            log.warning("dataset %r can't be cleaned up now", urn, exc_info=True)
+
+    def unannounced(self, urns: Iterable[str]) -> Iterator[tuple[Slot, DatasetReport]]:
+        """The done slots of some datasets that no run has announced, whoever finished them."""
+        for urn, history in self.journal.histories(urns):
+            if isinstance(history, GobblinError):
+                continue
+            for slot in history.slots:
+                if slot.done and not slot.noted(NoteKind.ANNOUNCED):
+                    yield slot, self._published(slot, "committed", "")
+
+    def announced(self, slot: Slot, run_key: str) -> None:
+        """Note that a slot was announced."""
+        self.journal.put_note(slot.decision.urn, slot.decision.slot, Note(NoteKind.ANNOUNCED, run_key, now()))
+
+    def sweep(self, keep: str = "") -> tuple[str, ...]:
+        """Delete the staging of every token whose outcome stands or that can win no more; never by age (I11).
+
+        :param keep: a run whose plan is kept, though its tokens are gone. :return: the tokens that were swept.
+        """
+        swept = []
+        for token, plan in self.staging.plans():
+            try:
+                if plan is not None and self._needed(plan):
+                    continue
+            except GobblinError:  # what can't be read might need it
+                log.warning("staging of token %s can't be judged and is kept", token, exc_info=True)
+                continue
+            self.staging.remove_token(token)
+            swept.append(token)
+        tokens = set(self.staging.tokens())
+        for run in self.staging.runs():
+            found = self.staging.run(run)
+            if run != keep and found is not None and not tokens & {d.token for p in found.packs for d in p.datasets}:
+                self.staging.remove_run(run)
+        return tuple(swept)
+
+    def _needed(self, plan: Plan) -> bool:
+        history = self.journal.history(plan.urn)
+        slot = history.by_token(plan.token)
+        return can_win(plan, history) if slot is None else not slot.finished
+
+    def _published(self, slot: Slot, status: str, detail: str) -> DatasetReport:
+        decision = slot.decision
+        good = [u for u in decision.units if u.state is UnitState.SUCCESSFUL]
+        return DatasetReport(
+            decision.urn,
+            status,
+            detail,
+            decision.slot,
+            files=sum(u.files for u in good),
+            rows=sum(u.rows_written for u in good),
+            watermark=self.journal.state(decision.urn).watermark,
+        )
+
+
+def incomplete(ingestion: Ingestion, reports: Iterable[DatasetReport]) -> IncompleteRunError | None:
+    """The error of a run whose datasets are not all as the policy wants them, or `None`."""
+    bad = [r for r in reports if not r.ok and not (r.status == "partial" and ingestion.partial_ok)]
+    if not bad:
+        return None
+    lines = "; ".join(f"{r.urn}: {r.status} ({r.detail})" for r in bad[:10])
+    more = f"; and {len(bad) - 10} more" if len(bad) > 10 else ""
+    return IncompleteRunError(
+        operation="finish",
+        subject=f"the run of ingestion {ingestion.name!r}",
+        cause=f"{len(bad)} datasets are not as the policy wants them: {lines}{more}",
+        hint="What was published stands. Each line names what to clear or mend.",
+    )
+
+
+def target_root(target: str) -> Path:
+    """The target root as a path. :raises ConfigurationError: it is relative, or on no local or mounted file system."""
+    parts = urlsplit(target)
+    path = Path(unquote(parts.path) if parts.scheme == "file" else target)
+    if (parts.scheme not in ("", "file") and "://" in target) or not path.is_absolute():
+        raise ConfigurationError(
+            operation="publish",
+            subject=f"to target {target!r}",
+            cause="it is not an absolute path on a local or mounted file system",
+            hint="Give 'file:///…' or an absolute path that workers, driver and executors all see.",
+        )
+    return path

@@ -1,0 +1,90 @@
+"""Plans: what one run is to extract, written once to staging under a fresh token before anything is read.
+
+A plan binds generation, ranges, schema and the units it would replace. It does not bind a slot: that is taken when the run
+decides (`commit.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from airflow_gobblin.converters.base import Converter, RowCheck
+from airflow_gobblin.coverage import Range
+from airflow_gobblin.sinks.base import Sink
+from airflow_gobblin.sources.base import Source
+from airflow_gobblin.state import UnitRef
+from airflow_gobblin.watermark import Json
+from airflow_gobblin.wire import record
+from airflow_gobblin.work import Dataset, Limits, Pack, WorkUnit
+
+
+@record("plan")
+@dataclass(frozen=True)
+class Plan:
+    """The plan of one dataset in one run.
+
+    :param token: its random id; its staged files live under it.
+    :param run_key: what makes a request the same when it is retried.
+    :param planned: the whole range that the run was to cover, if the dataset has positions.
+    :param source_schema: what the source gives; :param schema: what is published, after the converters. Both are frozen here.
+    :param folder: the dataset's folder below the target root.
+    :param replaces: the live units that this plan's units stand for.
+    """
+
+    token: str
+    ingestion: str
+    run_key: str
+    generation: int
+    dataset: Dataset
+    folder: str
+    units: tuple[WorkUnit, ...]
+    source_schema: str
+    schema: str
+    planned: Range | None = None
+    replaces: tuple[UnitRef, ...] = ()
+
+    @property
+    def urn(self) -> str:
+        """The dataset's URN."""
+        return self.dataset.urn
+
+    @property
+    def weight(self) -> int:
+        """The predicted load of all its units."""
+        return sum(u.weight for u in self.units)
+
+
+@record("extract_job")
+@dataclass(frozen=True)
+class ExtractJob:
+    """How the units of a run are read, converted, checked and written: what Spark needs to know, and no secret."""
+
+    ingestion: str
+    source: Source
+    sink: Sink
+    converters: tuple[Converter, ...] = ()
+    checks: tuple[RowCheck, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    options: Mapping[str, Json] = field(default_factory=dict)
+    code: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DatasetNote:
+    """Why a run has no plan for a dataset, or what it knows about it: `status` is a word, `detail` a sentence."""
+
+    urn: str
+    status: str
+    detail: str
+
+
+@record("run_plan")
+@dataclass(frozen=True)
+class RunPlan:
+    """What `create_work_units` gave for a whole run: its packs, and a note for every dataset that has no plan."""
+
+    run: str
+    run_key: str
+    packs: tuple[Pack, ...]
+    notes: tuple[DatasetNote, ...]

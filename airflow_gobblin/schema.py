@@ -1,0 +1,56 @@
+"""Arrow schemas on the wire, and how a published schema may change: a new nullable column is accepted, nothing else."""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+
+import pyarrow as pa
+
+from airflow_gobblin.errors import RecordError, SchemaConflictError
+
+
+def encode(schema: pa.Schema) -> str:
+    """A schema as text: Arrow's own IPC form in base64, without metadata."""
+    return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
+
+
+def decode(text: str) -> pa.Schema:
+    """The inverse of `encode`. :raises RecordError: the text is no schema."""
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+    except (ValueError, OSError, pa.ArrowException) as error:
+        raise RecordError(operation="decode", subject="an Arrow schema", cause=error) from error
+
+
+def evolve(published: pa.Schema | None, planned: pa.Schema, urn: str) -> pa.Schema:
+    """The schema to publish by, from what was published before and what is planned now.
+
+    Columns keep their published order; new ones come last. A column that the source no longer has stays, and is null from now on.
+
+    :raises SchemaConflictError: a column changed its type, a new one can't be null, or one that can't be null is gone; or two
+        columns have one name.
+    """
+    problems = [f"two columns are named {name!r}" for name, count in Counter(planned.names).items() if count > 1]
+    new = {field.name: field for field in planned}
+    published = planned if published is None else published
+    for field in published:
+        now = new.pop(field.name, None)
+        if now is None:
+            if not field.nullable:
+                problems.append(f"column {field.name!r} ({field.type}, not null) is gone")
+        elif now.type != field.type:
+            problems.append(f"column {field.name!r} was {field.type} and is now {now.type}")
+        elif now.nullable and not field.nullable:
+            problems.append(f"column {field.name!r} was not null and may now be null")
+    problems += [
+        f"new column {name!r} ({field.type}) is not nullable" for name, field in new.items() if not field.nullable
+    ]
+    if problems:
+        raise SchemaConflictError(
+            operation="plan",
+            subject=f"dataset {urn!r}",
+            cause="; ".join(problems),
+            hint="Cast the columns back in the source's `casts`, or publish under another URN.",
+        )
+    return pa.schema([*published, *new.values()])

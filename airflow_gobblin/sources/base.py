@@ -1,0 +1,98 @@
+"""What a source is: it names datasets, plans work units from their state, and reads one unit as Arrow batches.
+
+`datasets` and `plan` run on an Airflow worker, `read` in a Spark task. A source is a frozen dataclass, registered with
+`wire.record`; it holds no secret, only the ids of connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+import pyarrow as pa
+
+from airflow_gobblin.coverage import Range
+from airflow_gobblin.state import DatasetState
+from airflow_gobblin.watermark import Json, Watermark
+from airflow_gobblin.work import Dataset, Limits, WorkUnit
+
+
+class Connections(Protocol):
+    """Where secrets come from: Airflow's connections on a worker, the driver's environment in Spark."""
+
+    def uri(self, conn_id: str) -> str:
+        """A connection as a URI, with its password. Never put it in a record, a log or an error.
+
+        :raises ConfigurationError: there is no such connection.
+        """
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What a run asks for.
+
+    :param end: the end of the run's data interval, exclusive; `None` for an unscheduled run: up to now.
+    :param now: the time of planning, in UTC. Sources subtract their lag from it.
+    """
+
+    now: datetime
+    end: datetime | None = None
+    limits: Limits = field(default_factory=Limits)
+    options: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DatasetPlan:
+    """What `Source.plan` gives for one dataset.
+
+    :param units: the work units; none at all where there is nothing new.
+    :param schema: the schema that every unit will be read with; frozen.
+    :param planned: the whole range that is to be covered, from the first low to the last expected high.
+    """
+
+    units: tuple[WorkUnit, ...]
+    schema: pa.Schema
+    planned: Range | None = None
+
+
+class Reader(Protocol):
+    """One unit being read. Iterate it once, then ask what it gave."""
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Batches of the planned schema, each of bounded size. :raises SourceError: a row doesn't fit the schema, say."""
+
+    @property
+    def actual_high(self) -> Watermark | None:
+        """After the last batch: the first position that was not read."""
+
+    @property
+    def expected_rows(self) -> int | None:
+        """After the last batch: how many rows the source says it should have been; `None` if it can't tell."""
+
+    @property
+    def properties(self) -> Mapping[str, Json]:
+        """What the next run's plan should know."""
+
+    def close(self) -> None:
+        """Let go of connections; harmless twice."""
+
+
+class Source(Protocol):
+    """Where rows come from."""
+
+    def datasets(self, connections: Connections) -> tuple[Dataset, ...]:
+        """The datasets there are, in a stable order. :raises SourceError: the source can't be reached."""
+
+    def plan(
+        self, dataset: Dataset, states: Mapping[str, DatasetState], request: PlanRequest, connections: Connections
+    ) -> DatasetPlan:
+        """The work units of one dataset: what its coverage lacks up to the request's end, holes first.
+
+        :param states: the state of every dataset of the ingestion, by URN.
+        :raises SourceError: this dataset can't be planned; the others go on.
+        """
+
+    def read(self, unit: WorkUnit, schema: pa.Schema, limits: Limits, connections: Connections) -> Reader:
+        """Start to read one unit, in a Spark task."""

@@ -1,0 +1,140 @@
+"""What goes to Spark: this package and the author's own modules, as one zip for `--py-files`.
+
+Executors have neither Airflow nor this package. The zip is named by its content and has the same bytes wherever it is built, so
+that it is written once and an unchanged one is found again. Modules are located without being imported: what a DAG author's
+package does on import is nobody's business here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+from airflow_gobblin.errors import ConfigurationError
+
+__all__ = ["ship"]
+
+_PACKAGE = "airflow_gobblin"
+_AIRFLOW_SIDE = frozenset({"operators", "hooks", "links", "plugins", "cli", "_spark_jobs"})
+_NATIVE = (".so", ".pyd", ".dylib")
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def ship(code: Iterable[str], folder: Path) -> Path:
+    """Write the zip that executors need into `folder`, unless it is there already.
+
+    :param code: the author's modules and packages, by name; each goes with all it holds.
+    :return: the path of the zip.
+    :raises ConfigurationError: a module can't be found, or holds native code, which a zip can't carry.
+    """
+    entries = {name: data for name, data in _entries(_PACKAGE) if not _airflow_only(name)}
+    for module in code:
+        entries.update(_entries(module))
+    return _write(_zip(entries), folder)
+
+
+def _airflow_only(name: str) -> bool:
+    return name.split("/")[1] in _AIRFLOW_SIDE
+
+
+def _entries(module: str) -> Iterator[tuple[str, bytes]]:
+    """The files of a module or package, and the `__init__` of each package above it, by their names in the zip."""
+    names = module.split(".")
+    search: list[str] | None = None
+    for depth, name in enumerate(names, start=1):
+        spec = _find(".".join(names[:depth]), search, module)
+        search = list(spec.submodule_search_locations or ()) or None
+        path = "/".join(names[:depth])
+        last = depth == len(names)
+        if search is None and not last:
+            raise _unshippable(module, f"{'.'.join(names[:depth])!r} is a module, not a package")
+        if search is None:
+            yield f"{path}.py", _source(spec, module)
+        elif last:
+            for location in search:
+                yield from _tree(Path(location), path, module)
+        elif spec.origin:
+            yield f"{path}/__init__.py", _source(spec, module)
+        if not name.isidentifier():
+            raise _unshippable(module, f"{name!r} is no module's name")
+
+
+def _find(name: str, search: list[str] | None, module: str) -> ModuleSpec:
+    """A module's spec, from the import system's own finders, without importing what is above it."""
+    for finder in sys.meta_path:
+        spec = finder.find_spec(name, search)
+        if spec is not None:
+            return spec
+    raise _unshippable(module, f"there is no {name!r} on this Python's path")
+
+
+def _source(spec: ModuleSpec, module: str) -> bytes:
+    origin = Path(spec.origin or "")
+    if origin.suffix in _NATIVE:
+        raise _native(module, origin)
+    if origin.suffix != ".py" or not origin.is_file():
+        raise _unshippable(module, f"it has no source file ({spec.origin or 'no origin'})")
+    return origin.read_bytes()
+
+
+def _tree(folder: Path, inside: str, module: str) -> Iterator[tuple[str, bytes]]:
+    if not folder.is_dir():
+        raise _unshippable(module, f"{folder} is not a folder")
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in _NATIVE:
+            raise _native(module, path)
+        if path.is_file() and "__pycache__" not in path.parts:
+            yield f"{inside}/{path.relative_to(folder).as_posix()}", path.read_bytes()
+
+
+def _zip(entries: Mapping[str, bytes]) -> bytes:
+    """Stored, not deflated, and without times and modes: the same bytes from the same files, on every machine."""
+    buffer = io.BytesIO()
+    # Before Python 3.13, a package without `__init__` is found in a zip only by an entry of its folder.
+    folders = {f"{parent}/": b"" for name in entries for parent in map(str, list(Path(name).parents)[:-1])}
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in sorted((folders | dict(entries)).items()):
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), data)
+    return buffer.getvalue()
+
+
+def _write(data: bytes, folder: Path) -> Path:
+    target = folder / f"{hashlib.sha256(data).hexdigest()[:32]}.zip"
+    if target.is_file() and target.read_bytes() == data:
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".tmp-", suffix=".zip")
+    try:
+        with open(handle, "wb") as file:
+            file.write(data)
+            os.fchmod(file.fileno(), 0o644)
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return target
+
+
+def _native(module: str, path: Path) -> ConfigurationError:
+    return ConfigurationError(
+        operation="ship",
+        subject=f"module {module!r} to Spark",
+        cause=f"it holds native code ({path}), which can't be loaded from a zip",
+        hint="Install it into the executors' Python, and name only your own modules in `code=[...]`.",
+    )
+
+
+def _unshippable(module: str, cause: str) -> ConfigurationError:
+    return ConfigurationError(
+        operation="ship",
+        subject=f"module {module!r} to Spark",
+        cause=cause,
+        hint="Name modules in `code=[...]` as they are imported, and put them where Airflow's workers find them.",
+    )

@@ -1,0 +1,174 @@
+"""Staging: where a run keeps what isn't published yet, under the target and ignored by its readers.
+
+    _gobblin/<ingestion>-<journal>/
+        r/<run>/…                 what `create_work_units` gave for a whole run: job, packs, run plan
+        s/<token>/plan            a dataset's plan, written once
+        s/<token>/results/…       unit results that stand: the first whose files keep their identity
+        s/<token>/<attempt>/…     staged files and failed results of one run of a Spark driver
+
+It is on one file system with the target, so that publishing is a link, and visible to workers, driver and executors.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+from airflow_gobblin import wire
+from airflow_gobblin.errors import StoreError
+from airflow_gobblin.files import Files, LocalFiles
+from airflow_gobblin.plan import ExtractJob, Plan, RunPlan
+from airflow_gobblin.stores.base import settle
+from airflow_gobblin.stores.local import LocalStore
+from airflow_gobblin.work import Pack, StagedFile, UnitResult, UnitState
+
+ROOT = "_gobblin"
+
+
+def staging_folder(ingestion: str, journal_id: str) -> str:
+    """An ingestion's staging folder below a target root; another journal has another one."""
+    return f"{ROOT}/{ingestion}-{journal_id[:12]}"
+
+
+class Staging:
+    """An ingestion's staging folder.
+
+    :param files: the file system under the target root. :param folder: as `staging_folder` says.
+    """
+
+    def __init__(self, files: Files, folder: str) -> None:
+        self.files = files
+        self.folder = folder
+        self._store = LocalStore(files, folder)
+
+    @classmethod
+    def at(cls, root: str, folder: str) -> Staging:
+        """Staging under a target root on a local or mounted file system."""
+        return cls(LocalFiles(root), folder)
+
+    def token_folder(self, token: str) -> str:
+        """Where a token's files are, below the target root."""
+        return f"{self.folder}/s/{token}"
+
+    def put_plan(self, plan: Plan) -> None:
+        """Write a plan, before anything is read."""
+        settle(self._store, f"s/{plan.token}/plan", wire.dumps(plan))
+
+    def plan(self, token: str) -> Plan | None:
+        """A plan; `None` if its token was swept."""
+        key = f"s/{token}/plan"
+        data = self._store.get(key)
+        return None if data is None else wire.loads(data, Plan, key)
+
+    def put_run(self, plan: RunPlan, job: ExtractJob) -> None:
+        """Write what a run is to do; its packs can be read one by one."""
+        settle(self._store, f"r/{plan.run}/job", wire.dumps(job))
+        for pack in plan.packs:
+            settle(self._store, f"r/{plan.run}/packs/{pack.index}", wire.dumps(pack))
+        settle(self._store, f"r/{plan.run}/run", wire.dumps(plan))
+
+    def run(self, run: str) -> RunPlan | None:
+        """What a run is to do; `None` if it was swept."""
+        key = f"r/{run}/run"
+        data = self._store.get(key)
+        return None if data is None else wire.loads(data, RunPlan, key)
+
+    def job(self, run: str) -> ExtractJob:
+        """How a run's units are read and written."""
+        return self._stands(f"r/{run}/job", ExtractJob)
+
+    def pack(self, run: str, index: int) -> Pack | None:
+        """One pack of a run; `None` if it was swept."""
+        key = f"r/{run}/packs/{index}"
+        data = self._store.get(key)
+        return None if data is None else wire.loads(data, Pack, key)
+
+    def put_result(self, token: str, result: UnitResult) -> UnitResult:
+        """Write what running a unit gave, when it is accepted from Spark.
+
+        A successful result is write-once for the unit and the first whose files are intact stands; any other belongs to its attempt.
+
+        :return: the result that stands.
+        """
+        data = wire.dumps(result)
+        if result.state is not UnitState.SUCCESSFUL:
+            key = f"s/{token}/{result.attempt}/failed/{result.unit}.{uuid.uuid4().hex}"
+            settle(self._store, key, data)
+            return result
+        for number in range(1000):
+            key = f"s/{token}/results/{result.unit}.{number}"
+            stored, _ = settle(self._store, key, data)
+            standing = wire.loads(stored, UnitResult, key)
+            if stored == data or self.intact(standing):
+                return standing
+        raise StoreError(
+            operation="keep",
+            subject=f"the result of unit {result.unit!r}",
+            cause="1,000 results before it have lost their files",
+            hint="Something removes staged files; clear create_work_units once it is found.",
+        )
+
+    def result(self, token: str, unit: str) -> UnitResult | None:
+        """The successful result of a unit that stands, or `None`."""
+        for number in range(1000):
+            key = f"s/{token}/results/{unit}.{number}"
+            data = self._store.get(key)
+            if data is None:
+                return None
+            result = wire.loads(data, UnitResult, key)
+            if self.intact(result):
+                return result
+        return None
+
+    def failed_results(self, token: str) -> dict[str, UnitResult]:
+        """A failed result of each unit that has one, of whichever attempt."""
+        found = {}
+        for attempt in self.files.folders(self.token_folder(token)):
+            for key in self._store.list(f"s/{token}/{attempt}/failed/"):
+                data = self._store.get(key)
+                if data is not None:
+                    result = wire.loads(data, UnitResult, key)
+                    found[result.unit] = result
+        return found
+
+    def intact(self, result: UnitResult) -> bool:
+        """Whether a result's files keep their identity: its size and time."""
+        return all(self._keeps(file) for file in result.files)
+
+    def _keeps(self, file: StagedFile) -> bool:
+        found = self.files.identity(file.path)
+        return found is not None and (found.size, found.mtime_ns) == (file.size, file.mtime_ns)
+
+    def tokens(self) -> tuple[str, ...]:
+        """The tokens that have a folder."""
+        return self.files.folders(f"{self.folder}/s")
+
+    def runs(self) -> tuple[str, ...]:
+        """The runs that have a folder."""
+        return self.files.folders(f"{self.folder}/r")
+
+    def remove_token(self, token: str) -> None:
+        """Remove a token's folder, its plan last: what has a plan can be swept again."""
+        for folder in self.files.folders(self.token_folder(token)):
+            self.files.remove_tree(f"{self.token_folder(token)}/{folder}")
+        self.files.remove_tree(self.token_folder(token))
+
+    def remove_run(self, run: str) -> None:
+        """Remove what a run was to do."""
+        self.files.remove_tree(f"{self.folder}/r/{run}")
+
+    def _stands(self, key: str, expected: type[ExtractJob]) -> ExtractJob:
+        data = self._store.get(key)
+        if data is None:
+            raise StoreError(
+                operation="read",
+                subject=f"{key!r} in {self._store.name}",
+                cause="it is not there",
+                hint="The run was swept after a newer one took its ranges. Clear create_work_units to plan anew.",
+            )
+        return wire.loads(data, expected, key)
+
+    def plans(self) -> Iterator[tuple[str, Plan | None]]:
+        """Every token with its plan."""
+        for token in self.tokens():
+            yield token, self.plan(token)

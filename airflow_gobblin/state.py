@@ -1,0 +1,50 @@
+"""The state of a dataset: the fold of its journal, as planning sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from airflow_gobblin.coverage import Coverage
+from airflow_gobblin.watermark import Watermark
+from airflow_gobblin.work import UnitSummary
+
+
+@dataclass(frozen=True, order=True)
+class UnitRef:
+    """A published unit: the slot that published it and its id there. Units are retired whole."""
+
+    slot: int
+    unit: str
+
+
+@dataclass(frozen=True)
+class DatasetState:
+    """What the journal says of a dataset.
+
+    :param coverage: its committed ranges; empty for a snapshot-only dataset, which has none.
+    :param generation: raised by rewind, set, import and drop; plans of an older one lose.
+    :param head: the newest slot, 0 before the first; `pending` says whether its outcome is missing.
+    :param schema: the published schema (Arrow, encoded by `schema.py`).
+    :param live: the published units that no later slot retired.
+    :param retired: retired units, with the slot that retired them, whose files are not yet cleaned.
+    :param previous_units: summaries of the newest run that left any, failed units too, with their properties.
+    :param failures: run keys of the runs that failed to finish the pending slot since it was last released.
+    """
+
+    urn: str
+    coverage: Coverage = field(default_factory=Coverage)
+    generation: int = 0
+    head: int = 0
+    pending: bool = False
+    schema: str | None = None
+    live: Mapping[UnitRef, UnitSummary] = field(default_factory=dict)
+    retired: Mapping[UnitRef, int] = field(default_factory=dict)
+    previous_units: tuple[UnitSummary, ...] = ()
+    failures: tuple[str, ...] = ()
+    quarantined: bool = False
+
+    @property
+    def watermark(self) -> Watermark | None:
+        """The contiguous edge of the coverage: the next position to read."""
+        return self.coverage.edge

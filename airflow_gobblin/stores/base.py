@@ -1,0 +1,157 @@
+"""The storage port of the journal: write-once records by key, and nothing else.
+
+A key is a relative path of plain names, `flights/main.trips/d/0000000001`. A backend says what went wrong in two words only:
+`StoreError`, nothing was written, and `UnknownOutcomeError`, it may stand. `open_store` finds the backend by URL and probes it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from airflow_gobblin.errors import RecordError, StoreError, UnreliableStoreError
+
+
+class Store(Protocol):
+    """Write-once records. Every method may raise `StoreError`, or `UnknownOutcomeError` where a write may have happened."""
+
+    @property
+    def name(self) -> str:
+        """What to call it in errors; without secrets."""
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """Write a record unless one stands. Durable when it returns.
+
+        :return: `True` for created, `False` for exists.
+        """
+
+    def get(self, key: str) -> bytes | None:
+        """A record, or `None` if there is none."""
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """The keys that begin with `prefix`, sorted. What was put before the call is listed."""
+
+    def delete(self, key: str) -> None:
+        """Remove a record; harmless if there is none."""
+
+    def close(self) -> None:
+        """Let go of connections."""
+
+
+_TRIES = 5
+_PAUSE = 0.05
+
+
+def settle(store: Store, key: str, data: bytes) -> tuple[bytes, bool]:
+    """Put a record until one stands, whoever's it is (rule 4, I12).
+
+    "Exists" may be our own write whose answer was lost; after an error "absent" is still unknown, so the same bytes are put again.
+
+    :return: the bytes that stand, and whether they are known to be created by this call.
+    :raises StoreError: after several tries no answer was had.
+    """
+    for left in reversed(range(_TRIES)):
+        try:
+            if store.put_if_absent(key, data):
+                return data, True
+            stored = store.get(key)
+            if stored is not None:
+                return stored, False
+        except StoreError:
+            if left == 0:
+                raise
+            time.sleep(_PAUSE * (_TRIES - left))
+    raise RecordError(
+        operation="write",
+        subject=f"record {key!r} in {store.name}",
+        cause="the store says that it exists, and that it doesn't",
+        hint="The store can't be relied on; move the journal to a SQL database.",
+    )
+
+
+PROBE_WRITERS = 4
+
+
+def probe(store: Store, *, race: bool = True) -> None:
+    """Find out whether a store can be relied on: it creates once, keeps what it took, takes empty records, and lists them.
+
+    :param race: also let writers race; the full probe, run once for a store.
+    :raises UnreliableStoreError: it can't, and by which finding.
+    """
+    prefix = f"_probe/{uuid.uuid4().hex}"
+    keys = [f"{prefix}/{name}" for name in ("create", "empty", "race")]
+    try:
+        with _probing(store):
+            _expect(store, store.get(keys[0]) is None, "a record stands that nobody wrote")
+            _expect(store, store.put_if_absent(keys[0], b"one"), "a first create was answered with 'exists'")
+            _expect(store, not store.put_if_absent(keys[0], b"two"), "a second create was answered with 'created'")
+            _expect(store, store.get(keys[0]) == b"one", "a second create changed the record")
+            _expect(store, store.put_if_absent(keys[1], b""), "an empty record was not created")
+            _expect(store, not store.put_if_absent(keys[1], b"x"), "an empty record was created again")
+            _expect(store, store.get(keys[1]) == b"", "an empty record was not kept")
+            _expect(store, list(store.list(prefix)) == keys[:2], "the listing doesn't show what was written")
+            if race:
+                _race(store, keys[2])
+            for key in keys:
+                store.delete(key)
+            _expect(store, not list(store.list(prefix)), "a deleted record is still listed")
+    finally:
+        for key in keys:
+            try:
+                store.delete(key)
+            except StoreError:  # what was found matters more than a left-over probe
+                break
+
+
+@contextmanager
+def _probing(store: Store) -> Iterator[None]:
+    try:
+        yield
+    except UnreliableStoreError:
+        raise
+    except StoreError as error:
+        raise StoreError(
+            operation="open",
+            subject=store.name,
+            cause=error,
+            hint="It must be reachable and allow to write, read, list and delete.",
+        ) from error
+
+
+def _race(store: Store, key: str) -> None:
+    answers: list[bool | BaseException] = []
+    start = threading.Barrier(PROBE_WRITERS)
+
+    def write(writer: int) -> None:
+        start.wait()
+        try:
+            answers.append(store.put_if_absent(key, b"writer %d" % writer))
+        except StoreError as error:
+            answers.append(error)
+
+    _together(write)
+    if any(isinstance(a, BaseException) for a in answers):
+        raise next(a for a in answers if isinstance(a, BaseException))
+    _expect(store, answers.count(True) == 1, f"of {PROBE_WRITERS} racing creates {answers.count(True)} won")
+
+
+def _together(write: Callable[[int], None]) -> None:
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(PROBE_WRITERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _expect(store: Store, holds: bool, finding: str) -> None:
+    if not holds:
+        raise UnreliableStoreError(
+            operation="rely on",
+            subject=store.name,
+            cause=finding,
+            hint="Keep the journal in a SQL database instead: 'postgresql://…', or 'sqlite:///…' for one host.",
+        )

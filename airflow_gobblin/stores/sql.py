@@ -1,0 +1,128 @@
+"""A store in a SQL database, through SQLAlchemy: a row a record, the key its primary key.
+
+SQLite serves one host, PostgreSQL serves several. A constraint decides who creates; nothing is locked for longer than one
+statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, Connection, make_url
+
+from airflow_gobblin.errors import ConfigurationError, MissingExtraError, StoreError, UnknownOutcomeError
+
+TABLE = "gobblin_journal"
+_SECONDS_TO_WAIT = 30
+
+
+class SqlStore:
+    """Records as rows of the table `gobblin_journal`, which is made if it isn't there.
+
+    :param url: an SQLAlchemy URL, `sqlite:////var/lib/journal.db` or `postgresql://user@host/database`.
+    """
+
+    def __init__(self, url: str) -> None:
+        parsed = _driver(make_url(url))
+        self.name = parsed.render_as_string(hide_password=True)
+        self._insert: Any = postgresql.insert if parsed.get_backend_name() == "postgresql" else sqlite.insert
+        try:
+            self._engine = sa.create_engine(parsed, **_engine_options(parsed))
+        except ModuleNotFoundError as error:
+            raise MissingExtraError(
+                operation="open",
+                subject=self.name,
+                cause=error,
+                hint="Install the extra: pip install 'airflow-gobblin[postgres]'.",
+            ) from error
+        if parsed.get_backend_name() == "sqlite":
+            sa.event.listen(self._engine, "connect", _make_durable)
+        # The "C" collation makes prefixes and their order those of the bytes.
+        key = sa.Text().with_variant(postgresql.TEXT(collation="C"), "postgresql")
+        self._table = sa.Table(
+            TABLE, sa.MetaData(), sa.Column("key", key, primary_key=True), sa.Column("data", sa.LargeBinary, nullable=False)
+        )
+        with self._transaction("open", TABLE, StoreError) as connection:
+            connection.execute(sa.schema.CreateTable(self._table, if_not_exists=True))
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        statement = self._insert(self._table).values(key=key, data=data).on_conflict_do_nothing(index_elements=["key"])
+        # An error may come after the commit: only the statement itself, before it, is known to have failed.
+        with self._transaction("write", key, UnknownOutcomeError) as connection:
+            return bool(connection.execute(statement).rowcount == 1)
+
+    def get(self, key: str) -> bytes | None:
+        with self._transaction("read", key, StoreError) as connection:
+            return connection.execute(sa.select(self._table.c.data).where(self._table.c.key == key)).scalar()
+
+    def list(self, prefix: str) -> Iterator[str]:
+        key = self._table.c.key
+        query = sa.select(key).where(key >= prefix).where(key < prefix + "\U0010ffff").order_by(key)
+        with self._transaction("list", prefix, StoreError) as connection:
+            return iter(connection.execute(query).scalars().all())
+
+    def delete(self, key: str) -> None:
+        with self._transaction("delete", key, UnknownOutcomeError) as connection:
+            connection.execute(sa.delete(self._table).where(self._table.c.key == key))
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def _transaction(self, operation: str, key: str, error_type: type[StoreError]) -> Iterator[Connection]:
+        try:
+            connection = self._engine.connect()
+        except sa.exc.SQLAlchemyError as error:
+            raise self._error(operation, key, error, StoreError) from error
+        with connection:
+            try:
+                yield connection
+                connection.commit()
+            except sa.exc.SQLAlchemyError as error:
+                raise self._error(operation, key, error, error_type) from error
+
+    def _error(
+        self, operation: str, key: str, error: sa.exc.SQLAlchemyError, error_type: type[StoreError]
+    ) -> StoreError:
+        cause = str(getattr(error, "orig", None) or error).strip()  # the driver's words, without statement and values
+        return error_type(
+            operation=operation,
+            subject=f"record {key!r} in {self.name}",
+            cause=cause,
+            hint="Check that the database is up, and that its user may create and write the table.",
+        )
+
+
+def _driver(url: URL) -> URL:
+    if url.drivername in ("postgres", "postgresql"):
+        return url.set(drivername="postgresql+psycopg")
+    if url.get_backend_name() not in ("sqlite", "postgresql"):
+        raise ConfigurationError(
+            operation="open",
+            subject=f"journal store {url.render_as_string(hide_password=True)}",
+            cause=f"{url.get_backend_name()} is not supported",
+            hint="Use 'postgresql://…', or 'sqlite:///…' for one host.",
+        )
+    if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
+        raise ConfigurationError(
+            operation="open",
+            subject="journal store sqlite in memory",
+            cause="every task of a run is a process of its own and must see the same records",
+            hint="Name a file: 'sqlite:////path/to/journal.db'.",
+        )
+    return url
+
+
+def _engine_options(url: URL) -> dict[str, Any]:
+    if url.get_backend_name() == "sqlite":
+        return {"connect_args": {"timeout": _SECONDS_TO_WAIT}, "poolclass": sa.pool.NullPool}
+    return {"pool_pre_ping": True, "pool_size": 2, "connect_args": {"connect_timeout": _SECONDS_TO_WAIT}}
+
+
+def _make_durable(connection: Any, _record: object) -> None:
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")

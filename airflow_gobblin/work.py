@@ -1,0 +1,243 @@
+"""Datasets, work units, packs and unit results: what is to be done, and what doing it gave.
+
+Nothing here is state: the state of a work unit is derived from which records stand (`journal.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from airflow_gobblin.coverage import Range
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.watermark import Json, Watermark
+from airflow_gobblin.wire import record
+
+
+class ExtractKind(StrEnum):
+    """How the rows of a dataset come, run after run."""
+
+    SNAPSHOT_ONLY = "snapshot_only"
+    """Each run replaces the dataset's files."""
+    APPEND_ONLY = "append_only"
+    """Each run adds what is new from the start value on."""
+    SNAPSHOT_APPEND = "snapshot_append"
+    """The first run takes everything, the later ones what is new."""
+
+
+@dataclass(frozen=True)
+class Extract:
+    """What is extracted: the description of a dataset's rows. Source: Gobblin's ``Extract``."""
+
+    kind: ExtractKind
+    namespace: str
+    table: str
+    primary_keys: tuple[str, ...] = ()
+    delta_fields: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The unit of commit and isolation: a table, a topic, a directory."""
+
+    urn: str
+    extract: Extract
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much one work unit reads at the most; `None` is no limit. The next run goes on exactly where it stopped."""
+
+    rows: int | None = None
+    bytes: int | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "bytes", "seconds"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ConfigurationError(
+                    operation="use", subject=f"limit {name}={value!r}", cause="a limit is above zero"
+                )
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a limit at all."""
+        return (self.rows, self.bytes, self.seconds) != (None, None, None)
+
+
+@dataclass(frozen=True)
+class WorkUnit:
+    """A piece of one dataset, [low, expected high).
+
+    :param id: its name within its plan; a published file's name is made from it, so letters, digits and `_` only.
+    :param low: where it starts; `None` where the dataset has no positions (a whole table).
+    :param expected_high: where it should end; `None` if that is unknown: it ends where the source says.
+    :param weight: estimated cost, in bytes by default.
+    :param properties: its own properties. They win over the ingestion's options, which are never copied here.
+    """
+
+    id: str
+    urn: str
+    low: Watermark | None = None
+    expected_high: Watermark | None = None
+    weight: int = 0
+    properties: Mapping[str, Json] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.id or not self.id.isascii() or not self.id.replace("_", "a").isalnum():
+            raise ConfigurationError(
+                operation="make",
+                subject=f"work unit {self.id!r} of dataset {self.urn!r}",
+                cause="its id must be letters, digits and underscores",
+            )
+
+    @property
+    def empty(self) -> bool:
+        """Whether it is known that there is nothing to read: low = expected high."""
+        return self.low is not None and self.expected_high is not None and Range(self.low, self.expected_high).empty
+
+    def option(self, name: str, options: Mapping[str, Json], default: Json = None) -> Json:
+        """A property of the unit, else the ingestion's option, else the default."""
+        return self.properties.get(name, options.get(name, default))
+
+
+@dataclass(frozen=True)
+class DatasetRef:
+    """Where the plan of a dataset is: `token` names it in staging."""
+
+    urn: str
+    token: str
+    weight: int
+
+
+@record("pack")
+@dataclass(frozen=True)
+class Pack:
+    """A list of datasets' work units that one Spark application runs. A pack holds whole datasets."""
+
+    index: int
+    label: str
+    datasets: tuple[DatasetRef, ...]
+
+    @property
+    def weight(self) -> int:
+        """The predicted load."""
+        return sum(d.weight for d in self.datasets)
+
+
+class UnitState(StrEnum):
+    """The state of a work unit, each derived from a record."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCESSFUL = "successful"
+    COMMITTED = "committed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """A file in staging.
+
+    :param path: relative to the target root, with `/`.
+    :param size: bytes. :param checksum: SHA-256 in hex, taken while writing. :param rows: rows in it.
+    :param mtime_ns: the modification time it had when it was closed; part of its identity.
+    """
+
+    path: str
+    size: int
+    checksum: str
+    rows: int
+    mtime_ns: int
+
+
+@record("unit_result")
+@dataclass(frozen=True)
+class UnitResult:
+    """What running a work unit gave (Gobblin's ``WorkUnitState``).
+
+    :param attempt: the attempt (one run of a Spark driver) that it belongs to.
+    :param state: SUCCESSFUL, FAILED or SKIPPED.
+    :param actual_high: where the unit really ended: the first position it did not read.
+    :param expected_rows: how many rows the source says the range has, if it can tell; compared with `rows_read`.
+    :param properties: what the source or the writer leaves for the next run.
+    :param error: the first error, if it failed.
+    """
+
+    unit: str
+    attempt: str
+    state: UnitState
+    actual_high: Watermark | None = None
+    files: tuple[StagedFile, ...] = ()
+    rows_read: int = 0
+    rows_written: int = 0
+    rows_dropped: int = 0
+    expected_rows: int | None = None
+    seconds: float = 0.0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    properties: Mapping[str, Json] = field(default_factory=dict)
+    error: str | None = None
+
+    @property
+    def bytes_written(self) -> int:
+        """The size of its files."""
+        return sum(f.size for f in self.files)
+
+
+@dataclass(frozen=True)
+class UnitSummary:
+    """What is kept of a unit in the journal: a row of the dataset's history, seen by the source at the next run."""
+
+    unit: str
+    state: UnitState
+    low: Watermark | None
+    expected_high: Watermark | None
+    actual_high: Watermark | None
+    rows_read: int
+    rows_written: int
+    rows_dropped: int
+    files: int
+    bytes: int
+    weight: int
+    seconds: float
+    properties: Mapping[str, Json] = field(default_factory=dict)
+    error: str | None = None
+
+    @property
+    def range(self) -> Range | None:
+        """The range that it committed: [low, actual high)."""
+        if self.low is None or self.actual_high is None:
+            return None
+        return Range(self.low, self.actual_high)
+
+    @property
+    def short(self) -> bool:
+        """Whether it stopped below its expected high."""
+        if self.low is None or self.actual_high is None or self.expected_high is None:
+            return False
+        return not Range(self.actual_high, self.expected_high).empty
+
+
+def summarize(unit: WorkUnit, result: UnitResult | None) -> UnitSummary:
+    """The summary of a unit, from its result that stands; without one it failed."""
+    if result is None:
+        result = UnitResult(unit.id, "", UnitState.FAILED, error="it has no result: its extract did not finish")
+    return UnitSummary(
+        unit=unit.id,
+        state=result.state,
+        low=unit.low,
+        expected_high=unit.expected_high,
+        actual_high=result.actual_high,
+        rows_read=result.rows_read,
+        rows_written=result.rows_written,
+        rows_dropped=result.rows_dropped,
+        files=len(result.files),
+        bytes=result.bytes_written,
+        weight=unit.weight,
+        seconds=result.seconds,
+        properties=result.properties,
+        error=result.error,
+    )

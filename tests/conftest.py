@@ -1,0 +1,57 @@
+"""Fixtures that every test may use. Services are real, started on first use, and stopped at the end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis.configuration import set_hypothesis_home_dir
+
+from tests.services.environment import ROOT, TEMPORARY, use_environment
+from tests.services.postgres import Postgres, running_postgres
+from tests.services.spark_standalone import SparkStandalone, running_spark_standalone
+
+use_environment()
+set_hypothesis_home_dir(ROOT / ".build" / "hypothesis")
+settings.register_profile("project", deadline=None, print_blob=True)
+settings.load_profile("project")
+# Airflow makes its home when it is imported, so it is chosen before.
+_AIRFLOW_HOME = Path(tempfile.mkdtemp(prefix="airflow-", dir=TEMPORARY))
+os.environ["AIRFLOW_HOME"] = str(_AIRFLOW_HOME)
+os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(_AIRFLOW_HOME, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """A running PostgreSQL server."""
+    with running_postgres(tmp_path_factory.mktemp("postgres")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres(postgres_server: Postgres) -> str:
+    """The URL of a database that the whole session shares."""
+    return postgres_server.url()
+
+
+@pytest.fixture
+def postgres_database(postgres_server: Postgres) -> str:
+    """The URL of an empty database of the test's own."""
+    return postgres_server.create_database(f"test_{uuid.uuid4().hex}")
+
+
+@pytest.fixture(scope="module")
+def spark_standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkStandalone]:
+    """A Spark master with one worker, whose executors use this Python."""
+    with running_spark_standalone(tmp_path_factory.mktemp("spark")) as cluster:
+        yield cluster

@@ -1,0 +1,39 @@
+"""The environment in which tests and demo run their parts: what the set-up chose, and temporary files inside the checkout."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+__all__ = ["ROOT", "TEMPORARY", "use_environment"]
+
+ROOT = Path(__file__).resolve().parents[2]
+TEMPORARY = ROOT / ".build" / "tmp"
+
+
+def use_environment() -> None:
+    """Put this checkout's Java, Spark and Python into the environment of this process and of all that it starts.
+
+    :raises RuntimeError: if the set-up has not run.
+    """
+    chosen = ROOT / ".build" / "env"
+    if not chosen.exists():
+        raise RuntimeError(f"{chosen} is missing: run `make setup` first")
+    TEMPORARY.mkdir(parents=True, exist_ok=True)
+    os.environ.update(dict(word.split("=", 1) for word in shlex.split(chosen.read_text())))
+    bin_folders = [str(ROOT / ".venv" / "bin"), str(Path(os.environ["JAVA_HOME"]) / "bin")]
+    rest = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if folder not in bin_folders]
+    java_options = f'-XX:-UsePerfData -Djava.io.tmpdir="{TEMPORARY}"'
+    os.environ.update(
+        # spark-submit finds its Spark, and pip-installed programs, only if they come first.
+        PATH=os.pathsep.join([*bin_folders, *rest]),
+        TMPDIR=str(TEMPORARY),
+        PYTEST_DEBUG_TEMPROOT=str(TEMPORARY),
+        SPARK_LOCAL_IP="127.0.0.1",
+        SPARK_LOCAL_DIRS=str(TEMPORARY),
+        # The JVM writes to /tmp whatever TMPDIR says.
+        SPARK_SUBMIT_OPTS=java_options,
+        SPARK_LAUNCHER_OPTS="-XX:-UsePerfData",
+        SPARK_DAEMON_JAVA_OPTS=java_options,
+    )

@@ -1,0 +1,67 @@
+"""Starting and stopping the programs that tests need."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["free_port", "start_process", "stop_process", "wait_for_line"]
+
+
+def free_port() -> int:
+    """Return a TCP port that was free on 127.0.0.1 a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def start_process(
+    command: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """Start `command` as the leader of its own process group, with its output in `log`."""
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=os.environ | (env or {}),
+            cwd=cwd,
+            start_new_session=True,
+        )
+
+
+def stop_process(process: subprocess.Popen[bytes], *, first: signal.Signals, seconds: float = 20) -> None:
+    """Ask `process` to end with the signal `first`, then kill what is left of its group."""
+    if process.poll() is None:
+        process.send_signal(first)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def wait_for_line(process: subprocess.Popen[bytes], log: Path, pattern: str, *, seconds: float = 60) -> re.Match[str]:
+    """Wait until `pattern` is in the log of `process` and return the match.
+
+    :raises RuntimeError: if the process ends first, or `seconds` go by; its log is in the text.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        running = process.poll() is None
+        text = log.read_text(errors="replace")
+        if match := re.search(pattern, text):
+            return match
+        if not running or time.monotonic() > deadline:
+            state = f"has not said so in {seconds:.0f} s" if running else f"ended with {process.returncode}"
+            raise RuntimeError(f"waited for {pattern!r} from {process.args!r}, which {state}:\n{text}")
+        time.sleep(0.05)

@@ -1,0 +1,89 @@
+"""A real Spark standalone cluster for tests: one master, and workers that run executors with a Python of one's choice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.services.processes import start_process, stop_process, wait_for_line
+
+__all__ = ["SparkStandalone", "running_spark_standalone"]
+
+
+class SparkStandalone:
+    """A master and its workers on 127.0.0.1, with logs and work files below one folder.
+
+    The master's URL is `url`. Submit with the settings of `conf`: they make executors use `executor_python`.
+    """
+
+    def __init__(self, folder: Path, *, executor_python: Path | None = None) -> None:
+        self._folder = folder
+        self._executor_python = executor_python or Path(sys.executable)
+        self._master: subprocess.Popen[bytes] | None = None
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self.url = ""
+
+    @property
+    def conf(self) -> dict[str, str]:
+        """Spark settings for applications submitted to this cluster."""
+        return {
+            "spark.pyspark.python": str(self._executor_python),
+            "spark.pyspark.driver.python": sys.executable,
+            "spark.executor.extraJavaOptions": os.environ["SPARK_DAEMON_JAVA_OPTS"],
+        }
+
+    @property
+    def log_files(self) -> tuple[Path, ...]:
+        """Every log file of the master, the workers and the executors so far."""
+        return tuple(sorted((*self._folder.glob("*.log"), *self._folder.glob("work-*/*/*/std*"))))
+
+    def start(self) -> None:
+        """Start the master, without workers."""
+        log = self._folder / "master.log"
+        options = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+        self._master = start_process(_spark_class("org.apache.spark.deploy.master.Master", *options), log=log)
+        self.url = wait_for_line(self._master, log, r"Starting Spark master at (spark://\S+)")[1]
+        wait_for_line(self._master, log, "I have been elected leader")
+
+    def add_worker(self, *, cores: int = 2, memory: str = "2g") -> subprocess.Popen[bytes]:
+        """Start a worker and wait until the master knows it. Its process group holds its executors too."""
+        number = len(self.workers)
+        log = self._folder / f"worker-{number}.log"
+        options = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", str(cores), "--memory", memory]
+        options += ["--work-dir", str(self._folder / f"work-{number}"), self.url]
+        worker = start_process(
+            _spark_class("org.apache.spark.deploy.worker.Worker", *options),
+            log=log,
+            env={"PYSPARK_PYTHON": str(self._executor_python)},
+        )
+        self.workers.append(worker)
+        wait_for_line(worker, log, "Successfully registered with master")
+        return worker
+
+    def stop(self) -> None:
+        """Stop workers, executors and the master."""
+        for process in (*self.workers, *((self._master,) if self._master else ())):
+            stop_process(process, first=signal.SIGTERM)
+        self.workers.clear()
+        self._master = None
+
+
+@contextmanager
+def running_spark_standalone(folder: Path, *, executor_python: Path | None = None) -> Iterator[SparkStandalone]:
+    """Run a master and one worker with their files in `folder`, which exists and is empty."""
+    cluster = SparkStandalone(folder, executor_python=executor_python)
+    try:
+        cluster.start()
+        cluster.add_worker()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def _spark_class(name: str, *arguments: str) -> list[str]:
+    return [os.path.join(os.environ["SPARK_HOME"], "bin", "spark-class"), name, *arguments]

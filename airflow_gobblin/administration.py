@@ -88,7 +88,9 @@ class Administration:
             raise self._refused("rewind", urn, f"its watermark is of kind {end.kind!r} and not {to.kind!r}")
         asked = Range(to, end)
         if asked.empty or Range(to, state.coverage.origin).empty is False:
-            raise self._refused("rewind", urn, f"{asked} is not within what is covered, {state.coverage.origin} to {end}")
+            raise self._refused(
+                "rewind", urn, f"{asked} is not within what is covered, {state.coverage.origin} to {end}"
+            )
         low, retired = _widened(to, {ref: unit.range for ref, unit in state.live.items() if unit.range is not None})
         return self._decide(history, reason, Action.REWIND, removed=(Range(low, end),), replaces=retired)
 
@@ -105,7 +107,9 @@ class Administration:
         if edge is None:
             return self._decide(history, reason, Action.SET, coverage=Coverage().starting_at(to))
         if edge.kind != to.kind or Range(edge, to).empty:
-            raise self._refused("set the watermark of", urn, f"{to} is not ahead of its watermark {edge}; rewind moves back")
+            raise self._refused(
+                "set the watermark of", urn, f"{to} is not ahead of its watermark {edge}; rewind moves back"
+            )
         coverage = state.coverage
         for part in coverage.uncovered(Range(edge, to)):
             coverage = coverage.add(part)
@@ -146,7 +150,9 @@ class Administration:
         history = self._known(urn, reason, new=new)
         if history.pending is not None:
             raise self._refused(
-                "change", urn, f"slot {history.pending.decision.slot} is pending: finish it (the next run does) or abandon it"
+                "change",
+                urn,
+                f"slot {history.pending.decision.slot} is pending: finish it (the next run does) or abandon it",
             )
         return history
 

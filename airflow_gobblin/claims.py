@@ -91,9 +91,7 @@ class Claims:
                     subject=f"the claim on {folder!r} below {self._files.root}",
                     cause=f"nobody claims it; claimed are {sorted(standing)}",
                 )
-            gone = Claim(
-                ClaimAction.RELEASE, found.journal, found.ingestion, found.urn, folder, now(), actor, reason
-            )
+            gone = Claim(ClaimAction.RELEASE, found.journal, found.ingestion, found.urn, folder, now(), actor, reason)
             data = wire.dumps(gone)
             stored, _ = settle(self._store, f"{length + 1:010d}", data)
             if stored == data:
@@ -144,7 +142,9 @@ def _nested(one: Path, other: Path) -> bool:
 
 def _why(at: Path, claim: Claim, mine: Claim) -> str:
     if (claim.ingestion, claim.urn) == (mine.ingestion, mine.urn):
-        return f"{at} belongs to this ingestion and dataset in journal {claim.journal}, and this is journal {mine.journal}"
+        return (
+            f"{at} belongs to this ingestion and dataset in journal {claim.journal}, and this is journal {mine.journal}"
+        )
     return f"{at} belongs to dataset {claim.urn!r} of ingestion {claim.ingestion!r} in journal {claim.journal}"
 
 

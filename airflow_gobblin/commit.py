@@ -4,9 +4,9 @@ Deciding. A plan binds generation, ranges and the units it replaces, but no slot
 is decided, if all of that still holds; otherwise the plan loses, by name. Whoever sees another token in the slot folds the
 chain again and looks whether its own stands somewhere.
 
-Carrying out. From the decision on only the *stored* record is used. Files are linked to their published names, the folders synced,
-and then the outcome is written: that one record is the publish. The staged names go with the token's staging, once the outcome
-stands; until then a file that a crash un-linked can be linked again. Anyone may do any of this again, at any time.
+Carrying out. From the decision on only the *stored* record is used. Files are linked to their published names, the folders
+synced, and then the outcome is written: that one record is the publish. The staged names go with the token's staging, once the
+outcome stands; until then a file that a crash un-linked can be linked again. Anyone may do any of this again, at any time.
 """
 
 from __future__ import annotations
@@ -361,7 +361,10 @@ def check_holds(plan: Plan, ranges: tuple[Range, ...], history: History) -> None
 
 
 def can_win(plan: Plan, history: History) -> bool:
-    """Whether a plan can still be decided. What can't once never can again: ranges are only uncovered by raising the generation."""
+    """Whether a plan can still be decided.
+
+    What can't once never can again: a range is uncovered only by raising the generation, and a retired unit stays retired.
+    """
     if history.by_token(plan.token) is not None or history.answer(plan.run_key) is not None:
         return False
     try:
@@ -389,9 +392,7 @@ def _lost(plan: Plan, why: str) -> LostRaceError:
     )
 
 
-def _step_error(
-    step: CommitStep, status: StepStatus, decision: Decision, failure: Exception | None
-) -> StepError:
+def _step_error(step: CommitStep, status: StepStatus, decision: Decision, failure: Exception | None) -> StepError:
     subject = f"slot {decision.slot} of dataset {decision.urn!r}"
     if isinstance(step, MoveStep) and status is not StepStatus.TODO:
         error: StepError = step.error(status, decision.urn)

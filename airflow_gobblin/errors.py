@@ -83,7 +83,10 @@ class GobblinError(Exception):
         return f"{text}. {self.hint}" if self.hint else text
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.operation, self.subject, str(self.cause) if self.cause else None, self.hint))
+        return (
+            _rebuild,
+            (type(self), self.operation, self.subject, str(self.cause) if self.cause else None, self.hint),
+        )
 
 
 def _rebuild(

@@ -7,8 +7,8 @@ A dataset's records are a chain of slots, each with one decision and one outcome
     <ingestion>/<dataset>/n/<slot>/<i>  notes: an attempt failed, quarantined, released, announced, cleaned, …
     <ingestion>/<dataset>/c/<digest>    shards of steps, by content, put before the decision that names them
 
-Everything else is derived: the state of a dataset is the fold of its chain. A decision names the digest of the slot before it, so a
-chain that lost or changed a record is found out. The rules by which decisions are made and carried out are in `commit.py`.
+Everything else is derived: the state of a dataset is the fold of its chain. A decision names the digest of the slot before it,
+so a chain that lost or changed a record is found out. The rules by which decisions are made and carried out are in `commit.py`.
 """
 
 from __future__ import annotations
@@ -246,10 +246,21 @@ class Journal:
         return "/".join((self.ingestion, dataset_key(urn), *parts))
 
     def datasets(self) -> tuple[str, ...]:
-        """The URNs of all datasets that have a slot, sorted. One listing, and one read a dataset."""
-        first = slot_name(1)
-        keys = [k for k in self.store.list(f"{self.ingestion}/") if k.endswith(f"/d/{first}")]
-        return tuple(sorted(self._read(k, Decision).urn for k in keys))
+        """The URNs of all datasets that have a slot, sorted; one whose first record can't be read is left out."""
+        return tuple(sorted(urn for _, urn in self.named_datasets() if isinstance(urn, str)))
+
+    def named_datasets(self) -> Iterator[tuple[str, str | GobblinError]]:
+        """The key and the URN of every dataset that has a slot, or the error of its first record.
+
+        One listing, and one read a dataset.
+        """
+        first = f"/d/{slot_name(1)}"
+        for key in self.store.list(f"{self.ingestion}/"):
+            if key.endswith(first):
+                try:
+                    yield key.split("/")[1], self._read(key, Decision).urn
+                except GobblinError as error:
+                    yield key.split("/")[1], error
 
     def history(self, urn: str) -> History:
         """Fold a dataset's chain.
@@ -395,7 +406,9 @@ class Journal:
         if outcome is not None and outcome.decision != name:
             raise self._broken(urn, f"the outcome of slot {number} belongs to another decision")
         slot = Slot(decision, outcome, "", notes)
-        return replace(slot, digest=wire.digest((name + (wire.digest(wire.dumps(outcome)) if outcome else "")).encode()))
+        return replace(
+            slot, digest=wire.digest((name + (wire.digest(wire.dumps(outcome)) if outcome else "")).encode())
+        )
 
     def _broken(self, urn: str, finding: str) -> RecordError:
         return RecordError(

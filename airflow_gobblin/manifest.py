@@ -1,7 +1,7 @@
 """Manifests: a list of files for each done slot, for engines that read lists of files instead of folders.
 
-A manifest is derived from the journal: whoever finishes a slot writes it, and anyone can write it again. It holds what the slot added
-and what it retired, so the files of a dataset are the added ones of all its manifests without the retired ones.
+A manifest is derived from the journal: whoever finishes a slot writes it, and anyone can write it again. It holds what the slot
+added and what it retired, so the files of a dataset are the added ones of all its manifests without the retired ones.
 """
 
 from __future__ import annotations
@@ -42,5 +42,7 @@ def put_manifest(files: Files, journal: Journal, slot: Slot) -> None:
     ]
     document = {"dataset": decision.urn, "slot": decision.slot, "added": added, "retired": retired}
     settle(
-        LocalStore(files), manifest_path(journal, decision.urn, decision.slot), wire.canonical(json.loads(json.dumps(document)))
+        LocalStore(files),
+        manifest_path(journal, decision.urn, decision.slot),
+        wire.canonical(json.loads(json.dumps(document))),
     )

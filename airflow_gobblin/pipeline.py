@@ -41,7 +41,17 @@ from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, 
 from airflow_gobblin.staging import Staging, staging_folder
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.watermark import Json, Watermark
-from airflow_gobblin.work import Dataset, DatasetRef, ExtractKind, Limits, Pack, UnitResult, UnitState, WorkUnit
+from airflow_gobblin.work import (
+    Dataset,
+    DatasetRef,
+    ExtractKind,
+    Limits,
+    Pack,
+    UnitResult,
+    UnitState,
+    UnitSummary,
+    WorkUnit,
+)
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +114,7 @@ class RunRequest:
 
     def run_key(self, ingestion: str) -> str:
         """What makes a request the same request when it is retried."""
-        asked = {"end": self.end.isoformat() if self.end else None, "datasets": sorted(self.datasets)}
+        asked: Json = {"end": self.end.isoformat() if self.end else None, "datasets": [*sorted(self.datasets)]}
         return wire.digest(wire.canonical({"ingestion": ingestion, "dag_run": self.dag_run, "asked": asked}))[:32]
 
 
@@ -147,10 +157,14 @@ class Pipeline:
     # verify_recover
 
     def verify_recover(self, request: RunRequest) -> tuple[DatasetReport, ...]:
-        """Finish what earlier runs decided and left, of all datasets of the journal. One that can't be stands still; the others go on."""
+        """Finish what earlier runs decided and left, of all datasets of the journal.
+
+        A dataset that can't be recovered stands still, and the others go on.
+        """
         run_key = request.run_key(self.ingestion.name)
-        reports = []
-        for urn, history in self.journal.histories(self.journal.datasets()):
+        named = dict(self.journal.named_datasets())
+        reports = [DatasetReport(key, "failed", str(e)) for key, e in named.items() if not isinstance(e, str)]
+        for urn, history in self.journal.histories(urn for urn in named.values() if isinstance(urn, str)):
             if isinstance(history, GobblinError):
                 reports.append(DatasetReport(urn, "failed", str(history)))
             elif history.pending is not None:
@@ -171,7 +185,9 @@ class Pipeline:
     # create_work_units
 
     def create_work_units(self, request: RunRequest) -> RunPlan:
-        """Plan every dataset from its watermark, and pack the plans. A dataset that can't be planned leaves a note, and the others go on.
+        """Plan every dataset from its watermark, and pack the plans.
+
+        A dataset that can't be planned leaves a note, and the others go on.
 
         :raises SourceError: the source can't be reached. :raises ConfigurationError: a dataset was asked for that isn't there.
         """
@@ -188,9 +204,7 @@ class Pipeline:
                 planned.append(DatasetRef(plan.urn, plan.token, plan.weight))
             else:
                 notes.append(plan)
-        run = RunPlan(
-            uuid.uuid4().hex, run_key, pack_datasets(planned, self.ingestion.max_packs), tuple(notes)
-        )
+        run = RunPlan(uuid.uuid4().hex, run_key, pack_datasets(planned, self.ingestion.max_packs), tuple(notes))
         self.staging.put_run(run, self.ingestion.job)
         return run
 
@@ -244,11 +258,15 @@ class Pipeline:
             return DatasetNote(urn, "failed", str(error))
         except Exception as error:  # a user's source may raise anything; the other datasets go on
             log.exception("dataset %r can't be planned", urn)
-            return DatasetNote(urn, "failed", str(SourceError(operation="plan", subject=f"dataset {urn!r}", cause=error)))
+            return DatasetNote(
+                urn, "failed", str(SourceError(operation="plan", subject=f"dataset {urn!r}", cause=error))
+            )
 
     def _check_extract(self, dataset: Dataset, state: DatasetState) -> None:
         kind = dataset.extract.kind
-        whole = kind is ExtractKind.SNAPSHOT_ONLY or (kind is ExtractKind.SNAPSHOT_APPEND and state.coverage.origin is None)
+        whole = kind is ExtractKind.SNAPSHOT_ONLY or (
+            kind is ExtractKind.SNAPSHOT_APPEND and state.coverage.origin is None
+        )
         if whole and (self.ingestion.policy is not CommitPolicy.FULL or self.ingestion.limits.any):
             raise ConfigurationError(
                 operation="plan",
@@ -262,7 +280,9 @@ class Pipeline:
         ids = [u.id for u in found.units]
         if len(set(ids)) != len(ids) or any(u.urn != urn for u in found.units):
             raise SourceError(
-                operation="plan", subject=f"dataset {urn!r}", cause="two units share an id, or one is of another dataset"
+                operation="plan",
+                subject=f"dataset {urn!r}",
+                cause="two units share an id, or one is of another dataset",
             )
         outgoing = found.schema
         for converter in self.ingestion.converters:
@@ -301,7 +321,10 @@ class Pipeline:
     # write_commit_steps
 
     def write_commit_steps(self, run: RunPlan, pack: Pack) -> tuple[DatasetReport, ...]:
-        """Apply the commit policy to the results of each dataset that stand, and decide its slot. From here on the run is bound."""
+        """Apply the commit policy to the results of each dataset that stand, and decide its slot.
+
+        From here on the run is bound to publish exactly this.
+        """
         return tuple(self._write(ref, run.run_key) for ref in pack.datasets)
 
     def _write(self, ref: DatasetRef, run_key: str) -> DatasetReport:
@@ -310,13 +333,15 @@ class Pipeline:
             if plan is None:
                 return self._swept(ref, run_key)
             history = self.journal.history(ref.urn)
-            standing = history.by_token(ref.token)
-            if standing is None:
-                check_holds(plan, (), history)
-                standing = self._decide(plan)
-            if isinstance(standing, DatasetReport):
-                return standing
-            return self._published(standing, "pending" if not standing.finished else "committed", "decided")
+            slot = history.by_token(ref.token)
+            if slot is None:
+                check_holds(plan, plan.ranges, history)
+                decided = self._decide(plan)
+                if isinstance(decided, DatasetReport):
+                    return decided
+                slot = decided
+            status = "pending" if not slot.finished else "committed" if slot.done else "lost"
+            return self._published(slot, status, f"slot {slot.decision.slot} is decided")
         except AlreadyCoveredError as error:
             return DatasetReport(ref.urn, "covered", str(error))
         except LostRaceError as error:
@@ -335,9 +360,7 @@ class Pipeline:
             return DatasetReport(
                 plan.urn, "failed", f"{len(failed)} of {len(plan.units)} units are not published; the first: {first}"
             )
-        return self.committer.decide(
-            proposal, lambda: self.ingestion.sink.publish(plan, proposal.results, self.files)
-        )
+        return self.committer.decide(proposal, lambda: self.ingestion.sink.publish(plan, proposal.results, self.files))
 
     def _results(self, plan: Plan) -> Iterator[UnitResult]:
         failed = self.staging.failed_results(plan.token)
@@ -346,11 +369,11 @@ class Pipeline:
             result = self.staging.result(plan.token, unit.id) or failed.get(unit.id)
             yield reconciled(result or UnitResult(unit.id, "", UnitState.FAILED, error=missing))
 
-    def _keep_unpublished(self, plan: Plan, units: tuple[object, ...]) -> None:
+    def _keep_unpublished(self, plan: Plan, units: tuple[UnitSummary, ...]) -> None:
         history = self.journal.history(plan.urn)
         slot = history.slots[-1] if history.slots else None
         notes = slot.notes if slot else history.early_notes
-        note = Note(NoteKind.UNPUBLISHED, plan.run_key, now(), token=plan.token, units=units)  # type: ignore[arg-type]
+        note = Note(NoteKind.UNPUBLISHED, plan.run_key, now(), token=plan.token, units=units)
         last = next((n for n in reversed(notes) if n.kind is NoteKind.UNPUBLISHED), None)
         if last is None or (last.token, last.units) != (note.token, note.units):
             self.journal.put_note(plan.urn, slot.decision.slot if slot else 0, note)
@@ -360,8 +383,12 @@ class Pipeline:
         history = self.journal.history(ref.urn)
         slot = history.by_token(ref.token) or history.answer(run_key)
         if slot is None:
-            return DatasetReport(ref.urn, "covered", "its plan could win no more and was swept; nothing was published by it")
-        return self._published(slot, "committed" if slot.done else "lost", f"already committed in slot {slot.decision.slot}")
+            return DatasetReport(
+                ref.urn, "covered", "its plan could win no more and was swept; nothing was published by it"
+            )
+        return self._published(
+            slot, "committed" if slot.done else "lost", f"already committed in slot {slot.decision.slot}"
+        )
 
     # execute_commit_steps
 
@@ -407,8 +434,10 @@ class Pipeline:
         reports = [DatasetReport(n.urn, n.status, n.detail) for n in run.notes]
         for pack in run.packs:
             reports += [self._final(ref, run.run_key) for ref in pack.datasets]
-        for urn in [r.urn for r in reports]:
-            self._clean(urn, run.run_key)
+        for slot, _ in self.unannounced(r.urn for r in reports):
+            put_manifest(self.files, self.journal, slot)
+        for report in reports:
+            self._clean(report.urn, run.run_key)
         self.sweep(keep=run.run)
         return tuple(reports)
 
@@ -425,7 +454,9 @@ class Pipeline:
             if plan.planned is not None and history.state.coverage.covers(plan.planned):
                 return DatasetReport(ref.urn, "covered", f"range {plan.planned} was committed by another run")
             failed = next((u.error for u in history.state.previous_units if u.error), None)
-            return DatasetReport(ref.urn, "failed", f"nothing of it was published: {failed or 'its extract did not finish'}")
+            return DatasetReport(
+                ref.urn, "failed", f"nothing of it was published: {failed or 'its extract did not finish'}"
+            )
         except AlreadyCoveredError as error:
             return DatasetReport(ref.urn, "covered", str(error))
         except LostRaceError as error:
@@ -437,7 +468,9 @@ class Pipeline:
         number = slot.decision.slot
         if not slot.finished:
             status = "quarantined" if history.state.quarantined else "failed"
-            return self._published(slot, status, f"slot {number} is decided and not finished: clear execute_commit_steps")
+            return self._published(
+                slot, status, f"slot {number} is decided and not finished: clear execute_commit_steps"
+            )
         if not slot.done:
             return self._published(slot, "lost", f"slot {number} was abandoned")
         if not slot.decision.complete:
@@ -455,7 +488,7 @@ class Pipeline:
 
     def unannounced(self, urns: Iterable[str]) -> Iterator[tuple[Slot, DatasetReport]]:
         """The done slots of some datasets that no run has announced, whoever finished them."""
-        for urn, history in self.journal.histories(urns):
+        for _, history in self.journal.histories(urns):
             if isinstance(history, GobblinError):
                 continue
             for slot in history.slots:

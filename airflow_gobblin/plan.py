@@ -50,6 +50,14 @@ class Plan:
         return self.dataset.urn
 
     @property
+    def ranges(self) -> tuple[Range, ...]:
+        """The ranges that its units should cover, as far as they are known."""
+        if self.planned is None:
+            return ()
+        known = (Range(u.low, u.expected_high) for u in self.units if u.low is not None and u.expected_high is not None)
+        return tuple(r for r in known if not r.empty)
+
+    @property
     def weight(self) -> int:
         """The predicted load of all its units."""
         return sum(u.weight for u in self.units)

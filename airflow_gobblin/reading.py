@@ -1,7 +1,7 @@
 """Reading what was published, exactly once: the files of finished slots, and only these.
 
-Unlike a listing of the folder, this never sees a part of a publish, a file that a paused process moved late, or a file that a later
-slot replaced.
+Unlike a listing of the folder, this never sees a part of a publish, a file that a paused process moved late, or a file that a
+later slot replaced.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Staging: where a run keeps what isn't published yet, under the target and ignored by its readers.
 
     _gobblin/<ingestion>-<journal>/
-        r/<run>/…                 what `create_work_units` gave for a whole run: job, packs, run plan
+        r/<run>/…                 what `create_work_units` gave for a whole run: job, packs, run plan; and what drivers report
         s/<token>/plan            a dataset's plan, written once
         s/<token>/results/…       unit results that stand: the first whose files keep their identity
         s/<token>/<attempt>/…     staged files and failed results of one run of a Spark driver
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from typing import TypeVar
 
 from airflow_gobblin import wire
 from airflow_gobblin.errors import StoreError
@@ -23,6 +24,7 @@ from airflow_gobblin.stores.local import LocalStore
 from airflow_gobblin.work import Pack, StagedFile, UnitResult, UnitState
 
 ROOT = "_gobblin"
+T = TypeVar("T")
 
 
 def staging_folder(ingestion: str, journal_id: str) -> str:
@@ -83,10 +85,22 @@ class Staging:
         data = self._store.get(key)
         return None if data is None else wire.loads(data, Pack, key)
 
+    def put_report(self, run: str, pack: int, attempt: str, report: object) -> None:
+        """Write what one run of a Spark driver says of a pack: a record."""
+        settle(self._store, f"r/{run}/reports/{pack}.{attempt}", wire.dumps(report))
+
+    def reports(self, run: str, expected: type[T]) -> Iterator[T]:
+        """What the runs of Spark drivers said of a run's packs."""
+        for key in self._store.list(f"r/{run}/reports/"):
+            data = self._store.get(key)
+            if data is not None:
+                yield wire.loads(data, expected, key)
+
     def put_result(self, token: str, result: UnitResult) -> UnitResult:
         """Write what running a unit gave, when it is accepted from Spark.
 
-        A successful result is write-once for the unit and the first whose files are intact stands; any other belongs to its attempt.
+        A successful result is write-once for the unit, and the first whose files are intact stands; any other belongs
+        to its attempt.
 
         :return: the result that stands.
         """

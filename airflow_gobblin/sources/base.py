@@ -82,6 +82,13 @@ class Reader(Protocol):
 class Source(Protocol):
     """Where rows come from."""
 
+    @property
+    def connection_ids(self) -> tuple[str, ...]:
+        """The connections that `read` needs: only these are given to Spark."""
+
+    def modules(self, connections: Connections) -> tuple[str, ...]:
+        """The modules that `read` needs and that can't be shipped, its drivers: executors must have them installed."""
+
     def datasets(self, connections: Connections) -> tuple[Dataset, ...]:
         """The datasets there are, in a stable order. :raises SourceError: the source can't be reached."""
 

@@ -10,9 +10,12 @@ import json
 import os
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.sources.base import Connections
+
+if TYPE_CHECKING:
+    from airflow_gobblin.sources.base import Connections
 
 __all__ = ["VARIABLE", "SparkConnections", "give_connections", "take_connections"]
 

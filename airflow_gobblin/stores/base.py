@@ -49,7 +49,8 @@ _PAUSE = 0.05
 def settle(store: Store, key: str, data: bytes) -> tuple[bytes, bool]:
     """Put a record until one stands, whoever's it is (rule 4, I12).
 
-    "Exists" may be our own write whose answer was lost; after an error "absent" is still unknown, so the same bytes are put again.
+    "Exists" may be our own write whose answer was lost; after an error "absent" is still unknown, so the same bytes are put
+    again.
 
     :return: the bytes that stand, and whether they are known to be created by this call.
     :raises StoreError: after several tries no answer was had.

@@ -7,6 +7,7 @@ Model: litestream's file replica, for the order temporary file, sync, name, sync
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import posixpath
 import uuid
@@ -50,19 +51,21 @@ class LocalStore:
             created = False
         except OSError as error:
             self._discard(temporary)
-            raise UnknownOutcomeError(operation="write", subject=f"record {key!r} in {self.name}", cause=error) from error
+            raise UnknownOutcomeError(
+                operation="write", subject=f"record {key!r} in {self.name}", cause=error
+            ) from error
         self._discard(temporary)
         try:
             self._files.sync_folder(folder)
         except OSError as error:
-            raise UnknownOutcomeError(operation="write", subject=f"record {key!r} in {self.name}", cause=error) from error
+            raise UnknownOutcomeError(
+                operation="write", subject=f"record {key!r} in {self.name}", cause=error
+            ) from error
         return created
 
     def _discard(self, temporary: str) -> None:
-        try:
+        with contextlib.suppress(OSError):  # a left-over temporary file is never listed and never read
             self._files.unlink(temporary)
-        except OSError:
-            pass  # a left-over temporary file is never listed and never read
 
     def get(self, key: str) -> bytes | None:
         try:
@@ -79,7 +82,9 @@ class LocalStore:
             found = [path[skip:] for path in self._files.walk(folder.rstrip("/") or ".")]
         except OSError as error:
             raise self._error("list", prefix, error) from error
-        return iter(sorted(k for k in found if k.startswith(prefix) and not posixpath.basename(k).startswith(TEMPORARY)))
+        return iter(
+            sorted(k for k in found if k.startswith(prefix) and not posixpath.basename(k).startswith(TEMPORARY))
+        )
 
     def delete(self, key: str) -> None:
         path = self._path(key)

@@ -44,7 +44,10 @@ class SqlStore:
         # The "C" collation makes prefixes and their order those of the bytes.
         key = sa.Text().with_variant(postgresql.TEXT(collation="C"), "postgresql")
         self._table = sa.Table(
-            TABLE, sa.MetaData(), sa.Column("key", key, primary_key=True), sa.Column("data", sa.LargeBinary, nullable=False)
+            TABLE,
+            sa.MetaData(),
+            sa.Column("key", key, primary_key=True),
+            sa.Column("data", sa.LargeBinary, nullable=False),
         )
         with self._transaction("open", TABLE, StoreError) as connection:
             connection.execute(sa.schema.CreateTable(self._table, if_not_exists=True))

@@ -1,0 +1,37 @@
+"""Which records can be decoded: the kinds of this package, and those of the modules that a DAG author names.
+
+A kind is looked up among what imported code registered, so these modules are imported before anything is decoded, wherever that
+is: on a worker, in a driver, in a Spark task. Their names come from the DAG's code, never from a record.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable
+
+from airflow_gobblin.errors import ConfigurationError
+
+__all__ = ["import_kinds"]
+
+_BUILT_IN = ("airflow_gobblin.sources", "airflow_gobblin.sinks", "airflow_gobblin.converters")
+
+
+def import_kinds(code: Iterable[str] = ()) -> None:
+    """Import the built-in sources, sinks and converters, and the author's modules. Harmless twice.
+
+    :raises ConfigurationError: an author's module can't be imported.
+    """
+    for folder in _BUILT_IN:
+        for module in pkgutil.iter_modules(importlib.import_module(folder).__path__, f"{folder}."):
+            importlib.import_module(module.name)
+    for name in code:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # a module may raise anything on import
+            raise ConfigurationError(
+                operation="import",
+                subject=f"module {name!r} of `code=[...]`",
+                cause=error,
+                hint="It goes to Spark, so it must import nothing of Airflow, and nothing that is not shipped or installed there.",
+            ) from error

@@ -1,0 +1,242 @@
+"""Running a pack on Spark: every unit that has no result yet becomes a part of a Spark task, and each result is kept when it comes.
+
+Units run through DataFrames, not RDDs. A Spark job is one task of one group of units, so that a result is written as soon as the
+driver accepts it, and a driver that is killed leaves all it had. Results are only ever what Spark handed over: files of a
+speculative or dead attempt are not looked for.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_gobblin import wire
+from airflow_gobblin.errors import GobblinError, StoreError
+from airflow_gobblin.extraction import extract_unit
+from airflow_gobblin.kinds import import_kinds
+from airflow_gobblin.packing import worst_fit_decreasing
+from airflow_gobblin.plan import ExtractJob, Plan
+from airflow_gobblin.spark.connections import SparkConnections
+from airflow_gobblin.spark.probe import probe_executors
+from airflow_gobblin.spark.report import GroupReport, PackReport
+from airflow_gobblin.spark.task import Order, run_order
+from airflow_gobblin.staging import Staging
+from airflow_gobblin.work import Pack, UnitResult, UnitState, WorkUnit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["run_pack"]
+
+log = logging.getLogger(__name__)
+
+GROUPS_PER_SLOT = 4
+"""Few enough that a task is worth its start, many enough that load evens out and a killed driver has most results."""
+MIN_JOBS = 32
+"""At least so many Spark jobs are on their way at once: executors that come late find work waiting."""
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A unit with its plan."""
+
+    plan: Plan
+    unit: WorkUnit
+
+    @property
+    def name(self) -> str:
+        return f"{self.plan.urn}\0{self.unit.id}"
+
+
+_Group = tuple[_Piece, ...]
+
+
+def run_pack(
+    spark: SparkSession, staging: Staging, run: str, index: int, code: Iterable[str], connections: SparkConnections
+) -> PackReport:
+    """Run the units of a pack that have no result.
+
+    A unit that fails is a result, and a dataset whose plan can't be read an error of the report; the others go on.
+
+    :param index: the pack's number in its run. :param code: the author's modules, which the Spark application was given.
+    :raises StoreError: the pack is not in staging. :raises EnvironmentMismatchError: the executors lack something.
+    """
+    return _PackRun(spark, staging, tuple(code), connections).run(run, index)
+
+
+class _PackRun:
+    """One run of a driver."""
+
+    def __init__(
+        self, spark: SparkSession, staging: Staging, code: tuple[str, ...], connections: SparkConnections
+    ) -> None:
+        self._spark = spark
+        self._staging = staging
+        self._code = code
+        self._connections = connections
+        self._attempt = uuid.uuid4().hex
+        self._errors: list[str] = []
+        self._standing = 0
+        self._empty = 0
+
+    def run(self, run: str, index: int) -> PackReport:
+        started, clock = datetime.now(UTC), time.monotonic()
+        import_kinds(self._code)
+        pack, job = self._pack(run, index), self._staging.job(run)
+        missing = list(self._missing(pack, job))
+        slots, groups = self._run_missing(job, missing, run) if missing else (0, [])
+        report = PackReport(
+            run=run,
+            pack=index,
+            label=pack.label,
+            attempt=self._attempt,
+            started=started,
+            seconds=time.monotonic() - clock,
+            slots=slots,
+            standing=self._standing,
+            empty=self._empty,
+            groups=tuple(groups),
+            errors=tuple(self._errors),
+        )
+        self._staging.put_report(run, index, self._attempt, report)
+        log.info("%s", report)
+        log.info("pack report: %s", wire.canonical(wire.to_json(report)).decode())
+        return report
+
+    def _pack(self, run: str, index: int) -> Pack:
+        pack = self._staging.pack(run, index)
+        if pack is None:
+            raise StoreError(
+                operation="read",
+                subject=f"pack {index} of run {run!r} in staging {self._staging.folder!r}",
+                cause="it is not there",
+                hint="The run was swept after its ranges were taken. Clear create_work_units to plan anew.",
+            )
+        return pack
+
+    def _missing(self, pack: Pack, job: ExtractJob) -> Iterator[_Piece]:
+        """The units without a result. Empty ones get theirs here."""
+        for ref in pack.datasets:
+            try:
+                plan = self._staging.plan(ref.token)
+                if plan is None:
+                    log.warning("dataset %r: its plan is swept, so it can win no more and is not extracted", ref.urn)
+                    continue
+                for unit in plan.units:
+                    if self._staging.result(plan.token, unit.id) is not None:
+                        self._standing += 1
+                    elif unit.empty:
+                        self._keep_empty(job, plan, unit)
+                    else:
+                        yield _Piece(plan, unit)
+            except GobblinError as error:
+                self._note(f"{type(error).__name__}: {error}")
+
+    def _keep_empty(self, job: ExtractJob, plan: Plan, unit: WorkUnit) -> None:
+        folder = self._staging.token_folder(plan.token)
+        result = extract_unit(job, plan, unit, self._attempt, self._staging.files, folder, self._connections)
+        self._staging.put_result(plan.token, result)
+        self._empty += 1
+
+    def _run_missing(self, job: ExtractJob, missing: list[_Piece], run: str) -> tuple[int, list[GroupReport]]:
+        folder = f"{self._staging.files.root}/{self._staging.folder}"
+        modules = ("pyarrow", *self._code, *job.source.modules(self._connections))
+        slots = probe_executors(self._spark, modules, folder)
+        groups = _groups(missing, slots)
+        log.info("attempt %s: %d units in %d Spark tasks on %d slots", self._attempt, len(missing), len(groups), slots)
+        encoded = wire.dumps(job)
+        with ThreadPoolExecutor(min(len(groups), max(slots, MIN_JOBS)), "spark-job") as pool:
+            running = [pool.submit(self._run_group, encoded, group) for group in groups]
+            return slots, [done.result() for done in as_completed(running)]
+
+    def _run_group(self, job: bytes, group: _Group) -> GroupReport:
+        clock = time.monotonic()
+        order = Order(
+            code=self._code,
+            root=self._staging.files.root,
+            staging=self._staging.folder,
+            attempt=self._attempt,
+            job=job,
+            plans=tuple(wire.dumps(plan) for plan in _plans(group)),
+            connections=self._connections,
+        )
+        try:
+            results = dict(self._collect(order))
+        except Exception as error:  # whatever Spark raises, these units have failed and the others go on
+            log.exception("a Spark job failed")
+            results, cause = {}, _first_lines(error)
+        else:
+            cause = "its Spark task gave no result"
+        kept = [self._keep(piece, results.get((piece.plan.token, piece.unit.id)), cause) for piece in group]
+        return GroupReport(
+            units=len(group),
+            failed=sum(result.state is not UnitState.SUCCESSFUL for result in kept),
+            weight=sum(piece.unit.weight for piece in group),
+            bytes=sum(result.bytes_written for result in kept),
+            rows=sum(result.rows_written for result in kept),
+            seconds=time.monotonic() - clock,
+        )
+
+    def _collect(self, order: Order) -> Iterator[tuple[tuple[str, str], UnitResult]]:
+        def task(batches: Iterable[Any]) -> Iterator[Any]:
+            for _ in batches:
+                pass
+            yield from run_order(order)
+
+        for row in self._spark.range(0, 1, 1, 1).mapInArrow(task, "token string, result binary").collect():
+            result = wire.loads(bytes(row.result), UnitResult, "a result from a Spark task")
+            yield (row.token, result.unit), result
+
+    def _keep(self, piece: _Piece, result: UnitResult | None, cause: str) -> UnitResult:
+        """Write a unit's result, or that it has none. A result whose files the driver can't see is none."""
+        plan, unit = piece.plan, piece.unit
+        if result is not None and not self._staging.intact(result):
+            result, cause = None, f"its staged files are not visible to the driver below {self._staging.files.root!r}"
+        if result is None:
+            error = GobblinError(operation="extract", subject=f"unit {unit.id!r} of dataset {plan.urn!r}", cause=cause)
+            result = UnitResult(unit.id, self._attempt, UnitState.FAILED, error=f"{type(error).__name__}: {error}")
+        try:
+            kept = self._staging.put_result(plan.token, result)
+        except GobblinError as error:
+            kept = replace(result, state=UnitState.FAILED, error=f"{type(error).__name__}: {error}")
+        if kept.state is not UnitState.SUCCESSFUL:
+            self._note(kept.error or f"unit {unit.id!r} of dataset {plan.urn!r} is {kept.state.value}")
+        return kept
+
+    def _note(self, error: str) -> None:
+        log.error("%s", error)
+        self._errors.append(error)
+
+
+def _groups(pieces: list[_Piece], slots: int) -> list[_Group]:
+    """The units of each Spark task, the heaviest group first; each unit alone where there are few."""
+    groups = worst_fit_decreasing(
+        pieces, GROUPS_PER_SLOT * slots, weight=lambda piece: piece.unit.weight, name=lambda piece: piece.name
+    )
+    return sorted(groups, key=lambda group: -sum(piece.unit.weight for piece in group))
+
+
+def _plans(group: _Group) -> Iterator[Plan]:
+    """The plans of a group, each with only the units that are in it."""
+    units: dict[str, list[WorkUnit]] = {}
+    plans = {piece.plan.token: piece.plan for piece in group}
+    for piece in group:
+        units.setdefault(piece.plan.token, []).append(piece.unit)
+    for token, plan in plans.items():
+        yield replace(plan, units=tuple(units[token]), replaces=())
+
+
+def _first_lines(error: Exception) -> str:
+    """What a Spark error says, without the Java stack: its first line, and the end of a Python traceback where it has one."""
+    lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
+    tracebacks = [n for n, line in enumerate(lines) if line.endswith("Traceback (most recent call last):")]
+    if not tracebacks:
+        return " ".join(lines[:2])
+    raised = (line for line in lines[tracebacks[-1] + 1 :] if not line.startswith(" "))
+    return f"{lines[0]} {next(raised, '')}"

@@ -1,0 +1,64 @@
+"""What one run of a Spark driver says of its pack: predicted against actual load, and what went wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_gobblin.wire import record
+
+__all__ = ["FIRST_ERROR", "GroupReport", "PackReport"]
+
+FIRST_ERROR = "airflow-gobblin: first error: "
+"""How the last line of a driver that failed begins; the error follows, on the same line."""
+
+
+@dataclass(frozen=True)
+class GroupReport:
+    """The units of one Spark task.
+
+    :param units: how many. :param weight: the predicted load. :param bytes: what was written of it, and `seconds` how long the
+        Spark job took, waiting included.
+    """
+
+    units: int
+    failed: int
+    weight: int
+    bytes: int
+    rows: int
+    seconds: float
+
+
+@record("pack_report")
+@dataclass(frozen=True)
+class PackReport:
+    """A pack's extract, as its driver saw it.
+
+    :param slots: how many Spark tasks the cluster runs at once. :param standing: units that had a result already.
+    :param empty: units with nothing to read, which cost no Spark task. :param errors: in the order in which they came.
+    """
+
+    run: str
+    pack: int
+    label: str
+    attempt: str
+    started: datetime
+    seconds: float
+    slots: int
+    standing: int
+    empty: int
+    groups: tuple[GroupReport, ...]
+    errors: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """One line for a log."""
+        weight, written = sum(g.weight for g in self.groups), sum(g.bytes for g in self.groups)
+        heaviest = max((g.weight for g in self.groups), default=0)
+        slowest = max((g.seconds for g in self.groups), default=0.0)
+        mean = sum(g.seconds for g in self.groups) / max(1, len(self.groups))
+        return (
+            f"{self.label}: {sum(g.units for g in self.groups)} units in {len(self.groups)} Spark tasks on {self.slots} slots, "
+            f"{self.standing} had a result, {self.empty} were empty, {len(self.errors)} errors; "
+            f"weight predicted {weight}, at most {heaviest} a task; actual {written} bytes, {slowest:.1f} s at most a task "
+            f"and {mean:.1f} s in the mean; {self.seconds:.1f} s in all"
+        )

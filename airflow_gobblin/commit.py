@@ -21,6 +21,7 @@ from itertools import islice
 from airflow_gobblin.coverage import Coverage, Range
 from airflow_gobblin.errors import AlreadyCoveredError, GobblinError, LostRaceError, QuarantinedError, StepError
 from airflow_gobblin.files import Files
+from airflow_gobblin.ingestion import DEFAULT_ATTEMPTS, DEFAULT_RETENTION
 from airflow_gobblin.journal import (
     Action,
     Decision,
@@ -41,8 +42,6 @@ log = logging.getLogger(__name__)
 
 STEPS_PER_BATCH = 500
 THREADS = 8
-DEFAULT_ATTEMPTS = 3
-DEFAULT_RETENTION = timedelta(hours=24)
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,8 @@ def _merged(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
 
 def _minus(intervals: Iterable[Interval], taken: Interval) -> tuple[Interval, ...]:
     """What remains of the intervals without `taken`."""
+    if not taken[0] < taken[1]:
+        return tuple(intervals)
     result: list[Interval] = []
     for low, high in intervals:
         if not low < taken[1] or not taken[0] < high:

@@ -11,15 +11,12 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from dataclasses import dataclass
+from datetime import datetime
 
 from airflow_gobblin import schema, wire
 from airflow_gobblin.claims import Claims
-from airflow_gobblin.commit import DEFAULT_ATTEMPTS, DEFAULT_RETENTION, Committer, can_win, check_holds, propose
-from airflow_gobblin.converters.base import Converter, RowCheck
+from airflow_gobblin.commit import Committer, can_win, check_holds, propose
 from airflow_gobblin.errors import (
     AlreadyCoveredError,
     ConfigurationError,
@@ -29,15 +26,16 @@ from airflow_gobblin.errors import (
     QuarantinedError,
     SourceError,
 )
+from airflow_gobblin.extraction import converted_schema
 from airflow_gobblin.files import Files, LocalFiles
+from airflow_gobblin.ingestion import Ingestion, target_root
 from airflow_gobblin.journal import History, Journal, Note, NoteKind, Slot, now
 from airflow_gobblin.manifest import put_manifest
-from airflow_gobblin.naming import check_ingestion_name, dataset_key
+from airflow_gobblin.naming import dataset_key
 from airflow_gobblin.packing import pack_datasets
-from airflow_gobblin.plan import DatasetNote, ExtractJob, Plan, RunPlan
+from airflow_gobblin.plan import DatasetNote, Plan, RunPlan
 from airflow_gobblin.policy import CommitPolicy, publishable, reconciled
-from airflow_gobblin.sinks.base import Sink
-from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, Source
+from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest
 from airflow_gobblin.staging import Staging, staging_folder
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.watermark import Json, Watermark
@@ -45,7 +43,6 @@ from airflow_gobblin.work import (
     Dataset,
     DatasetRef,
     ExtractKind,
-    Limits,
     Pack,
     UnitResult,
     UnitState,
@@ -54,49 +51,6 @@ from airflow_gobblin.work import (
 )
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Ingestion:
-    """One named job: a source, a sink, and how they are brought together.
-
-    :param name: the name of its journal: mandatory, lasting, never derived from a DAG's or group's id.
-    :param journal: where the journal is: `file:///…`, `sqlite:///…`, or the id of an Airflow connection.
-    :param partial_ok: a run that published only a part of a dataset is green, too.
-    :param attempts: after how many runs that failed to finish a slot its dataset is quarantined.
-    :param retention: how long replaced files stay.
-    :param code: modules with the author's own sources, sinks, converters, checks, steps and watermarks.
-    """
-
-    name: str
-    source: Source
-    sink: Sink
-    journal: str
-    policy: CommitPolicy = CommitPolicy.FULL
-    partial_ok: bool = False
-    converters: tuple[Converter, ...] = ()
-    checks: tuple[RowCheck, ...] = ()
-    limits: Limits = field(default_factory=Limits)
-    max_packs: int = 4
-    attempts: int = DEFAULT_ATTEMPTS
-    retention: timedelta = DEFAULT_RETENTION
-    options: Mapping[str, Json] = field(default_factory=dict)
-    code: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        check_ingestion_name(self.name)
-        for name, value in (("max_packs", self.max_packs), ("attempts", self.attempts)):
-            if value < 1:
-                raise ConfigurationError(
-                    operation="use", subject=f"{name}={value} of ingestion {self.name!r}", cause="it is at least 1"
-                )
-
-    @property
-    def job(self) -> ExtractJob:
-        """What Spark needs to know of it."""
-        return ExtractJob(
-            self.name, self.source, self.sink, self.converters, self.checks, self.limits, self.options, self.code
-        )
 
 
 @dataclass(frozen=True)
@@ -284,9 +238,7 @@ class Pipeline:
                 subject=f"dataset {urn!r}",
                 cause="two units share an id, or one is of another dataset",
             )
-        outgoing = found.schema
-        for converter in self.ingestion.converters:
-            outgoing = converter.schema(outgoing)
+        outgoing = converted_schema(self.ingestion.converters, self.ingestion.checks, found.schema)
         published = schema.decode(state.schema) if state.schema else None
         outgoing = self.ingestion.sink.schema(outgoing, published, urn)
         folder = self.ingestion.sink.folder(dataset)
@@ -553,17 +505,3 @@ def incomplete(ingestion: Ingestion, reports: Iterable[DatasetReport]) -> Incomp
         cause=f"{len(bad)} datasets are not as the policy wants them: {lines}{more}",
         hint="What was published stands. Each line names what to clear or mend.",
     )
-
-
-def target_root(target: str) -> Path:
-    """The target root as a path. :raises ConfigurationError: it is relative, or on no local or mounted file system."""
-    parts = urlsplit(target)
-    path = Path(unquote(parts.path) if parts.scheme == "file" else target)
-    if (parts.scheme not in ("", "file") and "://" in target) or not path.is_absolute():
-        raise ConfigurationError(
-            operation="publish",
-            subject=f"to target {target!r}",
-            cause="it is not an absolute path on a local or mounted file system",
-            hint="Give 'file:///…' or an absolute path that workers, driver and executors all see.",
-        )
-    return path

@@ -82,11 +82,12 @@ def decode(document: Any) -> Watermark:
         raise RecordError(
             operation="decode", subject=f"watermark {document!r}", cause="expected an object with 'kind' and 'value'"
         )
-    known = _kinds.get(document["kind"])
+    kind = document["kind"]
+    known = _kinds.get(kind) if isinstance(kind, str) else None
     if known is None:
         raise UnknownKindError(
             operation="decode",
-            subject=f"watermark of kind {document['kind']!r}",
+            subject=f"watermark of kind {kind!r}",
             cause=f"registered are {sorted(_kinds)}",
             hint="Name the module that registers it in the ingestion's `code=[...]`.",
         )
@@ -95,7 +96,7 @@ def decode(document: Any) -> Watermark:
 
 def percent(done: float, total: float) -> float:
     """`done` of `total` in percent, kept between 0 and 100; nothing to do is all done."""
-    return 100.0 if total <= 0 else min(100.0, max(0.0, 100.0 * done / total))
+    return 100.0 if total <= 0 or done >= total else max(0.0, 100.0 * done / total)
 
 
 @register
@@ -171,7 +172,7 @@ class TimestampWatermark:
     def from_json(cls, value: Any) -> TimestampWatermark:
         try:
             return cls(datetime.fromisoformat(value))
-        except (TypeError, ValueError, ConfigurationError) as error:
+        except (TypeError, ValueError, OverflowError, ConfigurationError) as error:
             raise RecordError(operation="decode", subject=f"timestamp watermark {value!r}", cause=error) from error
 
     def progress(self, low: TimestampWatermark, high: TimestampWatermark) -> float:

@@ -6,9 +6,10 @@ Both are frozen dataclasses, registered with `wire.record`, and run in Spark tas
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Converter(Protocol):

@@ -20,7 +20,7 @@ def _null_is_good(who: object, judge: Callable[[], pa.BooleanArray]) -> pa.Boole
         return judge().fill_null(True)
     except pa.ArrowException as error:
         raise ConfigurationError(
-            operation="apply", subject=repr(who), cause=error, hint="Choose a check that fits the column's type."
+            operation="apply", subject=repr(who), cause=error, hint="Correct it, or choose a check that fits the column's type."
         ) from error
 
 
@@ -73,14 +73,22 @@ def _bound(value: int | float | str, column: pa.DataType) -> pa.Scalar:
 @record("matches")
 @dataclass(frozen=True)
 class Matches:
-    """Good is a row whose text matches the pattern (RE2) from its start to its end; null is good."""
+    """Good is a row whose text matches the pattern (RE2) from its start to its end; null is good.
+
+    :raises ConfigurationError: the pattern is no pattern.
+    """
 
     column: str
     pattern: str
     on_bad: OnBadRow = OnBadRow.FAIL
 
+    def __post_init__(self) -> None:
+        _null_is_good(self, lambda: self._matching(pa.array([""])))  # Arrow looks at a pattern only where there are rows
+
     def good(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """True for every good row. :raises ConfigurationError: the column is missing or no text, or the pattern is no pattern."""
+        """True for every good row. :raises ConfigurationError: the column is missing, or is no text."""
         require((self.column,), batch.schema, self)
-        whole = rf"\A(?:{self.pattern})\z"
-        return _null_is_good(self, lambda: pc.match_substring_regex(batch[self.column], whole))
+        return _null_is_good(self, lambda: self._matching(batch[self.column]))
+
+    def _matching(self, column: pa.Array) -> pa.BooleanArray:
+        return pc.match_substring_regex(column, rf"\A(?:{self.pattern})\z")

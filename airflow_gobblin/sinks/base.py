@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
-import pyarrow as pa
-
 from airflow_gobblin.files import Files
 from airflow_gobblin.work import Dataset, StagedFile, UnitResult
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from airflow_gobblin.plan import Plan
     from airflow_gobblin.steps import CommitStep
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Protocol
 
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.watermark import Json, Watermark
 from airflow_gobblin.work import Dataset, Limits, WorkUnit
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Connections(Protocol):

@@ -49,8 +49,16 @@ class SqlStore:
             sa.Column("key", key, primary_key=True),
             sa.Column("data", sa.LargeBinary, nullable=False),
         )
-        with self._transaction("open", TABLE, StoreError) as connection:
-            connection.execute(sa.schema.CreateTable(self._table, if_not_exists=True))
+        self._make_table()
+
+    def _make_table(self) -> None:
+        try:
+            with self._transaction("open", TABLE, StoreError) as connection:
+                connection.execute(sa.schema.CreateTable(self._table, if_not_exists=True))
+        except StoreError:  # PostgreSQL lets two that make it at once collide
+            with self._transaction("open", TABLE, StoreError) as connection:
+                if not sa.inspect(connection).has_table(TABLE):
+                    raise
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         statement = self._insert(self._table).values(key=key, data=data).on_conflict_do_nothing(index_elements=["key"])

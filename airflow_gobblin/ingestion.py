@@ -1,0 +1,79 @@
+"""An ingestion, as a DAG author describes it. Light to import: it is made whenever a DAG file is parsed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from airflow_gobblin.converters.base import Converter, RowCheck
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.naming import check_ingestion_name
+from airflow_gobblin.plan import ExtractJob
+from airflow_gobblin.policy import CommitPolicy
+from airflow_gobblin.sinks.base import Sink
+from airflow_gobblin.sources.base import Source
+from airflow_gobblin.watermark import Json
+from airflow_gobblin.work import Limits
+
+DEFAULT_ATTEMPTS = 3
+DEFAULT_RETENTION = timedelta(hours=24)
+
+
+@dataclass(frozen=True)
+class Ingestion:
+    """One named job: a source, a sink, and how they are brought together.
+
+    :param name: the name of its journal: mandatory, lasting, never derived from a DAG's or group's id.
+    :param journal: where the journal is: `file:///…`, `sqlite:///…`, or the id of an Airflow connection.
+    :param partial_ok: a run that published only a part of a dataset is green, too.
+    :param attempts: after how many runs that failed to finish a slot its dataset is quarantined.
+    :param retention: how long replaced files stay.
+    :param code: modules with the author's own sources, sinks, converters, checks, steps and watermarks.
+    """
+
+    name: str
+    source: Source
+    sink: Sink
+    journal: str
+    policy: CommitPolicy = CommitPolicy.FULL
+    partial_ok: bool = False
+    converters: tuple[Converter, ...] = ()
+    checks: tuple[RowCheck, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    max_packs: int = 4
+    attempts: int = DEFAULT_ATTEMPTS
+    retention: timedelta = DEFAULT_RETENTION
+    options: Mapping[str, Json] = field(default_factory=dict)
+    code: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_ingestion_name(self.name)
+        for name, value in (("max_packs", self.max_packs), ("attempts", self.attempts)):
+            if value < 1:
+                raise ConfigurationError(
+                    operation="use", subject=f"{name}={value} of ingestion {self.name!r}", cause="it is at least 1"
+                )
+
+    @property
+    def job(self) -> ExtractJob:
+        """What Spark needs to know of it."""
+        return ExtractJob(
+            self.name, self.source, self.sink, self.converters, self.checks, self.limits, self.options, self.code
+        )
+
+
+def target_root(target: str) -> Path:
+    """The target root as a path. :raises ConfigurationError: it is relative, or on no local or mounted file system."""
+    parts = urlsplit(target)
+    path = Path(unquote(parts.path) if parts.scheme == "file" else target)
+    if (parts.scheme not in ("", "file") and "://" in target) or not path.is_absolute():
+        raise ConfigurationError(
+            operation="publish",
+            subject=f"to target {target!r}",
+            cause="it is not an absolute path on a local or mounted file system",
+            hint="Give 'file:///…' or an absolute path that workers, driver and executors all see.",
+        )
+    return path

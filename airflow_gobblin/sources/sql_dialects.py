@@ -1,0 +1,306 @@
+"""What the SQL source needs of a database, and one open read transaction on it.
+
+A `Dialect` is pure: it turns types, values and ranges into SQL text. A `Session` runs it. Values never become part of the
+text: a `Statement` keeps them beside it, and identifiers come from the catalog, quoted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Protocol, Self
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+
+from airflow_gobblin.errors import ConfigurationError, GobblinError, MissingExtraError, SourceError
+from airflow_gobblin.sources.sql_positions import Axis, Value
+
+Scalar = bool | int | float | str
+
+SAMPLE_ROWS = 1000
+"""How many rows are looked at to estimate a row's size."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A column as the catalog has it.
+
+    :param name: its name. :param type: its type as the database writes it. :param base: the type's plain name, for looking up and casting to.
+    :param modifier: the type's modifier, in PostgreSQL. :param nullable: whether it may hold NULL.
+    """
+
+    name: str
+    type: str
+    base: str
+    modifier: int = -1
+    nullable: bool = True
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column as it is read.
+
+    :param type: the Arrow type that comes out. :param expression: the SQL that selects it.
+    :param fits: SQL that is true where a value that is not NULL can be read as the type; empty where the database sees to that.
+    :param sentinel: a literal of the storage class that the driver is to expect; empty where it knows.
+    """
+
+    declared: Declared
+    type: pa.DataType
+    expression: str
+    fits: str = ""
+    sentinel: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.declared.name
+
+
+@dataclass
+class Statement:
+    """SQL text being put together, with the values that are bound to it."""
+
+    placeholder: Callable[[int, str], str]
+    values: list[Scalar] = field(default_factory=list)
+    text: str = ""
+
+    def bind(self, value: Scalar, base: str = "") -> str:
+        """The placeholder of a value, of a type of the catalog (`Declared.base`)."""
+        self.values.append(value)
+        return self.placeholder(len(self.values), base)
+
+
+class Dialect(Protocol):
+    """One kind of database."""
+
+    name: str
+    default_namespace: str
+
+    def connect(self, uri: str, zone: str) -> Any:
+        """An ADBC connection in a read transaction that sees one state of the data, with `zone` for times without one."""
+
+    def execute(self, cursor: Any, statement: Statement) -> None:
+        """Run a statement with its values bound."""
+
+    def placeholder(self, number: int, base: str) -> str:
+        """How the value with this number, from 1, is written."""
+
+    def relation(self, namespace: str, table: str) -> str:
+        """A table's quoted name."""
+
+    def catalog(self, namespace: str, table: str) -> Statement:
+        """Select the table's columns as the fields of `Declared`, in order; none if there is no such table."""
+
+    def tables(self, namespace: str) -> Statement:
+        """Select the names of the tables and views of a namespace."""
+
+    def column(self, declared: Declared, cast: str | None, zone: str) -> Column | None:
+        """How a column is read, or `None` if there is no way for its type."""
+
+    def key(self, column: Column, axis: Axis) -> str:
+        """A delta column as something that sorts like its positions."""
+
+    def misplaced(self, column: Column, axis: Axis) -> str:
+        """True for rows that have no position on the axis: NULL, or no value of the column's type. Empty: there are none."""
+
+    def number(self, column: Column, axis: Axis) -> str:
+        """A delta column as a number that grows with its position."""
+
+    def bucket(self, number: str, low: str, high: str, count: int) -> str:
+        """The bucket, of `count` equal ones between `low` and `high`, that a number lies in."""
+
+    def within(self, statement: Statement, column: Column, axis: Axis, low: Value | None, high: Value | None) -> str:
+        """True for the rows of [low, high)."""
+
+    def value(self, raw: Any, axis: Axis) -> Value:
+        """A value of a key as the driver gave it."""
+
+    def row_bytes(self, columns: Sequence[Column]) -> str:
+        """The estimated size of a row."""
+
+    def select(self, columns: Sequence[Column], key: str, source: str, order: str) -> str:
+        """Select the columns from `source`, then `key` unless it is empty, in an order unless that is empty."""
+
+    def finish(self, batch: pa.RecordBatch, columns: Sequence[Column], first: bool) -> pa.RecordBatch:
+        """What `select` gave as batches of the columns' types, and the key.
+
+        :param first: whether it is the first batch. :raises BadValue: a value doesn't fit its column's type.
+        """
+
+    def diagnose(self, columns: Sequence[Column], source: str, keys: Sequence[str]) -> str:
+        """Select the first row that doesn't fit: the number of the column, its value, and the key columns. Empty: no need."""
+
+
+class BadValue(Exception):  # noqa: N818 - it never leaves the source: it becomes a SourceError
+    """A value that doesn't fit its column: its column and row in the batch, and what is wrong with it."""
+
+    def __init__(self, column: str = "", row: int | None = None, value: str = "", cause: str = "") -> None:
+        self.column, self.row, self.value, self.cause = column, row, value, cause
+        super().__init__(column, row, value, cause)
+
+
+class Session:
+    """One open read transaction. Errors of the driver leave it as `SourceError`, without anything secret.
+
+    :param subject: what it is for, in errors.
+    """
+
+    def __init__(self, dialect: Dialect, conn_id: str, uri: str, zone: str, operation: str, subject: str) -> None:
+        self.dialect = dialect
+        self.operation, self.subject = operation, subject
+        self._secrets = _secrets(uri)
+        self._cursor: Any = None
+        check_uri(uri, conn_id)
+        try:
+            self._connection = dialect.connect(uri, zone)
+        except ImportError as error:
+            raise MissingExtraError(
+                operation=operation,
+                subject=subject,
+                cause=f"the driver for {dialect.name} is not installed: {self._clean(error)}",
+                hint="Install it where planning and where Spark's tasks run: pip install 'airflow-gobblin[sql]'",
+            ) from None
+        except GobblinError:
+            raise
+        except Exception as error:  # whatever a driver raises, its text may hold the password
+            raise SourceError(
+                operation=operation,
+                subject=subject,
+                cause=f"the database of connection {conn_id!r} can't be opened: {self._clean(error)}",
+                hint=f"Check that it runs, and host, port, database, user and password of connection {conn_id!r}.",
+            ) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def statement(self) -> Statement:
+        """A new statement."""
+        return Statement(self.dialect.placeholder)
+
+    def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
+        """The rows of a small result."""
+        try:
+            self._open(statement)
+            table = self._cursor.fetch_arrow_table()
+            return list(zip(*(plain(column).to_pylist() for column in table.columns), strict=True))
+        except (OverflowError, ValueError) as error:
+            raise self.error(
+                f"a date or time is outside the years 1 to 9999, or infinite ({error})",
+                "Leave such rows out by the table's `where`, or correct them at the source.",
+            ) from None
+        except Exception as error:
+            raise self.error(error) from None
+
+    def row(self, statement: Statement) -> tuple[Any, ...]:
+        """The one row of a result that has one."""
+        (row,) = self.rows(statement)
+        return row
+
+    def stream(self, statement: Statement) -> Iterator[pa.RecordBatch]:
+        """The batches of a large result, one at a time."""
+        try:
+            self._open(statement)
+            yield from self._cursor.fetch_record_batch()
+        except GeneratorExit:
+            raise
+        except Exception as error:
+            raise self.error(error) from None
+
+    def error(self, cause: str | BaseException, hint: str | None = None) -> SourceError:
+        """An error about this session's subject."""
+        text = cause if isinstance(cause, str) else self._clean(cause)
+        return SourceError(operation=self.operation, subject=self.subject, cause=text, hint=hint)
+
+    def close(self) -> None:
+        """End the transaction and close the connection; harmless twice. What is still being sent is not waited for."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._close_cursor()
+            connection.close()
+
+    def _open(self, statement: Statement) -> None:
+        self._close_cursor()
+        self._cursor = self._connection.cursor()
+        self.dialect.execute(self._cursor, statement)
+
+    def _close_cursor(self) -> None:
+        if self._cursor is not None:
+            self._cursor.close()
+            self._cursor = None
+
+    def _clean(self, error: BaseException) -> str:
+        text = " ".join(str(error).split())
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return f"{type(error).__name__}: {text}"
+
+
+def plain(array: Any) -> Any:
+    """An array without an extension type around it."""
+    return array.cast(array.type.storage_type) if isinstance(array.type, pa.BaseExtensionType) else array
+
+
+def check_uri(uri: str, conn_id: str) -> None:
+    """Refuse a URI that isn't well formed, before a driver puts parts of it, perhaps of the password, into an error.
+
+    :raises ConfigurationError: without showing it.
+    """
+    try:
+        parts = urlsplit(uri)
+        whole = parts.port is None or parts.port > 0
+        whole = whole and parts.netloc.count("@") <= 1 and all(len(p) >= 2 and _hex(p[:2]) for p in uri.split("%")[1:])
+    except ValueError:
+        whole = False
+    if not whole:
+        raise ConfigurationError(
+            operation="use",
+            subject=f"connection {conn_id!r}",
+            cause="its URI is not well formed",
+            hint="Percent-encode special characters in user and password (`@` is %40, `/` is %2F, `%` is %25).",
+        )
+
+
+def quoted(name: str) -> str:
+    """A name as an identifier, in both dialects."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def failing_row(array: pa.Array, kind: pa.DataType) -> tuple[int, str]:
+    """The first row of an array that can't be cast to a type, and its value."""
+    for row in range(len(array)):
+        try:
+            array.slice(row, 1).cast(kind)
+        except pa.ArrowException:
+            return row, repr(array[row].as_py())
+    raise AssertionError("every row can be cast")
+
+
+def cast_or_refuse(array: pa.Array, column: Column) -> pa.Array:
+    """An array as its column's type. :raises BadValue: a value doesn't fit."""
+    try:
+        return array.cast(column.type)
+    except pa.ArrowException:
+        row, value = failing_row(array, column.type)
+        raise BadValue(column.name, row, value, f"expected {column.type}") from None
+
+
+def _hex(text: str) -> bool:
+    return all(c in "0123456789abcdefABCDEF" for c in text)
+
+
+def _secrets(uri: str) -> tuple[str, ...]:
+    """The parts of a URI that no error may show, the longest first."""
+    try:
+        parts = urlsplit(uri)
+        password = parts.password or ""
+    except ValueError:
+        return (uri,)
+    found = {uri, parts.netloc if "@" in parts.netloc else "", password, unquote(password), parts.query}
+    found |= {unquote(value) for pair in parts.query.split("&") for value in pair.split("=")[1:] if "pass" in pair}
+    return tuple(sorted((s for s in found if s), key=len, reverse=True))

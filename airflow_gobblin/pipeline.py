@@ -390,6 +390,7 @@ class Pipeline:
             put_manifest(self.files, self.journal, slot)
         for report in reports:
             self._clean(report.urn, run.run_key)
+        self.staging.finish_run(run.run)
         self.sweep(keep=run.run)
         return tuple(reports)
 
@@ -468,8 +469,10 @@ class Pipeline:
             swept.append(token)
         tokens = set(self.staging.tokens())
         for run in self.staging.runs():
+            if run == keep or not self.staging.run_finished(run):
+                continue
             found = self.staging.run(run)
-            if run != keep and found is not None and not tokens & {d.token for p in found.packs for d in p.datasets}:
+            if found is None or not tokens & {d.token for p in found.packs for d in p.datasets}:
                 self.staging.remove_run(run)
         return tuple(swept)
 

@@ -75,6 +75,14 @@ class Staging:
         data = self._store.get(key)
         return None if data is None else wire.loads(data, RunPlan, key)
 
+    def finish_run(self, run: str) -> None:
+        """Mark a run as reported to its end: what it was to do is needed no longer than its tokens."""
+        settle(self._store, f"r/{run}/finished", wire.canonical({"run": run}))
+
+    def run_finished(self, run: str) -> bool:
+        """Whether `finish_run` was said of it."""
+        return self._store.get(f"r/{run}/finished") is not None
+
     def job(self, run: str) -> ExtractJob:
         """How a run's units are read and written."""
         return self._stands(f"r/{run}/job", ExtractJob)

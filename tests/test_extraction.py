@@ -27,6 +27,7 @@ from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.watermark import Json, LongWatermark, Watermark
 from airflow_gobblin.work import Dataset, Extract, ExtractKind, Limits, UnitResult, UnitState, WorkUnit
+from tests.arrow_memory import arrow_memory
 from tests.disk import FailingFiles
 
 SECRET = "canary/Pass w0rd"  # noqa: S105
@@ -81,12 +82,16 @@ class FileReader:
         self.closed = False
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        rows = pq.read_table(self._source.path).slice(self._next, self._end - self._next)
-        for batch in rows.to_batches(max_chunksize=self._source.batch_rows):
-            if batch.num_rows and batch.schema.names[0] == "boom":
-                raise RuntimeError(f"no connection to {self._uri} with {SECRET}, 'another canary' and third canary")
-            self._next += batch.num_rows
-            yield batch
+        seen = 0
+        with pq.ParquetFile(self._source.path, pre_buffer=False) as file:
+            for whole in file.iter_batches(self._source.batch_rows):
+                if whole.schema.names[0] == "boom":
+                    raise RuntimeError(f"no connection to {self._uri} with {SECRET}, 'another canary' and third canary")
+                batch = whole.slice(max(0, self._next - seen), max(0, self._end - max(seen, self._next)))
+                seen += whole.num_rows
+                self._next += batch.num_rows
+                if batch.num_rows:
+                    yield batch
 
     @property
     def actual_high(self) -> Watermark | None:
@@ -449,19 +454,30 @@ def test_an_interrupt_passes_and_leaves_nothing(tmp_path: Path, interrupt: type[
 
 
 def test_memory_does_not_grow_with_the_unit(tmp_path: Path) -> None:
-    """40 MB in batches of 1 MB: Arrow holds the source's table, which the reader of this test keeps whole, and one row group."""
-    table = pa.table({"id": pa.array(range(5_000_000))})
-    setup = _setup(tmp_path, table=table, batch_rows=131_072)
-    setup = replace(setup, job=replace(setup.job, sink=ParquetSink("/target", file_bytes=4 << 20)))
-    pool = pa.default_memory_pool()
-    before = pa.total_allocated_bytes()
+    """50 MB in batches of 1 MB, through a converter and a check, into files of 4 MB."""
+    setup = _setup(tmp_path, checks=(NotNull(("id",)),), converters=(AddColumn("origin", 1),))
+    with pq.ParquetWriter(tmp_path / "source.parquet", TABLE.schema) as source:
+        for start in range(0, 3_000_000, 100_000):
+            ids = pa.array(range(start, start + 100_000))
+            source.write_table(pa.table({"id": ids, "name": ids.cast(pa.string())}))
+    setup = replace(
+        setup,
+        job=replace(
+            setup.job,
+            source=FileSource(str(tmp_path / "source.parquet"), batch_rows=65_536),
+            sink=ParquetSink("/target", file_bytes=4 << 20),
+        ),
+        unit=replace(setup.unit, expected_high=LongWatermark(3_000_000)),
+    )
 
-    result = setup.run()
+    with arrow_memory() as pool:
+        result = setup.run()
 
-    assert result.rows_written == 5_000_000
-    assert len(result.files) > 1
-    assert pa.total_allocated_bytes() - before < 1 << 20
-    assert pool.max_memory() < before + 3 * table.nbytes
+        assert result.rows_written == 3_000_000
+        assert result.metrics["arrow_bytes"] > 48e6
+        assert len(result.files) > 3
+        assert pool.max_memory() < 20 << 20
+        assert pool.bytes_allocated() < 1 << 20
 
 
 def test_planning_tries_converters_and_checks_without_rows() -> None:

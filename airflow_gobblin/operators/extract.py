@@ -13,12 +13,14 @@ from airflow_gobblin import errors
 from airflow_gobblin.errors import GobblinError
 
 if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Context
 
-    from airflow_gobblin.hooks.spark_submit import GobblinSparkSubmitHook
     from airflow_gobblin.pipeline import Ingestion, Pipeline
     from airflow_gobblin.plan import Plan
     from airflow_gobblin.work import WorkUnit
+
+    Missing = list[tuple[Plan, WorkUnit]]
 
 __all__ = ["ExtractOperator"]
 
@@ -60,7 +62,7 @@ class ExtractOperator(SparkSubmitOperator):
             self.log.info("every unit of %s has a result, or is no longer wanted: nothing to do", self.pack["label"])
             return
         check_pyspark()
-        self._hook = hook = self._prepared_hook(pipeline)
+        self._prepare(pipeline)
         failure: AirflowException | None = None
         try:
             super().execute(context)
@@ -68,43 +70,53 @@ class ExtractOperator(SparkSubmitOperator):
             failure = error
         missing = self._missing(pipeline)
         if missing:
-            raise self._failed(pipeline, missing, hook.first_error or (str(failure) if failure else None)) from failure
+            raise self._failed(pipeline, missing, failure) from failure
         if failure:
             self.log.warning("spark-submit failed, though every unit has its result: %s", failure)
 
-    def _missing(self, pipeline: Pipeline) -> list[tuple[Plan, WorkUnit]]:
+    def _missing(self, pipeline: Pipeline) -> Missing:
         pack = pipeline.staging.pack(self.pack["run"], self.pack["pack"])
         return [] if pack is None else list(pipeline.missing_units(pack))
 
-    def _prepared_hook(self, pipeline: Pipeline) -> GobblinSparkSubmitHook:
-        """The hook that submits this pack. What is templated has been rendered by now, so nothing of this is shown as rendered."""
+    def _prepare(self, pipeline: Pipeline) -> None:
+        """Fill in what is submitted. Templates are rendered and shown before, so nothing of this is."""
         from airflow_gobblin.spark.ship import ship  # noqa: PLC0415
         from airflow_gobblin.spark_jobs import spark_job  # noqa: PLC0415
         from airflow_gobblin.staging import ROOT  # noqa: PLC0415
 
-        staging = pipeline.staging
-        shipped = ship(self.ingestion.code, Path(staging.files.root) / ROOT / "code")
+        staging, code = pipeline.staging, self.ingestion.code
+        shipped = ship(code, Path(staging.files.root) / ROOT / "code")
         self.py_files = ",".join(filter(None, [str(shipped), self.py_files]))
         self.application = str(spark_job("extract_pack.py"))
         where = {"root": staging.files.root, "staging": staging.folder, "run": self.pack["run"], "pack": self.pack["pack"]}
-        code = [f"--code={module}" for module in self.ingestion.code]
-        self.application_args = [*(f"--{name}={value}" for name, value in where.items()), *code]
-        return self._get_hook()
+        self.application_args = [f"--{name}={value}" for name, value in where.items()]
+        self.application_args += [f"--code={module}" for module in code]
 
-    def _get_hook(self) -> GobblinSparkSubmitHook:
+    def _get_hook(self) -> SparkSubmitHook:
+        from airflow_gobblin.hooks.spark import (  # noqa: PLC0415
+            AirflowConnections,
+            check_spark_connection,
+            driver_environment,
+        )
+        from airflow_gobblin.spark.connections import give_connections  # noqa: PLC0415
 
-        ...
+        check_spark_connection(self._conn_id, self._deploy_mode, (self.conf or {}).get("spark.submit.deployMode"))
+        self._deploy_mode = "client"
+        # The provider's own way for `env_vars` ends on the command line of some masters.
+        others, self.env_vars = self.env_vars or {}, None
+        hook = super()._get_hook()
+        secrets = give_connections(AirflowConnections(), self.ingestion.source.connection_ids)
+        hook._env = driver_environment(hook._connection["master"], others, secrets)
+        return hook
 
-    def _failed(
-        self, pipeline: Pipeline, missing: list[tuple[Plan, WorkUnit]], first: str | None
-    ) -> AirflowException:
-        """What to raise for units without a result; a failure that no retry heals, if that is so of every unit."""
+    def _failed(self, pipeline: Pipeline, missing: Missing, failure: AirflowException | None) -> AirflowException:
+        """What to raise for units without a result: a failure for good, if no retry heals any of them."""
         results = {plan.token: pipeline.staging.failed_results(plan.token) for plan, _ in missing}
         found = [results[plan.token].get(unit.id) for plan, unit in missing]
         causes = [result.error if result else None for result in found]
-        first = first or next(filter(None, causes), "the driver told none")
+        first = _told(str(failure)) or next(filter(None, causes), None) or str(failure or "the driver told none")
         text = f"{len(missing)} units of {self.pack['label']} have no result. The first error: {first}"
-        if all(cause is not None and not _may_heal(cause) for cause in causes):
+        if not any(cause is None or _may_heal(cause) for cause in causes) or not _may_heal(first):
             return AirflowFailException(text)
         return AirflowException(text)
 
@@ -114,7 +126,15 @@ class ExtractOperator(SparkSubmitOperator):
             super().on_kill()
 
 
+def _told(output: str) -> str | None:
+    """The first error that a driver told, from the end of its output."""
+    from airflow_gobblin.spark.report import FIRST_ERROR  # noqa: PLC0415
+
+    lines = [line for line in output.splitlines() if line.startswith(FIRST_ERROR)]
+    return lines[-1].removeprefix(FIRST_ERROR) if lines else None
+
+
 def _may_heal(error: str) -> bool:
-    """Whether a retry may heal an error, by the class that its text begins with."""
+    """Whether a retry may heal an error, by the class that its text begins with; of what isn't ours nobody knows."""
     known = getattr(errors, error.partition(":")[0], GobblinError)
     return known is GobblinError or bool(known.retryable)

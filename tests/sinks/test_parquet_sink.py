@@ -22,6 +22,7 @@ from airflow_gobblin.sinks.base import Sink, Writer
 from airflow_gobblin.sinks.parquet import MIB, ParquetSink
 from airflow_gobblin.steps import StepContext, StepStatus
 from airflow_gobblin.work import Dataset, Extract, ExtractKind, StagedFile, UnitResult, UnitState
+from tests.arrow_memory import arrow_memory
 from tests.disk import FailingFiles
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("text", pa.string())])
@@ -108,17 +109,14 @@ def test_memory_does_not_grow_with_the_unit(tmp_path: Path) -> None:
     """800 MB of Arrow data, given in batches of 4 MB, take no more than about a row group and one batch."""
     sink = ParquetSink(str(tmp_path))
     writer = sink.open(_zeros(1).schema, LocalFiles(tmp_path), FOLDER, "u0")
-    before, most = pa.total_allocated_bytes(), 0
-    pool = pa.default_memory_pool()
-    for _ in range(200):
-        writer.write(_zeros(500_000))
-        most = max(most, pa.total_allocated_bytes() - before)
-    staged = writer.close()
+    with arrow_memory() as pool:
+        for _ in range(200):
+            writer.write(_zeros(500_000))
+        staged = writer.close()
 
-    assert sum(s.rows for s in staged) == 100_000_000
-    assert parquet.ROW_GROUP_BYTES / 2 < most < 2 * parquet.ROW_GROUP_BYTES, most
-    assert pool.max_memory() - before < 200 * MIB
-    assert pa.total_allocated_bytes() - before < MIB
+        assert sum(s.rows for s in staged) == 100_000_000
+        assert parquet.ROW_GROUP_BYTES / 2 < pool.max_memory() < 2 * parquet.ROW_GROUP_BYTES
+        assert pool.bytes_allocated() < MIB
 
 
 def _zeros(rows: int) -> pa.RecordBatch:

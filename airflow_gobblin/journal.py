@@ -20,20 +20,18 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from airflow_gobblin import wire
 from airflow_gobblin.coverage import Coverage, Range
 from airflow_gobblin.errors import GobblinError, RecordError
 from airflow_gobblin.naming import check_ingestion_name, dataset_key
+from airflow_gobblin.reading import PublishedDataset, PublishedFile
 from airflow_gobblin.state import DatasetState, UnitRef
-from airflow_gobblin.steps import Step
+from airflow_gobblin.steps import MoveStep, Step
 from airflow_gobblin.stores.base import Store, settle
 from airflow_gobblin.wire import record
 from airflow_gobblin.work import UnitState, UnitSummary
-
-if TYPE_CHECKING:
-    from airflow_gobblin.reading import PublishedDataset
 
 STEPS_PER_SHARD = 1000
 _TRIES = 5
@@ -301,11 +299,28 @@ class Journal:
     def read_dataset(self, urn: str, root: str | None = None) -> PublishedDataset:
         """The published files of a dataset, exactly once: as a list, an Arrow dataset or a Spark DataFrame.
 
-        :param root: the target root, if it moved since. :raises RecordError: as `history`.
+        :param root: the target root, if it moved since the files were published. :raises RecordError: as `history`.
         """
-        from airflow_gobblin.reading import read_dataset  # noqa: PLC0415
-
-        return read_dataset(self, urn, root)
+        history = self.history(urn)
+        live: dict[int, set[str]] = {}
+        for ref in history.state.live:
+            live.setdefault(ref.slot, set()).add(ref.unit)
+        files = tuple(
+            PublishedFile(
+                f"{(root or slot.decision.target).rstrip('/')}/{step.target}",
+                slot.decision.slot,
+                step.unit,
+                step.rows,
+                step.identity.size,
+                step.checksum,
+            )
+            for slot in history.slots
+            if slot.decision.slot in live
+            for step in self.steps(slot.decision)
+            if isinstance(step, MoveStep) and step.unit in live[slot.decision.slot]
+        )
+        shown = max((s.decision.slot for s in history.slots if s.finished), default=0)
+        return PublishedDataset(urn, shown, history.state.watermark, history.state.schema, files)
 
     def steps(self, decision: Decision) -> Iterator[Step]:
         """The steps of a decision as stored, in order, a shard at a time in memory.

@@ -33,5 +33,5 @@ def import_kinds(code: Iterable[str] = ()) -> None:
                 operation="import",
                 subject=f"module {name!r} of `code=[...]`",
                 cause=error,
-                hint="It goes to Spark, so it must import nothing of Airflow, and nothing that is not shipped or installed there.",
+                hint="It goes to Spark: it may import nothing of Airflow, and only what is installed there or shipped with it.",
             ) from error

@@ -1,4 +1,4 @@
-"""Reading what was published, exactly once: the files of finished slots, and only these.
+"""What was published, exactly once: the files of finished slots, and only these. `Journal.read_dataset` gives it.
 
 Unlike a listing of the folder, this never sees a part of a publish, a file that a paused process moved late, or a file that a
 later slot replaced.
@@ -7,12 +7,8 @@ later slot replaced.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_gobblin import schema
-from airflow_gobblin.journal import Journal
-from airflow_gobblin.steps import MoveStep
 from airflow_gobblin.watermark import Watermark
 
 if TYPE_CHECKING:
@@ -58,6 +54,8 @@ class PublishedDataset:
         """It as an Arrow dataset."""
         import pyarrow.dataset as ds  # noqa: PLC0415
 
+        from airflow_gobblin import schema  # noqa: PLC0415
+
         arrow_schema = schema.decode(self.schema) if self.schema else None
         return ds.dataset(self.paths, schema=arrow_schema, format="parquet")
 
@@ -71,31 +69,3 @@ class PublishedDataset:
         if not self.files:
             return spark.createDataFrame([], as_spark)
         return spark.read.schema(as_spark).parquet(*self.paths)
-
-
-def read_dataset(journal: Journal, urn: str, root: str | None = None) -> PublishedDataset:
-    """The published files of a dataset.
-
-    :param root: the target root, if it moved since the files were published.
-    :raises RecordError: the dataset's journal can't be read.
-    """
-    history = journal.history(urn)
-    live: dict[int, set[str]] = {}
-    for ref in history.state.live:
-        live.setdefault(ref.slot, set()).add(ref.unit)
-    files = tuple(
-        PublishedFile(
-            str(Path(root or slot.decision.target) / step.target),
-            slot.decision.slot,
-            step.unit,
-            step.rows,
-            step.identity.size,
-            step.checksum,
-        )
-        for slot in history.slots
-        if slot.decision.slot in live
-        for step in journal.steps(slot.decision)
-        if isinstance(step, MoveStep) and step.unit in live[slot.decision.slot]
-    )
-    shown = max((s.decision.slot for s in history.slots if s.finished), default=0)
-    return PublishedDataset(urn, shown, history.state.watermark, history.state.schema, files)

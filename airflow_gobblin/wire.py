@@ -209,12 +209,10 @@ def _decode_union(options: tuple[Any, ...], value: Any) -> Any:
 
 def _decode_object(expected: Any, value: Any) -> Any:
     _expect(isinstance(value, dict), "an object", value)
-    if "kind" in value and set(value) == {"kind", "value"}:
+    if is_dataclass(expected) and expected not in _by_type and not hasattr(expected, "from_json"):
+        return _build(expected, value)  # a plain part of a record, which may have a field named `kind`; no watermark
+    if set(value) == {"kind", "value"}:
         return watermark.decode(value)
-    if (
-        is_dataclass(expected) and expected not in _by_type
-    ):  # a plain part of a record, which may have a field named kind
-        return _build(expected, value)
     _expect("kind" in value, f"a {expected.__name__}", value)
     cls = _by_kind.get(value["kind"])
     if cls is None:

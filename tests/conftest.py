@@ -8,14 +8,19 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from tests.services.environment import ROOT, TEMPORARY, use_environment
+from tests.services.packages import build_wheel
 from tests.services.postgres import Postgres, running_postgres
 from tests.services.spark_standalone import SparkStandalone, running_spark_standalone
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 use_environment()
 set_hypothesis_home_dir(ROOT / ".build" / "hypothesis")
@@ -55,3 +60,26 @@ def spark_standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark
     """A Spark master with one worker, whose executors use this Python."""
     with running_spark_standalone(tmp_path_factory.mktemp("spark")) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A Spark in local mode inside this process, with two cores."""
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout."""
+    return build_wheel(tmp_path_factory.mktemp("wheel"))

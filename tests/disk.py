@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, BinaryIO, cast
 
 from airflow_gobblin.files import FileIdentity, LocalFiles
@@ -15,7 +15,7 @@ def no_space() -> OSError:
 
 
 class FailingFiles(LocalFiles):
-    """The local file system, but the `at`-th of its changing calls (counted from 0) raises what `error` makes.
+    """The local file system, but the `at`-th of the calls that writing makes (counted from 0) raises what `error` makes.
 
     A failing write first writes half of its bytes. With `forever`, all calls after it fail too, but for removals.
     """
@@ -82,8 +82,3 @@ class _FailingFile:
         self._raw.close()
         if fails:
             raise self._files.error()
-
-
-def all_files(files: LocalFiles) -> Iterator[str]:
-    """Everything below the root."""
-    return files.walk(".")

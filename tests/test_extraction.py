@@ -30,7 +30,7 @@ from airflow_gobblin.work import Dataset, Extract, ExtractKind, Limits, UnitResu
 from tests.arrow_memory import arrow_memory
 from tests.disk import FailingFiles
 
-SECRET = "canary/Pass w0rd"  # noqa: S105
+SECRET = "canary/Pass w0rd"
 URI = "postgresql://user:canary%2FPass%20w0rd@db:5432/main?sslkey=another+canary&__extra__=%7B%22key%22%3A%22third+canary%22%7D"
 STAGING = "_gobblin/s/t0"
 DATASET = Dataset("main.flights", Extract(ExtractKind.APPEND_ONLY, "main", "flights"))
@@ -47,13 +47,17 @@ class OneConnection:
 @wire.record("test.file_source")
 @dataclass(frozen=True)
 class FileSource:
-    """Rows [low, high) of a Parquet file, counted from 0; `tells` and `stops_at` make it say or do something else than it should."""
+    """Rows [low, high) of a Parquet file, counted from 0; `tells` and `stops_at` make it say something else than is true."""
 
     path: str
     batch_rows: int = 10
     tells: int | None = None
     stops_at: int | None = None
     properties: Mapping[str, Json] = field(default_factory=dict)
+    connection_ids: tuple[str, ...] = ("files",)
+
+    def modules(self, connections: Connections) -> tuple[str, ...]:
+        return ("pyarrow",)
 
     def datasets(self, connections: Connections) -> tuple[Dataset, ...]:
         return (DATASET,)

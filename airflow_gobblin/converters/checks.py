@@ -20,7 +20,10 @@ def _null_is_good(who: object, judge: Callable[[], pa.BooleanArray]) -> pa.Boole
         return judge().fill_null(True)
     except pa.ArrowException as error:
         raise ConfigurationError(
-            operation="apply", subject=repr(who), cause=error, hint="Correct it, or choose a check that fits the column's type."
+            operation="apply",
+            subject=repr(who),
+            cause=error,
+            hint="Correct it, or choose a check that fits the column's type.",
         ) from error
 
 
@@ -83,7 +86,9 @@ class Matches:
     on_bad: OnBadRow = OnBadRow.FAIL
 
     def __post_init__(self) -> None:
-        _null_is_good(self, lambda: self._matching(pa.array([""])))  # Arrow looks at a pattern only where there are rows
+        _null_is_good(
+            self, lambda: self._matching(pa.array([""]))
+        )  # Arrow looks at a pattern only where there are rows
 
     def good(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """True for every good row. :raises ConfigurationError: the column is missing, or is no text."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +11,22 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_gobblin import errors
+from airflow_gobblin.environment import check_pyspark
 from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.hooks.ingestion import AirflowConnections, check_journal, open_pipeline
+from airflow_gobblin.hooks.spark import check_spark_connection, driver_environment
+from airflow_gobblin.operators.stages import failing_at_once
+from airflow_gobblin.spark.connections import give_connections
+from airflow_gobblin.spark.report import FIRST_ERROR
+from airflow_gobblin.spark.ship import ship
+from airflow_gobblin.spark_jobs import spark_job
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Context
 
-    from airflow_gobblin.pipeline import Ingestion, Pipeline
+    from airflow_gobblin.ingestion import Ingestion
+    from airflow_gobblin.pipeline import Pipeline
     from airflow_gobblin.plan import Plan
     from airflow_gobblin.work import WorkUnit
 
@@ -38,39 +48,42 @@ class ExtractOperator(SparkSubmitOperator):
 
     template_fields: Sequence[str] = ("pack", *SparkSubmitOperator.template_fields)
 
-    def __init__(self, *, ingestion: Ingestion, pack: Any, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        ingestion: Ingestion,
+        pack: Any,
+        retries: int = 2,
+        retry_delay: timedelta = timedelta(seconds=30),
+        map_index_template: str = "{{ task.pack['label'] }}",
+        **kwargs: Any,
+    ) -> None:
         kwargs["durable"] = False
         kwargs.setdefault("name", f"{ingestion.name} extract")
-        super().__init__(**kwargs)
+        super().__init__(retries=retries, retry_delay=retry_delay, map_index_template=map_index_template, **kwargs)
+        check_journal(ingestion.journal)
         self.ingestion = ingestion
         self.pack = pack
 
     def execute(self, context: Context) -> None:
         """Submit what is missing, and see that nothing is missing afterwards."""
-        try:
-            self._extract(context)
-        except GobblinError as error:
-            if error.retryable:
-                raise
-            raise AirflowFailException(str(error)) from error
-
-    def _extract(self, context: Context) -> None:
-        from airflow_gobblin.environment import check_pyspark  # noqa: PLC0415
-
-        pipeline = self.ingestion.pipeline()
-        if not self._missing(pipeline):
-            self.log.info("every unit of %s has a result, or is no longer wanted: nothing to do", self.pack["label"])
-            return
-        check_pyspark()
-        self._prepare(pipeline)
         failure: AirflowException | None = None
-        try:
-            super().execute(context)
-        except AirflowException as error:
-            failure = error
-        missing = self._missing(pipeline)
-        if missing:
-            raise self._failed(pipeline, missing, failure) from failure
+        with failing_at_once():
+            pipeline = open_pipeline(self.ingestion)
+            if not self._missing(pipeline):
+                self.log.info(
+                    "every unit of %s has a result, or is no longer wanted: nothing to do", self.pack["label"]
+                )
+                return
+            check_pyspark()
+            self._prepare(pipeline)
+            try:
+                super().execute(context)
+            except AirflowException as error:
+                failure = error
+            missing = self._missing(pipeline)
+            if missing:
+                raise self._failed(pipeline, missing, failure) from failure
         if failure:
             self.log.warning("spark-submit failed, though every unit has its result: %s", failure)
 
@@ -80,26 +93,19 @@ class ExtractOperator(SparkSubmitOperator):
 
     def _prepare(self, pipeline: Pipeline) -> None:
         """Fill in what is submitted. Templates are rendered and shown before, so nothing of this is."""
-        from airflow_gobblin.spark.ship import ship  # noqa: PLC0415
-        from airflow_gobblin.spark_jobs import spark_job  # noqa: PLC0415
         from airflow_gobblin.staging import ROOT  # noqa: PLC0415
 
         staging, code = pipeline.staging, self.ingestion.code
         shipped = ship(code, Path(staging.files.root) / ROOT / "code")
         self.py_files = ",".join(filter(None, [str(shipped), self.py_files]))
         self.application = str(spark_job("extract_pack.py"))
-        where = {"root": staging.files.root, "staging": staging.folder, "run": self.pack["run"], "pack": self.pack["pack"]}
+        where = {"root": staging.files.root, "staging": staging.folder} | {
+            name: self.pack[name] for name in ("run", "pack")
+        }
         self.application_args = [f"--{name}={value}" for name, value in where.items()]
         self.application_args += [f"--code={module}" for module in code]
 
     def _get_hook(self) -> SparkSubmitHook:
-        from airflow_gobblin.hooks.spark import (  # noqa: PLC0415
-            AirflowConnections,
-            check_spark_connection,
-            driver_environment,
-        )
-        from airflow_gobblin.spark.connections import give_connections  # noqa: PLC0415
-
         check_spark_connection(self._conn_id, self._deploy_mode, (self.conf or {}).get("spark.submit.deployMode"))
         self._deploy_mode = "client"
         # The provider's own way for `env_vars` ends on the command line of some masters.
@@ -116,9 +122,8 @@ class ExtractOperator(SparkSubmitOperator):
         causes = [result.error if result else None for result in found]
         first = _told(str(failure)) or next(filter(None, causes), None) or str(failure or "the driver told none")
         text = f"{len(missing)} units of {self.pack['label']} have no result. The first error: {first}"
-        if not any(cause is None or _may_heal(cause) for cause in causes) or not _may_heal(first):
-            return AirflowFailException(text)
-        return AirflowException(text)
+        healing = [cause is None or _may_heal(cause) for cause in (causes if any(causes) else [first])]
+        return AirflowException(text) if any(healing) else AirflowFailException(text)
 
     def on_kill(self) -> None:
         """End `spark-submit`, and the driver with it."""
@@ -128,8 +133,6 @@ class ExtractOperator(SparkSubmitOperator):
 
 def _told(output: str) -> str | None:
     """The first error that a driver told, from the end of its output."""
-    from airflow_gobblin.spark.report import FIRST_ERROR  # noqa: PLC0415
-
     lines = [line for line in output.splitlines() if line.startswith(FIRST_ERROR)]
     return lines[-1].removeprefix(FIRST_ERROR) if lines else None
 

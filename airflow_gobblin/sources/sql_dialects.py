@@ -188,14 +188,15 @@ class Session:
         try:
             self._open(statement)
             table = self._cursor.fetch_arrow_table()
-            return list(zip(*(plain(column).to_pylist() for column in table.columns), strict=True))
-        except (OverflowError, ValueError) as error:
-            raise self.error(
-                f"a date or time is outside the years 1 to 9999, or infinite ({error})",
-                "Leave such rows out by the table's `where`, or correct them at the source.",
-            ) from None
         except Exception as error:
             raise self.error(error) from None
+        try:
+            return list(zip(*(plain(column).to_pylist() for column in table.columns), strict=True))
+        except (OverflowError, ValueError):
+            raise self.error(
+                "a date or time is infinite, or outside the years 1 to 9999",
+                "Leave such rows out by the table's `where`, or correct them at the source.",
+            ) from None
 
     def row(self, statement: Statement) -> tuple[Any, ...]:
         """The one row of a result that has one."""

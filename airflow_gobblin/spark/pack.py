@@ -1,4 +1,4 @@
-"""Running a pack on Spark: every unit that has no result yet becomes a part of a Spark task, and each result is kept when it comes.
+"""Running a pack on Spark: every unit without a result becomes a part of a Spark task, and each result is kept when it comes.
 
 Units run through DataFrames, not RDDs. A Spark job is one task of one group of units, so that a result is written as soon as the
 driver accepts it, and a driver that is killed leaves all it had. Results are only ever what Spark handed over: files of a

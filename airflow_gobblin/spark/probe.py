@@ -1,4 +1,4 @@
-"""The first step on a cluster: does each executor's Python have what the units need? Standard library only, for it may have nothing."""
+"""The first step on a cluster: does each executor's Python have what the units need? Standard library only: it may have nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def probe_executors(spark: SparkSession, modules: Iterable[str], folder: str) ->
         ) from error
     for found in sorted({answer.found for answer in answers}):
         _raise_for(json.loads(found))
-    return 1 + max(answer.slot for answer in answers)
+    return 1 + max(int(answer.slot) for answer in answers)
 
 
 _HINT = (
@@ -73,7 +73,9 @@ def _found(modules: tuple[str, ...], folder: str) -> str:
         except Exception as error:  # a broken native library raises all sorts
             problems.append(f"module {module!r} can't be imported: {type(error).__name__}: {error}")
     if not os.path.isdir(folder):
-        problems.append(f"folder {folder!r} is not there: the target must be on a file system that workers and executors share")
+        problems.append(
+            f"folder {folder!r} is not there: the target must be on a file system that workers and executors share"
+        )
     elif not os.access(folder, os.W_OK):
         problems.append(f"folder {folder!r} may not be written to")
     answer = {

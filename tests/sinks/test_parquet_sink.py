@@ -45,7 +45,10 @@ def _random(rows: int, seed: int) -> pa.RecordBatch:
 
 
 def _written(sink: ParquetSink, files: LocalFiles, *batches: pa.RecordBatch) -> tuple[StagedFile, ...]:
-    writer: Writer = sink.open(batches[0].schema, files, FOLDER, "u0")
+    return _finish(sink.open(batches[0].schema, files, FOLDER, "u0"), *batches)
+
+
+def _finish(writer: Writer, *batches: pa.RecordBatch) -> tuple[StagedFile, ...]:
     for batch in batches:
         writer.write(batch)
     return writer.close()
@@ -163,9 +166,7 @@ def test_every_disk_error_passes_and_leaves_nothing(tmp_path: Path) -> None:
         files = FailingFiles(tmp_path / str(at), at, forever=at % 2 == 0)
         writer = sink.open(batches[0].schema, files, FOLDER, "u0")
         with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)) as raised:
-            for batch in batches:
-                writer.write(batch)
-            writer.close()
+            _finish(writer, *batches)
         assert raised.value.errno == errno.ENOSPC, call
         writer.abort()
         assert list(files.walk(".")) == [], call

@@ -1,0 +1,122 @@
+"""How an Airflow task reaches an ingestion: its secrets are Airflow connections, resolved when the task runs and not before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from airflow_gobblin.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
+    from airflow_gobblin.ingestion import Ingestion
+    from airflow_gobblin.pipeline import Pipeline
+
+__all__ = ["AirflowConnections", "check_journal", "open_pipeline"]
+
+# Other extras of a connection are settings of Airflow's hooks, which PostgreSQL doesn't know.
+_POSTGRES_SETTINGS = (
+    "application_name channel_binding connect_timeout gssencmode hostaddr keepalives options require_auth "
+    "sslcert sslcrl sslkey sslmode sslrootcert target_session_attrs"
+).split()
+
+
+class AirflowConnections:
+    """Airflow's connections as URIs, `postgresql://…` and `sqlite:////path`."""
+
+    def uri(self, conn_id: str) -> str:
+        """A connection as a URI, with its password.
+
+        :raises ConfigurationError: there is no such connection, or it is of a type that isn't known here.
+        """
+        try:
+            connection = BaseHook.get_connection(conn_id)
+        except AirflowNotFoundException as error:
+            raise ConfigurationError(
+                operation="use",
+                subject=f"connection {conn_id!r}",
+                cause="Airflow has no connection of this id",
+                hint=f"Add it, of type Postgres or Sqlite: airflow connections add {conn_id} --conn-uri …",
+            ) from error
+        if connection.conn_type in ("postgres", "postgresql"):
+            return _postgres_uri(connection)
+        if connection.conn_type == "sqlite":
+            return _sqlite_uri(connection)
+        raise ConfigurationError(
+            operation="use",
+            subject=f"connection {conn_id!r}",
+            cause=f"it is of type {connection.conn_type!r}",
+            hint="Known are connections of type 'postgres' and 'sqlite'.",
+        )
+
+
+def check_journal(journal: str) -> None:
+    """Look at where a journal is said to be, without going there: when a DAG is parsed.
+
+    :raises ConfigurationError: it is empty, a relative path, or a URL with a password in it.
+    """
+    parts = urlsplit(journal) if "://" in journal else None
+    if parts is not None and parts.password:
+        raise ConfigurationError(
+            operation="use",
+            subject=f"the journal at {parts.scheme}://{parts.hostname}",
+            cause="its URL holds a password, which everyone who reads the DAG would see",
+            hint="Make it an Airflow connection, and give that connection's id.",
+        )
+    if not journal or (parts is None and "/" in journal and not journal.startswith("/")):
+        raise ConfigurationError(
+            operation="use",
+            subject=f"journal {journal!r}",
+            cause="it is neither a URL, an absolute path, nor the id of a connection",
+            hint="Give 'file:///…', 'sqlite:////path/journal.db', or the id of an Airflow connection to PostgreSQL.",
+        )
+
+
+def open_pipeline(ingestion: Ingestion) -> Pipeline:
+    """The stages of an ingestion's runs, on its journal, with Airflow's connections. For a task that runs, not for a DAG file.
+
+    :raises ConfigurationError: the journal, a connection or a module of `code` isn't there. :raises StoreError: the journal's
+        store can't be reached.
+    """
+    from airflow_gobblin.journal import Journal  # noqa: PLC0415
+    from airflow_gobblin.kinds import import_kinds  # noqa: PLC0415
+    from airflow_gobblin.pipeline import Pipeline  # noqa: PLC0415
+
+    import_kinds(ingestion.code)
+    connections = AirflowConnections()
+    place = ingestion.journal
+    if "://" not in place and not place.startswith("/"):
+        place = connections.uri(place)
+    return Pipeline(ingestion, Journal.open(place, ingestion.name), connections)
+
+
+def _postgres_uri(connection: Connection) -> str:
+    from sqlalchemy.engine import URL  # noqa: PLC0415
+
+    extra = connection.extra_dejson
+    url = URL.create(
+        "postgresql",
+        username=connection.login,
+        password=connection.password,
+        host=connection.host,
+        port=connection.port,
+        database=connection.schema,
+        query={name: str(extra[name]) for name in _POSTGRES_SETTINGS if name in extra},
+    )
+    return url.render_as_string(hide_password=False)
+
+
+def _sqlite_uri(connection: Connection) -> str:
+    path = connection.host or connection.schema or ""
+    if not path.startswith("/"):
+        raise ConfigurationError(
+            operation="use",
+            subject=f"connection {connection.conn_id!r}",
+            cause=f"its path {path!r} is not absolute",
+            hint="Give the database's file as an absolute path, in the field 'host' or as 'sqlite:////path/to.db'.",
+        )
+    return f"sqlite:///{path}"

@@ -1,0 +1,54 @@
+"""The Spark application that extracts one pack; submitted by `ExtractOperator`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import traceback
+from collections.abc import Sequence
+
+from pyspark.sql import SparkSession
+
+from airflow_gobblin.spark.connections import take_connections
+from airflow_gobblin.spark.pack import run_pack
+from airflow_gobblin.spark.report import FIRST_ERROR
+from airflow_gobblin.staging import Staging
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the pack. The exit status is 0 if all units have results; otherwise the last line on stderr tells the first error."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", required=True, help="the target root")
+    parser.add_argument("--staging", required=True, help="the ingestion's staging folder, relative to the target root")
+    parser.add_argument("--run", required=True, help="the run's id in staging")
+    parser.add_argument("--pack", required=True, type=int, help="the pack's number in the run")
+    parser.add_argument("--code", action="append", default=[], help="a module of the DAG author's; may be given again")
+    asked = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # py4j tells of every lost connection at length.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    try:
+        error = _run(asked)
+    except Exception as raised:
+        traceback.print_exc()
+        error = f"{type(raised).__name__}: {raised}"
+    if error is None:
+        return 0
+    print(FIRST_ERROR + " ".join(error.split()), file=sys.stderr, flush=True)  # noqa: T201
+    return 1
+
+
+def _run(asked: argparse.Namespace) -> str | None:
+    connections = take_connections()
+    spark = SparkSession.builder.getOrCreate()
+    try:
+        staging = Staging.at(asked.root, asked.staging)
+        report = run_pack(spark, staging, asked.run, asked.pack, asked.code, connections)
+    finally:
+        spark.stop()
+    return report.errors[0] if report.errors else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.files import FileIdentity, Files, LocalFiles
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return LocalFiles(tmp_path / "root")
+
+
+def _write(files: Files, path: str, data: bytes = b"data") -> FileIdentity:
+    with files.create(path) as out:
+        out.write(data)
+    found = files.identity(path)
+    assert found is not None
+    return found
+
+
+def test_a_file_is_created_once_with_its_folders(files: Files) -> None:
+    found = _write(files, "a/b/c")
+    assert found.size == 4
+    assert files.read("a/b/c") == b"data"
+    with pytest.raises(FileExistsError):
+        files.create("a/b/c")
+    assert files.read("a/b/c") == b"data"
+
+
+def test_a_move_keeps_the_identity_and_overwrites_nothing(files: Files) -> None:
+    staged = _write(files, "staging/x", b"mine")
+    _write(files, "target/theirs", b"theirs")
+    with pytest.raises(FileExistsError):
+        files.link("staging/x", "target/theirs")
+    files.link("staging/x", "target/x")
+    files.unlink("staging/x")
+
+    assert files.identity("target/x") == staged
+    assert files.identity("staging/x") is None
+    assert files.read("target/theirs") == b"theirs"
+
+
+def test_what_is_not_there(files: Files) -> None:
+    assert files.identity("x") is None
+    assert list(files.walk("x")) == []
+    assert files.folders("x") == ()
+    files.remove_tree("x")
+    _write(files, "file")
+    assert files.identity("file/x") is None
+    with pytest.raises(FileNotFoundError):
+        files.unlink("x")
+
+
+def test_a_link_is_not_followed(files: Files) -> None:
+    _write(files, "real", b"12345678")
+    (Path(files.root) / "link").symlink_to("real")
+    (Path(files.root) / "dangling").symlink_to("nowhere")
+    link, real = files.identity("link"), files.identity("real")
+    assert link is not None
+    assert real is not None
+    assert link.inode != real.inode
+    assert files.identity("dangling") is not None
+
+
+def test_walk_and_folders_are_in_order(files: Files) -> None:
+    for path in ("a/2/x", "a/10/x", "a/z", "a/y", "b/x"):
+        _write(files, path)
+    files.make_folder("a/empty")
+    files.make_folder("a/empty")
+    assert list(files.walk("a")) == ["a/y", "a/z", "a/10/x", "a/2/x"]
+    assert files.folders("a") == ("10", "2", "empty")
+
+
+def test_a_tree_is_removed_also_when_two_do_it(files: Files) -> None:
+    for i in range(300):
+        _write(files, f"tree/{i % 7}/{i}")
+    _write(files, "other")
+    start, errors = threading.Barrier(4), []
+
+    def remove() -> None:
+        start.wait()
+        try:
+            files.remove_tree("tree")
+        except OSError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=remove) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert not errors
+    assert list(files.walk(".")) == ["other"]
+
+
+def test_a_file_is_no_folder_to_walk(files: Files) -> None:
+    """It can't be listed, which is told, and not taken for empty."""
+    _write(files, "file")
+    with pytest.raises(NotADirectoryError):
+        list(files.walk("file"))
+
+
+def test_syncing_reaches_up_to_the_root(files: Files) -> None:
+    _write(files, "a/b/c")
+    files.sync_file("a/b/c")
+    files.sync_folder("a/b")
+    with pytest.raises(FileNotFoundError):
+        files.sync_folder("a/none")
+    with pytest.raises(FileNotFoundError):
+        files.sync_file("a/b/none")
+
+
+@pytest.mark.parametrize("path", ["", "/etc", "..", "a/../b", "a/..", "./a", "a//b", "a/", "a\0b"])
+def test_no_path_leaves_the_root(files: Files, path: str) -> None:
+    for call in (
+        files.identity,
+        files.read,
+        files.create,
+        files.unlink,
+        files.make_folder,
+        files.remove_tree,
+        files.sync_file,
+    ):
+        with pytest.raises(ConfigurationError, match="must be a plain relative path below the target root"):
+            call(path)

@@ -1,0 +1,275 @@
+"""The wire format: what is decoded is what was encoded, and anything else is refused by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_gobblin import wire
+from airflow_gobblin.converters.base import OnBadRow
+from airflow_gobblin.converters.checks import InRange, NotNull
+from airflow_gobblin.converters.columns import AddColumn
+from airflow_gobblin.coverage import Range
+from airflow_gobblin.errors import ConfigurationError, RecordError, UnknownKindError
+from airflow_gobblin.files import FileIdentity
+from airflow_gobblin.plan import ExtractJob, Plan
+from airflow_gobblin.sinks.parquet import ParquetSink
+from airflow_gobblin.state import UnitRef
+from airflow_gobblin.steps import MoveStep
+from airflow_gobblin.watermark import Json, LongWatermark
+from airflow_gobblin.work import (
+    Dataset,
+    DatasetRef,
+    Extract,
+    ExtractKind,
+    Limits,
+    Pack,
+    StagedFile,
+    UnitResult,
+    UnitState,
+    WorkUnit,
+)
+from tests.test_watermark import watermarks
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+jsons: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | numbers | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+properties = st.dictionaries(texts, jsons, max_size=3)
+names = st.from_regex(r"[A-Za-z0-9_]+", fullmatch=True)
+extracts = st.builds(
+    Extract, st.sampled_from(ExtractKind), texts, texts, st.lists(texts).map(tuple), st.lists(texts).map(tuple)
+)
+datasets = st.builds(Dataset, texts, extracts)
+units = st.builds(
+    WorkUnit, names, texts, st.none() | watermarks, st.none() | watermarks, st.integers(0), properties=properties
+)
+plans = st.builds(
+    Plan,
+    token=texts,
+    ingestion=texts,
+    run_key=texts,
+    generation=st.integers(0),
+    dataset=datasets,
+    folder=texts,
+    units=st.lists(units, max_size=2).map(tuple),
+    source_schema=texts,
+    schema=texts,
+    planned=st.none() | st.builds(Range, watermarks, watermarks),
+    replaces=st.lists(st.builds(UnitRef, st.integers(), names), max_size=2).map(tuple),
+)
+results = st.builds(
+    UnitResult,
+    names,
+    texts,
+    st.sampled_from(UnitState),
+    st.none() | watermarks,
+    st.lists(st.builds(StagedFile, texts, st.integers(0), texts, st.integers(0), st.integers()), max_size=2).map(tuple),
+    expected_rows=st.none() | st.integers(0),
+    seconds=numbers,
+    metrics=st.dictionaries(texts, numbers, max_size=2),
+    properties=properties,
+    error=st.none() | texts,
+)
+packs = st.builds(
+    Pack, st.integers(), texts, st.lists(st.builds(DatasetRef, texts, texts, st.integers()), max_size=3).map(tuple)
+)
+steps = st.builds(
+    MoveStep,
+    texts,
+    texts,
+    texts,
+    st.builds(FileIdentity, st.integers(), st.integers(), st.integers()),
+    texts,
+    st.integers(),
+)
+records = st.one_of(plans, results, packs, steps)
+
+
+@given(records)
+def test_what_is_decoded_is_what_was_encoded(value: Any) -> None:
+    stored = wire.dumps(value)
+    found = wire.loads(stored, type(value), "record")
+    assert found == value
+    assert wire.dumps(found) == stored, "one spelling"
+    assert json.loads(stored)["record"]["kind"] == wire.kind_of(value)
+
+
+@given(records, st.data())
+def test_a_torn_or_changed_record_is_refused(value: Any, data: st.DataObject) -> None:
+    stored = wire.dumps(value)
+    cut = data.draw(st.integers(0, len(stored) - 1))
+    flipped = bytes([*stored[:cut], stored[cut] ^ data.draw(st.integers(1, 255)), *stored[cut + 1 :]])
+
+    with pytest.raises(RecordError, match="the record"):
+        wire.loads(stored[:cut], type(value), "the record")
+    try:
+        found = wire.loads(flipped, type(value), "the record")
+    except RecordError:
+        return
+    assert found == value, "only a change that means the same may pass"
+
+
+@given(st.binary() | jsons.map(lambda value: json.dumps(value).encode()))
+def test_anything_else_is_refused(data: bytes) -> None:
+    with pytest.raises(RecordError, match="the record"):
+        wire.loads(data, Plan, "the record")
+
+
+@given(jsons)
+def test_any_json_under_a_whole_digest_is_refused_as_a_record(body: Json) -> None:
+    data = wire.canonical({"digest": wire.digest(wire.canonical(body)), "record": body})
+    with pytest.raises((RecordError, UnknownKindError)):
+        wire.loads(data, Plan, "the record")
+
+
+def test_protocols_are_decoded_to_what_is_registered() -> None:
+    job = ExtractJob(
+        "flights",
+        source=ParquetSink("/not a source, but a record"),  # type: ignore[arg-type]
+        sink=ParquetSink("/target"),
+        converters=(AddColumn("a", 1), AddColumn("b", "x")),
+        checks=(NotNull(("a",), OnBadRow.DROP), InRange("a", 1)),
+        limits=Limits(rows=5),
+        options={"deep": [1, {"x": None}]},
+        code=("module",),
+    )
+    assert wire.loads(wire.dumps(job), ExtractJob, "job") == job
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+@dataclass(frozen=True)
+class Inner:
+    kind: str
+    value: int
+
+
+@wire.record("test.everything")
+@dataclass(frozen=True)
+class Everything:
+    """One field a shape."""
+
+    at: datetime
+    pair: tuple[int, str]
+    unique: frozenset[str]
+    colour: Colour
+    scalar: int | float | str | bool
+    inner: tuple[Inner, ...] = ()
+    by_name: Mapping[str, Inner] = field(default_factory=dict)
+    anything: Json = None
+    maybe: LongWatermark | None = None
+
+
+EVERYTHING = Everything(
+    datetime(2013, 1, 1, tzinfo=UTC),
+    (1, "a"),
+    frozenset({"b", "a"}),
+    Colour.RED,
+    True,
+    (Inner("k", 1),),
+    {"x": Inner("y", 2)},
+    [1, {"kind": "no record"}],
+    LongWatermark(5),
+)
+
+
+@pytest.mark.parametrize("scalar", [1, 1.0, True, "1"])
+def test_every_shape(scalar: float | str) -> None:
+    value = replace(EVERYTHING, scalar=scalar)
+    found = wire.loads(wire.dumps(value), Everything, "everything")
+    assert found == value
+    assert type(found.scalar) is type(scalar)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"at": "yesterday"},
+        {"at": 5},
+        {"pair": [1]},
+        {"pair": ["1", "a"]},
+        {"pair": [True, "a"]},
+        {"unique": 5},
+        {"colour": "blue"},
+        {"scalar": None},
+        {"scalar": [1]},
+        {"inner": {"kind": "k", "value": 1}},
+        {"inner": [{"kind": "k"}]},
+        {"inner": [{"kind": "k", "value": 1, "more": 2}]},
+        {"maybe": {"kind": "long", "value": "5"}},
+        {"unknown": 1},
+        {"version": 2},
+        {"version": "1"},
+    ],
+)
+def test_a_wrong_field_is_refused(change: dict[str, Any]) -> None:
+    document = wire.to_json(EVERYTHING)
+    assert isinstance(document, dict)
+    with pytest.raises(RecordError, match="the record"):
+        wire.from_json(Everything, document | change, "the record")
+
+
+def test_a_missing_field_is_refused_unless_it_has_a_default() -> None:
+    document = wire.to_json(EVERYTHING)
+    assert isinstance(document, dict)
+    without = {k: v for k, v in document.items() if k not in ("inner", "by_name", "anything", "maybe")}
+    assert wire.from_json(Everything, without, "x") == replace(
+        EVERYTHING, inner=(), by_name={}, anything=None, maybe=None
+    )
+    del without["pair"]
+    with pytest.raises(RecordError, match="pair"):
+        wire.from_json(Everything, without, "x")
+
+
+def test_a_newer_version_is_refused_by_name() -> None:
+    document = wire.to_json(NotNull(("a",)))
+    assert isinstance(document, dict)
+    with pytest.raises(RecordError, match=r"it is of version 2, and this release knows 1.*Upgrade airflow-gobblin"):
+        wire.from_json(NotNull, document | {"version": 2}, "x")
+
+
+def test_an_unknown_kind_is_refused_with_the_way_out() -> None:
+    with pytest.raises(UnknownKindError, match=r"'acme.source'.*code="):
+        wire.from_json(NotNull, {"kind": "acme.source", "version": 1}, "x")
+
+
+def test_one_record_is_not_taken_for_another() -> None:
+    with pytest.raises(RecordError, match="expected a InRange"):
+        wire.loads(wire.dumps(NotNull(("a",))), InRange, "x")
+
+
+def test_a_class_that_is_not_registered_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"Inner: the class is not registered.*@wire.record"):
+        wire.dumps(Inner("k", 1))
+
+
+def test_a_kind_belongs_to_one_class() -> None:
+    @dataclass(frozen=True)
+    class Mine:
+        pass
+
+    with pytest.raises(
+        ConfigurationError, match=r"'not_null'.*it belongs to airflow_gobblin.converters.checks.NotNull"
+    ):
+        wire.record("not_null")(Mine)
+    assert wire.record("not_null")(NotNull) is NotNull
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_what_is_no_json_cannot_be_stored(number: float) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        wire.dumps(AddColumn("a", number))

@@ -25,7 +25,8 @@ from airflow_gobblin.converters.base import Converter, OnBadRow, RowCheck
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import CheckFailedError, ConfigurationError, GobblinError, SchemaConflictError, SourceError
 from airflow_gobblin.files import Files
-from airflow_gobblin.plan import ExtractJob, Plan
+from airflow_gobblin.job import ExtractJob
+from airflow_gobblin.plan import Plan
 from airflow_gobblin.sinks.base import Writer
 from airflow_gobblin.sources.base import Connections, Reader
 from airflow_gobblin.watermark import Json, Watermark

@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlsplit
 
 from airflow_gobblin.converters.base import Converter, RowCheck
 from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.job import ExtractJob
 from airflow_gobblin.naming import check_ingestion_name
-from airflow_gobblin.plan import ExtractJob
 from airflow_gobblin.policy import CommitPolicy
 from airflow_gobblin.sinks.base import Sink
 from airflow_gobblin.sources.base import Source

@@ -231,7 +231,7 @@ class Journal:
         :param store: a store, or the URL of one, as for `stores.open_store`.
         :raises ConfigurationError: the name can't be one. :raises StoreError: the store can't be reached.
         """
-        from airflow_gobblin.stores import open_store  # noqa: PLC0415
+        from airflow_gobblin.stores import open_store
 
         check_ingestion_name(ingestion)
         if isinstance(store, str):

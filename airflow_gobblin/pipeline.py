@@ -29,7 +29,7 @@ from airflow_gobblin.errors import (
 from airflow_gobblin.extraction import converted_schema
 from airflow_gobblin.files import Files, LocalFiles
 from airflow_gobblin.ingestion import Ingestion, target_root
-from airflow_gobblin.journal import History, Journal, Note, NoteKind, Slot, now
+from airflow_gobblin.journal import Action, History, Journal, Note, NoteKind, Slot, now
 from airflow_gobblin.manifest import put_manifest
 from airflow_gobblin.naming import dataset_key
 from airflow_gobblin.packing import pack_datasets
@@ -74,8 +74,11 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class DatasetReport:
-    """What a stage did with a dataset. `status` is one word of: committed, noop, idle, partial, failed, skipped, lost, covered,
-    quarantined, recovered, pending."""
+    """What a stage did with a dataset.
+
+    :param status: one word of: committed, noop, idle, partial, failed, skipped, lost, covered, quarantined, recovered, pending.
+    :param retryable: it failed, and the same stage may succeed if it is tried again.
+    """
 
     urn: str
     status: str
@@ -84,6 +87,7 @@ class DatasetReport:
     files: int = 0
     rows: int = 0
     watermark: Watermark | None = None
+    retryable: bool = False
 
     @property
     def ok(self) -> bool:
@@ -299,7 +303,7 @@ class Pipeline:
         except LostRaceError as error:
             return DatasetReport(ref.urn, "lost", str(error))
         except GobblinError as error:
-            return DatasetReport(ref.urn, "failed", str(error))
+            return DatasetReport(ref.urn, "failed", str(error), retryable=error.retryable)
 
     def _decide(self, plan: Plan) -> Slot | DatasetReport:
         results = tuple(self._results(plan))
@@ -374,7 +378,7 @@ class Pipeline:
             return DatasetReport(ref.urn, "lost", str(error))
         except GobblinError as error:
             self.committer.count_failure(ref.urn, run_key, error)
-            return DatasetReport(ref.urn, "failed", str(error))
+            return DatasetReport(ref.urn, "failed", str(error), retryable=error.retryable)
 
     # finish
 
@@ -415,7 +419,7 @@ class Pipeline:
         except LostRaceError as error:
             return DatasetReport(ref.urn, "lost", str(error))
         except GobblinError as error:
-            return DatasetReport(ref.urn, "failed", str(error))
+            return DatasetReport(ref.urn, "failed", str(error), retryable=error.retryable)
 
     def _final_slot(self, slot: Slot, history: History) -> DatasetReport:
         number = slot.decision.slot
@@ -432,6 +436,17 @@ class Pipeline:
             return self._published(slot, "partial", f"slot {number} holds a part; {why}")
         return self._published(slot, "committed", f"slot {number}")
 
+    def answered(self, request: RunRequest) -> tuple[DatasetReport, ...]:
+        """What the journal says of a request whose plan was swept: the datasets that were committed for it."""
+        run_key = request.run_key(self.ingestion.name)
+        reports = []
+        for urn, history in self.journal.histories(self.journal.datasets()):
+            if isinstance(history, GobblinError):
+                reports.append(DatasetReport(urn, "failed", str(history), retryable=history.retryable))
+            elif (slot := history.answer(run_key)) is not None:
+                reports.append(self._published(slot, "committed", f"already committed in slot {slot.decision.slot}"))
+        return tuple(reports)
+
     def _clean(self, urn: str, run_key: str) -> None:
         try:
             for left in self.committer.clean(urn, run_key):
@@ -440,12 +455,13 @@ class Pipeline:
             log.warning("dataset %r can't be cleaned up now", urn, exc_info=True)
 
     def unannounced(self, urns: Iterable[str]) -> Iterator[tuple[Slot, DatasetReport]]:
-        """The done slots of some datasets that no run has announced, whoever finished them."""
+        """The slots of some datasets that published files and that no run has announced, whoever finished them."""
         for _, history in self.journal.histories(urns):
             if isinstance(history, GobblinError):
                 continue
             for slot in history.slots:
-                if slot.done and not slot.noted(NoteKind.ANNOUNCED):
+                publishes = slot.decision.action in (Action.COMMIT, Action.IMPORT)
+                if publishes and slot.done and not slot.noted(NoteKind.ANNOUNCED):
                     yield slot, self._published(slot, "committed", "")
 
     def announced(self, slot: Slot, run_key: str) -> None:

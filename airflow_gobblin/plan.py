@@ -6,17 +6,12 @@ decides (`commit.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from airflow_gobblin.converters.base import Converter, RowCheck
 from airflow_gobblin.coverage import Range
-from airflow_gobblin.sinks.base import Sink
-from airflow_gobblin.sources.base import Source
 from airflow_gobblin.state import UnitRef
-from airflow_gobblin.watermark import Json
 from airflow_gobblin.wire import record
-from airflow_gobblin.work import Dataset, Limits, Pack, WorkUnit
+from airflow_gobblin.work import Dataset, Pack, WorkUnit
 
 
 @record("plan")
@@ -61,21 +56,6 @@ class Plan:
     def weight(self) -> int:
         """The predicted load of all its units."""
         return sum(u.weight for u in self.units)
-
-
-@record("extract_job")
-@dataclass(frozen=True)
-class ExtractJob:
-    """How the units of a run are read, converted, checked and written: what Spark needs to know, and no secret."""
-
-    ingestion: str
-    source: Source
-    sink: Sink
-    converters: tuple[Converter, ...] = ()
-    checks: tuple[RowCheck, ...] = ()
-    limits: Limits = field(default_factory=Limits)
-    options: Mapping[str, Json] = field(default_factory=dict)
-    code: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -52,9 +52,9 @@ class PublishedDataset:
 
     def to_arrow(self) -> ds.Dataset:
         """It as an Arrow dataset."""
-        import pyarrow.dataset as ds  # noqa: PLC0415
+        import pyarrow.dataset as ds
 
-        from airflow_gobblin import schema  # noqa: PLC0415
+        from airflow_gobblin import schema
 
         arrow_schema = schema.decode(self.schema) if self.schema else None
         return ds.dataset(self.paths, schema=arrow_schema, format="parquet")
@@ -62,6 +62,8 @@ class PublishedDataset:
     def to_spark(self, spark: Any) -> Any:
         """It as a DataFrame. :param spark: a `SparkSession`, classic or Connect."""
         from pyspark.sql.pandas.types import from_arrow_schema
+
+        from airflow_gobblin import schema
 
         if self.schema is None:
             return spark.createDataFrame([], "struct<>")

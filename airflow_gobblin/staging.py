@@ -18,7 +18,8 @@ from typing import TypeVar
 from airflow_gobblin import wire
 from airflow_gobblin.errors import StoreError
 from airflow_gobblin.files import Files, LocalFiles
-from airflow_gobblin.plan import ExtractJob, Plan, RunPlan
+from airflow_gobblin.job import ExtractJob
+from airflow_gobblin.plan import Plan, RunPlan
 from airflow_gobblin.stores.base import settle
 from airflow_gobblin.stores.local import LocalStore
 from airflow_gobblin.work import Pack, StagedFile, UnitResult, UnitState

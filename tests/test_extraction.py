@@ -21,7 +21,8 @@ from airflow_gobblin.converters.columns import AddColumn, DropColumns, RenameCol
 from airflow_gobblin.errors import ConfigurationError, SchemaConflictError, SourceError
 from airflow_gobblin.extraction import conform, converted_schema, extract_unit
 from airflow_gobblin.files import LocalFiles
-from airflow_gobblin.plan import ExtractJob, Plan
+from airflow_gobblin.job import ExtractJob
+from airflow_gobblin.plan import Plan
 from airflow_gobblin.sinks.parquet import ParquetSink
 from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest
 from airflow_gobblin.state import DatasetState

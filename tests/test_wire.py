@@ -20,7 +20,8 @@ from airflow_gobblin.converters.columns import AddColumn
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import ConfigurationError, RecordError, UnknownKindError
 from airflow_gobblin.files import FileIdentity
-from airflow_gobblin.plan import ExtractJob, Plan
+from airflow_gobblin.job import ExtractJob
+from airflow_gobblin.plan import Plan
 from airflow_gobblin.sinks.parquet import ParquetSink
 from airflow_gobblin.state import UnitRef
 from airflow_gobblin.steps import MoveStep

@@ -20,9 +20,18 @@ __all__ = ["AirflowConnections", "check_journal", "open_pipeline"]
 
 # Other extras of a connection are settings of Airflow's hooks, which PostgreSQL doesn't know.
 _POSTGRES_SETTINGS = (
-    "application_name channel_binding connect_timeout gssencmode hostaddr keepalives options require_auth "
-    "sslcert sslcrl sslkey sslmode sslrootcert target_session_attrs"
-).split()
+    "application_name",
+    "connect_timeout",
+    "gssencmode",
+    "keepalives",
+    "options",
+    "require_auth",
+    "sslcert",
+    "sslkey",
+    "sslmode",
+    "sslrootcert",
+    "target_session_attrs",
+)
 
 
 class AirflowConnections:
@@ -82,9 +91,9 @@ def open_pipeline(ingestion: Ingestion) -> Pipeline:
     :raises ConfigurationError: the journal, a connection or a module of `code` isn't there. :raises StoreError: the journal's
         store can't be reached.
     """
-    from airflow_gobblin.journal import Journal  # noqa: PLC0415
-    from airflow_gobblin.kinds import import_kinds  # noqa: PLC0415
-    from airflow_gobblin.pipeline import Pipeline  # noqa: PLC0415
+    from airflow_gobblin.journal import Journal
+    from airflow_gobblin.kinds import import_kinds
+    from airflow_gobblin.pipeline import Pipeline
 
     import_kinds(ingestion.code)
     connections = AirflowConnections()
@@ -95,7 +104,7 @@ def open_pipeline(ingestion: Ingestion) -> Pipeline:
 
 
 def _postgres_uri(connection: Connection) -> str:
-    from sqlalchemy.engine import URL  # noqa: PLC0415
+    from sqlalchemy.engine import URL
 
     extra = connection.extra_dejson
     url = URL.create(

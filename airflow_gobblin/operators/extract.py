@@ -93,7 +93,7 @@ class ExtractOperator(SparkSubmitOperator):
 
     def _prepare(self, pipeline: Pipeline) -> None:
         """Fill in what is submitted. Templates are rendered and shown before, so nothing of this is."""
-        from airflow_gobblin.staging import ROOT  # noqa: PLC0415
+        from airflow_gobblin.staging import ROOT
 
         staging, code = pipeline.staging, self.ingestion.code
         shipped = ship(code, Path(staging.files.root) / ROOT / "code")

@@ -6,7 +6,8 @@ its own argument, and everything else is in staging and in the journal. Any of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_gobblin.ingestion import Ingestion
-    from airflow_gobblin.journal import Slot
     from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
     from airflow_gobblin.plan import RunPlan
     from airflow_gobblin.work import Pack
@@ -37,7 +37,13 @@ __all__ = [
 
 RUN = "run"
 """The XCom key of the reference to what `create_work_units` planned."""
-_STEPS_LOGGED = 50
+PERIODIC = ("scheduled", "backfill")
+"""The types of DAG run whose data interval says what they are for; that of a manual run is only the last one before it."""
+STEPS_LOGGED = 50
+SWEPT = (
+    "%s was swept: each of its datasets is committed, or its range was taken by other runs. "
+    "To ingest what may be open, clear create_work_units with its downstream tasks."
+)
 
 
 class _StageOperator(BaseOperator):
@@ -110,17 +116,16 @@ class _PackOperator(_StageOperator):
         super().__init__(trigger_rule=trigger_rule, map_index_template=map_index_template, **kwargs)
         self.pack = pack
 
-    def _planned(self, pipeline: Pipeline, context: Context) -> tuple[RunPlan, Pack] | None:
-        """What staging has of the pack; `None` if it was swept."""
+    def _of_pack(
+        self, context: Context, stage: Callable[[Pipeline, RunPlan, Pack], tuple[DatasetReport, ...]]
+    ) -> tuple[DatasetReport, ...]:
+        """What a stage says of the pack; of a pack that was swept, what the journal says of its run."""
+        pipeline = open_pipeline(self.ingestion)
         run, pack = pipeline.staging.run(self.pack["run"]), pipeline.staging.pack(self.pack["run"], self.pack["pack"])
         if run is not None and pack is not None:
-            return run, pack
-        self.log.info(
-            "the plan of %s was swept: its datasets are committed, or other runs took their ranges. Nothing to do; %s",
-            self.pack["label"],
-            "to ingest what is open, clear create_work_units with its downstream tasks",
-        )
-        return None
+            return stage(pipeline, run, pack)
+        self.log.info(SWEPT, f"the plan of {self.pack['label']!r}")
+        return pipeline.answered(run_request(context))
 
 
 class WriteCommitStepsOperator(_PackOperator):
@@ -131,9 +136,7 @@ class WriteCommitStepsOperator(_PackOperator):
 
     def execute(self, context: Context) -> None:
         with failing_at_once():
-            pipeline = open_pipeline(self.ingestion)
-            planned = self._planned(pipeline, context)
-            reports = pipeline.write_commit_steps(*planned) if planned else ()
+            reports = self._of_pack(context, lambda pipeline, run, pack: pipeline.write_commit_steps(run, pack))
         self._log_reports(reports)
         _raise_unless_good("write the commit steps of", self.pack, reports)
 
@@ -146,14 +149,14 @@ class ExecuteCommitStepsOperator(_PackOperator):
 
     def execute(self, context: Context) -> None:
         with failing_at_once():
-            pipeline = open_pipeline(self.ingestion)
-            planned = self._planned(pipeline, context)
-            reports = pipeline.execute_commit_steps(*planned, after_step=self._log_step) if planned else ()
+            reports = self._of_pack(
+                context, lambda pipeline, run, pack: pipeline.execute_commit_steps(run, pack, after_step=self._log_step)
+            )
         self._log_reports(reports)
         _raise_unless_good("execute the commit steps of", self.pack, reports)
 
     def _log_step(self, urn: str, slot: int, k: int, n: int) -> None:
-        if n <= _STEPS_LOGGED or k % (n // _STEPS_LOGGED) == 0:
+        if n <= STEPS_LOGGED or k % (n // STEPS_LOGGED) == 0:
             self.log.info("dataset %r, slot %d: step %d of %d is done", urn, slot, k, n)
 
 
@@ -161,7 +164,7 @@ class FinishOperator(_StageOperator):
     """Sweeps staging, announces what was published, and fails unless every dataset is as the policy wants it.
 
     What was published is an event of an asset of each dataset, `gobblin://<ingestion>/<dataset>`, through the asset alias
-    `gobblin://<ingestion>`, with URN, slot, watermark, rows and files. An event may come twice, and never for nothing.
+    `gobblin://<ingestion>`; it tells URN, slot, watermark, rows and files. An event may come twice, and never for nothing.
 
     :param plan: the task that planned the run.
     """
@@ -175,30 +178,143 @@ class FinishOperator(_StageOperator):
     ) -> None:
         super().__init__(trigger_rule=trigger_rule, **kwargs)
         self.plan = plan.task_id
-        self.alias = AssetAlias(f"gobblin://{self.ingestion.name}")
-        self.outlets = [*self.outlets, self.alias]
-        self._announced: list[Slot] = []
-        # A slot is noted as announced once Airflow has the event: not before this task has succeeded.
-        self.on_success_callback = [*_callbacks(self.on_success_callback), self._note_announced]
+        self.announced: Callable[[], None] | None = None
+        self.outlets = [*self.outlets, AssetAlias(asset_uri(self.ingestion.name))]
+        self.on_success_callback = [*self.on_success_callback, _note_announced]
 
     def execute(self, context: Context) -> None:
+        from airflow_gobblin.pipeline import incomplete
+
         with failing_at_once():
             pipeline = open_pipeline(self.ingestion)
-            plan = self._run_plan(pipeline, context)
-            reports = pipeline.finish(plan)
+            run = context["ti"].xcom_pull(task_ids=self.plan, key=RUN)
+            if run is None:
+                raise self._unplanned()
+            plan = pipeline.staging.run(run)
+            if plan is None:
+                self.log.info(SWEPT, "the plan of this run")
+            reports = pipeline.answered(run_request(context)) if plan is None else pipeline.finish(plan)
             self._log_table(reports)
-            self._log_loads(pipeline, plan, reports)
-            self._raise_unless_complete(reports)
+            if plan is not None:
+                self._log_loads(pipeline, plan)
+            error = incomplete(self.ingestion, reports)
+            if error is not None:
+                raise error
             self._announce(pipeline, reports, context)
 
-    def _run_plan(self, pipeline: Pipeline, context: Context) -> RunPlan:
-        run = context["ti"].xcom_pull(task_ids=self.plan, key=RUN)
-        plan = pipeline.staging.run(run) if run else None
-        if plan is not None:
-            return plan
-        raise IncompleteRunError(
+    def _unplanned(self) -> IncompleteRunError:
+        return IncompleteRunError(
             operation="finish",
             subject=f"the run of ingestion {self.ingestion.name!r}",
-            cause=f"{self.plan} gave no plan" if not run else f"the plan of {self.plan} was swept",
-            hint=f"Clear {self.plan} with its downstream tasks; its log says why, if it failed.",
+            cause=f"{self.plan} gave no plan",
+            hint=f"See the log of {self.plan}, or of the task before it; then clear it with its downstream tasks.",
         )
+
+    def _log_table(self, reports: Iterable[DatasetReport]) -> None:
+        rows = [["dataset", "status", "slot", "files", "rows", "watermark"]]
+        for report in reports:
+            watermark = "" if report.watermark is None else json.dumps(report.watermark.to_json())
+            counts = ["" if report.slot is None else str(n) for n in (report.slot, report.files, report.rows)]
+            rows.append([report.urn, report.status, *counts, watermark])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            self.log.info("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        for report in reports:
+            if not report.ok:
+                self.log.warning("dataset %r: %s, %s", report.urn, report.status, report.detail)
+
+    def _log_loads(self, pipeline: Pipeline, plan: RunPlan) -> None:
+        from airflow_gobblin.spark.report import PackReport
+
+        reports = list(pipeline.staging.reports(plan.run, PackReport))
+        written = {p.index: sum(g.bytes for r in reports if r.pack == p.index for g in r.groups) for p in plan.packs}
+        predicted, actual = sum(p.weight for p in plan.packs), sum(written.values())
+        for pack in plan.packs:
+            self.log.info(
+                "%s: predicted load %d (%s), actual %d bytes (%s), in %.1f s on Spark",
+                pack.label,
+                pack.weight,
+                _share(pack.weight, predicted),
+                written[pack.index],
+                _share(written[pack.index], actual),
+                sum(r.seconds for r in reports if r.pack == pack.index),
+            )
+
+    def _announce(self, pipeline: Pipeline, reports: Iterable[DatasetReport], context: Context) -> None:
+        events = context["outlet_events"][AssetAlias(asset_uri(self.ingestion.name))]
+        slots = []
+        for slot, report in pipeline.unannounced([r.urn for r in reports]):
+            asset = Asset(
+                name=asset_uri(self.ingestion.name, report.urn), uri=asset_uri(self.ingestion.name, report.urn)
+            )
+            watermark = None if report.watermark is None else report.watermark.to_json()
+            counts = {"slot": report.slot, "rows": report.rows, "files": report.files}
+            events.add(asset, extra={"urn": report.urn, "watermark": watermark, **counts})
+            slots.append(slot)
+        run_key = run_request(context).run_key(self.ingestion.name)
+
+        def announced() -> None:
+            for slot in slots:
+                pipeline.announced(slot, run_key)
+
+        self.announced = announced
+
+
+def _note_announced(context: Context) -> None:
+    """Note the slots that were announced, once Airflow has the events: not before the task has succeeded."""
+    task = context["task"]
+    if isinstance(task, FinishOperator) and task.announced is not None:
+        task.announced()
+
+
+def asset_uri(ingestion: str, urn: str | None = None) -> str:
+    """The name and URI of a dataset's asset; without a URN that of the ingestion's asset alias."""
+    return f"gobblin://{ingestion}" + (f"/{dataset_key(urn)}" if urn is not None else "")
+
+
+def run_request(context: Context) -> RunRequest:
+    """What a DAG run asks for: up to the end of its data interval if it is scheduled and has one, and else up to now.
+
+    The run's configuration may name the datasets, `{"datasets": ["urn", …]}`.
+
+    :raises ConfigurationError: they are not a list of URNs.
+    """
+    from airflow_gobblin.pipeline import RunRequest
+
+    run = context["dag_run"]
+    start, end = run.data_interval_start, run.data_interval_end
+    bounded = run.run_type in PERIODIC and start is not None and end is not None and start < end
+    datasets = (run.conf or {}).get("datasets", [])
+    if not isinstance(datasets, list) or not all(isinstance(urn, str) for urn in datasets):
+        raise ConfigurationError(
+            operation="use",
+            subject=f"datasets {datasets!r} of the run's configuration",
+            cause="it is not a list of URNs",
+            hint='Give {"datasets": ["urn", …]}, or leave it out for all of them.',
+        )
+    return RunRequest(f"{run.dag_id}/{run.run_id}", end if bounded else None, tuple(datasets))
+
+
+@contextmanager
+def failing_at_once() -> Iterator[None]:
+    """Let an error that no retry can heal fail its task at once."""
+    try:
+        yield
+    except GobblinError as error:
+        if error.retryable:
+            raise
+        raise AirflowFailException(str(error)) from error
+
+
+def _raise_unless_good(operation: str, pack: Mapping[str, Any], reports: Iterable[DatasetReport]) -> None:
+    """Fail for the datasets that failed or were lost, after all of the pack are done; at once if no retry can heal it."""
+    bad = [r for r in reports if r.status in ("failed", "lost", "quarantined")]
+    if not bad:
+        return
+    details = "; ".join(f"{r.urn}: {r.status} ({r.detail})" for r in bad[:10])
+    text = f"can't {operation} {len(bad)} datasets of {pack['label']!r}: {details}"
+    raise AirflowException(text) if any(r.retryable for r in bad) else AirflowFailException(text)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.0%}" if whole else "none"

@@ -45,6 +45,7 @@ class Column:
     :param type: the Arrow type that comes out. :param expression: the SQL that selects it.
     :param fits: SQL that is true where a value that is not NULL can be read as the type; empty where the database sees to that.
     :param sentinel: a literal of the storage class that the driver is to expect; empty where it knows.
+    :param zone: the zone of times without one.
     """
 
     declared: Declared
@@ -52,6 +53,7 @@ class Column:
     expression: str
     fits: str = ""
     sentinel: str = ""
+    zone: str = "UTC"
 
     @property
     def name(self) -> str:
@@ -134,7 +136,7 @@ class Dialect(Protocol):
         """Select the first row that doesn't fit: the number of the column, its value, and the key columns. Empty: no need."""
 
 
-class BadValue(Exception):  # noqa: N818 - it never leaves the source: it becomes a SourceError
+class BadValue(Exception):
     """A value that doesn't fit its column: its column and row in the batch, and what is wrong with it."""
 
     def __init__(self, column: str = "", row: int | None = None, value: str = "", cause: str = "") -> None:
@@ -272,7 +274,7 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def failing_row(array: pa.Array, kind: pa.DataType) -> tuple[int, str]:
+def _failing_row(array: pa.Array, kind: pa.DataType) -> tuple[int, str]:
     """The first row of an array that can't be cast to a type, and its value."""
     for row in range(len(array)):
         try:
@@ -282,12 +284,12 @@ def failing_row(array: pa.Array, kind: pa.DataType) -> tuple[int, str]:
     raise AssertionError("every row can be cast")
 
 
-def cast_or_refuse(array: pa.Array, column: Column) -> pa.Array:
-    """An array as its column's type. :raises BadValue: a value doesn't fit."""
+def cast_or_refuse(array: pa.Array, column: Column, kind: pa.DataType) -> pa.Array:
+    """A column's array as a type. :raises BadValue: a value doesn't fit."""
     try:
-        return array.cast(column.type)
+        return array.cast(kind)
     except pa.ArrowException:
-        row, value = failing_row(array, column.type)
+        row, value = _failing_row(array, kind)
         raise BadValue(column.name, row, value, f"expected {column.type}") from None
 
 

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_gobblin.sources.sql_dialects import (
-    SAMPLE_ROWS,
     BadValue,
     Column,
     Declared,
@@ -56,11 +55,7 @@ _CASTS = {
     "binary": "bytea",
 }
 _LIBPQ = frozenset(
-    "application_name channel_binding client_encoding connect_timeout fallback_application_name gssdelegation gssencmode gsslib "
-    "hostaddr keepalives keepalives_count keepalives_idle keepalives_interval krbsrvname load_balance_hosts options passfile "
-    "password replication require_auth requirepeer service ssl_max_protocol_version ssl_min_protocol_version sslcert "
-    "sslcertmode sslcompression sslcrl sslcrldir sslkey sslmode sslnegotiation sslpassword sslrootcert sslsni target_session_attrs "
-    "tcp_user_timeout user host port dbname".split()
+    ["application_name", "channel_binding", "client_encoding", "connect_timeout", "fallback_application_name", "gssdelegation", "gssencmode", "gsslib", "hostaddr", "keepalives", "keepalives_count", "keepalives_idle", "keepalives_interval", "krbsrvname", "load_balance_hosts", "options", "passfile", "password", "replication", "require_auth", "requirepeer", "service", "ssl_max_protocol_version", "ssl_min_protocol_version", "sslcert", "sslcertmode", "sslcompression", "sslcrl", "sslcrldir", "sslkey", "sslmode", "sslnegotiation", "sslpassword", "sslrootcert", "sslsni", "target_session_attrs", "tcp_user_timeout", "user", "host", "port", "dbname"]
 )
 _CONNECT_SECONDS = 10
 _YEARS = {  # the first and last value that Python, Spark and Parquet's readers agree on
@@ -78,7 +73,7 @@ class Postgres:
 
     def connect(self, uri: str, zone: str) -> Any:
         """A connection in a repeatable-read, read-only transaction."""
-        from adbc_driver_postgresql import dbapi  # noqa: PLC0415 - an optional dependency
+        from adbc_driver_postgresql import dbapi
 
         connection = dbapi.connect(libpq_uri(uri), autocommit=False)
         try:
@@ -228,7 +223,7 @@ def _numeric(modifier: int) -> pa.DataType | None:
 def _finished(array: pa.Array, column: Column) -> pa.Array:
     kind = column.type
     if pa.types.is_decimal(kind) and pa.types.is_string(array.type):
-        return cast_or_refuse(array, column)
+        return cast_or_refuse(array, column, kind)
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         _check_years(array, column)
     if array.type != kind:

@@ -50,7 +50,7 @@ class Sqlite:
 
     def connect(self, uri: str, zone: str) -> Any:
         """A read-only connection in a transaction, which sees the state at its first read."""
-        from adbc_driver_sqlite import dbapi  # noqa: PLC0415 - an optional dependency
+        from adbc_driver_sqlite import dbapi
 
         connection = dbapi.connect(f"file:{quote(sqlite_path(uri))}?mode=ro", autocommit=True)
         try:
@@ -97,7 +97,7 @@ class Sqlite:
         if kind is None:
             return None
         expression, fits, sentinel = (_lenient if cast is not None else _strict)(kind, quoted(declared.name))
-        return Column(declared, kind, expression, fits, sentinel)
+        return Column(declared, kind, expression, fits, sentinel, zone)
 
     def key(self, column: Column, axis: Axis) -> str:
         """Integers and dates as they are, timestamps in one spelling: `YYYY-MM-DD HH:MM:SS.ffffff`, in UTC if they have a zone."""
@@ -117,7 +117,8 @@ class Sqlite:
         if axis.kind is AxisKind.DATE:
             return f"typeof({name}) <> 'text' OR date({name}) IS NOT {name}"
         local = _without_zone(name) if axis.kind is AxisKind.INSTANT else name
-        return f"typeof({name}) <> 'text' OR NOT ({_well_spelled(local)})"
+        zoneless = f" OR {_zone(name)} = ''" if axis.kind is AxisKind.INSTANT and column.zone != "UTC" else ""
+        return f"typeof({name}) <> 'text' OR NOT ({_well_spelled(local)}){zoneless}"
 
     def number(self, column: Column, axis: Axis) -> str:
         """Microseconds or seconds since 1970, or the integer."""
@@ -174,7 +175,8 @@ class Sqlite:
         if batch.schema.types[1 : 1 + len(columns)] != expected:
             raise BadValue
         if first:
-            assert [c[0].as_py() for c in batch.columns[1 : 1 + len(columns)]] == [_SENTINELS[c.sentinel] for c in columns]
+            if [c[0].as_py() for c in batch.columns[1 : 1 + len(columns)]] != [_SENTINELS[c.sentinel] for c in columns]:
+                raise BadValue(cause="its first row is not the one that was asked for")
             batch = batch.slice(1)
         if pc.max(batch.column(0)).as_py():
             raise BadValue
@@ -188,3 +190,123 @@ class Sqlite:
         values = " ".join(f"WHEN {n} THEN typeof({quoted(c.name)}) || ' ' || substr(quote({quoted(c.name)}), 1, 60)" for n, c in enumerate(columns, 1))
         listed = ", ".join([f"{flag} AS flag", f"CASE {flag} {values} END"] + [f"quote({quoted(k)})" for k in keys])
         return f"SELECT {listed} FROM {source} AND {flag} > 0 LIMIT 1"
+
+
+def sqlite_path(uri: str) -> str:
+    """The absolute path in a URI of any usual spelling: `sqlite:////abs/path`, `sqlite:///abs/path`, `sqlite://%2Fabs%2Fpath`."""
+    return "/" + unquote(uri.partition("://")[2].partition("?")[0]).lstrip("/")
+
+
+def declared_type(declared: str) -> pa.DataType | None:
+    """What a declared type stands for: the well-known names, then SQLite's rules of affinity. `None`: it says nothing."""
+    name = declared.upper().strip()
+    if name.startswith("BOOL"):
+        return pa.bool_()
+    if name == "DATE":
+        return pa.date32()
+    if name.startswith(("DATETIME", "TIMESTAMP")):
+        return pa.timestamp("us", "UTC" if "TZ" in name or "WITH TIME ZONE" in name else None)
+    if found := _DECIMAL.fullmatch(name):
+        return decimal_type(int(found[1]), int(found[2] or 0))
+    if "INT" in name:
+        return pa.int64()
+    if any(part in name for part in ("CHAR", "CLOB", "TEXT", "UUID", "JSON")):
+        return pa.string()
+    if "BLOB" in name:
+        return pa.binary()
+    if any(part in name for part in ("REAL", "FLOA", "DOUB")):
+        return pa.float64()
+    return None
+
+
+def _strict(kind: pa.DataType, name: str) -> tuple[str, str, str]:
+    """Expression, condition and sentinel of a declared type."""
+    if pa.types.is_boolean(kind):
+        return name, f"typeof({name}) = 'integer' AND {name} IN (0, 1)", _INTEGER
+    if pa.types.is_integer(kind):
+        return name, f"typeof({name}) = 'integer'", _INTEGER
+    if pa.types.is_floating(kind):
+        return name, f"typeof({name}) IN ('real', 'integer')", _REAL
+    if pa.types.is_binary(kind):
+        return name, f"typeof({name}) = 'blob'", _BLOB
+    if pa.types.is_decimal(kind):
+        text = f"CASE typeof({name}) WHEN 'real' THEN printf('%.{kind.scale}f', {name}) ELSE CAST({name} AS TEXT) END"
+        return text, f"typeof({name}) <> 'blob'", _TEXT
+    return name, f"typeof({name}) = 'text'", _TEXT
+
+
+def _lenient(kind: pa.DataType, name: str) -> tuple[str, str, str]:
+    """Expression, condition and sentinel of a cast."""
+    kept = f"typeof({name}) <> 'blob'"
+    if pa.types.is_boolean(kind):
+        text = f"lower(CAST({name} AS TEXT))"
+        return f"{text} IN ('1', 'true')", f"{kept} AND {text} IN ('0', '1', 'false', 'true')", _INTEGER
+    if pa.types.is_integer(kind):
+        number = f"CAST({name} AS INTEGER)"
+        same = f"CASE typeof({name}) WHEN 'text' THEN CAST({number} AS TEXT) = {name} ELSE {number} = {name} END"
+        return number, f"{kept} AND {same}", _INTEGER
+    if pa.types.is_floating(kind):
+        number = f"CASE WHEN json_valid({name}) THEN json_type({name}) IN ('integer', 'real') ELSE 0 END"
+        return f"CAST({name} AS REAL)", f"CASE typeof({name}) WHEN 'text' THEN {number} ELSE {kept} END", _REAL
+    if pa.types.is_string(kind):
+        return f"CAST({name} AS TEXT)", kept, _TEXT
+    if pa.types.is_binary(kind):
+        return f"CAST({name} AS BLOB)", f"typeof({name}) IN ('blob', 'text')", _BLOB
+    return _strict(kind, name)
+
+
+def _flag(columns: Sequence[Column]) -> str:
+    """The number of the first column, from 1, whose value doesn't fit; 0 if all do."""
+    cases = " ".join(f"WHEN NOT ({c.fits}) AND {quoted(c.name)} IS NOT NULL THEN {n}" for n, c in enumerate(columns, 1))
+    return f"CASE {cases} ELSE 0 END"
+
+
+def _finished(array: pa.Array, column: Column) -> pa.Array:
+    kind = column.type
+    if pa.types.is_string(kind):
+        try:
+            array.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise BadValue(column.name, cause=str(error)) from None
+        return array
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        zoned = pc.match_substring_regex(array, _ZONE)
+        local = cast_or_refuse(pc.if_else(zoned, None, array), column, pa.timestamp("us"))
+        local = pc.assume_timezone(local, column.zone, ambiguous="latest", nonexistent="latest").cast(kind)
+        return pc.coalesce(cast_or_refuse(pc.if_else(zoned, array, None), column, kind), local)
+    return cast_or_refuse(array, column, kind)
+
+
+def _as_key(value: Value) -> int | str:
+    """A value in the spelling of `Sqlite.key`."""
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None).isoformat(" ", timespec="microseconds")
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def _zone(name: str) -> str:
+    return f"(CASE WHEN {name} GLOB '*Z' THEN 'Z' WHEN {name} GLOB '*[+-][0-9][0-9]:[0-9][0-9]' THEN substr({name}, -6) ELSE '' END)"
+
+
+def _without_zone(name: str) -> str:
+    return f"substr({name}, 1, length({name}) - length({_zone(name)}))"
+
+
+def _spelled(text: str) -> str:
+    """A text of any spelling as `YYYY-MM-DD HH:MM:SS.ffffff`."""
+    time = f"substr({text}, 12, 8)"
+    return (
+        f"(substr({text}, 1, 10) || ' ' || {time} || substr('00:00:00', length({time}) + 1)"
+        f" || '.' || substr(substr({text}, 21) || '000000', 1, 6))"
+    )
+
+
+def _well_spelled(text: str) -> str:
+    """Whether `_spelled` understands a text."""
+    seconds = f"substr({_spelled(text)}, 1, 19)"
+    fraction = f"substr({text}, 20, 1) = '.' AND substr({text}, 21) NOT GLOB '*[^0-9]*'"
+    return (
+        f"(length({text}) IN (10, 16, 19) OR length({text}) BETWEEN 21 AND 26 AND {fraction})"
+        f" AND substr({text}, 11, 1) IN ('', ' ', 'T') AND substr({text}, 1, 4) > '0000'"
+        f" AND strftime('%Y-%m-%d %H:%M:%S', {seconds}) IS {seconds}"
+    )

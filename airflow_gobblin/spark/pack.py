@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 from airflow_gobblin import wire
 from airflow_gobblin.errors import GobblinError, StoreError
 from airflow_gobblin.extraction import extract_unit
+from airflow_gobblin.job import ExtractJob
 from airflow_gobblin.kinds import import_kinds
 from airflow_gobblin.packing import worst_fit_decreasing
-from airflow_gobblin.plan import ExtractJob, Plan
+from airflow_gobblin.plan import Plan
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.probe import probe_executors
 from airflow_gobblin.spark.report import GroupReport, PackReport

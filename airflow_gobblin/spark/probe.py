@@ -1,4 +1,4 @@
-"""The first step on a cluster: does each executor's Python have what the units need? Standard library only: it may have nothing."""
+"""The first step on a cluster: does each executor's Python have what the units need? Standard library only: it may have no more."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def probe_executors(spark: SparkSession, modules: Iterable[str], folder: str) ->
     :return: how many Spark tasks the cluster runs at once.
     :raises EnvironmentMismatchError: naming host, Python and what is missing.
     """
-    from pyspark.errors import PySparkException  # noqa: PLC0415
-    from pyspark.sql.functions import spark_partition_id, udf  # noqa: PLC0415
+    from pyspark.errors import PySparkException
+    from pyspark.sql.functions import spark_partition_id, udf
 
     wanted = tuple(modules)
     look = udf(lambda _: _found(wanted, folder), "string", useArrow=False)

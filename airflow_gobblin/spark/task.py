@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from airflow_gobblin import wire
 from airflow_gobblin.extraction import extract_unit
+from airflow_gobblin.job import ExtractJob
 from airflow_gobblin.kinds import import_kinds
-from airflow_gobblin.plan import ExtractJob, Plan
+from airflow_gobblin.plan import Plan
 from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
 from airflow_gobblin.staging import Staging
 

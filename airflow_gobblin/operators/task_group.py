@@ -1,0 +1,90 @@
+"""An ingestion as a task group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from airflow.sdk import TaskGroup, conf, task_group
+
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.operators.extract import ExtractOperator
+from airflow_gobblin.operators.stages import (
+    CreateWorkUnitsOperator,
+    ExecuteCommitStepsOperator,
+    FinishOperator,
+    VerifyRecoverOperator,
+    WriteCommitStepsOperator,
+)
+
+__all__ = ["GobblinIngestion", "SparkOptions"]
+
+
+@dataclass(frozen=True)
+class SparkOptions:
+    """How `extract` submits to Spark.
+
+    :param conn_id: the Spark connection: `local[*]`, or a cluster in client mode.
+    :param conf: Spark's own settings. What is left `None` is as the connection or Spark says.
+    """
+
+    conn_id: str = "spark_default"
+    conf: Mapping[str, str] = field(default_factory=dict)
+    driver_memory: str | None = None
+    executor_cores: int | None = None
+    executor_memory: str | None = None
+    num_executors: int | None = None
+    total_executor_cores: int | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments for `ExtractOperator`."""
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: value for name, value in given.items() if value is not None} | {"conf": dict(self.conf)}
+
+
+class GobblinIngestion(TaskGroup):
+    """The tasks of an ingestion::
+
+        verify_recover → create_work_units → (extract → write_commit_steps → execute_commit_steps) per pack → finish
+
+    Any of them may be killed, retried or cleared at any time.
+
+    :param ingestion: what is ingested, from where, to where. :param spark: how it is submitted to Spark.
+    :param group_id: the group's id; by default the ingestion's name, as far as it can be an id.
+    :param arguments: anything else that a `TaskGroup` takes, for example `default_args`.
+    :raises ConfigurationError: it can't work, as far as that is known without going anywhere.
+    """
+
+    def __init__(
+        self, ingestion: Ingestion, *, spark: SparkOptions | None = None, group_id: str | None = None, **arguments: Any
+    ) -> None:
+        _check_packs(ingestion)
+        super().__init__(group_id or ingestion.name.replace(".", "_"), **arguments)
+        options = spark or SparkOptions()
+        with self:
+            recover = VerifyRecoverOperator(task_id="verify_recover", ingestion=ingestion)
+            plan = CreateWorkUnitsOperator(task_id="create_work_units", ingestion=ingestion)
+
+            @task_group(group_id="pack")
+            def one_pack(pack: Any) -> None:
+                extract = ExtractOperator(task_id="extract", ingestion=ingestion, pack=pack, **options.arguments())
+                write = WriteCommitStepsOperator(task_id="write_commit_steps", ingestion=ingestion, pack=pack)
+                execute = ExecuteCommitStepsOperator(task_id="execute_commit_steps", ingestion=ingestion, pack=pack)
+                extract >> write >> execute
+
+            packs = one_pack.expand(pack=plan.output)
+            finish = FinishOperator(task_id="finish", ingestion=ingestion, plan=plan)
+            recover >> plan >> packs >> finish
+
+
+def _check_packs(ingestion: Ingestion) -> None:
+    most = conf.getint("core", "max_map_length")
+    if ingestion.max_packs > most:
+        raise ConfigurationError(
+            operation="use",
+            subject=f"max_packs={ingestion.max_packs} of ingestion {ingestion.name!r}",
+            cause=f"Airflow maps at most {most} instances of a task here",
+            hint="Use fewer packs, or raise Airflow's [core] max_map_length.",
+        )

@@ -1,0 +1,201 @@
+"""A source and a sink that are as small as can be: rows made from their position, and text files of one row a line."""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
+
+import pyarrow as pa
+
+from airflow_gobblin.coverage import Range
+from airflow_gobblin.errors import ConfigurationError, StepLostError
+from airflow_gobblin.files import Files
+from airflow_gobblin.naming import dataset_key
+from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest
+from airflow_gobblin.state import DatasetState
+from airflow_gobblin.steps import MoveStep
+from airflow_gobblin.watermark import Json, LongWatermark, Watermark
+from airflow_gobblin.wire import record
+from airflow_gobblin.work import Dataset, Extract, ExtractKind, Limits, StagedFile, UnitResult, WorkUnit
+
+if TYPE_CHECKING:
+    from airflow_gobblin.plan import Plan
+
+SCHEMA = pa.schema([pa.field("row", pa.string(), nullable=False)])
+
+
+class NoConnections:
+    """For a source without secrets."""
+
+    def uri(self, conn_id: str) -> str:
+        raise ConfigurationError(operation="use", subject=f"connection {conn_id!r}", cause="there are none here")
+
+
+@record("test.table")
+@dataclass(frozen=True)
+class Table:
+    """A dataset whose rows follow from their positions, 0 to `rows`.
+
+    :param version: what a snapshot shows; its rows name it. :param unit_rows: how many rows a work unit has.
+    """
+
+    urn: str
+    kind: ExtractKind
+    rows: int
+    version: int = 0
+    unit_rows: int = 4
+
+    @property
+    def snapshot(self) -> bool:
+        return self.kind is ExtractKind.SNAPSHOT_ONLY
+
+    def row(self, position: int) -> str:
+        at = f"v{self.version}/" if self.snapshot else ""
+        return f"{self.urn}/{at}{position}"
+
+    def all_rows(self) -> Counter[str]:
+        return Counter(self.row(n) for n in range(self.rows))
+
+
+@record("test.rows")
+@dataclass(frozen=True)
+class RowSource:
+    """Tables as they are at one moment; what they become later is another `RowSource`."""
+
+    tables: tuple[Table, ...]
+
+    def table(self, urn: str) -> Table:
+        return next(t for t in self.tables if t.urn == urn)
+
+    def datasets(self, connections: Connections) -> tuple[Dataset, ...]:
+        return tuple(Dataset(t.urn, Extract(t.kind, "test", t.urn)) for t in self.tables)
+
+    def plan(
+        self, dataset: Dataset, states: Mapping[str, DatasetState], request: PlanRequest, connections: Connections
+    ) -> DatasetPlan:
+        """What is uncovered up to the end of the request (its seconds are a position), in units of `unit_rows`."""
+        table = self.table(dataset.urn)
+        end = table.rows if request.end is None else min(table.rows, int(request.end.timestamp()))
+        wanted = Range(LongWatermark(0), LongWatermark(end))
+        open_ranges = (wanted,) if table.snapshot else states[dataset.urn].coverage.uncovered(wanted)
+        pieces = [
+            (low, min(low + table.unit_rows, r.high.value))
+            for r in open_ranges
+            if isinstance(r.low, LongWatermark) and isinstance(r.high, LongWatermark)
+            for low in range(r.low.value, r.high.value, table.unit_rows)
+        ]
+        units = tuple(
+            WorkUnit(f"u{n}", dataset.urn, LongWatermark(low), LongWatermark(high), weight=high - low)
+            for n, (low, high) in enumerate(pieces)
+        )
+        planned = Range(LongWatermark(pieces[0][0]), LongWatermark(pieces[-1][1])) if pieces else None
+        return DatasetPlan(units, SCHEMA, planned)
+
+    def read(self, unit: WorkUnit, schema: pa.Schema, limits: Limits, connections: Connections) -> RowReader:
+        return RowReader(self.table(unit.urn), unit, limits)
+
+
+class RowReader:
+    """One unit, in batches of two rows."""
+
+    expected_rows: int | None = None
+
+    def __init__(self, table: Table, unit: WorkUnit, limits: Limits) -> None:
+        assert isinstance(unit.low, LongWatermark)
+        assert isinstance(unit.expected_high, LongWatermark)
+        self._table = table
+        self._low = unit.low.value
+        self._high = unit.expected_high.value
+        if limits.rows is not None:
+            self._high = min(self._high, self._low + limits.rows)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for low in range(self._low, self._high, 2):
+            rows = [self._table.row(n) for n in range(low, min(low + 2, self._high))]
+            yield pa.record_batch([pa.array(rows, pa.string())], SCHEMA)
+        self.expected_rows = self._high - self._low
+
+    @property
+    def actual_high(self) -> Watermark | None:
+        return LongWatermark(self._high)
+
+    @property
+    def properties(self) -> Mapping[str, Json]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
+@record("test.lines")
+@dataclass(frozen=True)
+class LineSink:
+    """Text files, one row a line."""
+
+    target: str
+    suffix: str = "txt"
+
+    def folder(self, dataset: Dataset) -> str:
+        return dataset_key(dataset.urn)
+
+    def schema(self, planned: pa.Schema, published: pa.Schema | None, urn: str) -> pa.Schema:
+        return planned
+
+    def open(self, schema: pa.Schema, files: Files, folder: str, stem: str) -> LineWriter:
+        return LineWriter(files, f"{folder}/{stem}-0.{self.suffix}")
+
+    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[MoveStep]:
+        for result in results:
+            for index, staged in enumerate(result.files):
+                found = files.identity(staged.path)
+                if found is None or (found.size, found.mtime_ns) != (staged.size, staged.mtime_ns):
+                    raise StepLostError(operation="publish", subject=f"staged file {staged.path!r}", cause=str(found))
+                yield MoveStep(
+                    source=staged.path,
+                    target=f"{plan.folder}/{plan.token}-{result.unit}-{index}.{self.suffix}",
+                    unit=result.unit,
+                    identity=found,
+                    checksum=staged.checksum,
+                    rows=staged.rows,
+                )
+
+
+class LineWriter:
+    """The one file of a unit."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._path = path
+        self._out: BinaryIO | None = None
+        self._hash = hashlib.sha256()
+        self._size = 0
+        self._rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if self._out is None:
+            self._out = self._files.create(self._path)
+        data = "".join(f"{row}\n" for row in batch.column(0).to_pylist()).encode()
+        self._out.write(data)
+        self._hash.update(data)
+        self._size += len(data)
+        self._rows += batch.num_rows
+
+    def close(self) -> tuple[StagedFile, ...]:
+        if self._out is None:
+            return ()
+        self._out.close()
+        self._files.sync_file(self._path)
+        self._files.sync_folder(posixpath.dirname(self._path))
+        found = self._files.identity(self._path)
+        if found is None or found.size != self._size:
+            raise OSError(f"{self._path} has not the {self._size} bytes that were written: {found}")
+        return (StagedFile(self._path, self._size, self._hash.hexdigest(), self._rows, found.mtime_ns),)
+
+    def abort(self) -> None:
+        if self._out is not None:
+            self._out.close()
+            self._files.unlink(self._path)

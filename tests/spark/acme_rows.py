@@ -1,0 +1,124 @@
+"""What an author's module looks like that goes to Spark: a source of integers, and a converter. It knows no Airflow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_gobblin.coverage import Range
+from airflow_gobblin.errors import SourceError
+from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest
+from airflow_gobblin.state import DatasetState
+from airflow_gobblin.watermark import Json, LongWatermark
+from airflow_gobblin.wire import record
+from airflow_gobblin.work import Dataset, Extract, ExtractKind, Limits, WorkUnit
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+PATIENCE = 120.0
+
+
+@record("acme.rows_source")
+@dataclass(frozen=True)
+class RowsSource:
+    """The integers from 0 on, in units `u0`, `u1` … of one size.
+
+    :param pause: seconds that each unit takes. :param gate: a file that the units of `waiting` wait for.
+    :param failing: a file with the ids of units that fail. :param conn_id: a connection that each unit asks for.
+    """
+
+    units: int
+    rows: int = 100
+    pause: float = 0.0
+    waiting: tuple[str, ...] = ()
+    gate: str = ""
+    failing: str = ""
+    conn_id: str | None = None
+    needs: tuple[str, ...] = ()
+
+    @property
+    def connection_ids(self) -> tuple[str, ...]:
+        return (self.conn_id,) if self.conn_id else ()
+
+    def modules(self, connections: Connections) -> tuple[str, ...]:
+        return self.needs
+
+    def datasets(self, connections: Connections) -> tuple[Dataset, ...]:
+        return (Dataset("acme.rows", Extract(ExtractKind.APPEND_ONLY, "acme", "rows")),)
+
+    def plan(
+        self, dataset: Dataset, states: Mapping[str, DatasetState], request: PlanRequest, connections: Connections
+    ) -> DatasetPlan:
+        if states[dataset.urn].watermark is not None:
+            return DatasetPlan((), SCHEMA)
+        edges = [LongWatermark(n * self.rows) for n in range(self.units + 1)]
+        units = tuple(
+            WorkUnit(f"u{n}", dataset.urn, edges[n], edges[n + 1], weight=self.rows * 8) for n in range(self.units)
+        )
+        return DatasetPlan(units, SCHEMA, Range(edges[0], edges[-1]))
+
+    def read(self, unit: WorkUnit, schema: pa.Schema, limits: Limits, connections: Connections) -> RowsReader:
+        if self.conn_id:
+            connections.uri(self.conn_id)
+        return RowsReader(self, unit)
+
+
+class RowsReader:
+    def __init__(self, source: RowsSource, unit: WorkUnit) -> None:
+        self._source = source
+        self._unit = unit
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        source, unit = self._source, self._unit
+        if source.failing and unit.id in Path(source.failing).read_text().split():
+            raise SourceError(operation="read", subject=f"unit {unit.id}", cause="it is told to fail")
+        if unit.id in source.waiting:
+            self._wait(Path(source.gate))
+        time.sleep(source.pause)
+        assert isinstance(unit.low, LongWatermark)
+        assert isinstance(unit.expected_high, LongWatermark)
+        ids = pa.array(range(unit.low.value, unit.expected_high.value), pa.int64())
+        yield pa.RecordBatch.from_arrays([ids], schema=SCHEMA)
+
+    def _wait(self, gate: Path) -> None:
+        Path(f"{gate}.{self._unit.id}").touch()
+        deadline = time.monotonic() + PATIENCE
+        while not gate.exists():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"nobody opened {gate}")
+            time.sleep(0.05)
+
+    @property
+    def actual_high(self) -> LongWatermark:
+        assert isinstance(self._unit.expected_high, LongWatermark)
+        return self._unit.expected_high
+
+    @property
+    def expected_rows(self) -> int | None:
+        return self._source.rows
+
+    @property
+    def properties(self) -> Mapping[str, Json]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
+@record("acme.squares")
+@dataclass(frozen=True)
+class Squares:
+    """Adds the square of a column."""
+
+    column: str
+
+    def schema(self, incoming: pa.Schema) -> pa.Schema:
+        return incoming.append(pa.field("square", pa.int64()))
+
+    def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        values = batch.column(batch.schema.get_field_index(self.column))
+        return batch.append_column(pa.field("square", pa.int64()), pc.multiply(values, values))

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from airflow_gobblin.errors import ConfigurationError
@@ -49,7 +49,7 @@ def _entries(module: str) -> Iterator[tuple[str, bytes]]:
     names = module.split(".")
     search: list[str] | None = None
     for depth, name in enumerate(names, start=1):
-        spec = _find(".".join(names[:depth]), search, module)
+        spec = _find(name, search, module)
         search = list(spec.submodule_search_locations or ()) or None
         path = "/".join(names[:depth])
         last = depth == len(names)
@@ -62,17 +62,17 @@ def _entries(module: str) -> Iterator[tuple[str, bytes]]:
                 yield from _tree(Path(location), path, module)
         elif spec.origin:
             yield f"{path}/__init__.py", _source(spec, module)
-        if not name.isidentifier():
-            raise _unshippable(module, f"{name!r} is no module's name")
 
 
 def _find(name: str, search: list[str] | None, module: str) -> ModuleSpec:
-    """A module's spec, from the import system's own finders, without importing what is above it."""
-    for finder in sys.meta_path:
-        spec = finder.find_spec(name, search)
-        if spec is not None:
-            return spec
-    raise _unshippable(module, f"there is no {name!r} on this Python's path")
+    """The spec of a module or of one part of its name, without importing what is above it."""
+    if search is not None:
+        spec = PathFinder.find_spec(name, search)
+    else:  # the import system's own finders: an editable install may have brought one
+        spec = next(filter(None, (finder.find_spec(name, None) for finder in sys.meta_path)), None)
+    if spec is None:
+        raise _unshippable(module, f"there is no {name!r} {'in it' if search else 'on the path of this Python'}")
+    return spec
 
 
 def _source(spec: ModuleSpec, module: str) -> bytes:

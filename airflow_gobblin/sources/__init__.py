@@ -1,0 +1,1 @@
+"""Where rows come from: the protocol (`base`), and one file a source."""

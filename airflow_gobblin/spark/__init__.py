@@ -1,0 +1,1 @@
+"""Running a pack in Spark: what is submitted, and what its tasks call."""

@@ -1,0 +1,271 @@
+"""A real Airflow for tests: its scheduler, DAG processor and API server, on free ports, with a metadata database of its own."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import psutil
+
+from tests.services.processes import free_port, start_process, stop_process
+
+__all__ = ["Airflow", "TaskInstance", "running_airflow"]
+
+FINISHED = ("success", "failed")
+"""The states in which a DAG run has ended."""
+_POLL_SECONDS = 0.3
+
+
+@dataclass(frozen=True)
+class TaskInstance:
+    """A task instance as the API tells it. `pid` is the process that runs the task; its parent supervises it."""
+
+    task_id: str
+    map_index: int
+    state: str | None
+    try_number: int
+    pid: int | None
+    label: str | None
+
+    @property
+    def name(self) -> str:
+        """The task's name without its groups."""
+        return self.task_id.rsplit(".", 1)[-1]
+
+
+class Airflow:
+    """An Airflow below one folder: DAG files go into `dags`, and what it keeps is in `home`.
+
+    :param environment: more of it, for example `AIRFLOW_CONN_…`, or other settings `AIRFLOW__…`.
+    """
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        self.home = folder / "home"
+        self.dags = folder / "dags"
+        self._folder = folder
+        self._port = free_port()
+        self._environment = {**self._settings(), **environment}
+        self._components: list[subprocess.Popen[bytes]] = []
+        self._client = httpx.Client(base_url=f"http://127.0.0.1:{self._port}", timeout=60)
+
+    def _settings(self) -> dict[str, str]:
+        settings = {
+            "api": {"host": "127.0.0.1", "port": self._port, "workers": 1, "secret_key": secrets.token_hex(16)},
+            "api_auth": {"jwt_secret": secrets.token_hex(32)},
+            "core": {
+                "dags_folder": self.dags,
+                "dags_are_paused_at_creation": False,
+                "execution_api_server_url": f"http://127.0.0.1:{self._port}/execution/",
+                "load_examples": False,
+                "parallelism": 12,
+                "simple_auth_manager_all_admins": True,
+            },
+            "dag_processor": {"refresh_interval": 1, "min_file_process_interval": 3600, "parsing_processes": 1},
+            "database": {"sql_alchemy_conn": f"sqlite:///{self.home}/airflow.db"},
+            "scheduler": {
+                "scheduler_idle_sleep_time": 0.2,
+                "task_instance_heartbeat_sec": 1,
+                "task_instance_heartbeat_timeout": 8,
+                "task_instance_heartbeat_timeout_detection_interval": 2,
+            },
+        }
+        named = (
+            (f"AIRFLOW__{part}__{key}".upper(), value) for part, some in settings.items() for key, value in some.items()
+        )
+        return {"AIRFLOW_HOME": str(self.home), **{name: str(value) for name, value in named}}
+
+    def start(self) -> None:
+        """Make the metadata database, start the components one by one, and wait until the API answers."""
+        for folder in (self.home, self.dags):
+            folder.mkdir(exist_ok=True)
+        done = subprocess.run(
+            ["airflow", "db", "migrate"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | self._environment,
+        )
+        if done.returncode:
+            raise RuntimeError(f"airflow db migrate failed:\n{done.stdout}{done.stderr}")
+        for command in (["api-server"], ["dag-processor"], ["scheduler", "--skip-serve-logs"]):
+            log = self._folder / f"{command[0]}.log"
+            self._components.append(start_process(["airflow", *command], log=log, env=self._environment))
+        self._client.headers["Authorization"] = f"Bearer {self._wait_for('the API', self._token)}"
+
+    def stop(self) -> None:
+        """Stop the components, and whatever tasks are left of them."""
+        for process in self.processes():
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGCONT)
+        for component in reversed(self._components):
+            stop_process(component, first=signal.SIGTERM)
+        self._components.clear()
+        left = self.processes()
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(left, timeout=20)
+        self._client.close()
+
+    def processes(self) -> list[psutil.Process]:
+        """Every process of this Airflow: those that have its home in their environment."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.environ().get("AIRFLOW_HOME") == str(self.home):
+                    found.append(process)
+        return found
+
+    def add_dag(self, name: str, text: str, *dag_ids: str) -> None:
+        """Put a file into the DAG folder and wait until its DAGs are there; without ids, the file is a module for others."""
+        partial = self.dags / f".{name}"
+        partial.write_text(text)
+        partial.rename(self.dags / name)
+        for dag_id in dag_ids:
+            self._wait_for(f"DAG {dag_id}", lambda dag_id=dag_id: self._dag(dag_id))
+
+    def trigger(self, dag_id: str, *, conf: Mapping[str, Any] | None = None, run_id: str | None = None) -> str:
+        """Start a run. :return: its id."""
+        body = {"logical_date": None, "conf": dict(conf or {}), "dag_run_id": run_id or f"run-{secrets.token_hex(4)}"}
+        return str(self.request("POST", f"dags/{dag_id}/dagRuns", json=body)["dag_run_id"])
+
+    def run_state(self, dag_id: str, run_id: str) -> str:
+        """The state of a DAG run."""
+        return str(self.request("GET", f"dags/{dag_id}/dagRuns/{quote(run_id)}")["state"])
+
+    def wait_for_run(self, dag_id: str, run_id: str, *, seconds: float = 180) -> str:
+        """Wait until a run has ended. :return: its state, success or failed."""
+
+        def ended() -> str | None:
+            state = self.run_state(dag_id, run_id)
+            return state if state in FINISHED else None
+
+        return self._wait_for(f"the end of {dag_id} {run_id}", ended, seconds=seconds)
+
+    def run(self, dag_id: str, **options: Any) -> tuple[str, str]:
+        """Trigger a run and wait for its end. :return: its id and its state."""
+        run_id = self.trigger(dag_id, **options)
+        return run_id, self.wait_for_run(dag_id, run_id)
+
+    def task_instances(self, dag_id: str, run_id: str) -> list[TaskInstance]:
+        """All task instances of a run."""
+        answer = self.request("GET", f"dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances", params={"limit": 100})
+        return [
+            TaskInstance(
+                task_id=found["task_id"],
+                map_index=found["map_index"],
+                state=found["state"],
+                try_number=found["try_number"],
+                pid=found["pid"],
+                label=found["rendered_map_index"],
+            )
+            for found in answer["task_instances"]
+        ]
+
+    def states(self, dag_id: str, run_id: str) -> dict[str, list[str | None]]:
+        """The states of a run's tasks by their names, those of mapped ones by index."""
+        states: dict[str, list[str | None]] = {}
+        for found in sorted(self.task_instances(dag_id, run_id), key=lambda t: (t.task_id, t.map_index)):
+            states.setdefault(found.name, []).append(found.state)
+        return states
+
+    def wait_for_task(
+        self, dag_id: str, run_id: str, name: str, holds: Callable[[TaskInstance], bool], *, seconds: float = 120
+    ) -> TaskInstance:
+        """Wait until a task instance of this name is as wished."""
+
+        def found() -> TaskInstance | None:
+            those = [t for t in self.task_instances(dag_id, run_id) if t.name == name and holds(t)]
+            return those[0] if those else None
+
+        return self._wait_for(f"{name} of {dag_id} {run_id}", found, seconds=seconds)
+
+    def clear(self, dag_id: str, run_id: str, names: Iterable[str], *, downstream: bool = False) -> None:
+        """Clear the tasks of these names, all their mapped instances, as a user does in the UI."""
+        wanted = set(names)
+        ids = sorted({t.task_id for t in self.task_instances(dag_id, run_id) if t.name in wanted})
+        if len(ids) != len(wanted):
+            raise ValueError(f"{dag_id} {run_id} has {ids}, and asked were {sorted(wanted)}")
+        body = {
+            "dry_run": False,
+            "dag_run_id": run_id,
+            "task_ids": ids,
+            "only_failed": False,
+            "reset_dag_runs": True,
+            "include_downstream": downstream,
+        }
+        self.request("POST", f"dags/{dag_id}/clearTaskInstances", json=body)
+
+    def log(self, dag_id: str, run_id: str, task: TaskInstance) -> str:
+        """The log of a task instance's last try."""
+        path = f"dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances/{task.task_id}/logs/{task.try_number}"
+        answer = self._client.get(
+            f"/api/v2/{path}",
+            params={"map_index": task.map_index, "full_content": True},
+            headers={"Accept": "text/plain"},
+        )
+        answer.raise_for_status()
+        return answer.text
+
+    def request(self, method: str, path: str, **options: Any) -> Any:
+        """Call Airflow's public API."""
+        answer = self._client.request(method, f"/api/v2/{path}", **options)
+        if answer.is_error:
+            raise RuntimeError(f"{method} {path}: {answer.status_code} {answer.text}")
+        return answer.json()
+
+    def logs(self) -> str:
+        """The last lines of the components' logs, for failures."""
+        tails = (
+            f"--- {log.name}\n" + "\n".join(log.read_text().splitlines()[-40:]) for log in self._folder.glob("*.log")
+        )
+        return "\n".join(tails)
+
+    def _token(self) -> str | None:
+        with suppress(httpx.TransportError):
+            answer = self._client.get("/auth/token")
+            if answer.is_success:
+                return str(answer.json()["access_token"])
+        return None
+
+    def _dag(self, dag_id: str) -> str | None:
+        answer = self._client.get(f"/api/v2/dags/{dag_id}")
+        if answer.is_success:
+            return dag_id
+        errors = self.request("GET", "importErrors")["import_errors"]
+        if errors:
+            raise RuntimeError("\n".join(f"{e['filename']}:\n{e['stack_trace']}" for e in errors))
+        return None
+
+    def _wait_for(self, what: str, found: Callable[[], Any], *, seconds: float = 120) -> Any:
+        deadline = time.monotonic() + seconds
+        while True:
+            value = found()
+            if value is not None:
+                return value
+            ended = [c.args for c in self._components if c.poll() is not None]
+            if ended or time.monotonic() > deadline:
+                why = f"{ended} ended" if ended else f"it did not come in {seconds:.0f} s"
+                raise RuntimeError(f"waited for {what}, and {why}:\n{self.logs()}")
+            time.sleep(_POLL_SECONDS)
+
+
+@contextmanager
+def running_airflow(folder: Path, environment: Mapping[str, str]) -> Iterator[Airflow]:
+    """Run Airflow with its files in `folder`, which exists and is empty."""
+    airflow = Airflow(folder, environment)
+    try:
+        airflow.start()
+        yield airflow
+    finally:
+        airflow.stop()

@@ -1,0 +1,102 @@
+"""What is shipped to Spark: all that executors need, always the same bytes, and nothing that can't work there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.spark.ship import ship
+
+
+@pytest.fixture
+def author(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on Python's path, for modules of an author's."""
+    folder = tmp_path / "author"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    return folder
+
+
+def names(shipped: Path) -> set[str]:
+    with zipfile.ZipFile(shipped) as archive:
+        assert archive.testzip() is None
+        return set(archive.namelist())
+
+
+def test_the_package_goes_without_its_airflow_side(tmp_path: Path) -> None:
+    found = names(ship((), tmp_path))
+    assert {"airflow_gobblin/spark/task.py", "airflow_gobblin/sinks/parquet.py", "airflow_gobblin/wire.py"} <= found
+    assert not [name for name in found if name.startswith(("airflow_gobblin/operators/", "airflow_gobblin/hooks/"))]
+    assert not [name for name in found if "__pycache__" in name]
+
+
+def test_same_content_is_the_same_file_and_other_content_another(tmp_path: Path, author: Path) -> None:
+    (author / "acme_mod.py").write_text("X = 1\n")
+    first = ship(["acme_mod"], tmp_path / "here")
+    elsewhere = ship(["acme_mod"], tmp_path / "there")
+    assert (first.name, first.read_bytes()) == (elsewhere.name, elsewhere.read_bytes())
+    assert ship(["acme_mod"], tmp_path / "here") == first
+    (author / "acme_mod.py").write_text("X = 2\n")
+    assert ship(["acme_mod"], tmp_path / "here").name != first.name
+
+
+def test_a_torn_zip_is_replaced(tmp_path: Path) -> None:
+    first = ship((), tmp_path)
+    whole = first.read_bytes()
+    first.write_bytes(whole[:100])
+    assert ship((), tmp_path).read_bytes() == whole
+    assert [path.name for path in tmp_path.iterdir()] == [first.name]
+
+
+def test_modules_packages_and_packages_without_init_import_from_the_zip(tmp_path: Path, author: Path) -> None:
+    (author / "acme_flat.py").write_text("from acme_pkg.deep.values import VALUE\n")
+    (author / "acme_pkg" / "deep").mkdir(parents=True)
+    (author / "acme_pkg" / "__init__.py").write_text("raise_if_imported_here = True\n")
+    (author / "acme_pkg" / "deep" / "values.py").write_text("VALUE = 41\n")
+    (author / "acme_space" / "inner").mkdir(parents=True)
+    (author / "acme_space" / "inner" / "more.py").write_text("MORE = 1\n")
+    shipped = ship(["acme_flat", "acme_pkg.deep", "acme_space.inner"], tmp_path)
+    program = "import acme_flat, acme_space.inner.more as m, airflow_gobblin.sinks.base; print(acme_flat.VALUE + m.MORE)"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(shipped)!r}); {program}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.stdout == "42\n", done.stderr
+
+
+def test_locating_a_module_imports_nothing(tmp_path: Path, author: Path) -> None:
+    (author / "acme_loud").mkdir()
+    (author / "acme_loud" / "__init__.py").write_text("raise RuntimeError('imported')\n")
+    (author / "acme_loud" / "rows.py").write_text("raise RuntimeError('imported')\n")
+    assert "acme_loud/rows.py" in names(ship(["acme_loud.rows"], tmp_path))
+    assert not [name for name in sys.modules if name.startswith("acme_loud")]
+
+
+@pytest.mark.parametrize(
+    ("module", "why"),
+    [
+        ("acme_nowhere", "no 'acme_nowhere' on the path of this Python"),
+        ("acme_native.nowhere", "no 'nowhere' in it"),
+        ("acme_here.nowhere", "'acme_here' is a module, not a package"),
+        ("acme_native", "native code"),
+        ("math", "native code|no source file"),
+        ("sys", "no source file"),
+    ],
+)
+def test_what_cannot_be_shipped_is_named(tmp_path: Path, author: Path, module: str, why: str) -> None:
+    (author / "acme_here.py").touch()
+    (author / "acme_native").mkdir()
+    (author / "acme_native" / "__init__.py").touch()
+    (author / "acme_native" / "fast.cpython-311-x86_64-linux-gnu.so").touch()
+    with pytest.raises(ConfigurationError, match=why) as caught:
+        ship([module], tmp_path / "code")
+    assert repr(module) in str(caught.value)
+    assert not (tmp_path / "code").exists()

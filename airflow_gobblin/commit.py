@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import islice
@@ -29,6 +30,7 @@ from airflow_gobblin.journal import (
     Journal,
     Note,
     NoteKind,
+    Outcome,
     OutcomeState,
     Slot,
     now,
@@ -119,7 +121,8 @@ class Committer:
             if standing is not None:
                 return self._standing(standing, plan)
             if history.pending is not None:
-                self.execute(history.pending, plan.run_key)
+                with suppress(LostRaceError):  # somebody abandoned it just now: it is no longer in the way
+                    self.execute(history.pending, plan.run_key)
                 continue
             check_holds(plan, proposal.ranges, history)
             if shards is None:
@@ -184,6 +187,18 @@ class Committer:
         if slot.finished:
             return self._ended(slot)
         decision = slot.decision
+        try:
+            outcome = self._carry_out_all(decision, after_step)
+        except (StepError, OSError) as error:
+            outcome = self.journal.outcome(decision.urn, decision.slot)
+            if outcome is None:  # otherwise somebody else came to the end, and may have cleaned up since
+                raise error if isinstance(error, StepError) else _disk_error(decision, error) from error
+        if outcome is None:
+            outcome = self.journal.put_outcome(slot, OutcomeState.DONE, run_key)
+        return self._ended(replace(slot, outcome=outcome))
+
+    def _carry_out_all(self, decision: Decision, after_step: Callable[[int, int], None] | None) -> Outcome | None:
+        """Carry out the stored steps, to the durability of what they made; an outcome that stands already ends it."""
         count = 0
         folders: set[str] = set()
         steps = iter(enumerate(self.journal.steps(decision), start=1))
@@ -191,18 +206,20 @@ class Committer:
             while batch := list(islice(steps, STEPS_PER_BATCH)):
                 outcome = self.journal.outcome(decision.urn, decision.slot)
                 if outcome is not None:
-                    return self._ended(replace(slot, outcome=outcome))
+                    return outcome
                 moving = [(k, step) for k, step in batch if not isinstance(step, HighWatermarkStep)]
                 for k, done_here in pool.map(lambda item: (item[0], self._carry_out(item[1], decision)), moving):
                     count += done_here
                     if done_here and after_step is not None:
                         after_step(k, decision.steps)
                 folders.update(folder for _, step in moving for folder in step.folders())
+        self._sync(folders)
+        log.info("dataset %r slot %d: %d of %d steps done here", decision.urn, decision.slot, count, decision.steps)
+        return None
+
+    def _sync(self, folders: Iterable[str]) -> None:
         for folder in sorted(folders):
             self.files.sync_folder(folder)
-        log.info("dataset %r slot %d: %d of %d steps done here", decision.urn, decision.slot, count, decision.steps)
-        outcome = self.journal.put_outcome(slot, OutcomeState.DONE, run_key)
-        return self._ended(replace(slot, outcome=outcome))
 
     def _ended(self, slot: Slot) -> Slot:
         if slot.outcome is not None and slot.outcome.state is OutcomeState.ABANDONED:
@@ -260,7 +277,16 @@ class Committer:
             raise
 
     def count_failure(self, urn: str, run_key: str, error: GobblinError) -> None:
-        """Note that a run failed to finish the pending slot: once a run; quarantine after too many."""
+        """Note that a run failed to finish the pending slot: once a run; quarantine after too many.
+
+        Raises nothing: the first error is the one to tell.
+        """
+        try:
+            self._count_failure(urn, run_key, error)
+        except GobblinError:
+            log.warning("dataset %r: its failure could not be noted", urn, exc_info=True)
+
+    def _count_failure(self, urn: str, run_key: str, error: GobblinError) -> None:
         history = self.journal.history(urn)
         slot = history.pending
         if slot is None or history.state.quarantined:
@@ -303,22 +329,32 @@ class Committer:
         return retires and newer and now() - slot.outcome.at >= self._retention
 
     def _clean_slot(self, slot: Slot, history: History) -> Iterator[str]:
+        """Staging first, so that no late mover has a source; then names, by identity; and both durable before it is noted."""
         decision = slot.decision
+        folders: set[str] = set()
         if slot.outcome is not None and slot.outcome.state is OutcomeState.ABANDONED:
-            if decision.staging is not None:  # first, so that no late mover has a source
-                self.files.remove_tree(decision.staging)
+            self._remove_staging(decision)
             for step in self.journal.steps(decision):
                 if not isinstance(step, HighWatermarkStep):
                     step.undo(StepContext(self.files))
-            return
-        for path, step in self.retired_files(history, decision.replaces):
-            found = self.files.identity(path)
-            if found is None:
-                continue
-            if step.is_ours(found, self.files):
-                self.files.unlink(path)
-            else:
-                yield f"{path} was changed after it was published and is left"
+                    folders.update(step.folders())
+        else:
+            for number in {ref.slot for ref in decision.replaces}:
+                self._remove_staging(history.slots[number - 1].decision)
+            for path, step in self.retired_files(history, decision.replaces):
+                found = self.files.identity(path)
+                if found is None:
+                    continue
+                if step.is_ours(path, found, self.files):
+                    self.files.unlink(path)
+                    folders.update(step.folders())
+                else:
+                    yield f"{path} was changed after it was published and is left"
+        self._sync(f for f in folders if self.files.identity(f) is not None)
+
+    def _remove_staging(self, decision: Decision) -> None:
+        if decision.staging is not None:
+            self.files.remove_tree(decision.staging)
 
     def retired_files(self, history: History, units: Iterable[UnitRef]) -> Iterator[tuple[str, MoveStep]]:
         """The published files of some units, with the steps that published them."""
@@ -404,6 +440,15 @@ def _step_error(step: CommitStep, status: StepStatus, decision: Decision, failur
         )
     error.__cause__ = failure
     return error
+
+
+def _disk_error(decision: Decision, error: OSError) -> StepError:
+    return StepError(
+        operation="publish",
+        subject=f"slot {decision.slot} of dataset {decision.urn!r}",
+        cause=error,
+        hint="Nothing is lost: clear execute_commit_steps once the cause is mended, or abandon the slot.",
+    )
 
 
 def _ending_with(last: HighWatermarkStep, steps: Iterable[CommitStep]) -> Iterator[Step]:

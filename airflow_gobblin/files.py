@@ -1,7 +1,7 @@
 """The file system under a root: the few calls that publishing rests on, and their order of durability.
 
 Paths are relative to the root, with `/`; none leaves it. `LocalFiles` is the real one; the tests wrap it to crash at every call.
-A move is `link` then `unlink`: unlike a rename it never overwrites, and a file keeps its inode, by which it is known again.
+Publishing is a `link`: unlike a rename it never overwrites, and a file keeps its inode, by which it is known again.
 """
 
 from __future__ import annotations
@@ -149,13 +149,13 @@ class LocalFiles:
         _fsync(self._at(path), os.O_RDONLY)
 
     def sync_folder(self, path: str) -> None:
-        at = self._at(path)
+        at, above = self._at(path), set[Path]()
         while True:
             _fsync(at, os.O_RDONLY | os.O_DIRECTORY)
+            self._durable |= above
             if at == self._root or at in self._durable:
                 return
-            self._durable.add(at)
-            at = at.parent
+            above, at = {at}, at.parent
 
 
 def _raise_unless_gone(error: OSError) -> None:

@@ -148,7 +148,7 @@ class NoteKind(StrEnum):
 class Note:
     """A remark on a slot."""
 
-    kind: NoteKind
+    says: NoteKind
     run_key: str
     at: datetime
     detail: str = ""
@@ -180,7 +180,7 @@ class Slot:
 
     def noted(self, kind: NoteKind) -> bool:
         """Whether a note of this kind stands."""
-        return any(note.kind is kind for note in self.notes)
+        return any(note.says is kind for note in self.notes)
 
 
 @dataclass(frozen=True)
@@ -500,20 +500,20 @@ def _coverage(before: Coverage, decision: Decision, live: Mapping[UnitRef, UnitS
 
 
 def _unpublished(notes: tuple[Note, ...]) -> tuple[UnitSummary, ...]:
-    return next((n.units for n in reversed(notes) if n.kind is NoteKind.UNPUBLISHED), ())
+    return next((n.units for n in reversed(notes) if n.says is NoteKind.UNPUBLISHED), ())
 
 
 def _since_release(notes: tuple[Note, ...]) -> tuple[Note, ...]:
-    released = [i for i, n in enumerate(notes) if n.kind is NoteKind.RELEASED]
+    released = [i for i, n in enumerate(notes) if n.says is NoteKind.RELEASED]
     return notes[released[-1] + 1 :] if released else notes
 
 
 def _failures(notes: tuple[Note, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(n.run_key for n in _since_release(notes) if n.kind is NoteKind.FAILED))
+    return tuple(dict.fromkeys(n.run_key for n in _since_release(notes) if n.says is NoteKind.FAILED))
 
 
 def _quarantined(notes: tuple[Note, ...]) -> bool:
-    return any(n.kind is NoteKind.QUARANTINED for n in _since_release(notes))
+    return any(n.says is NoteKind.QUARANTINED for n in _since_release(notes))
 
 
 def open_units(units: Iterable[UnitSummary]) -> tuple[UnitSummary, ...]:

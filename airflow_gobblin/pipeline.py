@@ -330,7 +330,7 @@ class Pipeline:
         slot = history.slots[-1] if history.slots else None
         notes = slot.notes if slot else history.early_notes
         note = Note(NoteKind.UNPUBLISHED, plan.run_key, now(), token=plan.token, units=units)
-        last = next((n for n in reversed(notes) if n.kind is NoteKind.UNPUBLISHED), None)
+        last = next((n for n in reversed(notes) if n.says is NoteKind.UNPUBLISHED), None)
         if last is None or (last.token, last.units) != (note.token, note.units):
             self.journal.put_note(plan.urn, slot.decision.slot if slot else 0, note)
 

@@ -54,7 +54,9 @@ class CommitStep(Protocol):
 @record("move_step")
 @dataclass(frozen=True)
 class MoveStep:
-    """Moves a staged file to where it is published, within one file system, and never over anything.
+    """Gives a staged file its published name, within one file system, and never over anything.
+
+    The staged name goes with its token's staging once the outcome stands, so that a crash between two names can't lose the file.
 
     :param source: the staged file; :param target: the published one; both relative to the target root.
     :param unit: the work unit it belongs to. :param identity: what the staged file was when the slot was decided.
@@ -70,30 +72,25 @@ class MoveStep:
     def verify(self, context: StepContext) -> StepStatus:
         published = context.files.identity(self.target)
         if published is not None:
-            if not self.is_ours(published, context.files):
-                return StepStatus.CONFLICT
-            return StepStatus.TODO if context.files.identity(self.source) == published else StepStatus.DONE
+            ours = self.is_ours(self.target, published, context.files)
+            return StepStatus.DONE if ours else StepStatus.CONFLICT
         staged = context.files.identity(self.source)
-        return StepStatus.TODO if staged is not None and staged.size == self.identity.size else StepStatus.LOST
+        ours = staged is not None and self.is_ours(self.source, staged, context.files)
+        return StepStatus.TODO if ours else StepStatus.LOST
 
-    def is_ours(self, found: FileIdentity, files: Files) -> bool:
-        """Whether a file at the target is the one this step publishes: by inode, size and time, else by checksum."""
+    def is_ours(self, path: str, found: FileIdentity, files: Files) -> bool:
+        """Whether what was found at a path is the file that this step publishes: by inode, size and time, else by checksum."""
         if found == self.identity:
             return True
-        return found.size == self.identity.size and digest(files.read(self.target)) == self.checksum
+        return found.size == self.identity.size and digest(files.read(path)) == self.checksum
 
     def execute(self, context: StepContext) -> None:
         context.files.make_folder(posixpath.dirname(self.target))
-        try:
-            context.files.link(self.source, self.target)
-        except FileExistsError:
-            if self.verify(context) is StepStatus.CONFLICT:
-                raise
-        context.files.unlink(self.source)
+        context.files.link(self.source, self.target)
 
     def undo(self, context: StepContext) -> None:
         found = context.files.identity(self.target)
-        if found is not None and self.is_ours(found, context.files):
+        if found is not None and self.is_ours(self.target, found, context.files):
             context.files.unlink(self.target)
 
     def folders(self) -> tuple[str, ...]:

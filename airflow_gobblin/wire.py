@@ -41,7 +41,7 @@ def record(kind: str, version: int = 1) -> Callable[[type[T]], type[T]]:
 
     A user's own source, sink, converter, check or step is registered the same way, with a kind of its own.
 
-    :raises ConfigurationError: the kind belongs to another class.
+    :raises ConfigurationError: the kind belongs to another class, or a field is named as the envelope's are.
     """
 
     def register(cls: type[T]) -> type[T]:
@@ -52,6 +52,14 @@ def record(kind: str, version: int = 1) -> Callable[[type[T]], type[T]]:
                 subject=f"record kind {kind!r}",
                 cause=f"it belongs to {known.__module__}.{known.__qualname__}",
                 hint="Choose another kind, for example with your organisation's name before it.",
+            )
+        taken = {"kind", "version"} & {f.name for f in fields(cls)}  # type: ignore[arg-type]
+        if taken:
+            raise ConfigurationError(
+                operation="register",
+                subject=f"{cls.__module__}.{cls.__qualname__}",
+                cause=f"a record has a {' and a '.join(sorted(taken))} already",
+                hint="Call the field otherwise.",
             )
         _by_kind[kind] = cls
         _by_type[cls] = _Kind(kind, version)

@@ -157,7 +157,6 @@ class _PackRun:
             return slots, [done.result() for done in as_completed(running)]
 
     def _run_group(self, job: bytes, group: _Group) -> GroupReport:
-        clock = time.monotonic()
         order = Order(
             code=self._code,
             root=self._staging.files.root,
@@ -181,7 +180,7 @@ class _PackRun:
             weight=sum(piece.unit.weight for piece in group),
             bytes=sum(result.bytes_written for result in kept),
             rows=sum(result.rows_written for result in kept),
-            seconds=time.monotonic() - clock,
+            seconds=sum(result.seconds for result in kept),
         )
 
     def _collect(self, order: Order) -> Iterator[tuple[tuple[str, str], UnitResult]]:

@@ -17,8 +17,7 @@ FIRST_ERROR = "airflow-gobblin: first error: "
 class GroupReport:
     """The units of one Spark task.
 
-    :param units: how many. :param weight: the predicted load. :param bytes: what was written of it, and `seconds` how long the
-        Spark job took, waiting included.
+    :param units: how many. :param weight: the predicted load. :param bytes: what was written. :param seconds: how long it took.
     """
 
     units: int

@@ -35,7 +35,6 @@ class NoConnections:
         raise ConfigurationError(operation="use", subject=f"connection {conn_id!r}", cause="there are none here")
 
 
-@record("test.table")
 @dataclass(frozen=True)
 class Table:
     """A dataset whose rows follow from their positions, 0 to `rows`.
@@ -44,14 +43,14 @@ class Table:
     """
 
     urn: str
-    kind: ExtractKind
+    extract: ExtractKind
     rows: int
     version: int = 0
     unit_rows: int = 4
 
     @property
     def snapshot(self) -> bool:
-        return self.kind is ExtractKind.SNAPSHOT_ONLY
+        return self.extract is ExtractKind.SNAPSHOT_ONLY
 
     def row(self, position: int) -> str:
         at = f"v{self.version}/" if self.snapshot else ""
@@ -72,7 +71,7 @@ class RowSource:
         return next(t for t in self.tables if t.urn == urn)
 
     def datasets(self, connections: Connections) -> tuple[Dataset, ...]:
-        return tuple(Dataset(t.urn, Extract(t.kind, "test", t.urn)) for t in self.tables)
+        return tuple(Dataset(t.urn, Extract(t.extract, "test", t.urn)) for t in self.tables)
 
     def plan(
         self, dataset: Dataset, states: Mapping[str, DatasetState], request: PlanRequest, connections: Connections

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
@@ -10,8 +11,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -24,6 +26,8 @@ __all__ = ["Airflow", "TaskInstance", "running_airflow"]
 FINISHED = ("success", "failed")
 """The states in which a DAG run has ended."""
 _POLL_SECONDS = 0.3
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class Airflow:
         self._client = httpx.Client(base_url=f"http://127.0.0.1:{self._port}", timeout=60)
 
     def _settings(self) -> dict[str, str]:
-        settings = {
+        settings: dict[str, dict[str, object]] = {
             "api": {"host": "127.0.0.1", "port": self._port, "workers": 1, "secret_key": secrets.token_hex(16)},
             "api_auth": {"jwt_secret": secrets.token_hex(32)},
             "core": {
@@ -128,11 +132,11 @@ class Airflow:
 
     def add_dag(self, name: str, text: str, *dag_ids: str) -> None:
         """Put a file into the DAG folder and wait until its DAGs are there; without ids, the file is a module for others."""
-        partial = self.dags / f".{name}"
-        partial.write_text(text)
-        partial.rename(self.dags / name)
+        unfinished = self.dags / f".{name}"
+        unfinished.write_text(text)
+        unfinished.rename(self.dags / name)
         for dag_id in dag_ids:
-            self._wait_for(f"DAG {dag_id}", lambda dag_id=dag_id: self._dag(dag_id))
+            self._wait_for(f"DAG {dag_id}", partial(self._dag, dag_id))
 
     def trigger(self, dag_id: str, *, conf: Mapping[str, Any] | None = None, run_id: str | None = None) -> str:
         """Start a run. :return: its id."""
@@ -209,13 +213,8 @@ class Airflow:
     def log(self, dag_id: str, run_id: str, task: TaskInstance) -> str:
         """The log of a task instance's last try."""
         path = f"dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances/{task.task_id}/logs/{task.try_number}"
-        answer = self._client.get(
-            f"/api/v2/{path}",
-            params={"map_index": task.map_index, "full_content": True},
-            headers={"Accept": "text/plain"},
-        )
-        answer.raise_for_status()
-        return answer.text
+        answer = self.request("GET", path, params={"map_index": task.map_index, "full_content": True})
+        return "\n".join(json.dumps(line, ensure_ascii=False) for line in answer["content"])
 
     def request(self, method: str, path: str, **options: Any) -> Any:
         """Call Airflow's public API."""
@@ -247,7 +246,7 @@ class Airflow:
             raise RuntimeError("\n".join(f"{e['filename']}:\n{e['stack_trace']}" for e in errors))
         return None
 
-    def _wait_for(self, what: str, found: Callable[[], Any], *, seconds: float = 120) -> Any:
+    def _wait_for(self, what: str, found: Callable[[], T | None], *, seconds: float = 120) -> T:
         deadline = time.monotonic() + seconds
         while True:
             value = found()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -25,18 +26,22 @@ PATIENCE = 120.0
 @record("acme.rows_source")
 @dataclass(frozen=True)
 class RowsSource:
-    """The integers from 0 on, in units `u0`, `u1` … of one size.
+    """Datasets `acme.rows0`, `acme.rows1` …: the integers from 0 on, in units `u0`, `u1` … of one size.
 
-    :param pause: seconds that each unit takes. :param gate: a file that the units of `waiting` wait for.
-    :param failing: a file with the ids of units that fail. :param conn_id: a connection that each unit asks for.
+    :param rows: how many a unit has; none, and all units are empty.
+    :param pause: seconds that each unit takes. :param gate: a file that the units of `waiting` wait for; each adds a line to
+        `<gate>.<unit>` when it comes there. :param failing: a file with the ids of units that fail.
+    :param crashing: units whose process ends. :param conn_id: a connection that each unit asks for.
     """
 
     units: int
     rows: int = 100
+    tables: int = 1
     pause: float = 0.0
     waiting: tuple[str, ...] = ()
     gate: str = ""
     failing: str = ""
+    crashing: tuple[str, ...] = ()
     conn_id: str | None = None
     needs: tuple[str, ...] = ()
 
@@ -48,7 +53,8 @@ class RowsSource:
         return self.needs
 
     def datasets(self, connections: Connections) -> tuple[Dataset, ...]:
-        return (Dataset("acme.rows", Extract(ExtractKind.APPEND_ONLY, "acme", "rows")),)
+        names = [f"rows{n}" for n in range(self.tables)]
+        return tuple(Dataset(f"acme.{name}", Extract(ExtractKind.APPEND_ONLY, "acme", name)) for name in names)
 
     def plan(
         self, dataset: Dataset, states: Mapping[str, DatasetState], request: PlanRequest, connections: Connections
@@ -76,6 +82,8 @@ class RowsReader:
         source, unit = self._source, self._unit
         if source.failing and unit.id in Path(source.failing).read_text().split():
             raise SourceError(operation="read", subject=f"unit {unit.id}", cause="it is told to fail")
+        if unit.id in source.crashing:
+            os._exit(7)
         if unit.id in source.waiting:
             self._wait(Path(source.gate))
         time.sleep(source.pause)
@@ -85,7 +93,8 @@ class RowsReader:
         yield pa.RecordBatch.from_arrays([ids], schema=SCHEMA)
 
     def _wait(self, gate: Path) -> None:
-        Path(f"{gate}.{self._unit.id}").touch()
+        with Path(f"{gate}.{self._unit.id}").open("a") as arrivals:
+            arrivals.write(f"{os.getpid()}\n")
         deadline = time.monotonic() + PATIENCE
         while not gate.exists():
             if time.monotonic() > deadline:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from airflow_gobblin.ingestion import Ingestion
@@ -15,9 +17,8 @@ from airflow_gobblin.plan import Plan, RunPlan
 from airflow_gobblin.sinks.parquet import ParquetSink
 from airflow_gobblin.spark.connections import SparkConnections, give_connections
 from airflow_gobblin.spark.report import PackReport
-from airflow_gobblin.spark.ship import ship
-from airflow_gobblin.spark_jobs import spark_job
 from airflow_gobblin.work import UnitResult
+from tests.services.environment import ROOT
 from tests.spark.acme_rows import RowsSource, Squares
 
 CODE = ("tests.spark.acme_rows",)
@@ -25,7 +26,7 @@ CODE = ("tests.spark.acme_rows",)
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run, planned, with its pipeline. It has one dataset, so one pack."""
+    """One run, planned, with its pipeline, of one pack; `plan` and results are those of the first dataset."""
 
     folder: Path
     pipeline: Pipeline
@@ -34,8 +35,7 @@ class PlannedRun:
     @property
     def plan(self) -> Plan:
         (pack,) = self.run.packs
-        (dataset,) = pack.datasets
-        plan = self.pipeline.staging.plan(dataset.token)
+        plan = self.pipeline.staging.plan(min(pack.datasets, key=lambda dataset: dataset.urn).token)
         assert plan is not None
         return plan
 
@@ -64,46 +64,74 @@ def planned_run(folder: Path, source: RowsSource, *, squares: bool = False, code
         ParquetSink(str(folder / "target")),
         journal=str(folder / "journal"),
         converters=(Squares("id"),) if squares else (),
+        max_packs=1,
         code=tuple(code),
     )
     pipeline = Pipeline(ingestion, Journal.open(ingestion.journal, ingestion.name), SparkConnections({}))
     return PlannedRun(folder, pipeline, pipeline.create_work_units(RunRequest("test")))
 
 
-def submit_command(planned: PlannedRun, *, master: str, conf: Mapping[str, str] | None = None) -> list[str]:
-    """The command line that extracts the run's pack."""
-    staging, code = planned.pipeline.staging, planned.pipeline.ingestion.code
-    settings = {"spark.ui.enabled": "false", **(conf or {})}
-    return [
-        "spark-submit",
-        f"--master={master}",
-        f"--py-files={ship(code, planned.folder / 'code')}",
-        *(word for key, value in settings.items() for word in ("--conf", f"{key}={value}")),
-        str(spark_job("extract_pack.py")),
-        f"--root={staging.files.root}",
-        f"--staging={staging.folder}",
-        f"--run={planned.run.run}",
-        "--pack=0",
-        *(f"--code={module}" for module in code),
-    ]
+@dataclass(frozen=True)
+class Submit:
+    """How a pack is submitted: by default from this checkout, to Spark in local mode with two cores.
+
+    :param code: the author's modules, found by `python` in `search`. :param uris: the connections given to the driver.
+    """
+
+    master: str = "local[2]"
+    conf: Mapping[str, str] = field(default_factory=dict)
+    uris: Mapping[str, str] = field(default_factory=dict)
+    code: Sequence[str] = CODE
+    python: Path = Path(sys.executable)
+    search: Path = ROOT
+
+    def command(self, planned: PlannedRun) -> list[str]:
+        """The command line that extracts the run's pack."""
+        staging = planned.pipeline.staging
+        shipped, script = self._shipped(planned.folder / "code")
+        settings = {"spark.ui.enabled": "false", "spark.pyspark.driver.python": str(self.python), **self.conf}
+        return [
+            "spark-submit",
+            f"--master={self.master}",
+            f"--py-files={shipped}",
+            *(word for key, value in settings.items() for word in ("--conf", f"{key}={value}")),
+            script,
+            f"--root={staging.files.root}",
+            f"--staging={staging.folder}",
+            f"--run={planned.run.run}",
+            "--pack=0",
+            *(f"--code={module}" for module in self.code),
+        ]
+
+    def _shipped(self, folder: Path) -> list[str]:
+        """The zip and the script, made and found by the package that `python` has."""
+        program = (
+            "import sys; from pathlib import Path; "
+            "from airflow_gobblin.spark.ship import ship; from airflow_gobblin.spark_jobs import spark_job; "
+            "print(ship(sys.argv[2:], Path(sys.argv[1])), spark_job('extract_pack.py'), sep='\\n')"
+        )
+        command = [self.python, "-c", program, folder, *self.code]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=self.search)
+        return done.stdout.splitlines()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of `spark-submit`, with the connections."""
+        return os.environ | give_connections(SparkConnections(self.uris), self.uris)
+
+    def run(self, planned: PlannedRun) -> subprocess.CompletedProcess[str]:
+        """Submit and wait for the end."""
+        command = self.command(planned)
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=self.environment)
 
 
-def submit_environment(uris: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which a driver is given connections."""
-    return os.environ | give_connections(SparkConnections(uris), uris)
-
-
-def submit(
-    planned: PlannedRun, *, master: str, conf: Mapping[str, str] | None = None, uris: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Extract the run's pack and wait for the end of it."""
-    return subprocess.run(
-        submit_command(planned, master=master, conf=conf),
-        capture_output=True,
-        text=True,
-        check=False,
-        env=submit_environment(uris or {}),
-    )
+def wait_until(holds: Callable[[], bool], what: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait for something that a running process brings about. :raises AssertionError: it ended, or a minute went by."""
+    deadline = time.monotonic() + 90
+    while not holds():
+        assert process.poll() is None, f"it ended before {what}:\n{log.read_text()[-5000:]}"
+        assert time.monotonic() < deadline, f"still waiting for {what}:\n{log.read_text()[-5000:]}"
+        time.sleep(0.05)
 
 
 def overlapping(results: Mapping[str, UnitResult]) -> Iterator[tuple[str, str]]:

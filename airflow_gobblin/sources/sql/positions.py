@@ -183,3 +183,12 @@ def axis_of(kind: pa.DataType, zone: str) -> Axis | None:
 def _instant(watermark: Watermark) -> datetime:
     assert isinstance(watermark, TimestampWatermark)
     return watermark.value
+
+
+def number_of(value: Value) -> float:
+    """A value as a number that grows with it: the integer, or seconds since 1970 (of wall time, if it has no zone)."""
+    if isinstance(value, int):
+        return float(value)
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=value.tzinfo or UTC).timestamp()
+    return datetime.combine(value, time(), UTC).timestamp()

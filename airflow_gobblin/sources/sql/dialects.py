@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
 from airflow_gobblin.errors import ConfigurationError, GobblinError, MissingExtraError, SourceError
-from airflow_gobblin.sources.sql_positions import Axis, Value
+from airflow_gobblin.sources.sql.positions import Axis, Value
 
 Scalar = bool | int | float | str
 
@@ -27,8 +27,10 @@ SAMPLE_ROWS = 1000
 class Declared:
     """A column as the catalog has it.
 
-    :param name: its name. :param type: its type as the database writes it. :param base: the type's plain name, for looking up and casting to.
-    :param modifier: the type's modifier, in PostgreSQL. :param nullable: whether it may hold NULL.
+    :param type: its type as the database writes it.
+    :param base: the type's plain name, for looking up and for casting to.
+    :param modifier: the type's modifier, in PostgreSQL.
+    :param nullable: whether it may hold NULL.
     """
 
     name: str
@@ -78,8 +80,8 @@ class Statement:
 class Dialect(Protocol):
     """One kind of database."""
 
-    name: str
-    default_namespace: str
+    name: ClassVar[str]
+    default_namespace: ClassVar[str]
 
     def connect(self, uri: str, zone: str) -> Any:
         """An ADBC connection in a read transaction that sees one state of the data, with `zone` for times without one."""
@@ -102,6 +104,9 @@ class Dialect(Protocol):
     def column(self, declared: Declared, cast: str | None, zone: str) -> Column | None:
         """How a column is read, or `None` if there is no way for its type."""
 
+    def delta(self, declared: Declared, cast: str | None, zone: str) -> Column | None:
+        """How a column is taken as a delta column: by its declared type or by its cast."""
+
     def key(self, column: Column, axis: Axis) -> str:
         """A delta column as something that sorts like its positions."""
 
@@ -109,10 +114,10 @@ class Dialect(Protocol):
         """True for rows that have no position on the axis: NULL, or no value of the column's type. Empty: there are none."""
 
     def number(self, column: Column, axis: Axis) -> str:
-        """A delta column as a number that grows with its position."""
+        """A delta column as a number that grows with its position, as `number_of` is one of its values."""
 
-    def bucket(self, number: str, low: str, high: str, count: int) -> str:
-        """The bucket, of `count` equal ones between `low` and `high`, that a number lies in."""
+    def bucket(self, number: str, ends: tuple[str, str], count: int) -> str:
+        """Which of `count` buckets of equal width between two ends a number lies in."""
 
     def within(self, statement: Statement, column: Column, axis: Axis, low: Value | None, high: Value | None) -> str:
         """True for the rows of [low, high)."""
@@ -126,14 +131,20 @@ class Dialect(Protocol):
     def select(self, columns: Sequence[Column], key: str, source: str, order: str) -> str:
         """Select the columns from `source`, then `key` unless it is empty, in an order unless that is empty."""
 
-    def finish(self, batch: pa.RecordBatch, columns: Sequence[Column], first: bool) -> pa.RecordBatch:
-        """What `select` gave as batches of the columns' types, and the key.
+    def strip(self, batch: pa.RecordBatch, columns: Sequence[Column], first: bool) -> pa.RecordBatch:
+        """What `select` gave without what is not the table's: the columns under their names, as the driver has them, and the key.
 
-        :param first: whether it is the first batch. :raises BadValue: a value doesn't fit its column's type.
+        :param first: whether it is the first batch. :raises BadValue: a value is of another storage class than its column's.
         """
 
+    def finish(self, array: pa.Array, column: Column) -> pa.Array:
+        """A column of `strip` as its type. :raises BadValue: a value doesn't fit."""
+
     def diagnose(self, columns: Sequence[Column], source: str, keys: Sequence[str]) -> str:
-        """Select the first row that doesn't fit: the number of the column, its value, and the key columns. Empty: no need."""
+        """Select, of the first row that doesn't fit, the number of the column, its value, the row's number, and the key columns.
+
+        Empty where the database sees to it that values fit.
+        """
 
 
 class BadValue(Exception):

@@ -1,8 +1,9 @@
 """PostgreSQL, through ADBC.
 
-The driver streams a result by binary COPY only if the query has no bound parameters; with them it holds the whole result in memory
-(2 million rows: 1,061 MB instead of 162 MB, and twice the time). So values are bound to `set_config`, for the transaction
-only, and queries read them by `current_setting`: typed, never part of the text, and index scans work as with literals.
+The driver streams a result by binary COPY only if the query has no bound parameters; with them it holds the whole result
+in memory (2 million rows: 1,061 MB instead of 162 MB, and twice the time). So values are bound to `set_config`, for the
+transaction only, and queries read them by `current_setting`: typed, never part of the text, and with index scans as with
+literals.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_gobblin.sources.sql_dialects import (
+from airflow_gobblin.sources.sql.dialects import (
     BadValue,
     Column,
     Declared,
@@ -25,8 +26,8 @@ from airflow_gobblin.sources.sql_dialects import (
     plain,
     quoted,
 )
-from airflow_gobblin.sources.sql_positions import Axis, AxisKind, Value
-from airflow_gobblin.sources.sql_types import decimal_type, parse_type
+from airflow_gobblin.sources.sql.positions import Axis, AxisKind, Value, axis_of
+from airflow_gobblin.sources.sql.types import decimal_type, parse_type
 
 _TYPES = {
     "int2": pa.int16(),
@@ -54,9 +55,27 @@ _CASTS = {
     "timestamp[UTC]": "timestamptz",
     "binary": "bytea",
 }
-_LIBPQ = frozenset(
-    ["application_name", "channel_binding", "client_encoding", "connect_timeout", "fallback_application_name", "gssdelegation", "gssencmode", "gsslib", "hostaddr", "keepalives", "keepalives_count", "keepalives_idle", "keepalives_interval", "krbsrvname", "load_balance_hosts", "options", "passfile", "password", "replication", "require_auth", "requirepeer", "service", "ssl_max_protocol_version", "ssl_min_protocol_version", "sslcert", "sslcertmode", "sslcompression", "sslcrl", "sslcrldir", "sslkey", "sslmode", "sslnegotiation", "sslpassword", "sslrootcert", "sslsni", "target_session_attrs", "tcp_user_timeout", "user", "host", "port", "dbname"]
+_BOUNDS = {
+    AxisKind.INTEGER: "int8",
+    AxisKind.DATE: "date",
+    AxisKind.LOCAL: "timestamp",
+    AxisKind.INSTANT: "timestamptz",
+}
+_LIBPQ = (
+    *("user", "password", "passfile", "host", "port", "dbname", "options", "application_name", "connect_timeout"),
+    *(
+        "ssl",
+        "gss",
+        "krb",
+        "keepalives",
+        "tcp_user_timeout",
+        "channel_binding",
+        "require",
+        "target_session",
+        "load_balance",
+    ),
 )
+"""How the parameters begin that libpq takes in a URI; Airflow keeps others there too."""
 _CONNECT_SECONDS = 10
 _YEARS = {  # the first and last value that Python, Spark and Parquet's readers agree on
     "date": (-719162, 2932896),
@@ -136,6 +155,7 @@ class Postgres:
         name = quoted(declared.name)
         if cast is not None:
             kind = parse_type(cast)
+            assert kind is not None  # SqlTable checked it
             target = f"numeric({kind.precision},{kind.scale})" if pa.types.is_decimal(kind) else _CASTS[cast]
             return Column(declared, kind, f"CAST({name} AS {target})")
         if declared.base == "numeric":
@@ -146,9 +166,14 @@ class Postgres:
         kind = _TYPES.get(declared.base)
         return kind and Column(declared, kind, name)
 
+    def delta(self, declared: Declared, cast: str | None, zone: str) -> Column | None:
+        """By its declared type, so that its index can be used; by its cast if that is no type of positions."""
+        column = self.column(declared, None, zone)
+        return self.column(declared, cast, zone) if column is None or axis_of(column.type, zone) is None else column
+
     def key(self, column: Column, axis: Axis) -> str:
-        """The column itself."""
-        return quoted(column.name)
+        """The column itself, or its cast."""
+        return column.expression
 
     def misplaced(self, column: Column, axis: Axis) -> str:
         """Only NULL can be."""
@@ -157,15 +182,17 @@ class Postgres:
     def number(self, column: Column, axis: Axis) -> str:
         """Seconds since 1970, or the integer."""
         key = self.key(column, axis)
-        return f"CAST({key} AS float8)" if axis.kind is AxisKind.INTEGER else f"CAST(extract(epoch FROM {key}) AS float8)"
+        return (
+            f"CAST({key} AS float8)" if axis.kind is AxisKind.INTEGER else f"CAST(extract(epoch FROM {key}) AS float8)"
+        )
 
-    def bucket(self, number: str, low: str, high: str, count: int) -> str:
-        """By width_bucket, which takes no empty interval."""
-        return f"CASE WHEN {low} < {high} THEN width_bucket({number}, {low}, {high}, {count}) ELSE 0 END"
+    def bucket(self, number: str, ends: tuple[str, str], count: int) -> str:
+        """By width_bucket."""
+        return f"width_bucket({number}, {ends[0]}, {ends[1]}, {count})"
 
     def within(self, statement: Statement, column: Column, axis: Axis, low: Value | None, high: Value | None) -> str:
         """Two comparisons of the column, which an index can answer."""
-        key, base = self.key(column, axis), column.declared.base
+        key, base = self.key(column, axis), _BOUNDS[axis.kind]
         parts = [f"{key} >= {statement.bind(str(low), base)}"] if low is not None else []
         parts += [f"{key} < {statement.bind(str(high), base)}"] if high is not None else []
         return " AND ".join(parts)
@@ -184,13 +211,21 @@ class Postgres:
         listed = ", ".join([f"{c.expression} AS {quoted(c.name)}" for c in columns] + ([key] if key else []))
         return f"SELECT {listed} FROM {source}" + (f" ORDER BY {order}" if order else "")
 
-    def finish(self, batch: pa.RecordBatch, columns: Sequence[Column], first: bool) -> pa.RecordBatch:
+    def strip(self, batch: pa.RecordBatch, columns: Sequence[Column], first: bool) -> pa.RecordBatch:
+        """Without extension types."""
+        names = [c.name for c in columns] + ["key"] * (batch.num_columns - len(columns))
+        return pa.RecordBatch.from_arrays([plain(array) for array in batch.columns], names=names)
+
+    def finish(self, array: pa.Array, column: Column) -> pa.Array:
         """Numeric comes as text and becomes decimal; infinite and far-off times are refused."""
-        arrays = [_finished(plain(a), c) for a, c in zip(batch.columns, columns, strict=False)]
-        names = [c.name for c in columns]
-        rest = batch.num_columns - len(columns)
-        keys = batch.columns[len(columns) :]
-        return pa.RecordBatch.from_arrays([*arrays, *keys], names=names + ["key"] * rest)
+        kind = column.type
+        if pa.types.is_decimal(kind) and pa.types.is_string(array.type):
+            return cast_or_refuse(array, column, kind)
+        if array.type != kind:
+            raise BadValue(column.name, cause=f"the database gives {array.type}, and {kind} was planned")
+        if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+            _check_years(array, column)
+        return array
 
     def diagnose(self, columns: Sequence[Column], source: str, keys: Sequence[str]) -> str:
         """The server's types are strict."""
@@ -200,7 +235,7 @@ class Postgres:
 def libpq_uri(uri: str) -> str:
     """A URI as libpq takes it: without a Python driver's name, and without the extras that Airflow keeps in the query."""
     parts = urlsplit(uri)
-    query = {k: v for k, v in parse_qsl(parts.query) if k in _LIBPQ}
+    query = {k: v for k, v in parse_qsl(parts.query) if k.startswith(_LIBPQ)}
     query.setdefault("connect_timeout", str(_CONNECT_SECONDS))
     return urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(query), ""))
 
@@ -218,17 +253,6 @@ def _numeric(modifier: int) -> pa.DataType | None:
         return None
     precision, scale = (modifier - 4) >> 16 & 0xFFFF, ((modifier - 4 & 0x7FF) ^ 1024) - 1024
     return decimal_type(max(precision, scale, precision - scale), max(scale, 0))
-
-
-def _finished(array: pa.Array, column: Column) -> pa.Array:
-    kind = column.type
-    if pa.types.is_decimal(kind) and pa.types.is_string(array.type):
-        return cast_or_refuse(array, column, kind)
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        _check_years(array, column)
-    if array.type != kind:
-        raise BadValue(column.name, cause=f"the database gives {array.type}, and {kind} was planned")
-    return array
 
 
 def _check_years(array: pa.Array, column: Column) -> None:

@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_gobblin.sources.sql_dialects import (
+from airflow_gobblin.sources.sql.dialects import (
     BadValue,
     Column,
     Declared,
@@ -30,8 +30,8 @@ from airflow_gobblin.sources.sql_dialects import (
     cast_or_refuse,
     quoted,
 )
-from airflow_gobblin.sources.sql_positions import Axis, AxisKind, Value
-from airflow_gobblin.sources.sql_types import decimal_type, parse_type
+from airflow_gobblin.sources.sql.positions import Axis, AxisKind, Value, axis_of
+from airflow_gobblin.sources.sql.types import decimal_type, parse_type
 
 _BUSY_MILLISECONDS = 30_000
 _DECIMAL = re.compile(r"(?:DECIMAL|NUMERIC)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
@@ -79,16 +79,15 @@ class Sqlite:
         """From table_xinfo, with generated columns."""
         statement = Statement(self.placeholder)
         statement.text = f"""
-            SELECT name, type, type, -1, "notnull" = 0 FROM pragma_table_xinfo({statement.bind(table)}, {statement.bind(namespace)})
+            SELECT name, type, type, -1, "notnull" = 0
+            FROM pragma_table_xinfo({statement.bind(table)}, {statement.bind(namespace)})
             WHERE hidden <> 1 ORDER BY cid"""
         return statement
 
     def tables(self, namespace: str) -> Statement:
         """From the schema table."""
         statement = Statement(self.placeholder)
-        statement.text = (
-            f"SELECT name FROM {quoted(namespace)}.sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'"
-        )
+        statement.text = f"SELECT name FROM {quoted(namespace)}.sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'"
         return statement
 
     def column(self, declared: Declared, cast: str | None, zone: str) -> Column | None:
@@ -99,8 +98,13 @@ class Sqlite:
         expression, fits, sentinel = (_lenient if cast is not None else _strict)(kind, quoted(declared.name))
         return Column(declared, kind, expression, fits, sentinel, zone)
 
+    def delta(self, declared: Declared, cast: str | None, zone: str) -> Column | None:
+        """By its cast, which says how its texts are to be understood; by its declared type if that is no type of positions."""
+        column = self.column(declared, cast, zone)
+        return self.column(declared, None, zone) if column is None or axis_of(column.type, zone) is None else column
+
     def key(self, column: Column, axis: Axis) -> str:
-        """Integers and dates as they are, timestamps in one spelling: `YYYY-MM-DD HH:MM:SS.ffffff`, in UTC if they have a zone."""
+        """Integers and dates as they are; timestamps as `YYYY-MM-DD HH:MM:SS.ffffff`, in UTC if they have a zone."""
         name = quoted(column.name)
         if axis.kind is AxisKind.LOCAL:
             return _spelled(name)
@@ -121,16 +125,16 @@ class Sqlite:
         return f"typeof({name}) <> 'text' OR NOT ({_well_spelled(local)}){zoneless}"
 
     def number(self, column: Column, axis: Axis) -> str:
-        """Microseconds or seconds since 1970, or the integer."""
+        """Seconds since 1970, or the integer."""
         key = self.key(column, axis)
         if axis.kind is AxisKind.INTEGER:
-            return key
-        seconds = f"CAST(strftime('%s', substr({key}, 1, 19)) AS INTEGER)"
-        return seconds if axis.kind is AxisKind.DATE else f"{seconds} * 1000000 + CAST(substr({key}, 21) AS INTEGER)"
+            return f"CAST({key} AS REAL)"
+        seconds = f"CAST(strftime('%s', substr({key}, 1, 19)) AS REAL)"
+        return seconds if axis.kind is AxisKind.DATE else f"({seconds} + CAST('0' || substr({key}, 20) AS REAL))"
 
-    def bucket(self, number: str, low: str, high: str, count: int) -> str:
+    def bucket(self, number: str, ends: tuple[str, str], count: int) -> str:
         """By proportion."""
-        return f"CASE WHEN {low} < {high} THEN CAST(({number} - {low}) * 1.0 / ({high} - {low}) * {count} AS INTEGER) ELSE 0 END"
+        return f"CAST(({number} - {ends[0]}) / ({ends[1]} - {ends[0]}) * {count} AS INTEGER)"
 
     def within(self, statement: Statement, column: Column, axis: Axis, low: Value | None, high: Value | None) -> str:
         """Comparisons of the spelled key, and for timestamps of the days before, which an index can answer."""
@@ -169,27 +173,30 @@ class Sqlite:
             rows = f"SELECT * FROM ({rows} ORDER BY {order} LIMIT -1)"
         return f"SELECT {first} UNION ALL {rows}"
 
-    def finish(self, batch: pa.RecordBatch, columns: Sequence[Column], first: bool) -> pa.RecordBatch:
+    def strip(self, batch: pa.RecordBatch, columns: Sequence[Column], first: bool) -> pa.RecordBatch:
         """Without sentinel and flags."""
-        expected = [_PHYSICAL[c.sentinel] for c in columns]
-        if batch.schema.types[1 : 1 + len(columns)] != expected:
+        flags, *arrays = batch.columns
+        if any(a.type != _PHYSICAL[c.sentinel] for a, c in zip(arrays, columns, strict=False)):
             raise BadValue
         if first:
-            if [c[0].as_py() for c in batch.columns[1 : 1 + len(columns)]] != [_SENTINELS[c.sentinel] for c in columns]:
-                raise BadValue(cause="its first row is not the one that was asked for")
-            batch = batch.slice(1)
-        if pc.max(batch.column(0)).as_py():
+            if any(a[0].as_py() != _SENTINELS[c.sentinel] for a, c in zip(arrays, columns, strict=False)):
+                raise BadValue(cause="the first row is not the one that was asked for")
+            flags, *arrays = batch.slice(1).columns
+        if pc.max(flags).as_py():
             raise BadValue
-        arrays = [_finished(a, c) for a, c in zip(batch.columns[1:], columns, strict=False)]
-        keys = batch.columns[1 + len(columns) :]
-        return pa.RecordBatch.from_arrays([*arrays, *keys], names=[c.name for c in columns] + ["key"] * len(keys))
+        names = [c.name for c in columns] + ["key"] * (len(arrays) - len(columns))
+        return pa.RecordBatch.from_arrays(arrays, names=names)
+
+    def finish(self, array: pa.Array, column: Column) -> pa.Array:
+        """Texts are parsed strictly."""
+        return _finished(array, column)
 
     def diagnose(self, columns: Sequence[Column], source: str, keys: Sequence[str]) -> str:
-        """The first row with a flag."""
-        flag = _flag(columns)
-        values = " ".join(f"WHEN {n} THEN typeof({quoted(c.name)}) || ' ' || substr(quote({quoted(c.name)}), 1, 60)" for n, c in enumerate(columns, 1))
-        listed = ", ".join([f"{flag} AS flag", f"CASE {flag} {values} END"] + [f"quote({quoted(k)})" for k in keys])
-        return f"SELECT {listed} FROM {source} AND {flag} > 0 LIMIT 1"
+        """By the flags."""
+        values = (f"WHEN {n} THEN substr(quote({quoted(c.name)}), 1, 60)" for n, c in enumerate(columns, 1))
+        listed = [f"{_flag(columns)} AS flag", f"CASE {_flag(columns)} {' '.join(values)} END", "row_number() OVER ()"]
+        listed += [f"quote({quoted(key)})" for key in keys]
+        return f"SELECT * FROM (SELECT {', '.join(listed)} FROM {source}) WHERE flag > 0 LIMIT 1"
 
 
 def sqlite_path(uri: str) -> str:
@@ -285,7 +292,8 @@ def _as_key(value: Value) -> int | str:
 
 
 def _zone(name: str) -> str:
-    return f"(CASE WHEN {name} GLOB '*Z' THEN 'Z' WHEN {name} GLOB '*[+-][0-9][0-9]:[0-9][0-9]' THEN substr({name}, -6) ELSE '' END)"
+    offset = f"WHEN {name} GLOB '*[+-][0-9][0-9]:[0-9][0-9]' THEN substr({name}, -6)"
+    return f"(CASE WHEN {name} GLOB '*Z' THEN 'Z' {offset} ELSE '' END)"
 
 
 def _without_zone(name: str) -> str:

@@ -1,0 +1,109 @@
+"""Tables of PostgreSQL and SQLite as a source: planned by ranges of a delta column, read through ADBC straight into Arrow.
+
+    SqlSource(
+        conn_id="shop",
+        tables=(
+            SqlTable("orders", ExtractKind.APPEND_ONLY, delta="updated_at", primary_keys=("id",)),
+            SqlTable("countries", ExtractKind.SNAPSHOT_ONLY),
+        ),
+    )
+
+A unit reads its range in one transaction that sees one state of the database, in batches, whatever the size of the table. Rows
+that are committed at the source later than the lag, with a delta value below what was read, are not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest
+from airflow_gobblin.sources.sql.dialects import Dialect, Session
+from airflow_gobblin.sources.sql.planning import plan_ranges, plan_snapshot
+from airflow_gobblin.sources.sql.postgres import Postgres
+from airflow_gobblin.sources.sql.reader import SqlReader
+from airflow_gobblin.sources.sql.scan import open_scan
+from airflow_gobblin.sources.sql.sqlite import Sqlite
+from airflow_gobblin.sources.sql.tables import Predicate, SqlTable
+from airflow_gobblin.state import DatasetState
+from airflow_gobblin.wire import record
+from airflow_gobblin.work import Dataset, ExtractKind, Limits, WorkUnit
+
+__all__ = ["Predicate", "SqlSource", "SqlTable"]
+
+_DIALECTS: Mapping[str, Dialect] = {"postgres": Postgres(), "postgresql": Postgres(), "sqlite": Sqlite()}
+
+
+@record("sql_source")
+@dataclass(frozen=True)
+class SqlSource:
+    """Tables behind one connection.
+
+    :param conn_id: an Airflow connection whose URI begins with `postgresql://`, `postgres://` or `sqlite://`.
+    :param reconcile: whether each unit counts its rows in the database too, in the transaction that read them.
+    """
+
+    conn_id: str
+    tables: tuple[SqlTable, ...]
+    reconcile: bool = True
+
+    def __post_init__(self) -> None:
+        urns = [table.urn for table in self.tables]
+        if twice := sorted({urn for urn in urns if urns.count(urn) > 1}):
+            raise ConfigurationError(
+                operation="use",
+                subject=f"SqlSource({self.conn_id!r})",
+                cause=f"two tables have the URN {twice[0]!r}",
+                hint="Give one of them another `urn`.",
+            )
+
+    def datasets(self, connections: Connections) -> tuple[Dataset, ...]:
+        """One dataset a table, in the order given. The database is not asked."""
+        return tuple(Dataset(table.urn, table.extract) for table in self.tables)
+
+    def plan(
+        self, dataset: Dataset, states: Mapping[str, DatasetState], request: PlanRequest, connections: Connections
+    ) -> DatasetPlan:
+        """The uncovered ranges of a table, holes first, split into units; or the whole table, for a snapshot.
+
+        :raises SourceError: the database can't be reached, or rows have no position.
+        :raises ConfigurationError: an unknown table or column, or a type that can't be read without a cast.
+        """
+        table = self._table(dataset.urn)
+        with self._session("plan", table, connections) as session:
+            scan = open_scan(session, table)
+            if table.kind is ExtractKind.SNAPSHOT_ONLY:
+                return plan_snapshot(scan, request)
+            return plan_ranges(scan, states.get(dataset.urn, DatasetState(dataset.urn)), request)
+
+    def read(self, unit: WorkUnit, schema: pa.Schema, limits: Limits, connections: Connections) -> SqlReader:
+        """Start to read a unit.
+
+        :raises SourceError: the database can't be reached. :raises ConfigurationError: columns changed since it was planned.
+        """
+        table = self._table(unit.urn)
+        return SqlReader(self._session("read", table, connections), table, unit, schema, limits, self.reconcile)
+
+    def _table(self, urn: str) -> SqlTable:
+        for table in self.tables:
+            if table.urn == urn:
+                return table
+        raise ConfigurationError(
+            operation="read", subject=f"dataset {urn!r}", cause=f"the source has {[t.urn for t in self.tables]}"
+        )
+
+    def _session(self, operation: str, table: SqlTable, connections: Connections) -> Session:
+        uri = connections.uri(self.conn_id)
+        scheme = uri.partition(":")[0].partition("+")[0].lower()
+        subject = f"dataset {table.urn!r}"
+        if scheme not in _DIALECTS:
+            raise ConfigurationError(
+                operation=operation,
+                subject=subject,
+                cause=f"connection {self.conn_id!r} is of no type that SqlSource knows",
+                hint=f"Its URI must begin with one of {', '.join(f'{known}://' for known in _DIALECTS)}.",
+            )
+        return Session(_DIALECTS[scheme], self.conn_id, uri, table.timezone, operation, subject)

@@ -1,0 +1,186 @@
+"""Planning a table: which ranges are to be read, and how they are split into work units."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from airflow_gobblin.coverage import Range
+from airflow_gobblin.errors import ConfigurationError, SourceError
+from airflow_gobblin.sources.base import DatasetPlan, PlanRequest
+from airflow_gobblin.sources.sql.positions import AxisKind, DateAxis, LocalAxis
+from airflow_gobblin.sources.sql.scan import Extent, Scan
+from airflow_gobblin.sources.sql.tables import DEFAULT_LAG
+from airflow_gobblin.state import DatasetState
+from airflow_gobblin.watermark import LongWatermark, TimestampWatermark, Watermark
+from airflow_gobblin.work import ExtractKind, WorkUnit
+
+_BUCKETS_PER_UNIT = 20
+_MAX_BUCKETS = 1000
+_DEPTH = 3
+"""How often a bucket that holds too many rows is looked at more closely."""
+
+Piece = tuple[Range, int]
+"""A range, and how many rows it has."""
+
+
+def plan_snapshot(scan: Scan, request: PlanRequest) -> DatasetPlan:
+    """The whole table, as one unit, or as several if it is big and has an integer to split it by.
+
+    Units of a split snapshot are read in transactions of their own.
+    """
+    if request.limits.any:
+        raise _refused(scan, "a snapshot is read whole or not at all", "Take the limits off, or make it append-only.")
+    extent = scan.extent()
+    row_bytes = scan.row_bytes()
+    count = _unit_count(scan, extent.rows * row_bytes, extent.rows * row_bytes)
+    if count > 1 and scan.axis is not None and extent.least is not None and not scan.misplaced()[0]:
+        assert extent.greatest is not None
+        whole = Range(scan.axis.position(extent.least), scan.axis.after(extent.greatest))
+        units = _units(scan, _split(scan, whole, extent, count), row_bytes)
+    else:
+        units = (WorkUnit("u0000", scan.table.urn, weight=round(extent.rows * row_bytes)),)
+    return DatasetPlan(units, scan.schema)
+
+
+def plan_ranges(scan: Scan, state: DatasetState, request: PlanRequest) -> DatasetPlan:
+    """What the coverage lacks up to the request's end, holes first; nothing at all if no row is in it.
+
+    :raises SourceError: rows without a position. :raises ConfigurationError: the delta column is another kind than before.
+    """
+    first = state.coverage.origin is None
+    if first and scan.table.kind is ExtractKind.SNAPSHOT_APPEND and request.limits.any:
+        raise _refused(scan, "its first load takes everything", "Take the limits off for it.")
+    _check_placed(scan)
+    nothing = DatasetPlan((), scan.schema)
+    origin = state.coverage.origin or _start(scan)
+    end = end_position(scan, request.now, request.end)
+    if origin is None or end is None:
+        return nothing
+    _check_origin(scan, origin)
+    parts = state.coverage.uncovered(Range(origin, end))
+    extents = [scan.extent(part.low, part.high) for part in parts]
+    if not any(extent.rows for extent in extents):
+        return nothing
+    row_bytes = scan.row_bytes()
+    total = sum(extent.rows for extent in extents) * row_bytes
+    pieces: list[Piece] = []
+    for part, extent in zip(parts, extents, strict=True):
+        count = 1 if request.limits.any else _unit_count(scan, extent.rows * row_bytes, total)
+        pieces += _split(scan, part, extent, count)
+    return DatasetPlan(_units(scan, pieces, row_bytes), scan.schema, Range(parts[0].low, parts[-1].high))
+
+
+def end_position(scan: Scan, now: datetime, end: datetime | None = None) -> Watermark | None:
+    """Where a run ends: the lag before now, or before the greatest key. `None`: there is no key.
+
+    A date column is read up to the last day that is over.
+    """
+    _, axis = scan.positions()
+    lag = scan.table.lag
+    if axis.kind is AxisKind.INTEGER:
+        if isinstance(lag, float):
+            raise _refused(
+                scan, "its lag is a time, and its delta column an integer", "Give the lag in key units, as an int."
+            )
+        _, greatest = scan.ends()
+        return None if greatest is None else LongWatermark(int(greatest) + 1 - int(lag or 0))  # type: ignore[arg-type]
+    if isinstance(lag, int):
+        raise _refused(scan, "its lag is an integer, and its delta column a time", "Give the lag as a timedelta.")
+    at = now - (DEFAULT_LAG if lag is None else timedelta(seconds=lag))  # type: ignore[arg-type]
+    at = min(at, end) if end is not None else at
+    if axis.kind is AxisKind.DATE:
+        return DateAxis().position(at.astimezone(ZoneInfo(scan.table.timezone)).date())
+    return TimestampWatermark(at)
+
+
+def _start(scan: Scan) -> Watermark | None:
+    """The low of the first load: the start value, or the least value there is."""
+    _, axis = scan.positions()
+    start = scan.table.start
+    if start is None:
+        least, _ = scan.ends()
+        return None if least is None else axis.position(least)
+    if isinstance(start, datetime):
+        if start.tzinfo is not None:
+            return TimestampWatermark(start)
+        date_like = axis.kind is AxisKind.DATE
+        zone = ZoneInfo("UTC" if date_like else scan.table.timezone)
+        return LocalAxis(zone).position(start)
+    return LongWatermark(start) if isinstance(start, int) else start
+
+
+def _check_placed(scan: Scan) -> None:
+    rows, nulls, example = scan.misplaced()
+    if rows:
+        delta, axis = scan.positions()
+        other = f", {rows - nulls} hold something else, such as {example!r}" if rows > nulls else ""
+        raise SourceError(
+            operation="plan",
+            subject=scan.session.subject,
+            cause=f"of its delta column {delta.name!r}, expected as {axis.kind.value}, {nulls} rows are NULL{other}",
+            hint="Every row needs a position: correct the rows, or leave them out by the table's `where`.",
+        )
+
+
+def _check_origin(scan: Scan, origin: Watermark) -> None:
+    _, axis = scan.positions()
+    if not isinstance(origin, axis.watermark):
+        raise _refused(
+            scan,
+            f"its positions are of kind {origin.kind!r}, and its delta column gives {axis.watermark.kind!r}",
+            "Go back to the delta column (or start value) of the former kind, or publish it under another URN.",
+        )
+
+
+def _unit_count(scan: Scan, size: float, total: float) -> int:
+    """How many units a part is split into."""
+    return max(1, math.ceil(size / max(scan.table.unit_bytes, total / scan.table.max_units)))
+
+
+def _units(scan: Scan, pieces: list[Piece], row_bytes: float) -> tuple[WorkUnit, ...]:
+    return tuple(
+        WorkUnit(f"u{n:04}", scan.table.urn, part.low, part.high, weight=round(rows * row_bytes))
+        for n, (part, rows) in enumerate(pieces)
+    )
+
+
+def _split(scan: Scan, part: Range, extent: Extent, count: int) -> list[Piece]:
+    """A range in about `count` pieces of about as many rows, cut between distinct positions."""
+    if count == 1:
+        return [(part, extent.rows)]
+    _, axis = scan.positions()
+    target = extent.rows / count
+    pieces: list[Piece] = []
+    low, rows = part.low, 0
+    for bucket in _buckets(scan, part, extent, count, target):
+        position = axis.position(bucket.least)  # type: ignore[arg-type]
+        if rows and rows + bucket.rows / 2 > target and low < position:
+            pieces.append((Range(low, position), rows))
+            low, rows = position, 0
+        rows += bucket.rows
+    return [*pieces, (Range(low, part.high), rows)]
+
+
+def _buckets(
+    scan: Scan, part: Range, extent: Extent, count: int, target: float, depth: int = _DEPTH
+) -> Iterator[Extent]:
+    """The rows of a range in buckets, in order, each with few enough of them or with one delta value only."""
+    if extent.least == extent.greatest:
+        yield extent
+        return
+    _, axis = scan.positions()
+    found = scan.buckets(part.low, part.high, extent, min(_MAX_BUCKETS, count * _BUCKETS_PER_UNIT))
+    lows = [axis.position(bucket.least) for bucket in found]  # type: ignore[arg-type]
+    for bucket, low, high in zip(found, lows, [*lows[1:], part.high], strict=True):
+        if bucket.rows > target / 2 and depth > 1 and low < high:
+            pieces = math.ceil(bucket.rows / target)
+            yield from _buckets(scan, Range(low, high), bucket, max(2, pieces), target, depth - 1)
+        else:
+            yield bucket
+
+
+def _refused(scan: Scan, cause: str, hint: str) -> ConfigurationError:
+    return ConfigurationError(operation="plan", subject=scan.session.subject, cause=cause, hint=hint)

@@ -1,0 +1,316 @@
+"""A table, opened: its columns resolved against the catalog, and the queries that planning and reading ask of it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from airflow_gobblin.errors import ConfigurationError, SourceError
+from airflow_gobblin.sources.sql.dialects import (
+    SAMPLE_ROWS,
+    BadValue,
+    Column,
+    Declared,
+    Dialect,
+    Session,
+    Statement,
+    quoted,
+)
+from airflow_gobblin.sources.sql.positions import Axis, IntegerAxis, Value, axis_of, number_of
+from airflow_gobblin.sources.sql.tables import SqlTable
+from airflow_gobblin.watermark import LongWatermark, Watermark
+from airflow_gobblin.work import ExtractKind
+
+_INT64_MAX = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How many rows a range has, and its least and greatest delta value if it has any."""
+
+    rows: int
+    least: Value | None = None
+    greatest: Value | None = None
+
+
+@dataclass(frozen=True)
+class Scan:
+    """An open table.
+
+    :param columns: those to read, in order. :param delta: the column of positions, and :param axis: its axis, if there is one.
+    """
+
+    session: Session
+    table: SqlTable
+    declared: dict[str, Declared]
+    columns: tuple[Column, ...]
+    delta: Column | None
+    axis: Axis | None
+
+    @property
+    def dialect(self) -> Dialect:
+        """Of the database."""
+        return self.session.dialect
+
+    @property
+    def schema(self) -> pa.Schema:
+        """What reading gives. Every column may be null, so that the source may drop a NOT NULL later."""
+        return pa.schema([pa.field(c.name, c.type) for c in self.columns])
+
+    def positions(self) -> tuple[Column, Axis]:
+        """The delta column and its axis. :raises ConfigurationError: the table has none."""
+        if self.delta is None or self.axis is None:
+            raise ConfigurationError(
+                operation=self.session.operation,
+                subject=self.session.subject,
+                cause="it has no column of positions any more",
+                hint="Plan it again: clear the task create_work_units.",
+            )
+        return self.delta, self.axis
+
+    def misplaced(self) -> tuple[int, int, str | None]:
+        """Rows without a position, how many of them are NULL, and a value of another one."""
+        delta, axis = self.positions()
+        condition = self.dialect.misplaced(delta, axis)
+        if not condition:
+            return 0, 0, None
+        statement = self.session.statement()
+        name = quoted(delta.name)
+        statement.text = (
+            f"SELECT count(*), count(*) - count({name}), min(CAST({name} AS text)) "
+            f"FROM {self._source(statement, None, None)} AND ({condition})"
+        )
+        rows, nulls, example = self.session.row(statement)
+        return rows, nulls, example
+
+    def extent(self, low: Watermark | None = None, high: Watermark | None = None) -> Extent:
+        """The extent of [low, high), or of the whole table."""
+        statement = self.session.statement()
+        if self.delta is None or self.axis is None:
+            statement.text = f"SELECT count(*) FROM {self._source(statement, low, high)}"
+            return Extent(*self.session.row(statement))
+        key = self.dialect.key(self.delta, self.axis)
+        statement.text = f"SELECT count(*), min({key}), max({key}) FROM {self._source(statement, low, high)}"
+        rows, least, greatest = self.session.row(statement)
+        return Extent(rows, *(self._value(v) for v in (least, greatest)))
+
+    def ends(self) -> tuple[Value | None, Value | None]:
+        """The least and the greatest delta value of the table, each of which an index gives at once."""
+        delta, axis = self.positions()
+        key = self.dialect.key(delta, axis)
+        statement = self.session.statement()
+        source = self._source(statement, None, None)
+        statement.text = f"SELECT (SELECT min({key}) FROM {source}), (SELECT max({key}) FROM {source})"
+        least, greatest = self.session.row(statement)
+        return self._value(least), self._value(greatest)
+
+    def count(self, low: Watermark | None, high: Watermark | None) -> int:
+        """How many rows [low, high) has."""
+        statement = self.session.statement()
+        statement.text = f"SELECT count(*) FROM {self._source(statement, low, high)}"
+        (rows,) = self.session.row(statement)
+        return int(rows)
+
+    def buckets(self, low: Watermark, high: Watermark, extent: Extent, count: int) -> list[Extent]:
+        """The rows of [low, high) in about `count` buckets of equal width, in order, those that are empty left out."""
+        delta, axis = self.positions()
+        assert extent.least is not None
+        assert extent.greatest is not None
+        statement = self.session.statement()
+        ends = statement.bind(number_of(extent.least), "float8"), statement.bind(number_of(extent.greatest), "float8")
+        bucket = self.dialect.bucket(self.dialect.number(delta, axis), ends, count)
+        statement.text = (
+            f"SELECT count(*), min(k), max(k) FROM (SELECT {self.dialect.key(delta, axis)} AS k, {bucket} AS b "
+            f"FROM {self._source(statement, low, high)}) AS keys GROUP BY b ORDER BY 2"
+        )
+        return [
+            Extent(n, self._value(least), self._value(greatest)) for n, least, greatest in self.session.rows(statement)
+        ]
+
+    def row_bytes(self) -> float:
+        """The estimated bytes of a row, from the first rows that come."""
+        statement = self.session.statement()
+        size = self.dialect.row_bytes(self.columns)
+        source = self._source(statement, None, None)
+        sample = f"SELECT {size} AS size FROM {source} LIMIT {SAMPLE_ROWS}"
+        statement.text = f"SELECT COALESCE(CAST(avg(size) AS float), 0) FROM ({sample}) AS sample"
+        return float(self.session.row(statement)[0])
+
+    def cut(self, low: Watermark, high: Watermark, rows: int) -> Watermark | None:
+        """Where to end [low, high) so that it has so many rows at the most, but one whole position at least.
+
+        `None`: it doesn't have more.
+        """
+        delta, axis = self.positions()
+        key = self.dialect.key(delta, axis)
+        statement = self.session.statement()
+        source = self._source(statement, low, high)
+        statement.text = (
+            f"SELECT k, (SELECT min({key}) FROM {source}) FROM "
+            f"(SELECT {key} AS k FROM {source} ORDER BY {key} LIMIT 1 OFFSET {int(rows)}) AS cut"
+        )
+        found = self.session.rows(statement)
+        if not found:
+            return None
+        first_beyond, least = (self.dialect.value(v, axis) for v in found[0])
+        position = axis.position(first_beyond)
+        return position if axis.position(least) < position else axis.after(first_beyond)
+
+    def batches(self, low: Watermark | None, high: Watermark | None, ordered: bool = False) -> Iterator[pa.RecordBatch]:
+        """The rows of [low, high) in batches of the columns; ordered by delta value, they have that as one column more.
+
+        :raises SourceError: a value doesn't fit its column, which it names, with the row.
+        """
+        statement = self.session.statement()
+        key = self.dialect.key(*self.positions()) if ordered else ""
+        source = self._source(statement, low, high)
+        statement.text = self.dialect.select(self.columns, key, source, key)
+        rows, first = 0, True
+        try:
+            for raw in self.session.stream(statement):
+                batch = self.dialect.strip(raw, self.columns, first)
+                yield from self._finished(batch, rows)
+                rows, first = rows + batch.num_rows, False
+        except BadValue as bad:
+            raise self._diagnosed(low, high) or self.session.error(bad.cause) from None
+        except SourceError as error:
+            raise self._diagnosed(low, high) or error from None
+
+    def value(self, raw: Any) -> Watermark:
+        """The position of a key that `batches` gave."""
+        _, axis = self.positions()
+        return axis.position(self.dialect.value(raw, axis))
+
+    def _value(self, raw: Any) -> Value | None:
+        _, axis = self.positions()
+        return None if raw is None else self.dialect.value(raw, axis)
+
+    def _source(self, statement: Statement, low: Watermark | None, high: Watermark | None) -> str:
+        """The table with the conditions for its rows and for [low, high)."""
+        namespace = self.table.namespace or self.dialect.default_namespace
+        conditions = []
+        for predicate in self.table.where:
+            column = self.declared[predicate.column]
+            bound = ", ".join(statement.bind(v, column.base) for v in predicate.values)
+            bound = f"({bound})" if predicate.op == "in" else bound
+            conditions.append(f"{quoted(column.name)} {predicate.op.upper()} {bound}".rstrip())
+        if low is not None or high is not None:
+            delta, axis = self.positions()
+            bounds = [None if w is None or w == _PAST_INT64 else axis.bound(w) for w in (low, high)]
+            conditions.append(self.dialect.within(statement, delta, axis, *bounds) or "1 = 1")
+        return f"{self.dialect.relation(namespace, self.table.table)} WHERE {' AND '.join(conditions) or '1 = 1'}"
+
+    def _finished(self, batch: pa.RecordBatch, before: int) -> Iterator[pa.RecordBatch]:
+        """A batch with its columns finished, unless it is empty; `before` it came so many rows."""
+        if not batch.num_rows:
+            return
+        arrays = list(batch.columns)
+        for n, column in enumerate(self.columns):
+            try:
+                arrays[n] = self.dialect.finish(arrays[n], column)
+            except BadValue as bad:
+                raise self.session.error(f"{self._place(bad, batch, before)}: {bad.cause}", _hint(bad.column)) from None
+        yield pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+
+    def _place(self, bad: BadValue, batch: pa.RecordBatch, before: int) -> str:
+        if bad.row is None:
+            return f"column {bad.column!r}"
+        keys = [f"{k}={batch.column(k)[bad.row]}" for k in self._keys() if k in batch.schema.names]
+        at = f" ({', '.join(keys)})" if keys else ""
+        return f"column {bad.column!r}, row {before + bad.row + 1} of the unit{at} has the value {bad.value[:80]}"
+
+    def _diagnosed(self, low: Watermark | None, high: Watermark | None) -> SourceError | None:
+        statement = self.session.statement()
+        keys = self._keys()
+        statement.text = self.dialect.diagnose(self.columns, self._source(statement, low, high), keys)
+        found = self.session.rows(statement) if statement.text else []
+        if not found:
+            return None
+        number, value, row, *named = found[0]
+        column = self.columns[number - 1]
+        at = f" ({', '.join(f'{k}={v}' for k, v in zip(keys, named, strict=True))})" if keys else ""
+        return self.session.error(
+            f"column {column.name!r}, row {row} of the unit{at} has the value {value}: expected {column.type}, "
+            f"by its declared type {column.declared.type!r}",
+            _hint(column.name),
+        )
+
+    def _keys(self) -> tuple[str, ...]:
+        return self.table.primary_keys or ((self.table.delta,) if self.table.delta else ())
+
+
+_PAST_INT64 = LongWatermark(_INT64_MAX + 1)
+
+
+def open_scan(session: Session, table: SqlTable, names: Sequence[str] = ()) -> Scan:
+    """Resolve a table against the catalog.
+
+    :param names: the columns to read; by default those that the table says.
+    :raises ConfigurationError: there is no such table or column, or a column's type can't be read without a cast.
+    """
+    dialect = session.dialect
+    namespace = table.namespace or dialect.default_namespace
+    declared = {row[0]: Declared(*row) for row in session.rows(dialect.catalog(namespace, table.table))}
+    if not declared:
+        tables = [name for (name,) in session.rows(dialect.tables(namespace))]
+        raise _unknown(session, f"table {table.table!r} in {namespace!r}", table.table, tables)
+    for name in (*table.named_columns, *names):
+        if name not in declared:
+            raise _unknown(session, f"column {name!r} in table {table.table!r}", name, list(declared))
+    wanted = [declared[name] for name in names or table.columns or declared]
+    columns = [(d, dialect.column(d, table.casts.get(d.name), table.timezone)) for d in wanted]
+    if unfit := [d for d, column in columns if column is None]:
+        first = "decimal(38,9)" if unfit[0].base == "numeric" else "string"
+        raise ConfigurationError(
+            operation=session.operation,
+            subject=session.subject,
+            cause="there is no type for "
+            + ", ".join(f"column {d.name!r} ({d.type or 'without a type'})" for d in unfit),
+            hint=f"Cast it, for example casts={{{unfit[0].name!r}: {first!r}}}, or leave it out of `columns`.",
+        )
+    delta, axis = _positions(session, table, declared)
+    return Scan(session, table, declared, tuple(c for _, c in columns if c is not None), delta, axis)
+
+
+def _positions(session: Session, table: SqlTable, declared: dict[str, Declared]) -> tuple[Column | None, Axis | None]:
+    """The delta column and its axis; of a snapshot only an integer one, or its one primary key, by which it can be split."""
+    snapshot = table.kind is ExtractKind.SNAPSHOT_ONLY
+    single_key = table.primary_keys[0] if len(table.primary_keys) == 1 else None
+    name = table.delta or (single_key if snapshot else None)
+    if name is None:
+        return None, None
+    delta = session.dialect.delta(declared[name], table.casts.get(name), table.timezone)
+    axis = axis_of(delta.type, table.timezone) if delta is not None else None
+    if snapshot:
+        return (delta, axis) if isinstance(axis, IntegerAxis) else (None, None)
+    if axis is None:
+        raise ConfigurationError(
+            operation=session.operation,
+            subject=session.subject,
+            cause=f"its delta column {name!r} ({declared[name].type or 'without a type'}) is no integer, date or timestamp",
+            hint="Choose another delta column, or cast it to one of these types.",
+        )
+    return delta, axis
+
+
+def _unknown(session: Session, what: str, name: str, known: Sequence[str]) -> ConfigurationError:
+    folded = {k.casefold(): k for k in known}
+    near = [folded[k] for k in difflib.get_close_matches(name.casefold(), list(folded), n=3, cutoff=0.5)]
+    there = "there are " + ", ".join(map(repr, sorted(known)[:20])) if known else "there are none"
+    return ConfigurationError(
+        operation=session.operation,
+        subject=session.subject,
+        cause=f"there is no {what}",
+        hint=f"Did you mean {' or '.join(map(repr, near))}?" if near else f"Known are: {there}.",
+    )
+
+
+def _hint(column: str) -> str:
+    return (
+        f"Correct it at the source, leave such rows out by the table's `where`, "
+        f"or read column {column!r} as another type by `casts`."
+    )

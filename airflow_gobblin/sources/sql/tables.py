@@ -1,0 +1,158 @@
+"""What a DAG author says about a table: its rows, its columns, its delta column, and how it is split."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.naming import check_urn
+from airflow_gobblin.sources.sql.types import TYPE_NAMES, parse_type
+from airflow_gobblin.watermark import LongWatermark, TimestampWatermark
+from airflow_gobblin.work import Extract, ExtractKind
+
+DEFAULT_LAG = timedelta(minutes=5)
+MIB = 1 << 20
+
+_COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
+_OPERATORS = (*_COMPARISONS, "in", "is null", "is not null")
+_INT64 = range(-(1 << 63), 1 << 63)
+
+PredicateValue = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """A condition that rows must meet: `column op value`, with the value bound and never part of the SQL text.
+
+    :param op: `=`, `!=`, `<`, `<=`, `>`, `>=`, `in` (with a tuple of values), `is null` or `is not null` (without a value).
+    :param value: dates, timestamps and decimals become text. PostgreSQL takes a text as the column's type. SQLite
+        compares as the values are stored: texts with texts.
+    """
+
+    column: str
+    op: str
+    value: PredicateValue | tuple[PredicateValue, ...] | date | Decimal | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.value, tuple | list):
+            object.__setattr__(self, "value", tuple(self._scalar(v) for v in self.value))
+        elif self.value is not None:
+            object.__setattr__(self, "value", self._scalar(self.value))
+        if self.op not in _OPERATORS:
+            raise self._refused(f"the operator is none of {', '.join(_OPERATORS)}")
+        expected = tuple if self.op == "in" else type(None) if self.op.startswith("is ") else PredicateValue
+        if not isinstance(self.value, expected) or self.value == ():
+            raise self._refused(f"operator {self.op!r} doesn't take this value")
+
+    @property
+    def values(self) -> tuple[PredicateValue, ...]:
+        """Its values: none, one, or those of `in`."""
+        if self.value is None:
+            return ()
+        return self.value if isinstance(self.value, tuple) else (self.value,)  # type: ignore[return-value]
+
+    def _scalar(self, value: object) -> PredicateValue:
+        if isinstance(value, datetime):
+            return value.isoformat(" ")
+        if isinstance(value, date | Decimal):
+            return str(value)
+        fits = value in _INT64 if isinstance(value, int) else not isinstance(value, float) or math.isfinite(value)
+        if not isinstance(value, PredicateValue) or not fits or (isinstance(value, str) and "\0" in value):
+            raise self._refused(f"{value!r} is no value that can be bound")
+        return value
+
+    def _refused(self, cause: str) -> ConfigurationError:
+        return ConfigurationError(operation="use", subject=str(self), cause=cause)
+
+
+@dataclass(frozen=True)
+class SqlTable:
+    """A table or view, as one dataset.
+
+    :param namespace: the schema of the table; by default `public` in PostgreSQL and `main` in SQLite.
+    :param urn: the dataset's URN; by default `namespace.table`, or the table's name alone.
+    :param delta: the column by whose value new rows are known: an integer, a date or a timestamp, without NULLs. A snapshot
+        needs none; a big one is split by it, or by its only primary key, if that is an integer.
+    :param columns: the columns to read, in this order; all by default.
+    :param casts: columns to be read as another type: `int64`, `float64`, `string`, `bool`, `date`, `timestamp`,
+        `timestamp[UTC]`, `decimal(precision,scale)` or `binary`. PostgreSQL casts by its own rules; SQLite takes every
+        spelling of the type that loses nothing, and refuses other values.
+    :param where: conditions that all must hold for a row.
+    :param start: where the first load of an append-only table begins: an integer or a datetime, by default the least value.
+    :param lag: how far before now (a timedelta, for dates and timestamps: 5 minutes by default) or before the greatest key
+        (an integer, in key units: 0 by default) a run ends, so that rows that are committed late are not missed.
+    :param timezone: the zone of timestamps without one. A day of a date column is over when it is over in this zone; the
+        position of a date is its midnight in UTC.
+    :param unit_bytes: the estimated size of a work unit at the most; a larger range is split.
+    :param max_units: how many work units a range is split into at the most, whatever their size.
+    """
+
+    table: str
+    kind: ExtractKind
+    namespace: str | None = None
+    urn: str = ""
+    delta: str | None = None
+    primary_keys: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    casts: Mapping[str, str] = field(default_factory=dict)
+    where: tuple[Predicate, ...] = ()
+    start: LongWatermark | TimestampWatermark | int | datetime | None = None
+    lag: int | float | timedelta | None = None
+    timezone: str = "UTC"
+    unit_bytes: int = 128 * MIB
+    max_units: int = 16
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", ExtractKind(self.kind))
+        if not self.urn:
+            object.__setattr__(self, "urn", f"{self.namespace}.{self.table}" if self.namespace else self.table)
+        if isinstance(self.lag, timedelta):  # kept as seconds, a float; key units are an int
+            object.__setattr__(self, "lag", self.lag.total_seconds())
+        if isinstance(self.start, date) and not isinstance(self.start, datetime):
+            object.__setattr__(self, "start", datetime.combine(self.start, time()))
+        check_urn(self.urn)
+        problem = self._problem()
+        if problem:
+            raise ConfigurationError(operation="use", subject=f"table {self.urn!r}", cause=problem)
+
+    def _problem(self) -> str | None:
+        names = [self.table, *self.named_columns] + ([self.namespace] if self.namespace is not None else [])
+        if any(not n or "\0" in n for n in names):
+            return "a name is empty, or holds a NUL"
+        if len(set(self.columns)) != len(self.columns):
+            return "a column is named twice in `columns`"
+        if unread := [c for c in self.casts if self.columns and c not in (*self.columns, self.delta)]:
+            return f"`casts` names {unread}, which `columns` doesn't"
+        for column, name in self.casts.items():
+            if parse_type(name) is None:
+                return f"column {column!r} is cast to {name!r}, which is none of {', '.join(TYPE_NAMES)}"
+        if self.kind is not ExtractKind.SNAPSHOT_ONLY and self.delta is None:
+            return f"kind {self.kind.value} needs a delta column"
+        if self.start is not None and self.kind is not ExtractKind.APPEND_ONLY:
+            return f"`start` is for append-only tables; the first load of a {self.kind.value} takes everything"
+        if self.lag is not None and self.lag < 0:  # type: ignore[operator]
+            return "the lag is negative"
+        if min(self.unit_bytes, self.max_units) <= 0:
+            return "`unit_bytes` and `max_units` must be above zero"
+        try:
+            ZoneInfo(self.timezone)
+        except (ValueError, OSError, LookupError):
+            return f"{self.timezone!r} is no time zone"
+        return None
+
+    @property
+    def named_columns(self) -> tuple[str, ...]:
+        """Every column that is named anywhere here."""
+        delta = (self.delta,) if self.delta is not None else ()
+        return (*self.columns, *self.casts, *delta, *self.primary_keys, *(p.column for p in self.where))
+
+    @property
+    def extract(self) -> Extract:
+        """The description of its rows."""
+        delta_fields = (self.delta,) if self.delta is not None else ()
+        return Extract(self.kind, self.namespace or "", self.table, self.primary_keys, delta_fields)

@@ -1,0 +1,406 @@
+"""Crash points: every call that the product makes of a store or a file system can be recorded, and made to go wrong.
+
+`Faults` is one process as its stores and disks see it. It counts their calls; at one of them it lets a `Fault` happen. A
+crash is a `Crash`, which nothing catches, and after which every further call of that process raises it too. What the process
+left is on the disk; a `Disk` knows what of it was not synced, and can drop that, as a power failure does.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar, cast
+
+from airflow_gobblin.errors import StoreError, UnknownOutcomeError
+from airflow_gobblin.files import FileIdentity, Files
+from airflow_gobblin.stores.base import Store
+
+T = TypeVar("T")
+
+
+class Crash(BaseException):
+    """The process died here."""
+
+
+class Fault(StrEnum):
+    """What can happen to a call."""
+
+    CRASH_BEFORE = "crash before"
+    CRASH_AFTER = "crash after"
+    ANSWER_LOST = "answer lost"
+    """It is done, and an error comes back."""
+    ERROR = "error"
+    """It is not done, and an error comes back."""
+    TORN = "torn write"
+    """A part of it is done, then the process dies."""
+    NO_SPACE = "no space"
+    POWER_LOSS = "power loss"
+    """The process dies before it, and what was not synced is dropped."""
+    PARTIAL_POWER_LOSS = "partial power loss"
+    """The same, but a part of what was not synced has reached the disk by chance."""
+
+
+class Effect(StrEnum):
+    """What a call does, which says what can happen to it."""
+
+    READ = "read"
+    CHANGE = "change"
+    GROW = "grow"
+    """It needs space."""
+    SYNC = "sync"
+    PUT = "put"
+    """A store's write, or its delete."""
+
+
+_CRASHES = (Fault.CRASH_BEFORE, Fault.CRASH_AFTER)
+_POWER = (Fault.POWER_LOSS, Fault.PARTIAL_POWER_LOSS)
+APPLICABLE: dict[Effect, tuple[Fault, ...]] = {
+    Effect.READ: (*_CRASHES, Fault.ERROR),
+    Effect.CHANGE: (*_CRASHES, *_POWER, Fault.ANSWER_LOST, Fault.ERROR),
+    Effect.GROW: (*_CRASHES, *_POWER, Fault.ANSWER_LOST, Fault.ERROR, Fault.NO_SPACE),
+    Effect.SYNC: (*_CRASHES, *_POWER, Fault.ANSWER_LOST, Fault.ERROR),
+    Effect.PUT: (*_CRASHES, Fault.ANSWER_LOST, Fault.ERROR),
+}
+"""Faults by effect. What can be torn says so itself."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call that was made. :param place: whose it is: a store, or a disk."""
+
+    place: str
+    operation: str
+    subject: str
+    effect: Effect
+    tearable: bool = False
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """What can happen to it."""
+        return (*APPLICABLE[self.effect], *((Fault.TORN,) if self.tearable else ()))
+
+
+class Faults:
+    """A process, seen from its stores and disks.
+
+    :param at: the number of the call, from 0, at which `fault` happens; `None`: they are only recorded.
+    :param die: how the process dies; the default raises `Crash`.
+    :param hook: called before every call.
+    """
+
+    def __init__(
+        self,
+        at: int | None = None,
+        fault: Fault | None = None,
+        *,
+        die: Callable[[], None] | None = None,
+        hook: Callable[[Call], None] | None = None,
+    ) -> None:
+        self.calls: list[Call] = []
+        self.dead = False
+        self.happened = False
+        self._at = at
+        self._fault = fault
+        self._die = die
+        self._hook = hook
+
+    def call(self, call: Call, do: Callable[[], T], tear: Callable[[], object] | None = None) -> T:
+        """Make a call, or let it go wrong."""
+        if self.dead:
+            raise Crash
+        if self._hook is not None:
+            self._hook(call)
+        number = len(self.calls)
+        self.calls.append(call)
+        if number != self._at:
+            return do()
+        self.happened = True
+        match self._fault:
+            case Fault.CRASH_AFTER:
+                do()
+                self.crash()
+            case Fault.TORN if tear is not None:
+                tear()
+                self.crash()
+            case Fault.ERROR | Fault.NO_SPACE:
+                raise _error(call, self._fault)
+            case Fault.ANSWER_LOST:
+                do()
+                raise _error(call, Fault.ANSWER_LOST)
+        self.crash()
+
+    def crash(self) -> Any:
+        """Die."""
+        self.dead = True
+        if self._die is not None:
+            self._die()
+        raise Crash
+
+
+def _error(call: Call, fault: Fault) -> Exception:
+    if call.place == "store":
+        lost = fault is Fault.ANSWER_LOST
+        return (UnknownOutcomeError if lost else StoreError)(
+            operation=call.operation, subject=call.subject, cause=f"injected: {fault}"
+        )
+    number = errno.ENOSPC if fault is Fault.NO_SPACE else errno.EIO
+    return OSError(number, f"injected: {fault}: {os.strerror(number)}", call.subject)
+
+
+class FaultyStore:
+    """A store whose calls are made by way of `Faults`."""
+
+    def __init__(self, store: Store, faults: Faults) -> None:
+        self._store = store
+        self._faults = faults
+        self.name = store.name
+
+    def _call(self, operation: str, key: str, effect: Effect, do: Callable[[], T]) -> T:
+        return self._faults.call(Call("store", operation, key, effect), do)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        return self._call("put", key, Effect.PUT, lambda: self._store.put_if_absent(key, data))
+
+    def get(self, key: str) -> bytes | None:
+        return self._call("get", key, Effect.READ, lambda: self._store.get(key))
+
+    def list(self, prefix: str) -> Iterator[str]:
+        return self._call("list", prefix, Effect.READ, lambda: iter([*self._store.list(prefix)]))
+
+    def delete(self, key: str) -> None:
+        self._call("delete", key, Effect.PUT, lambda: self._store.delete(key))
+
+    def close(self) -> None:
+        self._store.close()
+
+
+class Disk:
+    """What of a folder's recent changes would not survive a power failure. It outlives the processes that made them.
+
+    A new name, or the lack of one, is durable once its folder was synced; a file's content, once the file was.
+
+    :param attic: a folder on the same file system for names that were removed and may come back.
+    """
+
+    def __init__(self, root: Path, attic: Path) -> None:
+        self.root = root
+        self._attic = attic
+        self._kept = 0
+        self._unsynced_content: set[int] = set()
+        self._changes: list[_Change] = []
+
+    def unsynced(self) -> bool:
+        """Whether a power failure would change anything."""
+        return bool(self._changes or self._unsynced_content)
+
+    def named(self, path: str, *, content: bool = False) -> None:
+        """A name was made; with `content`, for a new file."""
+        at = self.root / path
+        if content:
+            self._unsynced_content.add(at.stat().st_ino)
+        self._changes.append(_Change(at.parent, at, lambda: at.unlink()))
+
+    def made_folders(self, folders: list[Path]) -> None:
+        """Folders were made, the outer first."""
+        self._changes += [_Change(f.parent, f, lambda f=f: shutil.rmtree(f)) for f in folders]  # type: ignore[misc]
+
+    def missing_folders(self, path: Path) -> list[Path]:
+        """The folders that don't exist on the way to and including `path`, the outer first."""
+        chain = [p for p in (path, *path.parents) if self.root in p.parents]
+        return [p for p in reversed(chain) if not p.exists()]
+
+    def keep(self, path: str) -> Callable[[], None]:
+        """Keep a name that is about to be removed. :return: to be called once it is."""
+        at = self.root / path
+        self._kept += 1
+        kept = self._attic / str(self._kept)
+        if not os.path.lexists(at):
+            return lambda: None
+        self._attic.mkdir(parents=True, exist_ok=True)
+        _link_tree(at, kept)
+        return lambda: self._changes.append(_Change(at.parent, at, lambda: _link_tree(kept, at)))
+
+    def synced_file(self, path: str) -> None:
+        self._unsynced_content.discard((self.root / path).stat().st_ino)
+
+    def synced_folder(self, path: str) -> None:
+        folder = self.root / path
+        self._changes = [
+            c for c in self._changes if c.folder != folder and c.name != folder and c.name not in folder.parents
+        ]
+
+    def lose_power(self, chance: random.Random | None = None) -> None:
+        """Drop what was not synced; with `chance`, a part of it."""
+        for change in reversed(self._changes):
+            if chance is None or chance.random() < 0.5:
+                with suppress(FileNotFoundError, FileExistsError):
+                    change.undo()
+        for path in self.root.rglob("*"):
+            if path.is_file() and path.stat().st_ino in self._unsynced_content:
+                size = 0 if chance is None else chance.randint(0, path.stat().st_size)
+                os.truncate(path, size)
+        self._changes.clear()
+        self._unsynced_content.clear()
+
+
+@dataclass(frozen=True)
+class _Change:
+    folder: Path
+    name: Path
+    undo: Callable[[], object]
+
+
+def _link_tree(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target, copy_function=os.link, symlinks=True, dirs_exist_ok=True)
+    else:
+        os.link(source, target, follow_symlinks=False)
+
+
+class FaultyFiles:
+    """Files whose calls are made by way of `Faults`, and which tell a `Disk`, if there is one, what they changed."""
+
+    def __init__(self, files: Files, faults: Faults, disk: Disk | None = None, place: str = "files") -> None:
+        self._files = files
+        self._faults = faults
+        self._disk = disk
+        self._place = place
+
+    @property
+    def root(self) -> str:
+        return self._files.root
+
+    def _call(
+        self,
+        operation: str,
+        subject: str,
+        effect: Effect,
+        do: Callable[[], T],
+        tear: Callable[[], object] | None = None,
+    ) -> T:
+        return self._faults.call(Call(self._place, operation, subject, effect, tear is not None), do, tear)
+
+    def identity(self, path: str) -> FileIdentity | None:
+        return self._call("identity", path, Effect.READ, lambda: self._files.identity(path))
+
+    def read(self, path: str) -> bytes:
+        return self._call("read", path, Effect.READ, lambda: self._files.read(path))
+
+    def create(self, path: str) -> BinaryIO:
+        def do() -> BinaryIO:
+            missing = [] if self._disk is None else self._disk.missing_folders((self._disk.root / path).parent)
+            out = self._files.create(path)
+            if self._disk is not None:
+                self._disk.made_folders(missing)
+                self._disk.named(path, content=True)
+            return out
+
+        return cast(BinaryIO, _FaultyOutput(self._call("create", path, Effect.GROW, do), path, self._call))
+
+    def link(self, source: str, target: str) -> None:
+        def do() -> None:
+            self._files.link(source, target)
+            if self._disk is not None:
+                self._disk.named(target)
+
+        self._call("link", target, Effect.GROW, do)
+
+    def unlink(self, path: str) -> None:
+        def do() -> None:
+            gone = None if self._disk is None else self._disk.keep(path)
+            self._files.unlink(path)
+            if gone is not None:
+                gone()
+
+        self._call("unlink", path, Effect.CHANGE, do)
+
+    def make_folder(self, path: str) -> None:
+        def do() -> None:
+            missing = [] if self._disk is None else self._disk.missing_folders(self._disk.root / path)
+            self._files.make_folder(path)
+            if self._disk is not None:
+                self._disk.made_folders(missing)
+
+        self._call("make_folder", path, Effect.GROW, do)
+
+    def walk(self, path: str) -> Iterator[str]:
+        return self._call("walk", path, Effect.READ, lambda: iter([*self._files.walk(path)]))
+
+    def folders(self, path: str) -> tuple[str, ...]:
+        return self._call("folders", path, Effect.READ, lambda: self._files.folders(path))
+
+    def remove_tree(self, path: str) -> None:
+        def do() -> None:
+            gone = None if self._disk is None else self._disk.keep(path)
+            self._files.remove_tree(path)
+            if gone is not None:
+                gone()
+
+        def tear() -> None:
+            for inner in [*self._files.walk(path)][::2]:
+                self._files.unlink(inner)
+
+        self._call("remove_tree", path, Effect.CHANGE, do, tear)
+
+    def sync_file(self, path: str) -> None:
+        def do() -> None:
+            self._files.sync_file(path)
+            if self._disk is not None:
+                self._disk.synced_file(path)
+
+        self._call("sync_file", path, Effect.SYNC, do)
+
+    def sync_folder(self, path: str) -> None:
+        def do() -> None:
+            self._files.sync_folder(path)
+            if self._disk is not None:
+                self._disk.synced_folder(path)
+
+        self._call("sync_folder", path, Effect.SYNC, do)
+
+
+class _FaultyOutput:
+    """A file being written."""
+
+    def __init__(self, out: BinaryIO, path: str, call: Callable[..., Any]) -> None:
+        self._out = out
+        self._path = path
+        self._call = call
+
+    @property
+    def closed(self) -> bool:
+        return self._out.closed
+
+    def write(self, data: Any) -> int:
+        view = bytes(data)
+
+        def tear() -> None:
+            self._out.write(view[: len(view) // 2])
+            self._out.flush()
+
+        def do() -> int:
+            written = self._out.write(view)
+            self._out.flush()
+            return written
+
+        written: int = self._call("write", self._path, Effect.GROW, do, tear)
+        return written
+
+    def flush(self) -> None:
+        self._out.flush()
+
+    def close(self) -> None:
+        self._out.close()
+
+    def __enter__(self) -> _FaultyOutput:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

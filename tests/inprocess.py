@@ -1,0 +1,33 @@
+"""A whole run in this process, stage by stage as the operators do it, with `extract` on no Spark."""
+
+from __future__ import annotations
+
+import uuid
+
+from airflow_gobblin.extraction import extract_unit
+from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
+from airflow_gobblin.plan import RunPlan
+from airflow_gobblin.sources.base import Connections
+
+
+def extract(pipeline: Pipeline, plan: RunPlan, connections: Connections) -> None:
+    """Extract the missing units of every pack of a run."""
+    attempt = uuid.uuid4().hex
+    job = pipeline.staging.job(plan.run)
+    for pack in plan.packs:
+        for unit_plan, unit in pipeline.missing_units(pack):
+            folder = pipeline.staging.token_folder(unit_plan.token)
+            result = extract_unit(job, unit_plan, unit, attempt, pipeline.files, folder, connections)
+            pipeline.staging.put_result(unit_plan.token, result)
+
+
+def run(pipeline: Pipeline, connections: Connections, request: RunRequest | None = None) -> dict[str, DatasetReport]:
+    """One run, from `verify_recover` to `finish`. :return: what `finish` says, by URN."""
+    request = request or RunRequest(uuid.uuid4().hex)
+    pipeline.verify_recover(request)
+    plan = pipeline.create_work_units(request)
+    extract(pipeline, plan, connections)
+    for pack in plan.packs:
+        pipeline.write_commit_steps(plan, pack)
+        pipeline.execute_commit_steps(plan, pack)
+    return {report.urn: report for report in pipeline.finish(plan)}

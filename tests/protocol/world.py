@@ -1,0 +1,269 @@
+"""A small world for the protocol: a target, a journal, processes that run the stages, and a look at what they made of it."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.extraction import extract_unit
+from airflow_gobblin.files import Files, LocalFiles
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.journal import History, Journal
+from airflow_gobblin.naming import dataset_key
+from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
+from airflow_gobblin.plan import RunPlan
+from airflow_gobblin.staging import ROOT
+from airflow_gobblin.state import UnitRef
+from airflow_gobblin.steps import MoveStep, StepContext, StepStatus
+from airflow_gobblin.stores.base import Store
+from airflow_gobblin.stores.local import LocalStore
+from airflow_gobblin.stores.sql import SqlStore
+from airflow_gobblin.watermark import LongWatermark
+from airflow_gobblin.work import Pack
+from tests.faults import Disk, Faults, FaultyFiles, FaultyStore
+from tests.protocol.rows import LineSink, NoConnections, RowSource, Table
+
+NAME = "flights"
+MINE = "mine.txt"
+"""A file of the user's own, in the folder of each dataset."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a world is on disk. :param store: `local` or `sqlite`."""
+
+    folder: Path
+    store: str
+
+    @property
+    def target(self) -> Path:
+        return self.folder / "target"
+
+    def copy(self, to: Path) -> Place:
+        shutil.copytree(self.folder, to)
+        return Place(to, self.store)
+
+
+class World:
+    """A place, and the disks under it, which outlive processes."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        for folder in ("target", "journal"):
+            (place.folder / folder).mkdir(parents=True, exist_ok=True)
+        self.disks = {
+            name: Disk(place.folder / name, place.folder / f"attic-{name}") for name in ("target", "journal")
+        }
+
+    def open_store(self, faults: Faults) -> Store:
+        if self.place.store == "sqlite":
+            return SqlStore(f"sqlite:///{self.place.folder}/journal/journal.db")
+        return LocalStore(self.files("journal", faults))
+
+    def files(self, name: str, faults: Faults) -> Files:
+        return FaultyFiles(LocalFiles(self.place.folder / name), faults, self.disks[name], name)
+
+    def process(self, source: RowSource, faults: Faults | None = None, **options: object) -> Process:
+        """A fresh process."""
+        faults = faults or Faults()
+        store = FaultyStore(self.open_store(faults), faults)
+        return Process(store, self.files("target", faults), source, **options)
+
+    def look(self) -> Look:
+        """What there is, seen without any fault."""
+        faults = Faults()
+        return Look(Journal.open(self.open_store(faults), NAME), LocalFiles(self.place.target))
+
+
+class Process:
+    """The product in one process."""
+
+    def __init__(self, store: Store, files: Files, source: RowSource, **options: object) -> None:
+        settings = {"max_packs": 2, "retention": timedelta(0), **options}
+        self.ingestion = Ingestion(NAME, source, LineSink(files.root), "unused", **settings)  # type: ignore[arg-type]
+        self.pipeline = Pipeline(self.ingestion, Journal.open(store, NAME), NoConnections(), files)
+
+    def extract(self, run: RunPlan, pack: Pack, attempt: str) -> None:
+        """What Spark does, without Spark."""
+        staging = self.pipeline.staging
+        job = staging.job(run.run)
+        for plan, unit in self.pipeline.missing_units(pack):
+            folder = staging.token_folder(plan.token)
+            result = extract_unit(job, plan, unit, attempt, self.pipeline.files, folder, NoConnections())
+            staging.put_result(plan.token, result)
+
+
+@dataclass
+class Run:
+    """A DAG run: its stages one by one, as its scheduler knows them. It outlives the processes that carry it out.
+
+    :param plan: what `create_work_units` handed over. :param attempts: how often a stage that raises is tried.
+    """
+
+    name: str
+    plan: RunPlan | None = None
+    attempts: int = 3
+    final: tuple[DatasetReport, ...] = ()
+    done: list[str] = field(default_factory=list)
+    errors: list[Exception] = field(default_factory=list)
+
+    @property
+    def request(self) -> RunRequest:
+        return RunRequest(self.name)
+
+    def carry_out(self, open_process: Callable[[], Process]) -> None:
+        """All stages that are not done, each tried again when it raises an error."""
+        for name, stage in self.stages():
+            for attempt in range(self.attempts):
+                if name in self.done:
+                    break
+                try:
+                    stage(open_process(), f"a{attempt}-{len(self.errors)}-{name}")
+                    self.done.append(name)
+                except (GobblinError, OSError) as error:
+                    self.errors.append(error)
+
+    def stages(self) -> Iterator[tuple[str, Callable[[Process, str], None]]]:
+        yield "verify_recover", lambda p, a: self._keep(p.pipeline.verify_recover(self.request))
+        yield "create_work_units", self._create
+        for pack in self.plan.packs if self.plan else ():
+            yield f"extract {pack.index}", lambda p, a, pack=pack: p.extract(self._planned, pack, a)  # type: ignore[misc]
+            yield (
+                f"write_commit_steps {pack.index}",
+                lambda p, a, pack=pack: self._keep(p.pipeline.write_commit_steps(self._planned, pack)),  # type: ignore[misc]
+            )
+            yield (
+                f"execute_commit_steps {pack.index}",
+                lambda p, a, pack=pack: self._keep(p.pipeline.execute_commit_steps(self._planned, pack)),  # type: ignore[misc]
+            )
+        if self.plan:
+            yield "finish", self._finish
+
+    @property
+    def _planned(self) -> RunPlan:
+        assert self.plan is not None
+        return self.plan
+
+    def _keep(self, reports: tuple[DatasetReport, ...]) -> None:
+        failed = [r for r in reports if r.status == "failed" and r.retryable]
+        if failed:
+            raise OSError(f"a task with {failed} fails, and is tried again")
+
+    def _create(self, process: Process, attempt: str) -> None:
+        self.plan = process.pipeline.create_work_units(self.request)
+
+    def _finish(self, process: Process, attempt: str) -> None:
+        pipeline = process.pipeline
+        self.final = pipeline.finish(self._planned)
+        for slot, _ in pipeline.unannounced(r.urn for r in self.final):
+            pipeline.announced(slot, self._planned.run_key)
+
+
+class Look:
+    """What a world holds, and whether it is as promised. `I` numbers are those of the design."""
+
+    def __init__(self, journal: Journal, files: Files) -> None:
+        self.journal = journal
+        self.files = files
+        self._context = StepContext(files)
+
+    def check(self, sources: list[RowSource], *, records: dict[str, bytes] | None = None) -> None:
+        """At any moment: what is published is exactly what is covered, and everything else is accounted for.
+
+        :param sources: what the source was, from the first run to the last; snapshots may show any of them.
+        """
+        for table in sources[-1].tables:
+            history = self.journal.history(table.urn)
+            self._check_rows(history, sources, table)
+            self._check_folder(history, table)
+            self._check_pending(history)
+        if records is not None:
+            self.check_records(records)
+
+    def check_complete(self, sources: list[RowSource]) -> None:
+        """After a run without faults: everything that the source has is published, and nothing is left over."""
+        self.check(sources)
+        for table in sources[-1].tables:
+            published = self.published(self.journal.history(table.urn))
+            assert published == table.all_rows(), f"{table.urn}: {published} is not {table.all_rows()}"
+            assert self.journal.history(table.urn).pending is None
+
+    def _check_rows(self, history: History, sources: list[RowSource], table: Table) -> None:
+        published = self.published(history)
+        if table.snapshot:
+            allowed = [Counter[str](), *(s.table(table.urn).all_rows() for s in sources)]
+            assert published in allowed, f"{table.urn}: {published} is no version of the source"  # I1, I2
+            return
+        covered: Counter[str] = Counter()
+        for part in history.state.coverage.ranges():
+            assert isinstance(part.low, LongWatermark)
+            assert isinstance(part.high, LongWatermark)
+            covered.update(table.row(n) for n in range(part.low.value, part.high.value))
+        assert published == covered, (  # I1, I2, I3
+            f"{table.urn}: lost {covered - published}, too many {published - covered}"
+        )
+
+    def published(self, history: History) -> Counter[str]:
+        """The rows of the files that the journal says are published, and are."""
+        rows: Counter[str] = Counter()
+        for step in self.steps_of(history, history.state.live):
+            assert step.verify(self._context) is StepStatus.DONE, f"{step.target} of {history.urn} is not as published"
+            rows.update(self.files.read(step.target).decode().splitlines())
+        return rows
+
+    def steps_of(self, history: History, units: object) -> Iterator[MoveStep]:
+        for slot in history.slots:
+            for step in self.journal.steps(slot.decision):
+                if isinstance(step, MoveStep) and UnitRef(slot.decision.slot, step.unit) in units:  # type: ignore[operator]
+                    yield step
+
+    def _check_folder(self, history: History, table: Table) -> None:
+        """Nothing stands in a dataset's folder but what the journal accounts for, and what the user put there (I3, I6, I10)."""
+        folder = dataset_key(table.urn)
+        accounted = {s.target for s in self.steps_of(history, history.state.live)}
+        accounted |= {s.target for s in self.steps_of(history, history.state.retired)}
+        unsettled = [s for s in history.slots if not s.done and not s.noted("cleaned")]  # type: ignore[arg-type]
+        for slot in unsettled:
+            accounted |= {s.target for s in self.journal.steps(slot.decision) if isinstance(s, MoveStep)}
+        found = set(self.files.walk(folder))
+        mine = f"{folder}/{MINE}"
+        if mine in found:
+            assert self.files.read(mine) == b"the user's\n"
+        assert found - {mine} <= accounted, f"{table.urn}: nobody accounts for {found - accounted - {mine}}"
+
+    def _check_pending(self, history: History) -> None:
+        """What an unfinished decision still needs is there (I11)."""
+        if history.pending is None:
+            return
+        for step in self.journal.steps(history.pending.decision):
+            if isinstance(step, MoveStep):
+                assert step.verify(self._context) in (StepStatus.TODO, StepStatus.DONE), (
+                    f"step {step.target} of pending slot {history.pending.decision.slot} of {history.urn} is lost"
+                )
+
+    def records(self) -> dict[str, bytes]:
+        """All records of the journal."""
+        return {key: self.journal.store.get(key) or b"" for key in self.journal.store.list("")}
+
+    def check_records(self, before: dict[str, bytes]) -> None:
+        """Records never change (I5)."""
+        now = self.records()
+        changed = [key for key, data in before.items() if now.get(key) != data]
+        assert not changed, f"records changed: {changed}"
+
+    def leftovers(self) -> list[str]:
+        """Staged files and records of the target that sweeping should have removed."""
+        return [p for p in self.files.walk(ROOT) if "/s/" in p]
+
+    def plant(self, urns: list[str]) -> None:
+        """Put a file of the user's into the folder of each dataset."""
+        for urn in urns:
+            path = f"{dataset_key(urn)}/{MINE}"
+            if self.files.identity(path) is None:
+                with self.files.create(path) as out:
+                    out.write(b"the user's\n")

@@ -1,0 +1,113 @@
+"""A pack on a real Spark with two cores: what runs, what is kept, what is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from airflow_gobblin.errors import EnvironmentMismatchError, StoreError
+from airflow_gobblin.spark.connections import SparkConnections
+from airflow_gobblin.spark.pack import GROUPS_PER_SLOT, run_pack
+from airflow_gobblin.spark.report import PackReport
+from airflow_gobblin.spark.ship import ship
+from airflow_gobblin.work import UnitState
+from tests.spark.acme_rows import RowsSource
+from tests.spark.runs import CODE, PlannedRun, overlapping, planned_run
+
+
+@pytest.fixture(scope="module")
+def shipped_spark(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
+    """Spark with the package and the author's module, as `--py-files` brings them."""
+    spark.addArtifacts(str(ship(CODE, tmp_path_factory.mktemp("code"))), pyfile=True)
+    return spark
+
+
+def run(spark: SparkSession, planned: PlannedRun) -> PackReport:
+    return run_pack(spark, planned.pipeline.staging, planned.run.run, 0, CODE, SparkConnections({}))
+
+
+def test_units_run_at_the_same_time_and_each_gives_its_result(shipped_spark: SparkSession, tmp_path: Path) -> None:
+    planned = planned_run(tmp_path, RowsSource(8, pause=0.3), squares=True)
+    report = run(shipped_spark, planned)
+    assert report.errors == ()
+    assert (report.slots, len(report.groups), sum(group.rows for group in report.groups)) == (2, 8, 800)
+    assert set(planned.results) == {f"u{n}" for n in range(8)}
+    assert {result.attempt for result in planned.results.values()} == {report.attempt}
+    assert list(overlapping(planned.results))
+    assert [found.attempt for found in planned.reports] == [report.attempt]
+
+
+def test_many_units_share_spark_tasks_by_weight(shipped_spark: SparkSession, tmp_path: Path) -> None:
+    planned = planned_run(tmp_path, RowsSource(20))
+    report = run(shipped_spark, planned)
+    assert len(planned.results) == 20
+    assert [group.units for group in report.groups].count(3) == 4
+    assert len(report.groups) == GROUPS_PER_SLOT * report.slots
+    assert {group.weight for group in report.groups} == {1600, 2400}
+
+
+def test_a_unit_that_fails_is_a_result_and_a_retry_runs_only_it(shipped_spark: SparkSession, tmp_path: Path) -> None:
+    failing = tmp_path / "failing"
+    failing.write_text("u1")
+    planned = planned_run(tmp_path, RowsSource(3, failing=str(failing)))
+    first = run(shipped_spark, planned)
+    assert set(planned.results) == {"u0", "u2"}
+    assert planned.failures["u1"].state is UnitState.FAILED
+    (error,) = first.errors
+    assert error == planned.failures["u1"].error
+    assert "it is told to fail" in error
+    failing.write_text("")
+    second = run(shipped_spark, planned)
+    assert (second.standing, sum(group.units for group in second.groups), second.errors) == (2, 1, ())
+    assert planned.results["u1"].attempt == second.attempt
+    assert planned.results["u0"].attempt == first.attempt
+
+
+def test_a_process_that_ends_fails_its_own_units(shipped_spark: SparkSession, tmp_path: Path) -> None:
+    planned = planned_run(tmp_path, RowsSource(3, crashing=("u1",)))
+    report = run(shipped_spark, planned)
+    assert set(planned.results) == {"u0", "u2"}
+    (error,) = report.errors
+    assert "unit 'u1' of dataset 'acme.rows0'" in error
+    assert "Python worker exited" in error
+    assert planned.failures["u1"].error == error
+
+
+def test_empty_units_cost_no_spark_task(tmp_path: Path) -> None:
+    planned = planned_run(tmp_path, RowsSource(3, rows=0))
+    report = run(None, planned)  # type: ignore[arg-type]  # no Spark at all
+    assert (report.empty, report.groups, report.errors) == (3, (), ())
+    results = planned.results.values()
+    assert [(r.state, r.actual_high) for r in results] == [
+        (UnitState.SUCCESSFUL, u.expected_high) for u in planned.plan.units
+    ]
+    assert run(None, planned).standing == 3  # type: ignore[arg-type]
+
+
+def test_a_dataset_whose_plan_is_torn_leaves_the_others_alone(shipped_spark: SparkSession, tmp_path: Path) -> None:
+    planned = planned_run(tmp_path, RowsSource(1, tables=2))
+    other = next(d for d in planned.run.packs[0].datasets if d.urn == "acme.rows1")
+    (tmp_path / "target" / planned.pipeline.staging.folder / "s" / other.token / "plan").write_bytes(b'{"torn')
+    report = run(shipped_spark, planned)
+    assert set(planned.results) == {"u0"}
+    (error,) = report.errors
+    assert error.startswith("RecordError: ")
+    assert other.token in error
+
+
+def test_what_executors_lack_is_named_before_anything_is_read(shipped_spark: SparkSession, tmp_path: Path) -> None:
+    planned = planned_run(tmp_path, RowsSource(1, needs=("acme_driver_that_nobody_has",)))
+    with pytest.raises(EnvironmentMismatchError) as caught:
+        run(shipped_spark, planned)
+    assert "module 'acme_driver_that_nobody_has' can't be imported" in str(caught.value)
+    assert "spark.pyspark.python" in str(caught.value)
+    assert planned.failures == {}
+
+
+def test_a_pack_that_was_swept_is_named(tmp_path: Path) -> None:
+    planned = planned_run(tmp_path, RowsSource(1))
+    planned.pipeline.staging.remove_run(planned.run.run)
+    with pytest.raises(StoreError, match=r"pack 0 of run .*Clear create_work_units"):
+        run(None, planned)  # type: ignore[arg-type]

@@ -1,0 +1,48 @@
+"""The submitted application: killed in the middle, it leaves what it had, and says its first error last."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from airflow_gobblin.spark.report import FIRST_ERROR
+from tests.services.processes import start_process
+from tests.spark.acme_rows import RowsSource
+from tests.spark.runs import Submit, planned_run, wait_until
+
+
+def test_a_driver_killed_at_5_of_8_leaves_5_and_the_retry_runs_exactly_the_missing_ones(tmp_path: Path) -> None:
+    gate, log = tmp_path / "gate", tmp_path / "driver.log"
+    late = ("u5", "u6", "u7")
+    planned = planned_run(tmp_path, RowsSource(8, waiting=late, gate=str(gate)))
+    submit = Submit(master="local[4]")  # three wait at the gate, and the others pass
+    driver = start_process(submit.command(planned), log=log, env=submit.environment)
+    try:
+        wait_until(lambda: len(planned.results) == 5, "5 results", driver, log)
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    before = planned.results
+    assert set(before) == {"u0", "u1", "u2", "u3", "u4"}
+    assert planned.reports == []
+
+    gate.touch()
+    done = submit.run(planned)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (report,) = planned.reports
+    assert (report.standing, sum(group.units for group in report.groups)) == (5, 3)
+    after = planned.results
+    assert {unit: after[unit] for unit in before} == before
+    assert {after[unit].attempt for unit in late} == {report.attempt}
+
+
+def test_the_first_error_is_the_last_thing_a_driver_says(tmp_path: Path) -> None:
+    failing = tmp_path / "failing"
+    failing.write_text("u0")
+    planned = planned_run(tmp_path, RowsSource(2, failing=str(failing), conn_id="db"))
+    done = Submit(uris={"db": "postgresql://reader:canary@host/db"}).run(planned)
+    assert done.returncode == 1
+    said = done.stdout.splitlines()[-1]
+    assert said.removeprefix(FIRST_ERROR) == planned.failures["u0"].error
+    assert set(planned.results) == {"u1"}

@@ -1,0 +1,104 @@
+"""The code blocks of the README, run as they stand, but for their folder and their database."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sqlite3
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.journal import Journal
+from airflow_gobblin.pipeline import Pipeline
+from tests import inprocess
+from tests.services.environment import ROOT
+
+BLOCK = re.compile(r"<!-- test: (.+?) -->\n```python\n(.*?)```", re.DOTALL)
+BLOCKS = dict(BLOCK.findall((ROOT / "README.md").read_text()))
+
+
+class Shop:
+    """The connection `shop_db`."""
+
+    def __init__(self, database: Path) -> None:
+        self._database = database
+
+    def uri(self, conn_id: str) -> str:
+        assert conn_id == "shop_db"
+        return f"sqlite:///{self._database}"
+
+
+def block(name: str, lake: Path, **names: Any) -> dict[str, Any]:
+    """Run a block in `lake`. :return: what it defines."""
+    defined = dict(names)
+    exec(compile(BLOCKS[name].replace("/lake/", f"{lake}/"), f"README.md, {name}", "exec"), defined)
+    return defined
+
+
+def test_every_python_block_is_run() -> None:
+    assert (ROOT / "README.md").read_text().count("```python") == len(BLOCKS)
+
+
+def test_the_dag_the_reading_and_the_administration(tmp_path: Path) -> None:
+    now = datetime.now(UTC).replace(microsecond=0)
+    with sqlite3.connect(tmp_path / "shop.db") as database:
+        database.execute("CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT NOT NULL)")
+        database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, amount REAL, updated_at TIMESTAMP NOT NULL)")
+        database.executemany("INSERT INTO customers VALUES (?, ?)", [(1, "Ann"), (2, "Bo")])
+        hours = [(n, n / 4, (now - timedelta(hours=n + 1)).isoformat(sep=" ")) for n in range(10)]
+        database.executemany("INSERT INTO orders VALUES (?, ?, ?)", hours)
+    database.close()
+    defined = block("dag", tmp_path)
+    assert {task.split(".")[-1] for task in defined["shop"] and _tasks()} >= {"extract", "finish"}
+    ingestion: Ingestion = defined["shop"]
+    shop = Shop(tmp_path / "shop.db")
+    pipeline = Pipeline(ingestion, Journal.open(ingestion.journal, ingestion.name), shop)
+    assert {r.status for r in inprocess.run(pipeline, shop).values()} == {"committed"}
+
+    orders = block("read", tmp_path)["orders"]
+    assert sorted(orders.to_arrow().to_table()["id"].to_pylist()) == list(range(10))
+
+    block("administration", tmp_path, since=now - timedelta(hours=3))
+    assert len(Journal.open(ingestion.journal, "shop").read_dataset("orders").paths) < len(orders.paths)
+    reports = inprocess.run(pipeline, shop)
+    assert reports["orders"].status == "committed"
+    again = Journal.open(ingestion.journal, "shop").read_dataset("orders").to_arrow().to_table()
+    assert sorted(again["id"].to_pylist()) == list(range(10))
+
+
+def _tasks() -> list[str]:
+    from airflow.sdk.definitions._internal.contextmanager import DagContext
+
+    dag = next(d for d, _ in DagContext.autoregistered_dags if d.dag_id == "shop")
+    return list(dag.task_ids)
+
+
+def test_an_authors_own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "acme_log.py").write_text(BLOCKS["module acme_log"])
+    monkeypatch.syspath_prepend(tmp_path)
+    acme = importlib.import_module("acme_log")
+    log = tmp_path / "app.log"
+    log.write_text("one  \ntwo\n")
+    ingestion = Ingestion(
+        name="logs",
+        source=acme.Log(str(log)),
+        sink=acme.MarkedParquet(str(tmp_path / "lake")),
+        journal=str(tmp_path / "journal"),
+        converters=(acme.Trim(),),
+        code=("acme_log",),
+    )
+    pipeline = Pipeline(ingestion, Journal.open(ingestion.journal, "logs"), Shop(log))
+    assert inprocess.run(pipeline, Shop(log))["log"].rows == 2
+    log.write_text("one  \ntwo\nthree ")
+    assert inprocess.run(pipeline, Shop(log))["log"].slot == 2
+    published = pipeline.journal.read_dataset("log")
+    assert sorted(published.to_arrow().to_table()["line"].to_pylist()) == ["one", "three", "two"]
+    assert len(list((tmp_path / "lake" / "log").glob("_*.marker"))) == 2
+    assert replace(ingestion, name="other").job.code == ("acme_log",)
+    del sys.modules["acme_log"]

@@ -14,6 +14,7 @@ from airflow_gobblin.coverage import Coverage, Range
 from airflow_gobblin.errors import ConfigurationError, LostRaceError
 from airflow_gobblin.files import Files, LocalFiles
 from airflow_gobblin.journal import Action, Decision, History, Journal, Note, NoteKind, OutcomeState, Slot, now
+from airflow_gobblin.plan import Plan
 from airflow_gobblin.staging import Staging, staging_folder
 from airflow_gobblin.state import UnitRef
 from airflow_gobblin.steps import HighWatermarkStep
@@ -66,7 +67,7 @@ class Administration:
         slot: Slot | None = None
         for token, plan in staging.plans():
             history = self._finished(urn, reason, new=True)
-            if plan is not None and plan.urn == urn and can_win(plan, history):
+            if isinstance(plan, Plan) and plan.urn == urn and can_win(plan, history):
                 slot = self._decide(history, reason, Action.ABORT, token=token)
         if slot is None:
             raise self._refused("abandon", urn, "no slot is pending, and no plan is open")

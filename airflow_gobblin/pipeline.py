@@ -451,7 +451,7 @@ class Pipeline:
         try:
             for left in self.committer.clean(urn, run_key):
                 log.warning("dataset %r: %s", urn, left)
-        except GobblinError:
+        except (GobblinError, OSError):
             log.warning("dataset %r can't be cleaned up now", urn, exc_info=True)
 
     def unannounced(self, urns: Iterable[str]) -> Iterator[tuple[Slot, DatasetReport]]:
@@ -474,17 +474,18 @@ class Pipeline:
         :param keep: a run whose plan is kept, though its tokens are gone. :return: the tokens that were swept.
         """
         swept = []
+        runs = self.staging.runs()  # before the tokens: a run is written after its plans
         for token, plan in self.staging.plans():
             try:
-                if plan is not None and self._needed(plan):
+                if self._needed(plan):
                     continue
-            except GobblinError:  # what can't be read might need it
-                log.warning("staging of token %s can't be judged and is kept", token, exc_info=True)
+                self.staging.remove_token(token)
+            except (GobblinError, OSError):  # what can't be read might need it
+                log.warning("staging of token %s can't be judged or removed, and is kept", token, exc_info=True)
                 continue
-            self.staging.remove_token(token)
             swept.append(token)
         tokens = set(self.staging.tokens())
-        for run in self.staging.runs():
+        for run in runs:
             if run == keep or not self.staging.run_finished(run):
                 continue
             found = self.staging.run(run)
@@ -492,7 +493,11 @@ class Pipeline:
                 self.staging.remove_run(run)
         return tuple(swept)
 
-    def _needed(self, plan: Plan) -> bool:
+    def _needed(self, plan: Plan | GobblinError | None) -> bool:
+        if plan is None:
+            return False
+        if isinstance(plan, GobblinError):
+            raise plan
         history = self.journal.history(plan.urn)
         slot = history.by_token(plan.token)
         return can_win(plan, history) if slot is None else not slot.finished

@@ -2,7 +2,7 @@
 
     _gobblin/<ingestion>-<journal>/
         r/<run>/…                 what `create_work_units` gave for a whole run: job, packs, run plan; and what drivers report
-        s/<token>/plan            a dataset's plan, written once
+        p/<token>                 a dataset's plan, written once, before anything is staged under its token
         s/<token>/results/…       unit results that stand: the first whose files keep their identity
         s/<token>/<attempt>/…     staged files and failed results of one run of a Spark driver
 
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 from airflow_gobblin import wire
-from airflow_gobblin.errors import StoreError
+from airflow_gobblin.errors import GobblinError, StoreError
 from airflow_gobblin.files import Files, LocalFiles
 from airflow_gobblin.job import ExtractJob
 from airflow_gobblin.plan import Plan, RunPlan
@@ -55,11 +55,11 @@ class Staging:
 
     def put_plan(self, plan: Plan) -> None:
         """Write a plan, before anything is read."""
-        settle(self._store, f"s/{plan.token}/plan", wire.dumps(plan))
+        settle(self._store, f"p/{plan.token}", wire.dumps(plan))
 
     def plan(self, token: str) -> Plan | None:
         """A plan; `None` if its token was swept."""
-        key = f"s/{token}/plan"
+        key = f"p/{token}"
         data = self._store.get(key)
         return None if data is None else wire.loads(data, Plan, key)
 
@@ -163,18 +163,18 @@ class Staging:
         return found is not None and (found.size, found.mtime_ns) == (file.size, file.mtime_ns)
 
     def tokens(self) -> tuple[str, ...]:
-        """The tokens that have a folder."""
-        return self.files.folders(f"{self.folder}/s")
+        """The tokens that have a plan or a folder."""
+        planned = (key.removeprefix("p/") for key in self._store.list("p/"))
+        return tuple(sorted({*self.files.folders(f"{self.folder}/s"), *planned}))
 
     def runs(self) -> tuple[str, ...]:
         """The runs that have a folder."""
         return self.files.folders(f"{self.folder}/r")
 
     def remove_token(self, token: str) -> None:
-        """Remove a token's folder, its plan last: what has a plan can be swept again."""
-        for folder in self.files.folders(self.token_folder(token)):
-            self.files.remove_tree(f"{self.token_folder(token)}/{folder}")
+        """Remove a token's folder, and then its plan: what has a plan can be swept again."""
         self.files.remove_tree(self.token_folder(token))
+        self._store.delete(f"p/{token}")
 
     def remove_run(self, run: str) -> None:
         """Remove what a run was to do."""
@@ -191,7 +191,10 @@ class Staging:
             )
         return wire.loads(data, expected, key)
 
-    def plans(self) -> Iterator[tuple[str, Plan | None]]:
-        """Every token with its plan."""
+    def plans(self) -> Iterator[tuple[str, Plan | GobblinError | None]]:
+        """Every token with its plan, or the error of reading it; `None` where it was swept and a late attempt wrote on."""
         for token in self.tokens():
-            yield token, self.plan(token)
+            try:
+                yield token, self.plan(token)
+            except GobblinError as error:
+                yield token, error

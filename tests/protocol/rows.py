@@ -7,7 +7,7 @@ import posixpath
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, ClassVar
 
 import pyarrow as pa
 
@@ -66,6 +66,10 @@ class RowSource:
     """Tables as they are at one moment; what they become later is another `RowSource`."""
 
     tables: tuple[Table, ...]
+    connection_ids: ClassVar[tuple[str, ...]] = ()
+
+    def modules(self, connections: Connections) -> tuple[str, ...]:
+        return ()
 
     def table(self, urn: str) -> Table:
         return next(t for t in self.tables if t.urn == urn)
@@ -79,7 +83,8 @@ class RowSource:
         """What is uncovered up to the end of the request (its seconds are a position), in units of `unit_rows`."""
         table = self.table(dataset.urn)
         end = table.rows if request.end is None else min(table.rows, int(request.end.timestamp()))
-        wanted = Range(LongWatermark(0), LongWatermark(end))
+        origin = states[dataset.urn].coverage.origin if dataset.urn in states else None
+        wanted = Range(origin or LongWatermark(0), LongWatermark(end))
         open_ranges = (wanted,) if table.snapshot else states[dataset.urn].coverage.uncovered(wanted)
         pieces = [
             (low, min(low + table.unit_rows, r.high.value))

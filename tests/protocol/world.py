@@ -45,7 +45,7 @@ class Place:
         return self.folder / "target"
 
     def copy(self, to: Path) -> Place:
-        shutil.copytree(self.folder, to)
+        shutil.copytree(self.folder, to, ignore=lambda _, names: [n for n in names if n.startswith("attic-")])
         return Place(to, self.store)
 
 

@@ -136,7 +136,11 @@ class Airflow:
         unfinished.write_text(text)
         unfinished.rename(self.dags / name)
         for dag_id in dag_ids:
-            self._wait_for(f"DAG {dag_id}", partial(self._dag, dag_id))
+            self.wait_for_dag(dag_id)
+
+    def wait_for_dag(self, dag_id: str) -> None:
+        """Wait until the DAG processor has found a DAG; a file that can't be imported is an error."""
+        self._wait_for(f"DAG {dag_id}", partial(self._dag, dag_id))
 
     def trigger(self, dag_id: str, *, conf: Mapping[str, Any] | None = None, run_id: str | None = None) -> str:
         """Start a run. :return: its id."""

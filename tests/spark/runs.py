@@ -110,7 +110,7 @@ class Submit:
             "from airflow_gobblin.spark.ship import ship; from airflow_gobblin.spark_jobs import spark_job; "
             "print(ship(sys.argv[2:], Path(sys.argv[1])), spark_job('extract_pack.py'), sep='\\n')"
         )
-        command = [self.python, "-c", program, folder, *self.code]
+        command = [str(self.python), "-c", program, str(folder), *self.code]
         done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=self.search)
         return done.stdout.splitlines()
 

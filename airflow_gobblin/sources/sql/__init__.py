@@ -60,6 +60,15 @@ class SqlSource:
                 hint="Give one of them another `urn`.",
             )
 
+    @property
+    def connection_ids(self) -> tuple[str, ...]:
+        """The one connection."""
+        return (self.conn_id,)
+
+    def modules(self, connections: Connections) -> tuple[str, ...]:
+        """The database's driver. :raises ConfigurationError: the connection is of no type that is known here."""
+        return (self._dialect("read", "its tables", connections.uri(self.conn_id)).driver,)
+
     def datasets(self, connections: Connections) -> tuple[Dataset, ...]:
         """One dataset a table, in the order given. The database is not asked."""
         return tuple(Dataset(table.urn, table.extract) for table in self.tables)
@@ -97,8 +106,12 @@ class SqlSource:
 
     def _session(self, operation: str, table: SqlTable, connections: Connections) -> Session:
         uri = connections.uri(self.conn_id)
-        scheme = uri.partition(":")[0].partition("+")[0].lower()
         subject = f"dataset {table.urn!r}"
+        dialect = self._dialect(operation, subject, uri)
+        return Session(dialect, self.conn_id, uri, table.timezone, operation, subject)
+
+    def _dialect(self, operation: str, subject: str, uri: str) -> Dialect:
+        scheme = uri.partition(":")[0].partition("+")[0].lower()
         if scheme not in _DIALECTS:
             raise ConfigurationError(
                 operation=operation,
@@ -106,4 +119,4 @@ class SqlSource:
                 cause=f"connection {self.conn_id!r} is of no type that SqlSource knows",
                 hint=f"Its URI must begin with one of {', '.join(f'{known}://' for known in _DIALECTS)}.",
             )
-        return Session(_DIALECTS[scheme], self.conn_id, uri, table.timezone, operation, subject)
+        return _DIALECTS[scheme]

@@ -81,6 +81,8 @@ class Dialect(Protocol):
     """One kind of database."""
 
     name: ClassVar[str]
+    driver: ClassVar[str]
+    """The module that connects; it is native."""
     default_namespace: ClassVar[str]
 
     def connect(self, uri: str, zone: str) -> Any:

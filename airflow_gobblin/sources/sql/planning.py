@@ -54,23 +54,31 @@ def plan_ranges(scan: Scan, state: DatasetState, request: PlanRequest) -> Datase
     if first and scan.table.kind is ExtractKind.SNAPSHOT_APPEND and request.limits.any:
         raise _refused(scan, "its first load takes everything", "Take the limits off for it.")
     _check_placed(scan)
-    nothing = DatasetPlan((), scan.schema)
-    origin = state.coverage.origin or _start(scan)
-    end = end_position(scan, request.now, request.end)
-    if origin is None or end is None:
-        return nothing
-    _check_origin(scan, origin)
-    parts = state.coverage.uncovered(Range(origin, end))
-    extents = [scan.extent(part.low, part.high) for part in parts]
-    if not any(extent.rows for extent in extents):
-        return nothing
+    wanted = _wanted(scan, state, request)
+    if not any(extent.rows for _, extent in wanted):
+        return DatasetPlan((), scan.schema)
     row_bytes = scan.row_bytes()
-    total = sum(extent.rows for extent in extents) * row_bytes
+    total = sum(extent.rows for _, extent in wanted) * row_bytes
     pieces: list[Piece] = []
-    for part, extent in zip(parts, extents, strict=True):
+    for part, extent in wanted:
         count = 1 if request.limits.any else _unit_count(scan, extent.rows * row_bytes, total)
         pieces += _split(scan, part, extent, count)
-    return DatasetPlan(_units(scan, pieces, row_bytes), scan.schema, Range(parts[0].low, parts[-1].high))
+    return DatasetPlan(_units(scan, pieces, row_bytes), scan.schema, Range(wanted[0][0].low, wanted[-1][0].high))
+
+
+def _wanted(scan: Scan, state: DatasetState, request: PlanRequest) -> list[tuple[Range, Extent]]:
+    """The uncovered ranges up to the end, in order, each with its extent."""
+    _, axis = scan.positions()
+    end = end_position(scan, request.now, request.end)
+    if end is None:
+        return []
+    origin = state.coverage.origin or _start(scan)
+    if origin is None:  # a first load begins at the least value
+        extent = scan.extent(None, end)
+        return [] if extent.least is None else [(Range(axis.position(extent.least), end), extent)]
+    _check_origin(scan, origin)
+    parts = state.coverage.uncovered(Range(origin, end))
+    return [(part, scan.extent(part.low, part.high)) for part in parts]
 
 
 def end_position(scan: Scan, now: datetime, end: datetime | None = None) -> Watermark | None:
@@ -85,8 +93,8 @@ def end_position(scan: Scan, now: datetime, end: datetime | None = None) -> Wate
             raise _refused(
                 scan, "its lag is a time, and its delta column an integer", "Give the lag in key units, as an int."
             )
-        _, greatest = scan.ends()
-        return None if greatest is None else LongWatermark(int(greatest) + 1 - int(lag or 0))  # type: ignore[arg-type]
+        greatest = scan.greatest()
+        return None if greatest is None else LongWatermark(greatest + 1 - int(lag or 0))  # type: ignore[arg-type]
     if isinstance(lag, int):
         raise _refused(scan, "its lag is an integer, and its delta column a time", "Give the lag as a timedelta.")
     at = now - (DEFAULT_LAG if lag is None else timedelta(seconds=lag))  # type: ignore[arg-type]
@@ -97,18 +105,14 @@ def end_position(scan: Scan, now: datetime, end: datetime | None = None) -> Wate
 
 
 def _start(scan: Scan) -> Watermark | None:
-    """The low of the first load: the start value, or the least value there is."""
+    """The start value as a position of the table, if one is given."""
     _, axis = scan.positions()
     start = scan.table.start
-    if start is None:
-        least, _ = scan.ends()
-        return None if least is None else axis.position(least)
     if isinstance(start, datetime):
         if start.tzinfo is not None:
             return TimestampWatermark(start)
-        date_like = axis.kind is AxisKind.DATE
-        zone = ZoneInfo("UTC" if date_like else scan.table.timezone)
-        return LocalAxis(zone).position(start)
+        zone = "UTC" if axis.kind is AxisKind.DATE else scan.table.timezone
+        return LocalAxis(ZoneInfo(zone)).position(start)
     return LongWatermark(start) if isinstance(start, int) else start
 
 

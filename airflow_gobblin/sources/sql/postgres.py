@@ -8,6 +8,7 @@ literals.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -88,12 +89,12 @@ class Postgres:
     """PostgreSQL 12 and newer."""
 
     name: ClassVar[str] = "PostgreSQL"
+    driver: ClassVar[str] = "adbc_driver_postgresql.dbapi"
     default_namespace: ClassVar[str] = "public"
 
     def connect(self, uri: str, zone: str) -> Any:
         """A connection in a repeatable-read, read-only transaction."""
-        from adbc_driver_postgresql import dbapi
-
+        dbapi = importlib.import_module(self.driver)
         connection = dbapi.connect(libpq_uri(uri), autocommit=False)
         try:
             with connection.cursor() as cursor:
@@ -117,8 +118,8 @@ class Postgres:
             cursor.fetchall()
 
     def placeholder(self, number: int, base: str) -> str:
-        """The value's setting, cast to its type."""
-        return f"CAST(current_setting('{_setting(number)}') AS {base or 'text'})"
+        """The value's setting, cast to its type; in a subquery, so that it is parsed once and not once a row."""
+        return f"(SELECT CAST(current_setting('{_setting(number)}') AS {base or 'text'}))"
 
     def relation(self, namespace: str, table: str) -> str:
         """Schema and table."""

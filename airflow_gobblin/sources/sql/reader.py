@@ -130,9 +130,9 @@ class SqlReader:
             if end:
                 yield rows
             if end < batch.num_rows:
-                return self._scan.value(keys[end].as_py())
+                return self._scan.position(keys[end].as_py())
             taken += rows.nbytes
-            last = self._scan.value(keys[end - 1].as_py())
+            last = self._scan.position(keys[end - 1].as_py())
         return None
 
     def _budget(self, batch: pa.RecordBatch, started: float, taken: int) -> int:
@@ -146,8 +146,8 @@ class SqlReader:
 
     def _cut_in(self, keys: pa.Array, budget: int, last: Watermark | None) -> int:
         """Where to cut a batch: at the start of the position at `budget`, or at its end if rows of it were given already."""
-        positions = [self._scan.value(key) for key in keys.to_pylist()]
+        positions = [self._scan.position(key) for key in keys.to_pylist()]
         at = positions[budget]
-        start = bisect.bisect_left(positions, at)
-        given = start == 0 and (last is None or not last < at)
-        return bisect.bisect_right(positions, at) if given else start
+        start: int = bisect.bisect_left(positions, at)
+        end: int = bisect.bisect_right(positions, at)
+        return end if start == 0 and (last is None or not last < at) else start

@@ -96,17 +96,15 @@ class Scan:
         key = self.dialect.key(self.delta, self.axis)
         statement.text = f"SELECT count(*), min({key}), max({key}) FROM {self._source(statement, low, high)}"
         rows, least, greatest = self.session.row(statement)
-        return Extent(rows, *(self._value(v) for v in (least, greatest)))
+        return Extent(rows, self._value(least), self._value(greatest)) if rows else Extent(0)
 
-    def ends(self) -> tuple[Value | None, Value | None]:
-        """The least and the greatest delta value of the table, each of which an index gives at once."""
+    def greatest(self) -> int | None:
+        """The greatest key of a table whose delta column is an integer, which an index gives at once; `None`: it is empty."""
         delta, axis = self.positions()
-        key = self.dialect.key(delta, axis)
         statement = self.session.statement()
-        source = self._source(statement, None, None)
-        statement.text = f"SELECT (SELECT min({key}) FROM {source}), (SELECT max({key}) FROM {source})"
-        least, greatest = self.session.row(statement)
-        return self._value(least), self._value(greatest)
+        statement.text = f"SELECT max({self.dialect.key(delta, axis)}) FROM {self._source(statement, None, None)}"
+        (greatest,) = self.session.row(statement)
+        return None if greatest is None else int(greatest)
 
     def count(self, low: Watermark | None, high: Watermark | None) -> int:
         """How many rows [low, high) has."""
@@ -156,7 +154,7 @@ class Scan:
         found = self.session.rows(statement)
         if not found:
             return None
-        first_beyond, least = (self.dialect.value(v, axis) for v in found[0])
+        first_beyond, least = (self._value(v) for v in found[0])
         position = axis.position(first_beyond)
         return position if axis.position(least) < position else axis.after(first_beyond)
 
@@ -180,14 +178,18 @@ class Scan:
         except SourceError as error:
             raise self._diagnosed(low, high) or error from None
 
-    def value(self, raw: Any) -> Watermark:
+    def position(self, raw: Any) -> Watermark:
         """The position of a key that `batches` gave."""
         _, axis = self.positions()
-        return axis.position(self.dialect.value(raw, axis))
+        return axis.position(self._value(raw))
 
-    def _value(self, raw: Any) -> Value | None:
-        _, axis = self.positions()
-        return None if raw is None else self.dialect.value(raw, axis)
+    def _value(self, raw: Any) -> Value:
+        delta, axis = self.positions()
+        try:
+            return self.dialect.value(raw, axis)
+        except ValueError as error:
+            cause = f"its delta column {delta.name!r} has the value {raw!r}: {error}"
+            raise self.session.error(cause, _hint(delta.name)) from None
 
     def _source(self, statement: Statement, low: Watermark | None, high: Watermark | None) -> str:
         """The table with the conditions for its rows and for [low, high)."""

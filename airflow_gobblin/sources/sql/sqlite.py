@@ -12,6 +12,7 @@ helps, because a comparison of the days comes first.
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,12 +47,12 @@ class Sqlite:
     """SQLite 3, in a file of this machine."""
 
     name: ClassVar[str] = "SQLite"
+    driver: ClassVar[str] = "adbc_driver_sqlite.dbapi"
     default_namespace: ClassVar[str] = "main"
 
     def connect(self, uri: str, zone: str) -> Any:
         """A read-only connection in a transaction, which sees the state at its first read."""
-        from adbc_driver_sqlite import dbapi
-
+        dbapi = importlib.import_module(self.driver)
         connection = dbapi.connect(f"file:{quote(sqlite_path(uri))}?mode=ro", autocommit=True)
         try:
             with connection.cursor() as cursor:
@@ -87,7 +88,8 @@ class Sqlite:
     def tables(self, namespace: str) -> Statement:
         """From the schema table."""
         statement = Statement(self.placeholder)
-        statement.text = f"SELECT name FROM {quoted(namespace)}.sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'"
+        schema = f"{quoted(namespace)}.sqlite_master"
+        statement.text = f"SELECT name FROM {schema} WHERE type IN ('table', 'view') AND name NOT GLOB 'sqlite_*'"
         return statement
 
     def column(self, declared: Declared, cast: str | None, zone: str) -> Column | None:
@@ -137,17 +139,22 @@ class Sqlite:
         return f"CAST(({number} - {ends[0]}) / ({ends[1]} - {ends[0]}) * {count} AS INTEGER)"
 
     def within(self, statement: Statement, column: Column, axis: Axis, low: Value | None, high: Value | None) -> str:
-        """Comparisons of the spelled key, and for timestamps of the days before, which an index can answer."""
-        name, key, parts = quoted(column.name), self.key(column, axis), []
+        """Timestamps: comparisons of the days, which an index can answer, and of the key on the days of the two ends."""
+        name, key = quoted(column.name), self.key(column, axis)
         slack = timedelta(days=1 if axis.kind is AxisKind.INSTANT else 0)
-        if low is not None:
-            parts.append(f"{key} >= {statement.bind(_as_key(low))}")
-            if isinstance(low, datetime):
-                parts.append(f"{name} >= {statement.bind(str(low.date() - slack))}")
-        if high is not None:
-            parts.append(f"{key} < {statement.bind(_as_key(high))}")
-            if isinstance(high, datetime):
-                parts.append(f"{name} < {statement.bind(str(high.date() + slack + timedelta(days=1)))}")
+        parts = []
+        if isinstance(low, datetime):
+            first, later = low.date() - slack, low.date() + slack + timedelta(days=1)
+            parts.append(f"{name} >= {statement.bind(str(first))}")
+            parts.append(f"(+{name} >= {statement.bind(str(later))} OR {key} >= {statement.bind(_as_key(low))})")
+        elif low is not None:
+            parts.append(f"{name} >= {statement.bind(_as_key(low))}")
+        if isinstance(high, datetime):
+            sooner, last = high.date() - slack, high.date() + slack + timedelta(days=1)
+            parts.append(f"{name} < {statement.bind(str(last))}")
+            parts.append(f"(+{name} < {statement.bind(str(sooner))} OR {key} < {statement.bind(_as_key(high))})")
+        elif high is not None:
+            parts.append(f"{name} < {statement.bind(_as_key(high))}")
         return " AND ".join(parts)
 
     def value(self, raw: Any, axis: Axis) -> Value:
@@ -311,10 +318,8 @@ def _spelled(text: str) -> str:
 
 def _well_spelled(text: str) -> str:
     """Whether `_spelled` understands a text."""
-    seconds = f"substr({_spelled(text)}, 1, 19)"
-    fraction = f"substr({text}, 20, 1) = '.' AND substr({text}, 21) NOT GLOB '*[^0-9]*'"
-    return (
-        f"(length({text}) IN (10, 16, 19) OR length({text}) BETWEEN 21 AND 26 AND {fraction})"
-        f" AND substr({text}, 11, 1) IN ('', ' ', 'T') AND substr({text}, 1, 4) > '0000'"
-        f" AND strftime('%Y-%m-%d %H:%M:%S', {seconds}) IS {seconds}"
-    )
+    day = "[0-9][0-9][0-9][0-9]-[01][0-9]-[0-3][0-9]"
+    minute = f"{day}[ T][0-2][0-9]:[0-5][0-9]"
+    cases = f"WHEN 10 THEN {text} GLOB '{day}' WHEN 16 THEN {text} GLOB '{minute}' WHEN 19 THEN {text} GLOB '{minute}:[0-5][0-9]'"
+    fraction = f"{text} GLOB '{minute}:[0-5][0-9].*' AND substr({text}, 21) NOT GLOB '*[^0-9]*'"
+    return f"CASE length({text}) {cases} ELSE length({text}) BETWEEN 21 AND 26 AND {fraction} END"

@@ -1,0 +1,40 @@
+"""All flights that left New York City: a table that grows, and four small ones that are replaced, into Parquet.
+
+It needs two connections, `flights_db` (Sqlite or Postgres) and `spark_default` (Spark, for example `local[2]`); from the
+environment `AIRFLOW_CONN_FLIGHTS_DB=sqlite:////path/to/flights.db` and `AIRFLOW_CONN_SPARK_DEFAULT=spark://local[2]` will do.
+Tables and journal go below `FLIGHTS_LAKE`, by default a folder `lake` in Airflow's home.
+"""
+
+import os
+
+from airflow.sdk import DAG
+
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.operators import GobblinIngestion, SparkOptions
+from airflow_gobblin.sinks.parquet import ParquetSink
+from airflow_gobblin.sources.sql import SqlSource, SqlTable
+from airflow_gobblin.work import ExtractKind
+
+LAKE = os.environ.get("FLIGHTS_LAKE") or os.path.join(os.environ.get("AIRFLOW_HOME", "~/airflow"), "lake")
+LAKE = os.path.abspath(os.path.expanduser(LAKE))
+
+flights = Ingestion(
+    name="flights",
+    source=SqlSource(
+        conn_id="flights_db",
+        tables=(
+            # Flights have no key, so the table numbers its rows; units of 1 MiB are small, for a small table.
+            SqlTable("flights", ExtractKind.APPEND_ONLY, delta="row_id", unit_bytes=1 << 20),
+            SqlTable("airlines", ExtractKind.SNAPSHOT_ONLY),
+            SqlTable("airports", ExtractKind.SNAPSHOT_ONLY),
+            SqlTable("planes", ExtractKind.SNAPSHOT_ONLY),
+            SqlTable("weather", ExtractKind.SNAPSHOT_ONLY),
+        ),
+    ),
+    sink=ParquetSink(f"{LAKE}/tables"),
+    journal=f"file://{LAKE}/journal",
+    max_packs=2,  # two Spark applications a run: `flights`, and all the others
+)
+
+with DAG("flights", schedule=None, max_active_runs=1, doc_md=__doc__):
+    GobblinIngestion(flights, spark=SparkOptions(conn_id="spark_default"))

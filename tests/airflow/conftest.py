@@ -1,0 +1,36 @@
+"""A real Airflow for the tests of this folder, with a shop for each name that a test asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.airflow.shop import DAG_FILE, Shop
+from tests.services.airflow import Airflow, running_airflow
+
+Shops = Callable[..., list[Shop]]
+
+
+@pytest.fixture(scope="session")
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
+    """A running Airflow with a Spark connection of local mode."""
+    environment = {"AIRFLOW_CONN_SPARK_HERE": '{"conn_type": "spark", "host": "local[1]"}'}
+    with running_airflow(tmp_path_factory.mktemp("airflow"), environment) as running:
+        running.add_dag("gated.py", (Path(__file__).parent / "gated.py").read_text())
+        yield running
+
+
+@pytest.fixture
+def shops(airflow: Airflow, tmp_path: Path) -> Shops:
+    """Makes shops with a DAG each: by name, and with the number of packs at the most."""
+
+    def make(*names: str, max_packs: int = 1) -> list[Shop]:
+        folder = tmp_path / "shops"
+        made = [Shop(airflow, folder, name) for name in names]
+        text = DAG_FILE.format(shops=str(folder), names=dict.fromkeys(names, max_packs))
+        airflow.add_dag(f"{names[0]}.py", text, *names)
+        return made
+
+    return make

@@ -1,0 +1,211 @@
+"""A small shop: its database, an ingestion of it under a DAG in a real Airflow, and a check that compares the two."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from pathlib import Path
+
+from airflow_gobblin.journal import Journal, NoteKind
+from tests.airflow import gated  # noqa: F401 - so that its step can be read
+from tests.services.airflow import Airflow, TaskInstance
+
+STAGES = (
+    "verify_recover",
+    "create_work_units",
+    "extract",
+    "write_commit_steps",
+    "execute_commit_steps",
+    "finish",
+)
+
+DAG_FILE = '''
+from datetime import timedelta
+from pathlib import Path
+
+from airflow.sdk import DAG
+
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.operators import GobblinIngestion, SparkOptions
+from airflow_gobblin.sinks.parquet import ParquetSink
+from airflow_gobblin.sources.sql import SqlSource, SqlTable
+from airflow_gobblin.work import ExtractKind
+from gated import Gates, GatedSink, GatedSource
+
+SHOPS = Path({shops!r})
+TABLES = (
+    SqlTable("orders", ExtractKind.APPEND_ONLY, delta="id"),
+    SqlTable("countries", ExtractKind.SNAPSHOT_ONLY),
+)
+
+
+def hold_before(context):
+    task = context["task"]
+    Gates(str(SHOPS / task.ingestion.name)).pass_through(f"before-{{task.task_id.rsplit('.', 1)[-1]}}")
+
+
+def hold_after(context, result):
+    task = context["task"]
+    Gates(str(SHOPS / task.ingestion.name)).pass_through(f"after-{{task.task_id.rsplit('.', 1)[-1]}}")
+
+
+def shop(name, max_packs):
+    gates = Gates(str(SHOPS / name))
+    ingestion = Ingestion(
+        name=name,
+        source=GatedSource(SqlSource(conn_id=f"shop_{{name}}", tables=TABLES), gates),
+        sink=GatedSink(ParquetSink(str(SHOPS / name / "lake")), gates),
+        journal=str(SHOPS / name / "journal"),
+        max_packs=max_packs,
+        code=("gated",),
+    )
+    with DAG(
+        name,
+        schedule=None,
+        max_active_runs=4,
+        default_args={{
+            "retries": 1,
+            "retry_delay": timedelta(seconds=1),
+            "pre_execute": hold_before,
+            "post_execute": hold_after,
+        }},
+    ):
+        GobblinIngestion(
+            ingestion,
+            group_id="shop",
+            spark=SparkOptions(
+                conn_id="spark_here", conf={{"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1"}}
+            ),
+        )
+
+
+for name, max_packs in {names!r}.items():
+    shop(name, max_packs)
+'''
+
+
+class Shop:
+    """One shop with its DAG, its ingestion and its journal, all of one name."""
+
+    def __init__(self, airflow: Airflow, folder: Path, name: str) -> None:
+        self.airflow = airflow
+        self.name = name
+        self.folder = folder / name
+        self.folder.mkdir(parents=True)
+        self.database = self.folder / "shop.db"
+        with sqlite3.connect(self.database) as database:
+            database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY NOT NULL, item TEXT, price REAL)")
+            database.execute("CREATE TABLE countries (code TEXT, name TEXT)")
+            database.executemany("INSERT INTO countries VALUES (?, ?)", [("de", "Germany"), ("fr", "France")])
+        self.sell(500)
+        airflow.request(
+            "POST",
+            "connections",
+            json={"connection_id": f"shop_{name}", "conn_type": "sqlite", "host": str(self.database)},
+        )
+
+    def sell(self, orders: int) -> None:
+        """Add rows to the table of orders."""
+        with sqlite3.connect(self.database) as database:
+            (last,) = database.execute("SELECT coalesce(max(id), 0) FROM orders").fetchone()
+            rows = [(last + n, f"item {n % 7}", n / 8) for n in range(1, orders + 1)]
+            database.executemany("INSERT INTO orders VALUES (?, ?, ?)", rows)
+
+    # What tasks of this shop meet
+
+    def close(self, gate: str) -> None:
+        """Hold the next process that comes to a gate."""
+        (self.folder / f"{gate}.closed").touch()
+
+    def held(self, gate: str) -> bool:
+        """Whether a process waits at a gate."""
+        return (self.folder / f"{gate}.waiting").exists()
+
+    def open(self, gate: str) -> None:
+        """Let go whoever waits."""
+        (self.folder / f"{gate}.waiting").unlink(missing_ok=True)
+
+    def break_(self, what: str) -> None:
+        """Let something fail until it is mended."""
+        (self.folder / f"{what}.broken").touch()
+
+    def mend(self, what: str) -> None:
+        """The opposite of `break_`."""
+        (self.folder / f"{what}.broken").unlink()
+
+    # What a user does
+
+    def trigger(self) -> str:
+        """Start a run."""
+        return self.airflow.trigger(self.name)
+
+    def wait(self, run_id: str, *, seconds: float = 240) -> str:
+        """Wait for a run's end. :return: its state."""
+        return self.airflow.wait_for_run(self.name, run_id, seconds=seconds)
+
+    def run(self) -> tuple[str, str]:
+        """A run, from its start to its end. :return: its id and its state."""
+        run_id = self.trigger()
+        return run_id, self.wait(run_id)
+
+    def clear(self, run_id: str, *names: str, downstream: bool = False) -> None:
+        """Clear tasks of a run."""
+        self.airflow.clear(self.name, run_id, names, downstream=downstream)
+
+    def tasks(self, run_id: str, name: str) -> list[TaskInstance]:
+        """The instances of a task."""
+        return [t for t in self.airflow.task_instances(self.name, run_id) if t.name == name]
+
+    def log(self, run_id: str, name: str) -> str:
+        """The logs of the last tries of a task's instances."""
+        return "\n".join(self.airflow.log(self.name, run_id, task) for task in self.tasks(run_id, name))
+
+    def states(self, run_id: str) -> dict[str, list[str | None]]:
+        """The states of a run's tasks."""
+        return self.airflow.states(self.name, run_id)
+
+    # What came of it
+
+    @property
+    def journal(self) -> Journal:
+        """The journal of the ingestion."""
+        return Journal.open(str(self.folder / "journal"), self.name)
+
+    def slots(self, urn: str = "orders") -> int:
+        """How many slots a dataset has."""
+        return self.journal.state(urn).head
+
+    def source_rows(self, urn: str) -> Counter[str]:
+        """The rows of a table, as a multiset."""
+        with sqlite3.connect(self.database) as database:
+            columns = [c[1] for c in database.execute(f"PRAGMA table_info({urn})")]
+            rows = database.execute(f"SELECT * FROM {urn}").fetchall()
+        return Counter(json.dumps(dict(zip(columns, row, strict=True)), sort_keys=True) for row in rows)
+
+    def published_rows(self, urn: str) -> Counter[str]:
+        """The rows that are published, through nothing but the journal's reader."""
+        published = self.journal.read_dataset(urn)
+        rows = published.to_arrow().to_table().to_pylist() if published.files else []
+        return Counter(json.dumps(row, sort_keys=True) for row in rows)
+
+    def check(self) -> None:
+        """Every row is published once, the folder holds what the journal says, and no record is out of order.
+
+        :raises AssertionError: what differs.
+        """
+        for urn in ("orders", "countries"):
+            source, published = self.source_rows(urn), self.published_rows(urn)
+            assert published - source == Counter(), f"{urn}: published and not at the source, or twice"
+            assert source - published == Counter(), f"{urn}: not published"
+        self.check_folder()
+
+    def check_folder(self) -> None:
+        """The folder of the append-only dataset holds exactly the files of its finished slots."""
+        listed = {str(path) for path in (self.folder / "lake" / "orders").glob("*.parquet")}
+        assert listed == set(self.journal.read_dataset("orders").paths)
+        assert not self.journal.state("orders").pending
+
+    def announced(self) -> int:
+        """How many slots of the append-only dataset are noted as announced."""
+        return sum(slot.noted(NoteKind.ANNOUNCED) for slot in self.journal.history("orders").slots)

@@ -1,0 +1,169 @@
+"""The operator submits what is missing, gives secrets to the driver's process alone, and looks at the units afterwards."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from airflow_gobblin.operators.extract import ExtractOperator
+from airflow_gobblin.spark.connections import VARIABLE
+from tests.spark.acme_rows import RowsSource
+from tests.spark.runs import PlannedRun, planned_run
+
+CANARY = "canary-Zq8vP3"
+# The provider's hook leaves its pipe from spark-submit to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:.*FileIO:pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture(autouse=True)
+def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Airflow's connections: a Spark in local mode, and a database."""
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_HERE", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_SPARK_FAR",
+        json.dumps({"conn_type": "spark", "host": "spark://far", "port": 7077, "extra": {"deploy-mode": "cluster"}}),
+    )
+    monkeypatch.setenv("AIRFLOW_CONN_DB", f"postgresql://reader:{CANARY}@nowhere/db")
+    yield
+    gc.collect()
+
+
+def operator(planned: PlannedRun, **options: Any) -> ExtractOperator:
+    (pack,) = planned.run.packs
+    options = {"conn_id": "spark_here", "conf": {"spark.ui.enabled": "false"}, **options}
+    reference = {"run": planned.run.run, "pack": pack.index, "label": pack.label}
+    return ExtractOperator(task_id="extract", ingestion=planned.pipeline.ingestion, pack=reference, **options)
+
+
+def command_lines() -> dict[int, str]:
+    """What anybody on this host sees of the descendants of this process."""
+    found = {}
+    for process in psutil.Process().children(recursive=True):
+        try:
+            found[process.pid] = " ".join(process.cmdline())
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+    return found
+
+
+class Watch(threading.Thread):
+    """Looks at all command lines while something runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        while not self._ended.wait(0.2):
+            self.seen |= set(command_lines().values())
+
+    def __enter__(self) -> Watch:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._ended.set()
+        self.join()
+
+
+def test_it_extracts_with_secrets_that_nobody_sees(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    planned = planned_run(tmp_path, RowsSource(2, conn_id="db"), squares=True)
+    task = operator(planned, env_vars={"ACME_SETTING": 1})
+    with Watch() as watch:
+        task.execute({})
+    assert set(planned.results) == {"u0", "u1"}
+    assert any("extract_pack.py" in line for line in watch.seen)
+    assert not [line for line in watch.seen if CANARY in line]
+    rendered = {name: str(getattr(task, name)) for name in task.template_fields}
+    assert not [name for name, value in rendered.items() if CANARY in value]
+    said = "".join(capfd.readouterr())
+    assert "Spark-Submit cmd" in said
+    assert "pack report" in said
+    assert CANARY not in said
+    assert VARIABLE not in os.environ
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and CANARY.encode() in path.read_bytes()]
+
+    # A retry has nothing to do, so not even the Spark connection is looked at.
+    operator(planned, conn_id="spark_nowhere").execute({})
+    assert len(planned.reports) == 1
+
+
+def test_the_first_error_of_the_driver_ends_the_task(tmp_path: Path) -> None:
+    failing = tmp_path / "failing"
+    failing.write_text("u1")
+    planned = planned_run(tmp_path, RowsSource(2, failing=str(failing)))
+    with pytest.raises(AirflowException) as caught:
+        operator(planned).execute({})
+    assert not isinstance(caught.value, AirflowFailException)  # a source may recover
+    assert str(caught.value).startswith("1 units of acme.rows0 have no result. The first error: SourceError: ")
+    assert "it is told to fail" in str(caught.value).splitlines()[-1]
+
+
+def test_what_no_retry_heals_fails_at_once(tmp_path: Path) -> None:
+    planned = planned_run(tmp_path, RowsSource(1, needs=("acme_driver_that_nobody_has",)))
+    with pytest.raises(AirflowFailException, match=r"EnvironmentMismatchError: .*'acme_driver_that_nobody_has'"):
+        operator(planned).execute({})
+
+
+def test_killing_the_task_ends_spark_submit_and_its_driver(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    planned = planned_run(tmp_path, RowsSource(1, waiting=("u0",), gate=str(gate)))
+    task = operator(planned)
+    running = threading.Thread(target=lambda: pytest.raises(AirflowException, task.execute, {}))
+    running.start()
+    arrived = tmp_path / "gate.u0"
+    try:
+        while running.is_alive() and not arrived.exists():
+            time.sleep(0.1)
+        assert arrived.exists()
+    finally:
+        task.on_kill()
+    running.join(60)
+    deadline = time.monotonic() + 60
+    while left := [line for line in command_lines().values() if "extract_pack.py" in line or "pyspark" in line]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.2)
+    assert planned.results == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"conn_id": "spark_nowhere"}, "'spark_nowhere': Airflow has no such connection"),
+        ({"conn_id": "spark_far"}, "'spark_far' in deploy mode 'cluster'"),
+        ({"deploy_mode": "cluster"}, "'spark_here' in deploy mode 'cluster'"),
+        ({"conf": {"spark.submit.deployMode": "cluster"}}, "'spark_here' in deploy mode 'cluster'"),
+    ],
+)
+def test_a_place_that_cannot_hold_secrets_is_refused(tmp_path: Path, options: dict[str, Any], why: str) -> None:
+    planned = planned_run(tmp_path, RowsSource(1, conn_id="db"))
+    with pytest.raises(AirflowFailException, match=why):
+        operator(planned, **options).execute({})
+    assert planned.reports == []
+
+
+def test_a_missing_connection_of_the_source_is_named(tmp_path: Path) -> None:
+    planned = planned_run(tmp_path, RowsSource(1, conn_id="db_nowhere"))
+    with pytest.raises(AirflowFailException, match=r"connection 'db_nowhere'"):
+        operator(planned).execute({})
+
+
+def test_a_dag_file_that_uses_it_does_not_load_spark() -> None:
+    program = (
+        "import sys, airflow_gobblin.operators.extract; print([m for m in ('pyspark', 'pyarrow') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,396 @@
+"""What a run does with datasets that fail, are late, are replaced, or are asked for again.
+
+No crashes here: see tests/protocol.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+
+from airflow_gobblin.administration import Administration
+from airflow_gobblin.errors import ConfigurationError, SourceError
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.journal import Journal
+from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest, incomplete
+from airflow_gobblin.policy import CommitPolicy
+from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, Reader
+from airflow_gobblin.state import DatasetState
+from airflow_gobblin.stores.memory import MemoryStore
+from airflow_gobblin.watermark import LongWatermark
+from airflow_gobblin.wire import record
+from airflow_gobblin.work import Dataset, ExtractKind, Limits, UnitState, WorkUnit
+from tests import inprocess
+from tests.protocol.rows import LineSink, NoConnections, RowSource, Table
+
+APPEND = ExtractKind.APPEND_ONLY
+SNAPSHOT = ExtractKind.SNAPSHOT_ONLY
+
+
+@record("test.broken_rows")
+@dataclass(frozen=True)
+class BrokenSource:
+    """Rows of which some can't be planned or read. :param units: as `urn:unit`. :param miscounted: URNs whose count is wrong."""
+
+    rows: RowSource
+    unplannable: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
+    miscounted: tuple[str, ...] = ()
+    connection_ids: ClassVar[tuple[str, ...]] = ()
+
+    def modules(self, connections: Connections) -> tuple[str, ...]:
+        return ()
+
+    def datasets(self, connections: Connections) -> tuple[Dataset, ...]:
+        return self.rows.datasets(connections)
+
+    def plan(
+        self, dataset: Dataset, states: Mapping[str, DatasetState], request: PlanRequest, connections: Connections
+    ) -> DatasetPlan:
+        if dataset.urn in self.unplannable:
+            raise SourceError(operation="plan", subject=f"table {dataset.urn!r}", cause="it is gone")
+        return self.rows.plan(dataset, states, request, connections)
+
+    def read(self, unit: WorkUnit, schema: pa.Schema, limits: Limits, connections: Connections) -> Reader:
+        if f"{unit.urn}:{unit.id}" in self.units:
+            raise SourceError(operation="read", subject=f"unit {unit.id!r} of {unit.urn!r}", cause="the line is dead")
+        reader = self.rows.read(unit, schema, limits, connections)
+        return Miscounting(reader) if unit.urn in self.miscounted else reader
+
+
+class Miscounting:
+    """A reader whose source says one row more than there is."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        self.properties: dict[str, Any] = {}
+
+    def __iter__(self) -> Any:
+        return iter(self._reader)
+
+    @property
+    def expected_rows(self) -> int:
+        return int(self._reader.expected_rows) + 1
+
+    @property
+    def actual_high(self) -> Any:
+        return self._reader.actual_high
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+class Lab:
+    """An ingestion in memory and a folder. :param options: of the `Ingestion`."""
+
+    def __init__(self, folder: Path, *tables: Table, **options: Any) -> None:
+        self.folder = folder
+        self.journal = Journal.open(MemoryStore(), "lab")
+        self.ingestion = Ingestion(
+            "lab", RowSource(tables), LineSink(str(folder)), "unused", **{"retention": timedelta(0), **options}
+        )
+
+    def pipeline(self, *tables: Table, **broken: tuple[str, ...]) -> Pipeline:
+        source = RowSource(tables) if tables else self.ingestion.source
+        assert isinstance(source, RowSource)
+        self.ingestion = replace(self.ingestion, source=source)
+        used = replace(self.ingestion, source=BrokenSource(source, **broken)) if broken else self.ingestion
+        return Pipeline(used, self.journal, NoConnections())
+
+    def run(
+        self, *tables: Table, request: RunRequest | None = None, **broken: tuple[str, ...]
+    ) -> dict[str, DatasetReport]:
+        return inprocess.run(self.pipeline(*tables, **broken), NoConnections(), request)
+
+    def rows(self, urn: str) -> Counter[str]:
+        published = self.journal.read_dataset(urn)
+        return Counter(line for path in published.paths for line in Path(path).read_text().splitlines())
+
+    def files(self, urn: str) -> list[Path]:
+        return sorted((self.folder / urn).glob("*.txt"))
+
+    @property
+    def admin(self) -> Administration:
+        return Administration(self.journal, str(self.folder), "ann")
+
+
+A, B = Table("a", APPEND, 10), Table("b", APPEND, 10)
+
+
+def test_runs_go_on_where_the_last_one_ended(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    assert lab.run()["a"] == DatasetReport("a", "committed", "slot 1", 1, files=3, rows=10, watermark=LongWatermark(10))
+    assert lab.run()["a"].status == "idle"
+    grown = replace(A, rows=13)
+    assert lab.run(grown)["a"].slot == 2
+    assert lab.rows("a") == grown.all_rows()
+    assert lab.journal.state("a").watermark == LongWatermark(13)
+
+
+def test_an_idle_dataset_writes_nothing(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    before = list(lab.journal.store.list(""))
+    lab.run()
+    assert [k for k in lab.journal.store.list("") if k not in before] == []
+
+
+def test_full_publishes_nothing_of_a_dataset_with_a_failed_unit_and_the_others_go_on(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A, B)
+    reports = lab.run(units=("a:u1",))
+    assert (reports["a"].status, reports["b"].status) == ("failed", "committed")
+    assert "the line is dead" in reports["a"].detail
+    assert lab.rows("a") == Counter()
+    kept = lab.journal.state("a").previous_units
+    assert [u.state for u in kept] == [UnitState.SKIPPED, UnitState.FAILED, UnitState.SKIPPED]
+    assert lab.run()["a"].status == "committed"
+    assert lab.rows("a") == A.all_rows()
+
+
+def test_successful_publishes_good_units_and_plans_the_hole_first(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A, policy=CommitPolicy.SUCCESSFUL)
+    report = lab.run(units=("a:u0",))["a"]
+    assert report.status == "partial"
+    assert incomplete(lab.ingestion, [report]) is not None
+    assert incomplete(replace(lab.ingestion, partial_ok=True), [report]) is None
+    assert lab.journal.state("a").watermark == LongWatermark(0)
+    plan = lab.pipeline(replace(A, rows=12)).create_work_units(RunRequest("next"))
+    units = lab.pipeline().staging.plan(plan.packs[0].datasets[0].token)
+    assert units is not None
+    assert [u.low for u in units.units] == [LongWatermark(0), LongWatermark(10)]
+    assert lab.run()["a"].status == "committed"
+    assert lab.rows("a") == replace(A, rows=12).all_rows()
+
+
+def test_the_same_run_again_is_once_and_a_partial_one_is_completed(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A, B, policy=CommitPolicy.SUCCESSFUL)
+    same = RunRequest("monday")
+    lab.run(request=same, units=("a:u1",))
+    reports = lab.run(replace(A, rows=20), replace(B, rows=20), request=same)
+    assert reports["b"].status == "committed"
+    assert lab.rows("b") == B.all_rows()  # what came later is another run's
+    assert reports["a"].status == "committed"
+    assert lab.journal.state("a").coverage.covers(lab.journal.history("a").slots[0].decision.planned)  # type: ignore[arg-type]
+
+
+def test_limits_cut_and_the_next_run_goes_on_exactly_there(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A, limits=Limits(rows=3))
+    assert lab.run()["a"].watermark == LongWatermark(3)
+    for _ in range(5):
+        lab.run()
+    assert lab.rows("a") == A.all_rows()
+    assert lab.journal.state("a").watermark == LongWatermark(10)
+
+
+def test_counts_that_differ_from_the_sources_publish_nothing(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    report = lab.run(miscounted=("a",))["a"]
+    assert report.status == "failed"
+    assert "5" in report.detail
+    assert lab.rows("a") == Counter()
+
+
+def test_a_dataset_that_cant_be_planned_keeps_its_state_for_any_number_of_runs(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A, B)
+    lab.run()
+    before = lab.journal.state("a")
+    for rows in (11, 12, 13):
+        reports = lab.run(replace(A, rows=rows), replace(B, rows=rows), unplannable=("a",))
+        assert (reports["a"].status, reports["b"].status) == ("failed", "committed")
+    assert lab.journal.state("a") == before
+    lab.run()
+    assert lab.rows("a") == replace(A, rows=13).all_rows()
+
+
+def test_only_the_datasets_that_were_asked_for(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A, B)
+    assert set(lab.run(request=RunRequest("x", datasets=("b",)))) == {"b"}
+    with pytest.raises(ConfigurationError, match=r"\['c'\].*has \['a', 'b'\]"):
+        lab.run(request=RunRequest("y", datasets=("c",)))
+
+
+def test_an_old_run_after_newer_ones_fills_its_own_gap_or_commits_nothing(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    old = RunRequest("old", end=datetime.fromtimestamp(5, UTC))
+    assert lab.run(request=RunRequest("new", end=datetime.fromtimestamp(10, UTC)))["a"].rows == 10
+    assert lab.run(request=old)["a"].status == "idle"
+    lab.admin.rewind("a", LongWatermark(0), "amounts were wrong")
+    assert lab.run(request=old)["a"].rows == 5
+    assert lab.run()["a"].rows == 5
+    assert lab.rows("a") == A.all_rows()
+
+
+def test_two_runs_at_once_and_the_later_one_is_green(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    first, second = lab.pipeline(), lab.pipeline()
+    plans = [p.create_work_units(RunRequest(name)) for p, name in ((first, "x"), (second, "y"))]
+    for pipeline, plan in zip((first, second), plans, strict=True):
+        inprocess.extract(pipeline, plan, NoConnections())
+    statuses = [
+        p.write_commit_steps(plan, plan.packs[0])[0].status for p, plan in zip((first, second), plans, strict=True)
+    ]
+    assert statuses == ["pending", "covered"]
+    for pipeline, plan in zip((first, second), plans, strict=True):
+        pipeline.execute_commit_steps(plan, plan.packs[0])
+    finished = [p.finish(plan)[0].status for p, plan in zip((first, second), plans, strict=True)]
+    assert finished == ["committed", "covered"]
+    assert lab.rows("a") == A.all_rows()
+    assert first.staging.tokens() == ()
+
+
+def test_a_snapshot_replaces_files_and_leaves_those_that_somebody_changed(tmp_path: Path) -> None:
+    table = Table("s", SNAPSHOT, 8)
+    lab = Lab(tmp_path, table)
+    lab.run()
+    old = lab.files("s")
+    old[0].write_text("mine now\n")
+    newer = replace(table, version=1)
+    lab.run(newer)
+    assert lab.rows("s") == newer.all_rows()
+    assert old[1] in lab.files("s")  # until the next slot
+    lab.run(replace(table, version=2))
+    assert old[0] in lab.files("s")
+    assert old[1] not in lab.files("s")
+    notes = [n.detail for s in lab.journal.history("s").slots for n in s.notes if "was changed" in n.detail]
+    assert len(notes) == 1
+    assert old[0].name in notes[0]
+
+
+def test_replaced_files_stay_for_their_retention(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, Table("s", SNAPSHOT, 4), retention=timedelta(hours=1))
+    for version in range(3):
+        lab.run(Table("s", SNAPSHOT, 4, version))
+    assert len(lab.files("s")) == 3
+    assert len(lab.journal.read_dataset("s").paths) == 1
+
+
+@pytest.mark.parametrize("options", [{"limits": Limits(rows=1)}, {"policy": CommitPolicy.SUCCESSFUL}])
+def test_a_snapshot_is_whole_or_not_at_all(tmp_path: Path, options: dict[str, Any]) -> None:
+    lab = Lab(tmp_path, Table("s", SNAPSHOT, 8), A, **options)
+    reports = lab.run()
+    assert "whole or not at all" in reports["s"].detail
+    assert reports["a"].status == "committed"
+
+
+def test_a_dataset_that_cant_be_finished_is_quarantined_after_three_runs_until_it_is_released(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A, B)
+    pipeline = lab.pipeline()
+    plan = pipeline.create_work_units(RunRequest("first"))
+    inprocess.extract(pipeline, plan, NoConnections())
+    for pack in plan.packs:
+        pipeline.write_commit_steps(plan, pack)
+    slot = lab.journal.history("a").slots[0]
+    step = next(iter(lab.journal.steps(slot.decision)))
+    blocker = tmp_path / step.target  # type: ignore[union-attr]
+    blocker.parent.mkdir(parents=True)
+    blocker.write_text("somebody else's\n")
+    for number, rows in enumerate((11, 12, 13, 14), start=1):
+        for _ in range(2):  # a try more of the same run doesn't count
+            lab.pipeline().verify_recover(RunRequest(f"run {number}"))
+        reports = lab.run(A, replace(B, rows=rows), request=RunRequest(f"run {number}"))
+        assert reports["a"].status == ("failed" if number < 3 else "quarantined")
+        assert reports["b"].status == "committed"
+    assert blocker.read_text() == "somebody else's\n"
+    blocker.unlink()
+    assert lab.run()["a"].status == "quarantined"
+    lab.admin.release("a", "the file is moved away")
+    assert lab.run()["a"].status == "idle"
+    assert lab.rows("a") == A.all_rows()
+
+
+def test_actions_need_a_reason_and_a_dataset(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    before = list(lab.journal.store.list(""))
+    for act in (
+        lambda: lab.admin.rewind("a", LongWatermark(3), ""),
+        lambda: lab.admin.rewind("nosuch", LongWatermark(3), "why"),
+        lambda: lab.admin.rewind("a", LongWatermark(-1), "before the origin"),
+        lambda: lab.admin.rewind("a", LongWatermark(10), "nothing is there"),
+        lambda: lab.admin.set_watermark("a", LongWatermark(5), "moves back"),
+        lambda: lab.admin.release("a", "not quarantined"),
+        lambda: lab.admin.abandon("a", "nothing is pending"),
+        lambda: lab.admin.drop("nosuch", "why"),
+    ):
+        with pytest.raises(ConfigurationError):
+            act()
+    assert list(lab.journal.store.list("")) == before
+
+
+def test_rewind_is_widened_to_units_and_publishes_anew(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    old = lab.journal.read_dataset("a").paths
+    slot = lab.admin.rewind("a", LongWatermark(6), "amounts were wrong")
+    assert lab.journal.state("a").watermark == LongWatermark(4)
+    assert [ref.unit for ref in slot.decision.replaces] == ["u1", "u2"]
+    assert (slot.decision.actor, slot.decision.reason) == ("ann", "amounts were wrong")
+    lab.run()
+    assert lab.rows("a") == A.all_rows()
+    lab.run(replace(A, rows=11))
+    assert [Path(p).exists() for p in old] == [True, False, False]
+
+
+def test_abandon_takes_back_what_was_published_and_its_range_is_open(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    pipeline = lab.pipeline()
+    plan = pipeline.create_work_units(RunRequest("first"))
+    inprocess.extract(pipeline, plan, NoConnections())
+    pipeline.write_commit_steps(plan, plan.packs[0])
+
+    def stop(urn: str, slot: int, k: int, n: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.execute_commit_steps(plan, plan.packs[0], stop)
+    assert lab.files("a")
+    lab.admin.abandon("a", "wrong source")
+    assert lab.files("a") == []
+    assert pipeline.execute_commit_steps(plan, plan.packs[0])[0].status == "lost"
+    assert lab.run()["a"].slot == 2
+    assert lab.rows("a") == A.all_rows()
+
+
+def test_an_open_plan_can_be_aborted(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    pipeline = lab.pipeline()
+    plan = pipeline.create_work_units(RunRequest("first"))
+    inprocess.extract(pipeline, plan, NoConnections())
+    lab.admin.abandon("a", "it read the wrong database")
+    assert pipeline.write_commit_steps(plan, plan.packs[0])[0].status == "lost"
+    assert lab.rows("a") == Counter()
+    lab.run()
+    assert lab.rows("a") == A.all_rows()
+
+
+def test_set_watermark_skips_and_beats_older_plans(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.admin.set_watermark("a", LongWatermark(4), "moved from another tool")
+    pipeline = lab.pipeline()
+    plan = pipeline.create_work_units(RunRequest("first"))
+    inprocess.extract(pipeline, plan, NoConnections())
+    lab.admin.set_watermark("a", LongWatermark(8), "moved on")
+    assert pipeline.write_commit_steps(plan, plan.packs[0])[0].status == "lost"
+    lab.run()
+    assert lab.rows("a") == Counter(A.row(n) for n in (8, 9))
+
+
+@pytest.mark.parametrize("delete", [False, True])
+def test_drop_forgets_a_dataset_and_frees_its_target(tmp_path: Path, delete: bool) -> None:
+    lab = Lab(tmp_path, A, B)
+    lab.run()
+    lab.admin.drop("a", "moved elsewhere", delete_files=delete)
+    assert lab.journal.read_dataset("a").paths == []
+    assert lab.rows("b") == B.all_rows()
+    lab.journal = Journal.open(lab.journal.store, "lab2")
+    lab.ingestion = replace(lab.ingestion, name="lab2")
+    reports = lab.run(A)
+    assert reports["a"].status == "committed"
+    assert lab.rows("a") == A.all_rows()

@@ -28,7 +28,7 @@ from airflow_gobblin.files import Files
 from airflow_gobblin.job import ExtractJob
 from airflow_gobblin.plan import Plan
 from airflow_gobblin.sinks.base import Writer
-from airflow_gobblin.sources.base import Connections, Reader
+from airflow_gobblin.sources.base import Connections, Reader, ReadRequest
 from airflow_gobblin.watermark import Json, Watermark
 from airflow_gobblin.work import StagedFile, UnitResult, UnitState, WorkUnit
 
@@ -142,7 +142,9 @@ class _Way:
     def run(self, files: Files, folder: str, connections: Connections) -> tuple[StagedFile, ...]:
         incoming = schemas.decode(self._plan.source_schema)
         published = schemas.decode(self._plan.schema)
-        reader = self._job.source.read(self._unit, incoming, self._job.limits, connections)
+        reader = self._job.source.read(
+            self._unit, incoming, ReadRequest(self._job.limits, self._job.options), connections
+        )
         try:
             writer = self._job.sink.open(published, files, folder, self._unit.id)
             try:

@@ -34,6 +34,7 @@ from airflow_gobblin.wire import record
 from airflow_gobblin.work import UnitState, UnitSummary
 
 STEPS_PER_SHARD = 1000
+_RECORDS_KEPT = 10_000
 _TRIES = 5
 _PAUSE = 0.05
 
@@ -159,12 +160,18 @@ class Note:
 
 @dataclass(frozen=True)
 class Slot:
-    """A slot as it stands."""
+    """A slot as it stands, with the digests of its decision and its outcome as they are stored."""
 
     decision: Decision
     outcome: Outcome | None
-    digest: str
+    decision_digest: str
+    outcome_digest: str = ""
     notes: tuple[Note, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """What the next decision names as the slot before it."""
+        return wire.digest((self.decision_digest + self.outcome_digest).encode())
 
     @property
     def finished(self) -> bool:
@@ -223,6 +230,7 @@ class Journal:
         self.store = store
         self.ingestion = ingestion
         self.id = journal_id
+        self._read_before: dict[str, tuple[Any, str]] = {}
 
     @classmethod
     def open(cls, store: Store | str, ingestion: str) -> Journal:
@@ -256,7 +264,7 @@ class Journal:
         for key in self.store.list(f"{self.ingestion}/"):
             if key.endswith(first):
                 try:
-                    yield key.split("/")[1], self._read(key, Decision).urn
+                    yield key.split("/")[1], self._read(key, Decision)[0].urn
                 except GobblinError as error:
                     yield key.split("/")[1], error
 
@@ -279,7 +287,7 @@ class Journal:
         """The histories of many datasets, by one listing; one that can't be read gives its error instead."""
         keys: dict[str, list[str]] = {}
         for key in self.store.list(f"{self.ingestion}/"):
-            _, dataset, rest = key.split("/", 2)
+            _, dataset, rest = (*key.split("/", 2), "")[:3]
             keys.setdefault(dataset, []).append(rest)
         for urn in urns:
             try:
@@ -366,7 +374,7 @@ class Journal:
     def put_outcome(self, slot: Slot, state: OutcomeState, run_key: str, actor: str = "", reason: str = "") -> Outcome:
         """End a slot. :return: the outcome that stands, which may be another one."""
         decision = slot.decision
-        mine = Outcome(decision.slot, state, _decision_digest(decision), run_key, now(), actor, reason)
+        mine = Outcome(decision.slot, state, slot.decision_digest, run_key, now(), actor, reason)
         key = self.key(decision.urn, "o", slot_name(decision.slot))
         stored, _ = settle(self.store, key, wire.dumps(mine))
         return wire.loads(stored, Outcome, key)
@@ -381,7 +389,11 @@ class Journal:
                 return
             taken += 1
 
-    def _read(self, key: str, expected: type[R]) -> R:
+    def _read(self, key: str, expected: type[R]) -> tuple[R, str]:
+        """A record and its digest. Records never change (I5), so each is read once."""
+        known = self._read_before.get(key)
+        if known is not None:
+            return known
         data = self.store.get(key)
         if data is None:
             raise RecordError(
@@ -390,16 +402,20 @@ class Journal:
                 cause="it was listed and is missing",
                 hint="Nobody but the journal may delete its records; restore it from a copy.",
             )
-        return wire.loads(data, expected, key)
+        found = wire.loads(data, expected, key), wire.digest(data)
+        if len(self._read_before) >= _RECORDS_KEPT:
+            self._read_before.clear()
+        self._read_before[key] = found
+        return found
 
     def _fold(self, urn: str, keys: list[str]) -> History:
-        numbers = sorted(int(k[2:]) for k in keys if k.startswith("d/"))
+        numbers = sorted(self._number(urn, k) for k in keys if k.startswith("d/"))
         if numbers and (numbers[0] != 1 or any(b != a + 1 for a, b in pairwise(numbers))):
             raise self._broken(urn, f"slots {numbers[0]} to {numbers[-1]} are not without a gap, from 1 on")
         notes: dict[int, list[Note]] = {}
         for key in sorted(k for k in keys if k.startswith("n/")):
-            notes.setdefault(int(key.split("/")[1]), []).append(self._read(self.key(urn, key), Note))
-        outcomes = {int(k[2:]) for k in keys if k.startswith("o/")}
+            notes.setdefault(self._number(urn, key), []).append(self._read(self.key(urn, key), Note)[0])
+        outcomes = {self._number(urn, k) for k in keys if k.startswith("o/")}
         slots: list[Slot] = []
         for number in numbers:
             slots.append(self._slot(urn, number, number in outcomes, tuple(notes.get(number, ())), slots))
@@ -409,9 +425,8 @@ class Journal:
         return replace(history, state=_state(history))
 
     def _slot(self, urn: str, number: int, ended: bool, notes: tuple[Note, ...], before: list[Slot]) -> Slot:
-        decision = self._read(self.key(urn, "d", slot_name(number)), Decision)
-        outcome = self._read(self.key(urn, "o", slot_name(number)), Outcome) if ended else None
-        name = _decision_digest(decision)
+        decision, name = self._read(self.key(urn, "d", slot_name(number)), Decision)
+        outcome, outcome_name = self._read(self.key(urn, "o", slot_name(number)), Outcome) if ended else (None, "")
         if decision.urn != urn or decision.slot != number:
             raise self._broken(urn, f"slot {number} holds a decision of dataset {decision.urn!r}, slot {decision.slot}")
         if decision.previous != (before[-1].digest if before else ""):
@@ -420,10 +435,13 @@ class Journal:
             raise self._broken(urn, f"slot {number} was decided before slot {number - 1} was finished")
         if outcome is not None and outcome.decision != name:
             raise self._broken(urn, f"the outcome of slot {number} belongs to another decision")
-        slot = Slot(decision, outcome, "", notes)
-        return replace(
-            slot, digest=wire.digest((name + (wire.digest(wire.dumps(outcome)) if outcome else "")).encode())
-        )
+        return Slot(decision, outcome, name, outcome_name, notes)
+
+    def _number(self, urn: str, key: str) -> int:
+        digits = key.split("/")[1]
+        if slot_name(int(digits) if digits.isdecimal() else 0) != digits:
+            raise self._broken(urn, f"{key!r} is no record of it")
+        return int(digits)
 
     def _broken(self, urn: str, finding: str) -> RecordError:
         return RecordError(
@@ -442,10 +460,6 @@ def slot_name(slot: int) -> str:
 def now() -> datetime:
     """The time, for people to read; no rule rests on it (I13)."""
     return datetime.now(UTC)
-
-
-def _decision_digest(decision: Decision) -> str:
-    return wire.digest(wire.dumps(decision))
 
 
 def _state(history: History) -> DatasetState:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -17,7 +17,7 @@ ROWS = [(1, "a", 0.5, "2013-01-01T10:00:00Z"), (1, "a", 0.5, "2013-01-01T10:00:0
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Path]:
+def database(tmp_path: Path) -> Path:
     path = tmp_path / "source.db"
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE t (n INTEGER, s TEXT, x REAL, at TIMESTAMP WITH TIME ZONE)")
@@ -25,7 +25,7 @@ def database(tmp_path: Path) -> Iterator[Path]:
     return path
 
 
-def published(folder: Path, rows: list[tuple[object, ...]], name: str = "0.parquet") -> str:
+def published(folder: Path, rows: Sequence[tuple[object, ...]], name: str = "0.parquet") -> str:
     columns = list(zip(*rows, strict=True))
     times = pa.array([None if t is None else str(t).rstrip("Z") for t in columns[3]]).cast(pa.timestamp("us"))
     arrays = [*(pa.array(list(c)) for c in columns[:3]), times.cast(pa.timestamp("us", "UTC"))]

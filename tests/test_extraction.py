@@ -24,7 +24,7 @@ from airflow_gobblin.files import LocalFiles
 from airflow_gobblin.job import ExtractJob
 from airflow_gobblin.plan import Plan
 from airflow_gobblin.sinks.parquet import ParquetSink
-from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest
+from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, ReadRequest
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.watermark import Json, LongWatermark, Watermark
 from airflow_gobblin.work import Dataset, Extract, ExtractKind, Limits, UnitResult, UnitState, WorkUnit
@@ -71,8 +71,8 @@ class FileSource:
             (WorkUnit("u0", dataset.urn, LongWatermark(0), LongWatermark(rows)),), pq.read_schema(self.path)
         )
 
-    def read(self, unit: WorkUnit, schema: pa.Schema, limits: Limits, connections: Connections) -> FileReader:
-        return FileReader(self, unit, limits, connections.uri("files"))
+    def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> FileReader:
+        return FileReader(self, unit, request.limits, connections.uri("files"))
 
 
 class FileReader:
@@ -520,8 +520,8 @@ def test_a_reader_that_does_not_say_where_it_ended_fails_its_unit(tmp_path: Path
 @wire.record("test.silent_source")
 @dataclass(frozen=True)
 class SilentSource(FileSource):
-    def read(self, unit: WorkUnit, schema: pa.Schema, limits: Limits, connections: Connections) -> FileReader:
-        return SilentReader(self, unit, limits, "")
+    def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> FileReader:
+        return SilentReader(self, unit, request.limits, "")
 
 
 class SilentReader(FileReader):

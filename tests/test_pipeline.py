@@ -21,7 +21,7 @@ from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest, incomplete
 from airflow_gobblin.policy import CommitPolicy
-from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, Reader
+from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, Reader, ReadRequest
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.stores.memory import MemoryStore
 from airflow_gobblin.watermark import LongWatermark
@@ -58,10 +58,10 @@ class BrokenSource:
             raise SourceError(operation="plan", subject=f"table {dataset.urn!r}", cause="it is gone")
         return self.rows.plan(dataset, states, request, connections)
 
-    def read(self, unit: WorkUnit, schema: pa.Schema, limits: Limits, connections: Connections) -> Reader:
+    def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> Reader:
         if f"{unit.urn}:{unit.id}" in self.units:
             raise SourceError(operation="read", subject=f"unit {unit.id!r} of {unit.urn!r}", cause="the line is dead")
-        reader = self.rows.read(unit, schema, limits, connections)
+        reader = self.rows.read(unit, schema, request, connections)
         return Miscounting(reader) if unit.urn in self.miscounted else reader
 
 

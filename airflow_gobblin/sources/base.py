@@ -58,6 +58,14 @@ class DatasetPlan:
     planned: Range | None = None
 
 
+@dataclass(frozen=True)
+class ReadRequest:
+    """How a unit is to be read. :param options: the ingestion's; ask `WorkUnit.option`, for the unit's own win over them."""
+
+    limits: Limits = field(default_factory=Limits)
+    options: Mapping[str, Json] = field(default_factory=dict)
+
+
 class Reader(Protocol):
     """One unit being read. Iterate it once, then ask what it gave."""
 
@@ -102,5 +110,5 @@ class Source(Protocol):
         :raises SourceError: this dataset can't be planned; the others go on.
         """
 
-    def read(self, unit: WorkUnit, schema: pa.Schema, limits: Limits, connections: Connections) -> Reader:
+    def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> Reader:
         """Start to read one unit, in a Spark task."""

@@ -16,12 +16,12 @@ import pyarrow as pa
 from airflow_gobblin.files import Files
 from airflow_gobblin.plan import Plan
 from airflow_gobblin.sinks.parquet import ParquetFiles, ParquetSink
-from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, Reader
+from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, Reader, ReadRequest
 from airflow_gobblin.sources.sql import SqlSource
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.steps import CommitStep, StepContext, StepStatus
 from airflow_gobblin.wire import record
-from airflow_gobblin.work import Dataset, Limits, UnitResult, WorkUnit
+from airflow_gobblin.work import Dataset, UnitResult, WorkUnit
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,11 @@ class GatedSource:
         self.gates.pass_through("plan")
         return self.inner.plan(dataset, states, request, connections)
 
-    def read(self, unit: WorkUnit, schema: pa.Schema, limits: Limits, connections: Connections) -> Reader:
+    def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> Reader:
         self.gates.fail_if_broken("read")
         self.gates.fail_if_broken(f"read-{unit.urn}")
         self.gates.pass_through("read")
-        return self.inner.read(unit, schema, limits, connections)
+        return self.inner.read(unit, schema, request, connections)
 
 
 @record("test.gated_sink")

@@ -34,9 +34,8 @@ def source(run: int) -> RowSource:
     return RowSource(
         (
             Table("main.flights", ExtractKind.APPEND_ONLY, 6 * run),
-            Table("ünusual/../URN", ExtractKind.SNAPSHOT_APPEND, 3 * run),
-            Table("planes", ExtractKind.SNAPSHOT_ONLY, 3, run),
-            Table("idle", ExtractKind.APPEND_ONLY, 0),
+            Table("ünusual/../URN", ExtractKind.SNAPSHOT_APPEND, 2 * run),
+            Table("planes", ExtractKind.SNAPSHOT_ONLY, 2, run),
         )
     )
 

@@ -117,16 +117,19 @@ class Run:
         return RunRequest(self.name)
 
     def carry_out(self, open_process: Callable[[], Process]) -> None:
-        """All stages that are not done, each tried again when it raises an error."""
+        """All stages that are not done, each tried again, in a fresh process, when it raises an error."""
+        process: Process | None = None
         for name, stage in self.stages():
             for attempt in range(self.attempts):
                 if name in self.done:
                     break
                 try:
-                    stage(open_process(), f"a{attempt}-{len(self.errors)}-{name}")
+                    process = process or open_process()
+                    stage(process, f"a{attempt}-{len(self.errors)}-{name}")
                     self.done.append(name)
                 except (GobblinError, OSError) as error:
                     self.errors.append(error)
+                    process = None
 
     def stages(self) -> Iterator[tuple[str, Callable[[Process, str], None]]]:
         yield "verify_recover", lambda p, a: self._keep(p.pipeline.verify_recover(self.request))

@@ -104,7 +104,7 @@ class Airflow:
         for command in (["api-server"], ["dag-processor"], ["scheduler", "--skip-serve-logs"]):
             log = self._folder / f"{command[0]}.log"
             self._components.append(start_process(["airflow", *command], log=log, env=self._environment))
-        self._client.headers["Authorization"] = f"Bearer {self._wait_for('the API', self._token)}"
+        self._client.headers["Authorization"] = f"Bearer {self.wait_for('the API', self._token)}"
 
     def stop(self) -> None:
         """Stop the components, and whatever tasks are left of them."""
@@ -140,7 +140,7 @@ class Airflow:
 
     def wait_for_dag(self, dag_id: str) -> None:
         """Wait until the DAG processor has found a DAG; a file that can't be imported is an error."""
-        self._wait_for(f"DAG {dag_id}", partial(self._dag, dag_id))
+        self.wait_for(f"DAG {dag_id}", partial(self._dag, dag_id))
 
     def trigger(self, dag_id: str, *, conf: Mapping[str, Any] | None = None, run_id: str | None = None) -> str:
         """Start a run. :return: its id."""
@@ -158,7 +158,7 @@ class Airflow:
             state = self.run_state(dag_id, run_id)
             return state if state in FINISHED else None
 
-        return self._wait_for(f"the end of {dag_id} {run_id}", ended, seconds=seconds)
+        return self.wait_for(f"the end of {dag_id} {run_id}", ended, seconds=seconds)
 
     def run(self, dag_id: str, **options: Any) -> tuple[str, str]:
         """Trigger a run and wait for its end. :return: its id and its state."""
@@ -196,7 +196,7 @@ class Airflow:
             those = [t for t in self.task_instances(dag_id, run_id) if t.name == name and holds(t)]
             return those[0] if those else None
 
-        return self._wait_for(f"{name} of {dag_id} {run_id}", found, seconds=seconds)
+        return self.wait_for(f"{name} of {dag_id} {run_id}", found, seconds=seconds)
 
     def clear(self, dag_id: str, run_id: str, names: Iterable[str], *, downstream: bool = False) -> None:
         """Clear the tasks of these names, all their mapped instances, as a user does in the UI."""
@@ -250,7 +250,11 @@ class Airflow:
             raise RuntimeError("\n".join(f"{e['filename']}:\n{e['stack_trace']}" for e in errors))
         return None
 
-    def _wait_for(self, what: str, found: Callable[[], T | None], *, seconds: float = 120) -> T:
+    def wait_for(self, what: str, found: Callable[[], T | None], *, seconds: float = 120) -> T:
+        """Ask until there is something other than `None`, and return it.
+
+        :raises RuntimeError: a component ended, or `seconds` went by; their logs are in the text.
+        """
         deadline = time.monotonic() + seconds
         while True:
             value = found()

@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import SourceError
-from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest
+from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, ReadRequest
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.watermark import Json, LongWatermark
 from airflow_gobblin.wire import record
-from airflow_gobblin.work import Dataset, Extract, ExtractKind, Limits, WorkUnit
+from airflow_gobblin.work import Dataset, Extract, ExtractKind, WorkUnit
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 PATIENCE = 120.0
@@ -67,7 +67,7 @@ class RowsSource:
         )
         return DatasetPlan(units, SCHEMA, Range(edges[0], edges[-1]))
 
-    def read(self, unit: WorkUnit, schema: pa.Schema, limits: Limits, connections: Connections) -> RowsReader:
+    def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> RowsReader:
         if self.conn_id:
             connections.uri(self.conn_id)
         return RowsReader(self, unit)

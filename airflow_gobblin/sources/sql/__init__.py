@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest
+from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, ReadRequest
 from airflow_gobblin.sources.sql.dialects import Dialect, Session
 from airflow_gobblin.sources.sql.planning import plan_ranges, plan_snapshot
 from airflow_gobblin.sources.sql.postgres import Postgres
@@ -30,7 +30,7 @@ from airflow_gobblin.sources.sql.sqlite import Sqlite
 from airflow_gobblin.sources.sql.tables import Predicate, SqlTable
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.wire import record
-from airflow_gobblin.work import Dataset, ExtractKind, Limits, WorkUnit
+from airflow_gobblin.work import Dataset, ExtractKind, WorkUnit
 
 __all__ = ["Predicate", "SqlSource", "SqlTable"]
 
@@ -88,13 +88,13 @@ class SqlSource:
                 return plan_snapshot(scan, request)
             return plan_ranges(scan, states.get(dataset.urn, DatasetState(dataset.urn)), request)
 
-    def read(self, unit: WorkUnit, schema: pa.Schema, limits: Limits, connections: Connections) -> SqlReader:
+    def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> SqlReader:
         """Start to read a unit.
 
         :raises SourceError: the database can't be reached. :raises ConfigurationError: columns changed since it was planned.
         """
         table = self._table(unit.urn)
-        return SqlReader(self._session("read", table, connections), table, unit, schema, limits, self.reconcile)
+        return SqlReader(self._session("read", table, connections), table, unit, schema, request.limits, self.reconcile)
 
     def _table(self, urn: str) -> SqlTable:
         for table in self.tables:

@@ -183,9 +183,7 @@ class Postgres:
     def number(self, column: Column, axis: Axis) -> str:
         """Seconds since 1970, or the integer."""
         key = self.key(column, axis)
-        return (
-            f"CAST({key} AS float8)" if axis.kind is AxisKind.INTEGER else f"CAST(extract(epoch FROM {key}) AS float8)"
-        )
+        return f"CAST({key} AS float8)" if axis.kind is AxisKind.INTEGER else f"date_part('epoch', {key})"
 
     def bucket(self, number: str, ends: tuple[str, str], count: int) -> str:
         """By width_bucket."""

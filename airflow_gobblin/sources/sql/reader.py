@@ -140,9 +140,9 @@ class SqlReader:
         if self._limits.seconds is not None and time.monotonic() - started >= self._limits.seconds:
             return 0
         if self._limits.bytes is None:
-            return batch.num_rows
-        room = max(0, self._limits.bytes - taken)
-        return room * batch.num_rows // max(1, int(batch.nbytes))
+            return int(batch.num_rows)
+        rows: int = max(0, self._limits.bytes - taken) * batch.num_rows // max(1, batch.nbytes)
+        return rows
 
     def _cut_in(self, keys: pa.Array, budget: int, last: Watermark | None) -> int:
         """Where to cut a batch: at the start of the position at `budget`, or at its end if rows of it were given already."""

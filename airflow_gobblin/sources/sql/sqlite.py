@@ -39,6 +39,7 @@ _DECIMAL = re.compile(r"(?:DECIMAL|NUMERIC)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
 _INTEGER, _REAL, _TEXT, _BLOB = "0", "0.5", "''", "x'00'"
 _SENTINELS: dict[str, Any] = {_INTEGER: 0, _REAL: 0.5, _TEXT: "", _BLOB: b"\0"}
 _PHYSICAL = {_INTEGER: pa.int64(), _REAL: pa.float64(), _TEXT: pa.string(), _BLOB: pa.binary()}
+_JULIAN_1970 = 2440587.5
 _ZONE = r"(?:Z|[+-]\d\d:\d\d)$"
 
 
@@ -131,8 +132,7 @@ class Sqlite:
         key = self.key(column, axis)
         if axis.kind is AxisKind.INTEGER:
             return f"CAST({key} AS REAL)"
-        seconds = f"CAST(strftime('%s', substr({key}, 1, 19)) AS REAL)"
-        return seconds if axis.kind is AxisKind.DATE else f"({seconds} + CAST('0' || substr({key}, 20) AS REAL))"
+        return f"((julianday({quoted(column.name)}) - {_JULIAN_1970}) * 86400)"
 
     def bucket(self, number: str, ends: tuple[str, str], count: int) -> str:
         """By proportion."""

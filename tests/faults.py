@@ -43,7 +43,7 @@ class Fault(StrEnum):
     NO_SPACE = "no space"
     POWER_LOSS = "power loss"
     """The process dies before it, and what was not synced is dropped."""
-    PARTIAL_POWER_LOSS = "partial power loss"
+    PARTIALPOWER_LOSS = "partial power loss"
     """The same, but a part of what was not synced has reached the disk by chance."""
 
 
@@ -60,12 +60,12 @@ class Effect(StrEnum):
 
 
 _CRASHES = (Fault.CRASH_BEFORE, Fault.CRASH_AFTER)
-_POWER = (Fault.POWER_LOSS, Fault.PARTIAL_POWER_LOSS)
+POWER = (Fault.POWER_LOSS, Fault.PARTIALPOWER_LOSS)
 APPLICABLE: dict[Effect, tuple[Fault, ...]] = {
     Effect.READ: (*_CRASHES, Fault.ERROR),
-    Effect.CHANGE: (*_CRASHES, *_POWER, Fault.ANSWER_LOST, Fault.ERROR),
-    Effect.GROW: (*_CRASHES, *_POWER, Fault.ANSWER_LOST, Fault.ERROR, Fault.NO_SPACE),
-    Effect.SYNC: (*_CRASHES, *_POWER, Fault.ANSWER_LOST, Fault.ERROR),
+    Effect.CHANGE: (*_CRASHES, *POWER, Fault.ANSWER_LOST, Fault.ERROR),
+    Effect.GROW: (*_CRASHES, *POWER, Fault.ANSWER_LOST, Fault.ERROR, Fault.NO_SPACE),
+    Effect.SYNC: (*_CRASHES, *POWER, Fault.ANSWER_LOST, Fault.ERROR),
     Effect.PUT: (*_CRASHES, Fault.ANSWER_LOST, Fault.ERROR),
 }
 """Faults by effect. What can be torn says so itself."""

@@ -18,6 +18,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
     """A running Airflow with a Spark connection of local mode."""
     environment = {"AIRFLOW_CONN_SPARK_HERE": '{"conn_type": "spark", "host": "local[1]"}'}
     with running_airflow(tmp_path_factory.mktemp("airflow"), environment) as running:
+        (running.dags / ".airflowignore").write_text("gated.py\n")
         running.add_dag("gated.py", (Path(__file__).parent / "gated.py").read_text())
         yield running
 

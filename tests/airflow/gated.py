@@ -97,7 +97,7 @@ class GatedSink:
     def schema(self, planned: pa.Schema, published: pa.Schema | None, urn: str) -> pa.Schema:
         return self.inner.schema(planned, published, urn)
 
-    def open(self, schema: pa.Schema, files: Files, folder: str, stem: str) -> ParquetFiles:
+    def open(self, schema: pa.Schema, files: Files, folder: str, stem: str) -> Writer:
         return self.inner.open(schema, files, folder, stem)
 
     def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:

@@ -20,9 +20,9 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from airflow_gobblin import commit, files, journal
-from airflow_gobblin.stores import base
+from airflow_gobblin.stores import base, sql
 from airflow_gobblin.work import ExtractKind
-from tests.faults import Call, Crash, Effect, Fault, Faults
+from tests.faults import POWER, Call, Crash, Effect, Fault, Faults
 from tests.protocol.rows import RowSource, Table
 from tests.protocol.world import Place, Run, World
 
@@ -63,6 +63,7 @@ def make_deterministic() -> None:
     files._fsync = lambda path, flags: None
     base._PAUSE = 0.0
     journal._PAUSE = 0.0
+    sql._make_durable = lambda connection, _: connection.execute("PRAGMA synchronous=OFF")
     logging.disable(logging.CRITICAL)
 
 
@@ -72,6 +73,7 @@ def first_run(folder: Path, store: str) -> Place:
     world.look().plant([t.urn for t in SOURCES[0].tables])
     carry_out(world, 1, Faults())
     world.look().check_complete(SOURCES[:1])
+    world.close()
     return world.place
 
 
@@ -85,7 +87,9 @@ def carry_out(world: World, number: int, faults: Faults, run: Run | None = None)
 def record_calls(base_place: Place, folder: Path) -> list[Call]:
     """The calls of a second run without fault."""
     faults = Faults()
-    carry_out(World(base_place.copy(folder)), 2, faults)
+    world = World(base_place.copy(folder))
+    carry_out(world, 2, faults)
+    world.close()
     shutil.rmtree(folder)
     return faults.calls
 
@@ -104,7 +108,14 @@ def points(calls: Sequence[Call]) -> Iterator[Point]:
 
 def run_point(base_place: Place, folder: Path, point: Point) -> None:
     """One case of the matrix. :raises AssertionError: a promise is broken."""
-    world = World(base_place.copy(folder))
+    world = World(base_place.copy(folder), disks=point.fault in POWER)
+    try:
+        check_point(world, point)
+    finally:
+        world.close()
+
+
+def check_point(world: World, point: Point) -> None:
     records = world.look().records()
     run = Run("run 2")
     faults = Faults(point.at, point.fault)
@@ -122,7 +133,7 @@ def run_point(base_place: Place, folder: Path, point: Point) -> None:
 
 
 def lose_power(world: World, point: Point) -> None:
-    if point.fault in (Fault.POWER_LOSS, Fault.PARTIAL_POWER_LOSS):
+    if point.fault in POWER:
         chance = random.Random(point.at) if point.fault is Fault.PARTIAL_POWER_LOSS else None
         for disk in world.disks.values():
             disk.lose_power(chance)

@@ -50,23 +50,35 @@ class Place:
 
 
 class World:
-    """A place, and the disks under it, which outlive processes."""
+    """A place, and the disks under it, which outlive processes.
 
-    def __init__(self, place: Place) -> None:
+    :param disks: whether it is to be known what is synced.
+    """
+
+    def __init__(self, place: Place, *, disks: bool = False) -> None:
         self.place = place
-        for folder in ("target", "journal"):
-            (place.folder / folder).mkdir(parents=True, exist_ok=True)
-        self.disks = {
-            name: Disk(place.folder / name, place.folder / f"attic-{name}") for name in ("target", "journal")
-        }
+        self.disks: dict[str, Disk] = {}
+        self._stores: list[Store] = []
+        self._own: Store | None = None
+        for name in ("target", "journal"):
+            folder = place.folder / name
+            folder.mkdir(parents=True, exist_ok=True)
+            if disks:
+                self.disks[name] = Disk(folder, place.folder / f"attic-{name}")
 
     def open_store(self, faults: Faults) -> Store:
         if self.place.store == "sqlite":
-            return SqlStore(f"sqlite:///{self.place.folder}/journal/journal.db")
-        return LocalStore(self.files("journal", faults))
+            self._stores.append(SqlStore(f"sqlite:///{self.place.folder}/journal/journal.db"))
+        else:
+            self._stores.append(LocalStore(self.files("journal", faults)))
+        return self._stores[-1]
+
+    def close(self) -> None:
+        for store in self._stores:
+            store.close()
 
     def files(self, name: str, faults: Faults) -> Files:
-        return FaultyFiles(LocalFiles(self.place.folder / name), faults, self.disks[name], name)
+        return FaultyFiles(LocalFiles(self.place.folder / name), faults, self.disks.get(name), name)
 
     def process(self, source: RowSource, faults: Faults | None = None, **options: object) -> Process:
         """A fresh process."""
@@ -76,8 +88,9 @@ class World:
 
     def look(self) -> Look:
         """What there is, seen without any fault."""
-        faults = Faults()
-        return Look(Journal.open(self.open_store(faults), NAME), LocalFiles(self.place.target))
+        if self._own is None:
+            self._own = self.open_store(Faults())
+        return Look(Journal.open(self._own, NAME), LocalFiles(self.place.target))
 
 
 class Process:

@@ -17,7 +17,7 @@ from airflow_gobblin import wire
 from airflow_gobblin.errors import ConfigurationError, SchemaConflictError, StepLostError
 from airflow_gobblin.files import LocalFiles
 from airflow_gobblin.plan import Plan
-from airflow_gobblin.sinks import parquet
+from airflow_gobblin.sinks import parquet_files
 from airflow_gobblin.sinks.base import Sink, Writer
 from airflow_gobblin.sinks.parquet import MIB, ParquetSink
 from airflow_gobblin.steps import StepContext, StepStatus
@@ -98,7 +98,7 @@ def test_files_are_of_about_the_target_size(tmp_path: Path, batch_rows: int) -> 
 
 
 def test_a_file_has_several_row_groups_and_is_near_its_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 110_000)
+    monkeypatch.setattr(parquet_files, "ROW_GROUP_BYTES", 110_000)
 
     staged = _written(
         ParquetSink(str(tmp_path), file_bytes=500_000), LocalFiles(tmp_path), *(_random(50, i) for i in range(60))
@@ -118,7 +118,7 @@ def test_memory_does_not_grow_with_the_unit(tmp_path: Path) -> None:
         staged = writer.close()
 
         assert sum(s.rows for s in staged) == 100_000_000
-        assert parquet.ROW_GROUP_BYTES / 2 < pool.max_memory() < 2 * parquet.ROW_GROUP_BYTES
+        assert parquet_files.ROW_GROUP_BYTES / 2 < pool.max_memory() < 2 * parquet_files.ROW_GROUP_BYTES
         assert pool.bytes_allocated() < MIB
 
 
@@ -195,7 +195,7 @@ def test_publish_names_files_by_token_unit_and_index(tmp_path: Path) -> None:
         assert step.verify(context) is StepStatus.TODO
         step.execute(context)
         assert step.verify(context) is StepStatus.DONE
-    assert sorted(files.walk(".")) == sorted(s.target for s in steps)
+    assert sorted(files.walk("main.flights")) == sorted(s.target for s in steps)
     assert ds.dataset(str(tmp_path / "main.flights")).count_rows() == 250
 
 

@@ -20,7 +20,7 @@ from airflow_gobblin.wire import record
 from airflow_gobblin.work import Dataset, Extract, ExtractKind, WorkUnit
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
-PATIENCE = 120.0
+PATIENCE = 300.0
 
 
 @record("acme.rows_source")

@@ -126,8 +126,8 @@ class Submit:
 
 
 def wait_until(holds: Callable[[], bool], what: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait for something that a running process brings about. :raises AssertionError: it ended, or a minute went by."""
-    deadline = time.monotonic() + 90
+    """Wait for something that a running process brings about. :raises AssertionError: it ended, or minutes went by."""
+    deadline = time.monotonic() + 240
     while not holds():
         assert process.poll() is None, f"it ended before {what}:\n{log.read_text()[-5000:]}"
         assert time.monotonic() < deadline, f"still waiting for {what}:\n{log.read_text()[-5000:]}"

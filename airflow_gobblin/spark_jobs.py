@@ -14,7 +14,7 @@ _FOLDERS = (_PACKAGE / "_spark_jobs", _PACKAGE.parent / "spark_jobs")
 
 
 def spark_job(name: str) -> Path:
-    """Return the path of the script `name`, for example `run_pack.py`, that `spark-submit` is given.
+    """Return the path of the script `name`, for example `extract_pack.py`, that `spark-submit` is given.
 
     :raises EnvironmentMismatchError: if this installation doesn't have it.
     """

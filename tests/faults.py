@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
 from airflow_gobblin.errors import StoreError, UnknownOutcomeError
 from airflow_gobblin.files import FileIdentity, Files
@@ -43,7 +43,7 @@ class Fault(StrEnum):
     NO_SPACE = "no space"
     POWER_LOSS = "power loss"
     """The process dies before it, and what was not synced is dropped."""
-    PARTIALPOWER_LOSS = "partial power loss"
+    PARTIAL_POWER_LOSS = "partial power loss"
     """The same, but a part of what was not synced has reached the disk by chance."""
 
 
@@ -60,7 +60,7 @@ class Effect(StrEnum):
 
 
 _CRASHES = (Fault.CRASH_BEFORE, Fault.CRASH_AFTER)
-POWER = (Fault.POWER_LOSS, Fault.PARTIALPOWER_LOSS)
+POWER = (Fault.POWER_LOSS, Fault.PARTIAL_POWER_LOSS)
 APPLICABLE: dict[Effect, tuple[Fault, ...]] = {
     Effect.READ: (*_CRASHES, Fault.ERROR),
     Effect.CHANGE: (*_CRASHES, *POWER, Fault.ANSWER_LOST, Fault.ERROR),
@@ -85,6 +85,13 @@ class Call:
     def faults(self) -> tuple[Fault, ...]:
         """What can happen to it."""
         return (*APPLICABLE[self.effect], *((Fault.TORN,) if self.tearable else ()))
+
+
+class Caller(Protocol):
+    """By whose hand calls are made."""
+
+    def call(self, call: Call, do: Callable[[], T], tear: Callable[[], object] | None = None) -> T:
+        """Make a call, or let it go wrong."""
 
 
 class Faults:
@@ -130,10 +137,10 @@ class Faults:
                 tear()
                 self.crash()
             case Fault.ERROR | Fault.NO_SPACE:
-                raise _error(call, self._fault)
+                raise injected(call, self._fault)
             case Fault.ANSWER_LOST:
                 do()
-                raise _error(call, Fault.ANSWER_LOST)
+                raise injected(call, Fault.ANSWER_LOST)
         self.crash()
 
     def crash(self) -> Any:
@@ -144,7 +151,7 @@ class Faults:
         raise Crash
 
 
-def _error(call: Call, fault: Fault) -> Exception:
+def injected(call: Call, fault: Fault) -> Exception:
     if call.place == "store":
         lost = fault is Fault.ANSWER_LOST
         return (UnknownOutcomeError if lost else StoreError)(
@@ -157,7 +164,7 @@ def _error(call: Call, fault: Fault) -> Exception:
 class FaultyStore:
     """A store whose calls are made by way of `Faults`."""
 
-    def __init__(self, store: Store, faults: Faults) -> None:
+    def __init__(self, store: Store, faults: Caller) -> None:
         self._store = store
         self._faults = faults
         self.name = store.name
@@ -267,7 +274,7 @@ def _link_tree(source: Path, target: Path) -> None:
 class FaultyFiles:
     """Files whose calls are made by way of `Faults`, and which tell a `Disk`, if there is one, what they changed."""
 
-    def __init__(self, files: Files, faults: Faults, disk: Disk | None = None, place: str = "files") -> None:
+    def __init__(self, files: Files, faults: Caller, disk: Disk | None = None, place: str = "files") -> None:
         self._files = files
         self._faults = faults
         self._disk = disk

@@ -24,6 +24,7 @@ from airflow_gobblin.kinds import import_kinds
 from airflow_gobblin.packing import worst_fit_decreasing
 from airflow_gobblin.plan import Plan
 from airflow_gobblin.spark.connections import SparkConnections
+from airflow_gobblin.spark.failures import cause_of
 from airflow_gobblin.spark.probe import probe_executors
 from airflow_gobblin.spark.report import GroupReport, PackReport
 from airflow_gobblin.spark.task import Order, run_order
@@ -170,7 +171,7 @@ class _PackRun:
             results = dict(self._collect(order))
         except Exception as error:  # whatever Spark raises, these units have failed and the others go on
             log.exception("a Spark job failed")
-            results, cause = {}, _first_lines(error)
+            results, cause = {}, cause_of(error)
         else:
             cause = "its Spark task gave no result"
         kept = [self._keep(piece, results.get((piece.plan.token, piece.unit.id)), cause) for piece in group]
@@ -230,13 +231,3 @@ def _plans(group: _Group) -> Iterator[Plan]:
         units.setdefault(piece.plan.token, []).append(piece.unit)
     for token, plan in plans.items():
         yield replace(plan, units=tuple(units[token]), replaces=())
-
-
-def _first_lines(error: Exception) -> str:
-    """What a Spark error says, without the Java stack: its first line, and the end of a Python traceback where it has one."""
-    lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
-    tracebacks = [n for n, line in enumerate(lines) if line.endswith("Traceback (most recent call last):")]
-    if not tracebacks:
-        return " ".join(lines[:2])
-    raised = (line for line in lines[tracebacks[-1] + 1 :] if not line.startswith(" "))
-    return f"{lines[0]} {next(raised, '')}"

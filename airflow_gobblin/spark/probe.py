@@ -1,4 +1,7 @@
-"""The first step on a cluster: does each executor's Python have what the units need? Standard library only: it may have no more."""
+"""The first step on a cluster: does each executor's Python have what the units need?
+
+Only the standard library is imported here, for an executor may have nothing else.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import EnvironmentMismatchError
+from airflow_gobblin.spark.failures import cause_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +34,6 @@ def probe_executors(spark: SparkSession, modules: Iterable[str], folder: str) ->
     :return: how many Spark tasks the cluster runs at once.
     :raises EnvironmentMismatchError: naming host, Python and what is missing.
     """
-    from pyspark.errors import PySparkException
     from pyspark.sql.functions import spark_partition_id, udf
 
     wanted = tuple(modules)
@@ -38,9 +41,9 @@ def probe_executors(spark: SparkSession, modules: Iterable[str], folder: str) ->
     rows = spark.range(0, _ROWS)
     try:
         answers = rows.select(spark_partition_id().alias("slot"), look(rows.id).alias("found")).collect()
-    except PySparkException as error:
+    except Exception as error:  # Spark has many ways to say that a Python doesn't start
         raise EnvironmentMismatchError(
-            operation="run", subject="Python on the executors", cause=error, hint=_HINT
+            operation="run", subject="Python on the executors", cause=cause_of(error), hint=_HINT
         ) from error
     for found in sorted({answer.found for answer in answers}):
         _raise_for(json.loads(found))

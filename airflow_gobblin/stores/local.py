@@ -70,7 +70,7 @@ class LocalStore:
     def get(self, key: str) -> bytes | None:
         try:
             return self._files.read(self._path(key))
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
         except OSError as error:
             raise self._error("read", key, error) from error

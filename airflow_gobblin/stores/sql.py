@@ -62,9 +62,10 @@ class SqlStore:
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         statement = self._insert(self._table).values(key=key, data=data).on_conflict_do_nothing(index_elements=["key"])
+        statement = statement.returning(self._table.c.key)
         # An error may come after the commit: only the statement itself, before it, is known to have failed.
         with self._transaction("write", key, UnknownOutcomeError) as connection:
-            return bool(connection.execute(statement).rowcount == 1)
+            return connection.execute(statement).scalar() is not None
 
     def get(self, key: str) -> bytes | None:
         with self._transaction("read", key, StoreError) as connection:

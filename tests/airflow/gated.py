@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from airflow_gobblin.files import Files
 from airflow_gobblin.plan import Plan
+from airflow_gobblin.sinks.base import Writer
 from airflow_gobblin.sinks.parquet import ParquetSink
-from airflow_gobblin.sinks.parquet_files import ParquetFiles
 from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, Reader, ReadRequest
 from airflow_gobblin.sources.sql import SqlSource
 from airflow_gobblin.state import DatasetState

@@ -21,67 +21,11 @@ STAGES = (
 )
 
 DAG_FILE = """
-from datetime import timedelta
-from pathlib import Path
-
 from airflow.sdk import DAG
+from shop_dag import shop
 
-from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin.operators import GobblinIngestion, SparkOptions
-from airflow_gobblin.sinks.parquet import ParquetSink
-from airflow_gobblin.sources.sql import SqlSource, SqlTable
-from airflow_gobblin.work import ExtractKind
-from gated import Gates, GatedSink, GatedSource
-
-SHOPS = Path({shops!r})
-TABLES = (
-    SqlTable("orders", ExtractKind.APPEND_ONLY, delta="id"),
-    SqlTable("countries", ExtractKind.SNAPSHOT_ONLY),
-)
-
-
-def hold_before(context):
-    task = context["task"]
-    Gates(str(SHOPS / task.ingestion.name)).pass_through(f"before-{{task.task_id.rsplit('.', 1)[-1]}}")
-
-
-def hold_after(context, result):
-    task = context["task"]
-    Gates(str(SHOPS / task.ingestion.name)).pass_through(f"after-{{task.task_id.rsplit('.', 1)[-1]}}")
-
-
-def shop(name, max_packs):
-    gates = Gates(str(SHOPS / name))
-    ingestion = Ingestion(
-        name=name,
-        source=GatedSource(SqlSource(conn_id=f"shop_{{name}}", tables=TABLES), gates),
-        sink=GatedSink(ParquetSink(str(SHOPS / name / "lake")), gates),
-        journal=str(SHOPS / name / "journal"),
-        max_packs=max_packs,
-        code=("gated",),
-    )
-    with DAG(
-        name,
-        schedule=None,
-        max_active_runs=4,
-        default_args={{
-            "retries": 1,
-            "retry_delay": timedelta(seconds=1),
-            "pre_execute": hold_before,
-            "post_execute": hold_after,
-        }},
-    ):
-        GobblinIngestion(
-            ingestion,
-            group_id="shop",
-            spark=SparkOptions(
-                conn_id="spark_here", conf={{"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1"}}
-            ),
-        )
-
-
-for name, max_packs in {names!r}.items():
-    shop(name, max_packs)
+for name in {names!r}:
+    shop({shops!r}, name, max_packs={max_packs}, spark={spark})
 """
 
 

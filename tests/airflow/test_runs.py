@@ -10,7 +10,7 @@ from tests.airflow.shop import STAGES
 
 
 def test_a_run_publishes_every_row_once_and_the_next_has_nothing_to_do(shops: Shops) -> None:
-    (shop,) = shops("everyday", max_packs=2)
+    (shop,) = shops("everyday", max_packs=2, spark=True)
     first, state = shop.run()
     assert state == "success", shop.states(first)
     shop.check()
@@ -39,7 +39,7 @@ def test_nothing_but_short_references_goes_through_xcom(shops: Shops) -> None:
     for entry in entries["xcom_entries"]:
         path = f"dags/{shop.name}/dagRuns/{run_id}/taskInstances/{entry['task_id']}/xcomEntries/{entry['key']}"
         found[entry["task_id"], entry["key"]] = shop.airflow.request("GET", path)["value"]
-    assert set(found) == {("shop.create_work_units", "run"), ("shop.create_work_units", "return_value")}
+    assert set(found) == {("create_work_units", "run"), ("create_work_units", "return_value")}
     assert len(json.dumps([*found.values()])) < 300
 
 

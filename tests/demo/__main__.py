@@ -39,7 +39,10 @@ def _run() -> int:
         print("\nmake demo: interrupted; all that it started is stopped")
         return 130
     except (DemoError, RuntimeError) as error:
-        print(f"\n{error}\n\nmake demo: FAILED; what there is to look at is in {FOLDER.relative_to(ROOT)}")
+        (FOLDER / "failure.txt").write_text(str(error))
+        print(
+            f"\nmake demo: FAILED: {str(error).splitlines()[0]} (all of it is in {FOLDER.relative_to(ROOT)}/failure.txt)"
+        )
         return 1
     return 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +13,7 @@ from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.extraction import extract_unit
 from airflow_gobblin.files import Files, LocalFiles
 from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin.journal import History, Journal
+from airflow_gobblin.journal import History, Journal, NoteKind
 from airflow_gobblin.naming import dataset_key
 from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
 from airflow_gobblin.plan import RunPlan
@@ -188,16 +188,19 @@ class Look:
         self.files = files
         self._context = StepContext(files)
 
-    def check(self, sources: list[RowSource], *, records: dict[str, bytes] | None = None) -> None:
+    def check(
+        self, sources: list[RowSource], *, records: dict[str, bytes] | None = None, strange: Collection[str] = ()
+    ) -> None:
         """At any moment: what is published is exactly what is covered, and everything else is accounted for.
 
         :param sources: what the source was, from the first run to the last; snapshots may show any of them.
+        :param records: the journal's at an earlier moment. :param strange: files that somebody put into the target.
         """
         for table in sources[-1].tables:
             history = self.journal.history(table.urn)
             self._check_rows(history, sources, table)
-            self._check_folder(history, table)
-            self._check_pending(history)
+            self._check_folder(history, table, strange)
+            self._check_pending(history, strange)
         if records is not None:
             self.check_records(records)
 
@@ -238,26 +241,26 @@ class Look:
                 if isinstance(step, MoveStep) and UnitRef(slot.decision.slot, step.unit) in units:  # type: ignore[operator]
                     yield step
 
-    def _check_folder(self, history: History, table: Table) -> None:
+    def _check_folder(self, history: History, table: Table, strange: Collection[str]) -> None:
         """Nothing stands in a dataset's folder but what the journal accounts for, and what the user put there (I3, I6, I10)."""
         folder = dataset_key(table.urn)
         accounted = {s.target for s in self.steps_of(history, history.state.live)}
         accounted |= {s.target for s in self.steps_of(history, history.state.retired)}
-        unsettled = [s for s in history.slots if not s.done and not s.noted("cleaned")]  # type: ignore[arg-type]
+        unsettled = [s for s in history.slots if not s.done and not s.noted(NoteKind.CLEANED)]
         for slot in unsettled:
             accounted |= {s.target for s in self.journal.steps(slot.decision) if isinstance(s, MoveStep)}
-        found = set(self.files.walk(folder))
+        found = set(self.files.walk(folder)) - set(strange)
         mine = f"{folder}/{MINE}"
         if mine in found:
             assert self.files.read(mine) == b"the user's\n"
         assert found - {mine} <= accounted, f"{table.urn}: nobody accounts for {found - accounted - {mine}}"
 
-    def _check_pending(self, history: History) -> None:
+    def _check_pending(self, history: History, strange: Collection[str]) -> None:
         """What an unfinished decision still needs is there (I11)."""
         if history.pending is None:
             return
         for step in self.journal.steps(history.pending.decision):
-            if isinstance(step, MoveStep):
+            if isinstance(step, MoveStep) and step.target not in strange:
                 assert step.verify(self._context) in (StepStatus.TODO, StepStatus.DONE), (
                     f"step {step.target} of pending slot {history.pending.decision.slot} of {history.urn} is lost"
                 )

@@ -79,7 +79,7 @@ class Airflow:
             "scheduler": {
                 "scheduler_idle_sleep_time": 0.2,
                 "task_instance_heartbeat_sec": 1,
-                "task_instance_heartbeat_timeout": 8,
+                "task_instance_heartbeat_timeout": 30,
                 "task_instance_heartbeat_timeout_detection_interval": 2,
             },
         }

@@ -52,8 +52,8 @@ class SqliteDatabase:
 
     def insert(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
         with closing(sqlite3.connect(self._path)) as connection, connection:
-            for row in rows:
-                connection.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+            rows = list(rows)
+            connection.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
 
 
 class PostgresDatabase:
@@ -72,8 +72,8 @@ class PostgresDatabase:
 
     def insert(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
         with psycopg.connect(self.url) as connection, connection.cursor() as cursor:
-            for row in rows:
-                cursor.execute(f"INSERT INTO {table} VALUES ({', '.join(['%s'] * len(row))})".encode(), row)
+            rows = list(rows)
+            cursor.executemany(f"INSERT INTO {table} VALUES ({', '.join(['%s'] * len(rows[0]))})".encode(), rows)
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,13 @@ class Runs:
                 covered = Range(one.unit.low, one.actual_high)
                 self.coverage = self.coverage if covered.empty else self.coverage.add(covered)
         return given
+
+    def all_rows(self, limits: Limits | None = None) -> list[tuple[Any, ...]]:
+        """The rows of as many runs as it takes until there is nothing left, in no order."""
+        rows: list[tuple[Any, ...]] = []
+        while given := self.run(limits=limits):
+            rows += [tuple(row.values()) for one in given for row in one.table.to_pylist()]
+        return rows
 
     def rows(self, **request: Any) -> list[tuple[Any, ...]]:
         """The rows that a run gives, in no order."""

@@ -79,7 +79,13 @@ class Watch(threading.Thread):
         self.join()
 
 
-def test_it_extracts_with_secrets_that_nobody_sees(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_it_extracts_with_secrets_that_nobody_sees(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As where Airflow is started by its path: nothing says where Spark is, nor which Python to use.
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    for name in ("SPARK_HOME", "PYSPARK_PYTHON"):
+        monkeypatch.delenv(name)
     planned = planned_run(tmp_path, RowsSource(2, conn_id="db"), squares=True)
     task = operator(planned, env_vars={"ACME_SETTING": 1})
     with Watch() as watch:
@@ -122,7 +128,14 @@ def test_killing_the_task_ends_spark_submit_and_its_driver(tmp_path: Path) -> No
     gate = tmp_path / "gate"
     planned = planned_run(tmp_path, RowsSource(1, waiting=("u0",), gate=str(gate)))
     task = operator(planned)
-    running = threading.Thread(target=lambda: pytest.raises(AirflowException, task.execute, {}))
+    failures: list[BaseException] = []
+
+    def execute() -> None:
+        with pytest.raises(AirflowException) as caught:
+            task.execute({})
+        failures.append(caught.value)
+
+    running = threading.Thread(target=execute)
     running.start()
     arrived = tmp_path / "gate.u0"
     try:
@@ -132,6 +145,7 @@ def test_killing_the_task_ends_spark_submit_and_its_driver(tmp_path: Path) -> No
     finally:
         task.on_kill()
     running.join(60)
+    assert failures
     deadline = time.monotonic() + 60
     while left := [line for line in command_lines().values() if "extract_pack.py" in line or "pyspark" in line]:
         assert time.monotonic() < deadline, left
@@ -153,6 +167,12 @@ def test_a_place_that_cannot_hold_secrets_is_refused(tmp_path: Path, options: di
     with pytest.raises(AirflowFailException, match=why):
         operator(planned, **options).execute({})
     assert planned.reports == []
+
+
+def test_a_driver_of_another_try_is_never_taken_for_this_one(tmp_path: Path) -> None:
+    planned = planned_run(tmp_path, RowsSource(1))
+    assert operator(planned).durable is False
+    assert operator(planned, durable=True).durable is False
 
 
 def test_a_missing_connection_of_the_source_is_named(tmp_path: Path) -> None:

@@ -61,7 +61,9 @@ def test_modules_packages_and_packages_without_init_import_from_the_zip(tmp_path
     (author / "acme_space" / "inner").mkdir(parents=True)
     (author / "acme_space" / "inner" / "more.py").write_text("MORE = 1\n")
     shipped = ship(["acme_flat", "acme_pkg.deep", "acme_space.inner"], tmp_path)
-    program = "import acme_flat, acme_space.inner.more as m, airflow_gobblin.sinks.base; print(acme_flat.VALUE + m.MORE)"
+    program = (
+        "import acme_flat, acme_space.inner.more as m, airflow_gobblin.sinks.base; print(acme_flat.VALUE + m.MORE)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(shipped)!r}); {program}"],
         capture_output=True,

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import ConfigurationError, SourceError
 from airflow_gobblin.sources.base import DatasetPlan, PlanRequest
-from airflow_gobblin.sources.sql.positions import AxisKind, DateAxis, LocalAxis
+from airflow_gobblin.sources.sql.positions import AxisKind, DateAxis, LocalAxis, number_of
 from airflow_gobblin.sources.sql.scan import Extent, Scan
 from airflow_gobblin.sources.sql.tables import DEFAULT_LAG
 from airflow_gobblin.state import DatasetState
@@ -158,12 +158,13 @@ def _split(scan: Scan, part: Range, extent: Extent, count: int) -> list[Piece]:
     _, axis = scan.positions()
     target = extent.rows / count
     pieces: list[Piece] = []
-    low, rows = part.low, 0
+    low, rows, before = part.low, 0, 0
     for bucket in _buckets(scan, part, extent, count, target):
         position = axis.position(bucket.least)  # type: ignore[arg-type]
-        if rows and rows + bucket.rows / 2 > target and low < position:
+        due = before + rows + bucket.rows / 2 > target * (len(pieces) + 1)
+        if rows and due and low < position and len(pieces) < count - 1:
             pieces.append((Range(low, position), rows))
-            low, rows = position, 0
+            low, rows, before = position, 0, before + rows
         rows += bucket.rows
     return [*pieces, (Range(low, part.high), rows)]
 
@@ -171,8 +172,8 @@ def _split(scan: Scan, part: Range, extent: Extent, count: int) -> list[Piece]:
 def _buckets(
     scan: Scan, part: Range, extent: Extent, count: int, target: float, depth: int = _DEPTH
 ) -> Iterator[Extent]:
-    """The rows of a range in buckets, in order, each with few enough of them or with one delta value only."""
-    if extent.least == extent.greatest:
+    """The rows of a range in buckets, in order, each with few enough of them or of values too near to be told apart."""
+    if number_of(extent.least) == number_of(extent.greatest):  # type: ignore[arg-type]
         yield extent
         return
     _, axis = scan.positions()

@@ -52,7 +52,7 @@ class Sqlite:
     default_namespace: ClassVar[str] = "main"
 
     def connect(self, uri: str, zone: str) -> Any:
-        """A read-only connection in a transaction, which sees the state at its first read."""
+        """A read-only connection in a transaction, which sees the state at its first read of a table."""
         dbapi = importlib.import_module(self.driver)
         connection = dbapi.connect(f"file:{quote(sqlite_path(uri))}?mode=ro", autocommit=True)
         try:

@@ -115,10 +115,10 @@ class SqlTable:
             object.__setattr__(self, "lag", self.lag.total_seconds())
         if isinstance(self.start, date) and not isinstance(self.start, datetime):
             object.__setattr__(self, "start", datetime.combine(self.start, time()))
-        check_urn(self.urn)
         problem = self._problem()
         if problem:
             raise ConfigurationError(operation="use", subject=f"table {self.urn!r}", cause=problem)
+        check_urn(self.urn)
 
     def _problem(self) -> str | None:
         names = [self.table, *self.named_columns] + ([self.namespace] if self.namespace is not None else [])

@@ -1,0 +1,108 @@
+"""The DAG of a shop, as a DAG author writes it. It is put into the DAG folder, beside `gated`."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, BaseOperator, Context, task_group
+from airflow.sdk.exceptions import AirflowException
+from gated import GatedSink, GatedSource, Gates  # type: ignore[import-not-found]
+
+from airflow_gobblin.hooks.ingestion import AirflowConnections, open_pipeline
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.operators import (
+    CreateWorkUnitsOperator,
+    ExecuteCommitStepsOperator,
+    FinishOperator,
+    GobblinIngestion,
+    SparkOptions,
+    VerifyRecoverOperator,
+    WriteCommitStepsOperator,
+)
+from airflow_gobblin.sinks.parquet import ParquetSink
+from airflow_gobblin.sources.sql import SqlSource, SqlTable
+from airflow_gobblin.work import ExtractKind, UnitState
+
+TABLES = (
+    SqlTable("orders", ExtractKind.APPEND_ONLY, delta="id"),
+    SqlTable("countries", ExtractKind.SNAPSHOT_ONLY),
+)
+FAST_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+class ExtractHere(BaseOperator):
+    """Extracts a pack in the task itself: the same units with the same results, without the seconds that Spark takes to start."""
+
+    template_fields: Sequence[str] = ("pack",)
+
+    def __init__(self, *, ingestion: Ingestion, pack: Any, **kwargs: Any) -> None:
+        super().__init__(map_index_template="{{ task.pack['label'] }}", **kwargs)
+        self.ingestion = ingestion
+        self.pack = pack
+
+    def execute(self, context: Context) -> None:
+        from airflow_gobblin.extraction import extract_unit
+
+        pipeline = open_pipeline(self.ingestion)
+        pack = pipeline.staging.pack(self.pack["run"], self.pack["pack"])
+        attempt, errors = uuid.uuid4().hex, []
+        for plan, unit in list(pipeline.missing_units(pack)) if pack else ():
+            folder = pipeline.staging.token_folder(plan.token)
+            result = extract_unit(self.ingestion.job, plan, unit, attempt, pipeline.files, folder, AirflowConnections())
+            if pipeline.staging.put_result(plan.token, result).state is not UnitState.SUCCESSFUL:
+                errors.append(result.error)
+        if errors:
+            raise AirflowException(str(errors[0]))
+
+
+def shop(shops: str, name: str, *, max_packs: int, spark: bool) -> None:
+    """Make the DAG of a shop: the task group, or the same tasks wired by hand around an extract without Spark."""
+    folder = Path(shops) / name
+    gates = Gates(str(folder))
+    ingestion = Ingestion(
+        name=name,
+        source=GatedSource(SqlSource(conn_id=f"shop_{name}", tables=TABLES), gates),
+        sink=GatedSink(ParquetSink(str(folder / "lake")), gates),
+        journal=str(folder / "journal"),
+        max_packs=max_packs,
+        code=("gated",),
+    )
+
+    def hold_before(context: Context) -> None:
+        gates.pass_through(f"before-{context['task'].task_id.rsplit('.', 1)[-1]}")
+
+    def hold_after(context: Context, result: object) -> None:
+        gates.pass_through(f"after-{context['task'].task_id.rsplit('.', 1)[-1]}")
+
+    arguments = {
+        "retries": 1,
+        "retry_delay": timedelta(seconds=1),
+        "pre_execute": hold_before,
+        "post_execute": hold_after,
+    }
+    with DAG(name, schedule=None, max_active_runs=4, default_args=arguments):
+        if spark:
+            conf = {"spark.ui.enabled": "false", "spark.driver.extraJavaOptions": FAST_JAVA}
+            GobblinIngestion(ingestion, spark=SparkOptions(conn_id="spark_here", conf=conf))
+        else:
+            wire_by_hand(ingestion)
+
+
+def wire_by_hand(ingestion: Ingestion) -> None:
+    """The tasks of an ingestion, one by one."""
+    recover = VerifyRecoverOperator(task_id="verify_recover", ingestion=ingestion)
+    plan = CreateWorkUnitsOperator(task_id="create_work_units", ingestion=ingestion)
+
+    @task_group
+    def pack(pack: Any) -> None:
+        extract = ExtractHere(task_id="extract", ingestion=ingestion, pack=pack)
+        write = WriteCommitStepsOperator(task_id="write_commit_steps", ingestion=ingestion, pack=pack)
+        execute = ExecuteCommitStepsOperator(task_id="execute_commit_steps", ingestion=ingestion, pack=pack)
+        extract >> write >> execute
+
+    packs = pack.expand(pack=plan.output)
+    recover >> plan >> packs >> FinishOperator(task_id="finish", ingestion=ingestion, plan=plan)

@@ -1,0 +1,134 @@
+"""What the journal rests on. One suite, and every store passes it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from airflow_gobblin.stores import open_store as open_by_url
+from airflow_gobblin.stores.base import Store, probe, settle
+from tests.stores.conftest import Open
+
+WRITERS = 8
+ROUNDS = 25
+
+
+def test_it_passes_the_probe(store: Store) -> None:
+    probe(store)
+    assert list(store.list("_probe/")) == []
+
+
+def test_a_record_is_created_once_and_never_changes(store: Store, open_store: Open) -> None:
+    assert store.get("a/b") is None
+    assert store.put_if_absent("a/b", b"one")
+    assert not store.put_if_absent("a/b", b"two")
+    assert open_store().get("a/b") == b"one"
+    assert not open_store().put_if_absent("a/b", b"three")
+
+
+@pytest.mark.parametrize("data", [b"", b"\0\xff\n", b"x" * 3_000_000], ids=["empty", "binary", "3 MB"])
+def test_any_bytes_are_kept(store: Store, open_store: Open, data: bytes) -> None:
+    assert store.put_if_absent("k", data)
+    assert open_store().get("k") == data
+    assert not store.put_if_absent("k", b"other")
+
+
+def test_a_prefix_lists_sorted_and_only_what_begins_with_it(store: Store) -> None:
+    keys = [
+        "i/a/d/0000000002",
+        "i/a/d/0000000010",
+        "i/a-b/d/0000000001",
+        "i/a.b/x",
+        "i/B/x",
+        "i2/a/x",
+        "i/a/é",
+        "i/a/o/1",
+    ]
+    for key in keys:
+        store.put_if_absent(key, key.encode())
+    for prefix in ("", "i/", "i/a/", "i/a/d/", "i/a", "i/a/d/00000000", "i/a/d/0000000010", "nothing/", "i/%", "i_a"):
+        assert list(store.list(prefix)) == sorted(k for k in keys if k.startswith(prefix)), prefix
+
+
+def test_what_was_put_is_listed_at_once_by_others(store: Store, open_store: Open) -> None:
+    other = open_store()
+    for number in range(20):
+        store.put_if_absent(f"l/{number:02d}", b"")
+        assert len(list(other.list("l/"))) == number + 1
+
+
+def test_delete_is_harmless_twice_and_frees_the_key(store: Store) -> None:
+    store.put_if_absent("k/1", b"a")
+    store.delete("k/1")
+    store.delete("k/1")
+    assert store.get("k/1") is None
+    assert list(store.list("k")) == []
+    assert store.put_if_absent("k/1", b"b")
+
+
+def test_a_key_beside_a_folder_of_its_name_is_its_own(store: Store) -> None:
+    assert store.put_if_absent("a/b", b"1")
+    assert store.put_if_absent("a/bc/d", b"2")
+    assert store.get("a/bc") is None
+    assert store.get("a/b/c") is None
+
+
+def test_eight_threads_race_and_one_wins_each_record(open_store: Open) -> None:
+    open_store()
+    start = threading.Barrier(WRITERS)
+    won: list[tuple[int, int]] = []
+
+    def write(writer: int) -> None:
+        mine = open_store()
+        for number in range(ROUNDS):
+            start.wait()
+            if mine.put_if_absent(f"race/{number}", b"%d" % writer):
+                won.append((number, writer))
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(WRITERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    _one_winner_each(won, open_store())
+
+
+def _write_in_process(url: str, writer: int, start: Any, won: Any) -> None:
+    store = open_by_url(url)
+    start.wait()
+    won.put([(n, writer) for n in range(ROUNDS) if store.put_if_absent(f"race/{n}", b"%d" % writer)])
+
+
+def test_eight_processes_open_it_at_once_and_race(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("race")
+    urls = (f"file://{folder}/journal", f"sqlite:///{folder}/journal.db", request.getfixturevalue("postgres_database"))
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "airflow_gobblin.stores.sql", "psycopg"])
+    for url in urls:
+        start, queue = context.Barrier(WRITERS), context.Queue()
+        writers = [context.Process(target=_write_in_process, args=(url, n, start, queue)) for n in range(WRITERS)]
+        for writer in writers:
+            writer.start()
+        won = [win for _ in writers for win in queue.get(timeout=120)]
+        for writer in writers:
+            writer.join()
+        store = open_by_url(url)
+        _one_winner_each(won, store)
+        store.close()
+
+
+def _one_winner_each(won: list[tuple[int, int]], store: Store) -> None:
+    assert Counter(number for number, _ in won) == Counter(range(ROUNDS))
+    for number, writer in won:
+        assert store.get(f"race/{number}") == b"%d" % writer
+
+
+def test_settling_gives_what_stands(store: Store) -> None:
+    assert settle(store, "s", b"mine") == (b"mine", True)
+    assert settle(store, "s", b"other") == (b"mine", False)

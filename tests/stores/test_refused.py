@@ -1,0 +1,135 @@
+"""Stores that the journal can't rest on are refused when they are opened, by name and with the finding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from airflow_gobblin.errors import (
+    ConfigurationError,
+    StoreError,
+    UnknownOutcomeError,
+    UnreliableStoreError,
+)
+from airflow_gobblin.stores import open_store
+from airflow_gobblin.stores.base import probe, settle
+from airflow_gobblin.stores.memory import MemoryStore
+
+
+class Overwriting(MemoryStore):
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        self._records[key] = data
+        return True
+
+
+class OverwritingSilently(MemoryStore):
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        created = key not in self._records
+        self._records[key] = data
+        return created
+
+
+class LosingEmpty(MemoryStore):
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        return super().put_if_absent(key, data) if data else True
+
+
+class ListingLate(MemoryStore):
+    def list(self, prefix: str) -> Iterator[str]:
+        return iter(list(super().list(prefix))[:-1])
+
+
+class NotDeleting(MemoryStore):
+    def delete(self, key: str) -> None:
+        pass
+
+
+class LettingTwoWin(MemoryStore):
+    """The first few creates of a key that come at once all win, as fsspec's exclusive create on a local disk lets them."""
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        if not key.endswith("/race"):
+            return super().put_if_absent(key, data)
+        self._records[key] = data
+        return True
+
+
+class Forgetting(MemoryStore):
+    def get(self, key: str) -> bytes | None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("degraded", "finding"),
+    [
+        (Overwriting, "second create was answered with 'created'"),
+        (OverwritingSilently, "changed the record"),
+        (LosingEmpty, "empty record"),
+        (ListingLate, "listing"),
+        (NotDeleting, "deleted record is still listed"),
+        (LettingTwoWin, "racing creates 4 won"),
+        (Forgetting, "changed the record"),
+    ],
+)
+def test_a_degraded_store_is_refused(degraded: type[MemoryStore], finding: str) -> None:
+    with pytest.raises(UnreliableStoreError, match=finding) as caught:
+        probe(degraded(f"{degraded.__name__}://"))
+    assert caught.value.subject == f"{degraded.__name__}://"
+    assert "postgresql://" in str(caught.value)
+
+
+class Failing(MemoryStore):
+    """Loses the answers to the first puts, before or after they are done."""
+
+    def __init__(self, failures: int, *, done: bool) -> None:
+        super().__init__()
+        self._failures = failures
+        self._done = done
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        if self._failures:
+            self._failures -= 1
+            if self._done:
+                super().put_if_absent(key, data)
+            raise UnknownOutcomeError(operation="write", subject=key, cause="no answer")
+        return super().put_if_absent(key, data)
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_settling_puts_the_same_bytes_again_until_something_stands(done: bool) -> None:
+    store = Failing(3, done=done)
+    assert settle(store, "k", b"mine")[0] == b"mine"
+    assert store.get("k") == b"mine"
+    with pytest.raises(UnknownOutcomeError):
+        settle(Failing(100, done=False), "k", b"mine")
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("journal/here", "relative"),
+        ("ftp://host/journal", "no backend"),
+        ("mysql://host/journal", "no backend"),
+        ("sqlite://", "process of its own"),
+    ],
+)
+def test_what_is_no_store_is_refused_with_the_way_out(url: str, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says) as caught:
+        open_store(url)
+    assert caught.value.hint or "process of its own" in str(caught.value)
+
+
+def test_an_unreachable_database_is_named_without_its_password() -> None:
+    with pytest.raises(StoreError) as caught:
+        open_store("postgresql://ann:s3cret@127.0.0.1:1/journal")
+    assert "127.0.0.1:1/journal" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_folder_that_cant_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreError, match="file/journal") as caught:
+        open_store(str(tmp_path / "file" / "journal"))
+    assert caught.value.retryable

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeVar, cast
+from typing import Any, BinaryIO, NoReturn, Protocol, TypeVar, cast
 
 from airflow_gobblin.errors import StoreError, UnknownOutcomeError
 from airflow_gobblin.files import FileIdentity, Files
@@ -132,10 +132,8 @@ class Faults:
         match self._fault:
             case Fault.CRASH_AFTER:
                 do()
-                self.crash()
             case Fault.TORN if tear is not None:
                 tear()
-                self.crash()
             case Fault.ERROR | Fault.NO_SPACE:
                 raise injected(call, self._fault)
             case Fault.ANSWER_LOST:
@@ -143,7 +141,7 @@ class Faults:
                 raise injected(call, Fault.ANSWER_LOST)
         self.crash()
 
-    def crash(self) -> Any:
+    def crash(self) -> NoReturn:
         """Die."""
         self.dead = True
         if self._die is not None:
@@ -212,7 +210,7 @@ class Disk:
         at = self.root / path
         if content:
             self._unsynced_content.add(at.stat().st_ino)
-        self._changes.append(_Change(at.parent, at, lambda: at.unlink()))
+        self._changes.append(_Change(at.parent, at, at.unlink))
 
     def made_folders(self, folders: list[Path]) -> None:
         """Folders were made, the outer first."""
@@ -239,9 +237,7 @@ class Disk:
 
     def synced_folder(self, path: str) -> None:
         folder = self.root / path
-        self._changes = [
-            c for c in self._changes if c.folder != folder and c.name != folder and c.name not in folder.parents
-        ]
+        self._changes = [c for c in self._changes if folder not in (c.folder, c.name) and c.name not in folder.parents]
 
     def lose_power(self, chance: random.Random | None = None) -> None:
         """Drop what was not synced; with `chance`, a part of it."""

@@ -66,6 +66,10 @@ class Shop:
         """Whether a process waits at a gate."""
         return (self.folder / f"{gate}.waiting").exists()
 
+    def wait_held(self, gate: str) -> None:
+        """Wait until a process waits at a gate."""
+        self.airflow.wait_for(f"{self.name} at {gate}", lambda: self.held(gate) or None)
+
     def open(self, gate: str) -> None:
         """Let go whoever waits."""
         (self.folder / f"{gate}.waiting").unlink(missing_ok=True)

@@ -58,9 +58,7 @@ def hold_each(shops: Shops, prefix: str) -> Iterator[Held]:
         shop.close(GATES[stage])
         runs[stage] = shop.trigger()
     for stage, shop in made.items():
-        shop.airflow.wait_for(
-            f"{shop.name} at {GATES[stage]}", lambda stage=stage, shop=shop: shop.held(GATES[stage]) or None
-        )
+        shop.wait_held(GATES[stage])
         (task,) = shop.tasks(runs[stage], stage)
         assert task.state == "running", (stage, task)
         yield Held(shop, runs[stage], GATES[stage], task)

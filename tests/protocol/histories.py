@@ -1,8 +1,8 @@
 """Random histories: several runs at once, zombies, clears, lost answers, crashes, rewinds and abandons, on a store in memory.
 
-Every attempt of a task is a thread, and only one of them runs at a time: at each call of a store or of the file system it may have to
-hand over to another one, so that a seed says everything that happens. A history ends in peace: what still runs comes to its
-end, and a last run without fault must then find and publish all that is missing.
+Every attempt of a task is a thread, and only one of them runs at a time: at each call of a store or of the file system it
+may have to hand over to another one, so that a seed says everything that happens. A history ends in peace: what still runs
+comes to its end, and a last run without fault must then find and publish all that is missing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from airflow_gobblin.administration import Administration
 from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.extraction import extract_unit
 from airflow_gobblin.journal import Action, Journal, OutcomeState
-from airflow_gobblin.naming import dataset_key
 from airflow_gobblin.pipeline import DatasetReport, RunRequest
 from airflow_gobblin.plan import Plan, RunPlan
 from airflow_gobblin.policy import CommitPolicy
@@ -280,9 +279,9 @@ class History:
         if waiting and (not awake or self.chance.random() < 0.5):
             self.start_task(self.chance.choice(waiting))
             awake = self.awake()
-        attempt = self.pick(awake)
-        if attempt is not None:
-            self.let_go_on(attempt, 1 + int(self.chance.expovariate(1 / self.mix.patience) ** 1.5))
+        picked = self.pick(awake)
+        if picked is not None:
+            self.let_go_on(picked, 1 + int(self.chance.expovariate(1 / self.mix.patience) ** 1.5))
 
     # Tasks
 
@@ -305,7 +304,11 @@ class History:
     def carry_out(self, attempt: Attempt, run: DagRun, stage: str, pack: Pack | None) -> None:
         """A task, as its operator does it."""
         process = Process(
-            FaultyStore(self.store, attempt), FaultyFiles(self.files, attempt), run.source, policy=self.policy, attempts=2
+            FaultyStore(self.store, attempt),
+            FaultyFiles(self.files, attempt),
+            run.source,
+            policy=self.policy,
+            attempts=2,
         )
         request = RunRequest(run.name, run.end)
         pipe = process.pipeline
@@ -469,7 +472,9 @@ class History:
             shrinking = {Action.REWIND, Action.DROP, Action.SET, Action.IMPORT}
             if before is not None and history.slots and not all(now.covers(r) for r in before.ranges()):
                 last = history.slots[-1] if history.slots[-1].done else history.slots[-2]
-                assert last.decision.action in shrinking, f"{urn}: its coverage shrank in slot {last.decision.slot}"  # I4
+                assert last.decision.action in shrinking, (
+                    f"{urn}: its coverage shrank in slot {last.decision.slot}"
+                )  # I4
             self.coverage[urn] = now
         now_there = self.look.records()
         changed = [key for key, data in self.records.items() if now_there.get(key) != data]
@@ -502,7 +507,9 @@ class History:
                 if slot.outcome is not None and slot.outcome.state is OutcomeState.ABANDONED:
                     for step in self.look.journal.steps(slot.decision):
                         if isinstance(step, MoveStep):
-                            assert self.files.identity(step.target) is None, f"{step.target} of an abandoned slot stands"
+                            assert self.files.identity(step.target) is None, (
+                                f"{step.target} of an abandoned slot stands"
+                            )
 
     def expect_whole(self) -> None:
         if self.broken is not None:

@@ -2,8 +2,8 @@
 
     first run, whole  →  second run, with a fault at call k  →  look  →  recovery by fresh processes  →  third run, whole  →  look
 
-The points are found by recording the calls of a second run without fault. A crash after a call and a crash before the next one leave
-the same disk, and a read changes none, so of such twins one is run.
+The points are found by recording the calls of a second run without fault. A crash after a call and a crash before the next
+one leave the same disk, and a read changes none, so of such twins one is run.
 """
 
 from __future__ import annotations
@@ -63,8 +63,12 @@ def make_deterministic() -> None:
     files._fsync = lambda path, flags: None
     base._PAUSE = 0.0
     journal._PAUSE = 0.0
-    sql._make_durable = lambda connection, _: connection.execute("PRAGMA synchronous=OFF")
+    sql._make_durable = _make_fast
     logging.disable(logging.CRITICAL)
+
+
+def _make_fast(connection: Any, _record: object) -> None:
+    connection.execute("PRAGMA synchronous=OFF")
 
 
 def first_run(folder: Path, store: str) -> Place:

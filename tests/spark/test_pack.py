@@ -89,7 +89,7 @@ def test_empty_units_cost_no_spark_task(tmp_path: Path) -> None:
 def test_a_dataset_whose_plan_is_torn_leaves_the_others_alone(shipped_spark: SparkSession, tmp_path: Path) -> None:
     planned = planned_run(tmp_path, RowsSource(1, tables=2))
     other = next(d for d in planned.run.packs[0].datasets if d.urn == "acme.rows1")
-    (tmp_path / "target" / planned.pipeline.staging.folder / "s" / other.token / "plan").write_bytes(b'{"torn')
+    (tmp_path / "target" / planned.pipeline.staging.folder / "p" / other.token).write_bytes(b'{"torn')
     report = run(shipped_spark, planned)
     assert set(planned.results) == {"u0"}
     (error,) = report.errors

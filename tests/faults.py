@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, Protocol, TypeVar, cast
+from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
 from airflow_gobblin.errors import StoreError, UnknownOutcomeError
 from airflow_gobblin.files import FileIdentity, Files
@@ -139,14 +139,14 @@ class Faults:
             case Fault.ANSWER_LOST:
                 do()
                 raise injected(call, Fault.ANSWER_LOST)
-        self.crash()
+        raise self.crash()
 
-    def crash(self) -> NoReturn:
-        """Die."""
+    def crash(self) -> Crash:
+        """Die. :return: what to raise where the process goes on after its death."""
         self.dead = True
         if self._die is not None:
             self._die()
-        raise Crash
+        return Crash()
 
 
 def injected(call: Call, fault: Fault) -> Exception:

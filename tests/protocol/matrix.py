@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 from airflow_gobblin import commit, files, journal
 from airflow_gobblin.stores import base, sql

@@ -10,31 +10,30 @@
 
 A unit reads its range in one transaction that sees one state of the database, in batches, whatever the size of the table. Rows
 that are committed at the source later than the lag, with a delta value below what was read, are not seen.
+
+This module and `tables` are what a DAG file imports; all else, with Arrow and the drivers, is loaded when a table is planned or
+read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, ReadRequest
-from airflow_gobblin.sources.sql.dialects import Dialect, Session
-from airflow_gobblin.sources.sql.planning import plan_ranges, plan_snapshot
-from airflow_gobblin.sources.sql.postgres import Postgres
-from airflow_gobblin.sources.sql.reader import SqlReader
-from airflow_gobblin.sources.sql.scan import open_scan
-from airflow_gobblin.sources.sql.sqlite import Sqlite
 from airflow_gobblin.sources.sql.tables import Predicate, SqlTable
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.wire import record
-from airflow_gobblin.work import Dataset, ExtractKind, WorkUnit
+from airflow_gobblin.work import Dataset, WorkUnit
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from airflow_gobblin.sources.sql.reader import SqlReader
 
 __all__ = ["Predicate", "SqlSource", "SqlTable"]
-
-_DIALECTS: Mapping[str, Dialect] = {"postgres": Postgres(), "postgresql": Postgres(), "sqlite": Sqlite()}
 
 
 @record("sql_source")
@@ -67,7 +66,9 @@ class SqlSource:
 
     def modules(self, connections: Connections) -> tuple[str, ...]:
         """The database's driver. :raises ConfigurationError: the connection is of no type that is known here."""
-        return (self._dialect("read", "its tables", connections.uri(self.conn_id)).driver,)
+        from airflow_gobblin.sources.sql.database import Database
+
+        return (Database(self.conn_id, connections).dialect.driver,)
 
     def datasets(self, connections: Connections) -> tuple[Dataset, ...]:
         """One dataset a table, in the order given. The database is not asked."""
@@ -81,20 +82,24 @@ class SqlSource:
         :raises SourceError: the database can't be reached, or rows have no position.
         :raises ConfigurationError: an unknown table or column, or a type that can't be read without a cast.
         """
+        from airflow_gobblin.sources.sql.database import Database
+        from airflow_gobblin.sources.sql.planning import plan_table
+
         table = self._table(dataset.urn)
-        with self._session("plan", table, connections) as session:
-            scan = open_scan(session, table)
-            if table.kind is ExtractKind.SNAPSHOT_ONLY:
-                return plan_snapshot(scan, request)
-            return plan_ranges(scan, states.get(dataset.urn, DatasetState(dataset.urn)), request)
+        with Database(self.conn_id, connections).open("plan", table) as session:
+            return plan_table(session, table, states.get(dataset.urn, DatasetState(dataset.urn)), request)
 
     def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> SqlReader:
         """Start to read a unit.
 
         :raises SourceError: the database can't be reached. :raises ConfigurationError: columns changed since it was planned.
         """
+        from airflow_gobblin.sources.sql.database import Database
+        from airflow_gobblin.sources.sql.reader import SqlReader
+
         table = self._table(unit.urn)
-        return SqlReader(self._session("read", table, connections), table, unit, schema, request.limits, self.reconcile)
+        session = Database(self.conn_id, connections).open("read", table)
+        return SqlReader(session, table, unit, schema, request.limits, self.reconcile)
 
     def _table(self, urn: str) -> SqlTable:
         for table in self.tables:
@@ -103,20 +108,3 @@ class SqlSource:
         raise ConfigurationError(
             operation="read", subject=f"dataset {urn!r}", cause=f"the source has {[t.urn for t in self.tables]}"
         )
-
-    def _session(self, operation: str, table: SqlTable, connections: Connections) -> Session:
-        uri = connections.uri(self.conn_id)
-        subject = f"dataset {table.urn!r}"
-        dialect = self._dialect(operation, subject, uri)
-        return Session(dialect, self.conn_id, uri, table.timezone, operation, subject)
-
-    def _dialect(self, operation: str, subject: str, uri: str) -> Dialect:
-        scheme = uri.partition(":")[0].partition("+")[0].lower()
-        if scheme not in _DIALECTS:
-            raise ConfigurationError(
-                operation=operation,
-                subject=subject,
-                cause=f"connection {self.conn_id!r} is of no type that SqlSource knows",
-                hint=f"Its URI must begin with one of {', '.join(f'{known}://' for known in _DIALECTS)}.",
-            )
-        return _DIALECTS[scheme]

@@ -10,9 +10,10 @@ from zoneinfo import ZoneInfo
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import ConfigurationError, SourceError
 from airflow_gobblin.sources.base import DatasetPlan, PlanRequest
+from airflow_gobblin.sources.sql.dialects import Session
 from airflow_gobblin.sources.sql.positions import AxisKind, DateAxis, LocalAxis, number_of
-from airflow_gobblin.sources.sql.scan import Extent, Scan
-from airflow_gobblin.sources.sql.tables import DEFAULT_LAG
+from airflow_gobblin.sources.sql.scan import Extent, Scan, open_scan
+from airflow_gobblin.sources.sql.tables import DEFAULT_LAG, SqlTable
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.watermark import LongWatermark, TimestampWatermark, Watermark
 from airflow_gobblin.work import ExtractKind, WorkUnit
@@ -24,6 +25,14 @@ _DEPTH = 3
 
 Piece = tuple[Range, int]
 """A range, and how many rows it has."""
+
+
+def plan_table(session: Session, table: SqlTable, state: DatasetState, request: PlanRequest) -> DatasetPlan:
+    """The units of a table: the whole of it for a snapshot, and else what its coverage lacks."""
+    scan = open_scan(session, table)
+    return (
+        plan_snapshot(scan, request) if table.kind is ExtractKind.SNAPSHOT_ONLY else plan_ranges(scan, state, request)
+    )
 
 
 def plan_snapshot(scan: Scan, request: PlanRequest) -> DatasetPlan:

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.naming import check_urn
-from airflow_gobblin.sources.sql.types import TYPE_NAMES, parse_type
+from airflow_gobblin.sources.sql.types import TYPE_NAMES, is_type_name
 from airflow_gobblin.watermark import LongWatermark, TimestampWatermark
 from airflow_gobblin.work import Extract, ExtractKind
 
@@ -129,7 +129,7 @@ class SqlTable:
         if unread := [c for c in self.casts if self.columns and c not in (*self.columns, self.delta)]:
             return f"`casts` names {unread}, which `columns` doesn't"
         for column, name in self.casts.items():
-            if parse_type(name) is None:
+            if not is_type_name(name):
                 return f"column {column!r} is cast to {name!r}, which is none of {', '.join(TYPE_NAMES)}"
         if self.kind is not ExtractKind.SNAPSHOT_ONLY and self.delta is None:
             return f"kind {self.kind.value} needs a delta column"

@@ -1,36 +1,48 @@
-"""The names of types that `casts` may use, and the Arrow types that they stand for."""
+"""The names of types that `casts` may use, and the Arrow types that they stand for.
+
+Arrow is loaded when a type is asked for: the names are checked when a DAG file is parsed.
+"""
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 DECIMAL_DIGITS = 38
 """The most digits of a decimal, here and in Spark."""
 
-_NAMED = {
-    "int64": pa.int64(),
-    "float64": pa.float64(),
-    "string": pa.string(),
-    "bool": pa.bool_(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us"),
-    "timestamp[UTC]": pa.timestamp("us", "UTC"),
-    "binary": pa.binary(),
-}
+_NAMED = ("int64", "float64", "string", "bool", "date", "timestamp", "timestamp[UTC]", "binary")
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 
 TYPE_NAMES = (*_NAMED, "decimal(precision,scale)")
 """What `casts` may name."""
 
 
+def is_type_name(name: str) -> bool:
+    """Whether `casts` may name this type."""
+    found = _DECIMAL.fullmatch(name)
+    return _fits(int(found[1]), int(found[2])) if found else name in _NAMED
+
+
 def decimal_type(precision: int, scale: int) -> pa.DataType | None:
     """A decimal type, or `None` if it has too many digits."""
-    return pa.decimal128(precision, scale) if 0 <= scale <= precision and 0 < precision <= DECIMAL_DIGITS else None
+    import pyarrow as pa
+
+    return pa.decimal128(precision, scale) if _fits(precision, scale) else None
 
 
 def parse_type(name: str) -> pa.DataType | None:
     """The Arrow type of a name, or `None` if it is none."""
-    found = _DECIMAL.fullmatch(name)
-    return decimal_type(int(found[1]), int(found[2])) if found else _NAMED.get(name)
+    import pyarrow as pa
+
+    if found := _DECIMAL.fullmatch(name):
+        return decimal_type(int(found[1]), int(found[2]))
+    special = {"date": pa.date32(), "timestamp": pa.timestamp("us"), "timestamp[UTC]": pa.timestamp("us", "UTC")}
+    return special.get(name) or (pa.type_for_alias(name) if name in _NAMED else None)
+
+
+def _fits(precision: int, scale: int) -> bool:
+    return 0 <= scale <= precision and 0 < precision <= DECIMAL_DIGITS

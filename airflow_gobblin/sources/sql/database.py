@@ -1,0 +1,38 @@
+"""The database behind a connection: of which dialect it is, and sessions on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.sources.base import Connections
+from airflow_gobblin.sources.sql.dialects import Dialect, Session
+from airflow_gobblin.sources.sql.postgres import Postgres
+from airflow_gobblin.sources.sql.sqlite import Sqlite
+from airflow_gobblin.sources.sql.tables import SqlTable
+
+_DIALECTS: Mapping[str, Dialect] = {"postgres": Postgres(), "postgresql": Postgres(), "sqlite": Sqlite()}
+
+
+class Database:
+    """What a connection leads to.
+
+    :raises ConfigurationError: there is no such connection, or it is of no type that is known here.
+    """
+
+    def __init__(self, conn_id: str, connections: Connections) -> None:
+        self._conn_id = conn_id
+        self._uri = connections.uri(conn_id)
+        scheme = self._uri.partition(":")[0].partition("+")[0].lower()
+        if scheme not in _DIALECTS:
+            raise ConfigurationError(
+                operation="use",
+                subject=f"connection {conn_id!r}",
+                cause="it is of no type that SqlSource knows",
+                hint=f"Its URI must begin with one of {', '.join(f'{known}://' for known in _DIALECTS)}.",
+            )
+        self.dialect = _DIALECTS[scheme]
+
+    def open(self, operation: str, table: SqlTable) -> Session:
+        """A session on which one table is planned or read. :param operation: which of the two, for errors."""
+        return Session(self.dialect, self._conn_id, self._uri, table.timezone, operation, f"dataset {table.urn!r}")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -179,11 +177,3 @@ def test_a_missing_connection_of_the_source_is_named(tmp_path: Path) -> None:
     planned = planned_run(tmp_path, RowsSource(1, conn_id="db_nowhere"))
     with pytest.raises(AirflowFailException, match=r"connection 'db_nowhere'"):
         operator(planned).execute({})
-
-
-def test_a_dag_file_that_uses_it_does_not_load_spark() -> None:
-    program = (
-        "import sys, airflow_gobblin.operators.extract; print([m for m in ('pyspark', 'pyarrow') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"

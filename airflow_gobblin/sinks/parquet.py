@@ -71,7 +71,8 @@ class ParquetSink:
         """Start the staged files of a unit: `<folder>/<stem>-<index>.parquet`."""
         from airflow_gobblin.sinks.parquet_files import ParquetFiles
 
-        return ParquetFiles(self, schema, files, folder, stem)
+        size, level = self.file_bytes, self.compression_level
+        return ParquetFiles(schema, files, folder, stem, file_bytes=size, compression_level=level)
 
     def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[MoveStep]:
         """One move a staged file, to `<plan.folder>/<token>-<unit>-<index>.parquet`.

@@ -6,16 +6,13 @@ import contextlib
 import hashlib
 import posixpath
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_gobblin.files import Files
 from airflow_gobblin.work import StagedFile
-
-if TYPE_CHECKING:
-    from airflow_gobblin.sinks.parquet import ParquetSink
 
 MIB = 1 << 20
 ROW_GROUP_BYTES = 64 * MIB
@@ -36,15 +33,20 @@ class ParquetFiles:
 
     Batches are gathered up to a row group's size, so that what is held in memory depends neither on the unit's nor on the
     file's size.
+
+    :param file_bytes: the size of a file to aim at. :param compression_level: of zstd.
     """
 
-    def __init__(self, sink: ParquetSink, schema: pa.Schema, files: Files, folder: str, stem: str) -> None:
-        self._sink = sink
+    def __init__(
+        self, schema: pa.Schema, files: Files, folder: str, stem: str, *, file_bytes: int, compression_level: int
+    ) -> None:
         self._schema = schema
         self._files = files
         self._folder = folder
         self._stem = stem
-        self._group_bytes = min(ROW_GROUP_BYTES, max(1, sink.file_bytes // 2))
+        self._file_bytes = file_bytes
+        self._compression_level = compression_level
+        self._group_bytes = min(ROW_GROUP_BYTES, max(1, file_bytes // 2))
         self._gathered: list[pa.RecordBatch] = []
         self._gathered_bytes = 0
         self._current: _OpenFile | None = None
@@ -86,13 +88,13 @@ class ParquetFiles:
             path = posixpath.join(self._folder, f"{self._stem}-{len(self._staged)}.parquet")
             raw = self._files.create(path)
             self._created.append(path)
-            self._current = _OpenFile(path, raw, self._schema, self._sink.compression_level)
+            self._current = _OpenFile(path, raw, self._schema, self._compression_level)
         before = self._current.size
         self._current.write(pa.Table.from_batches(self._gathered, self._schema))
         self._gathered.clear()
         self._gathered_bytes = 0
         # Stop where one more row group like this one would end farther above the target than the file is now below it.
-        if self._current.size + (self._current.size - before) / 2 >= self._sink.file_bytes:
+        if self._current.size + (self._current.size - before) / 2 >= self._file_bytes:
             self._finish_file()
 
     def _finish_file(self) -> None:

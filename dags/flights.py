@@ -1,7 +1,10 @@
 """All flights that left New York City: a table that grows, and four small ones that are replaced, into Parquet.
 
-It needs two connections, `flights_db` (Sqlite or Postgres) and `spark_default` (Spark, for example `local[2]`); from the
-environment `AIRFLOW_CONN_FLIGHTS_DB=sqlite:////path/to/flights.db` and `AIRFLOW_CONN_SPARK_DEFAULT=spark://local[2]` will do.
+It needs two connections, `flights_db` (Sqlite or Postgres) and `spark_default` (Spark). From the environment, these will do:
+
+    AIRFLOW_CONN_FLIGHTS_DB=sqlite:////path/to/flights.db
+    AIRFLOW_CONN_SPARK_DEFAULT='{"conn_type": "spark", "host": "local[2]"}'
+
 Tables and journal go below `FLIGHTS_LAKE`, by default a folder `lake` in Airflow's home.
 """
 

@@ -9,12 +9,15 @@ import fcntl
 import shutil
 import signal
 import sys
+import traceback
 from types import FrameType
 
-from tests.demo.story import DemoError, tell
+from tests.demo.story import stop_leftovers, tell
+from tests.demo.verdict import DemoError
 from tests.services.environment import ROOT, use_environment
 
 FOLDER = ROOT / ".build" / "demo"
+FAILURE = FOLDER / "failure.txt"
 
 
 def main() -> int:
@@ -25,24 +28,27 @@ def main() -> int:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print("make demo: FAILED, another demo is running in this checkout")
+            print("make demo: FAILED: another demo is running in this checkout")
             return 1
         return _run()
 
 
 def _run() -> int:
     try:
+        stop_leftovers(FOLDER)
         shutil.rmtree(FOLDER, ignore_errors=True)
         FOLDER.mkdir()
         print(f"\nmake demo: {tell(FOLDER)}")
     except KeyboardInterrupt:
         print("\nmake demo: interrupted; all that it started is stopped")
         return 130
-    except (DemoError, RuntimeError) as error:
-        (FOLDER / "failure.txt").write_text(str(error))
-        print(
-            f"\nmake demo: FAILED: {str(error).splitlines()[0]} (all of it is in {FOLDER.relative_to(ROOT)}/failure.txt)"
-        )
+    except DemoError as error:
+        print(f"\nmake demo: FAILED: {error}")
+        return 1
+    except Exception as error:
+        FAILURE.write_text(traceback.format_exc())
+        first = (str(error) or repr(error)).splitlines()[0].rstrip(":")
+        print(f"\nmake demo: FAILED: {first}; all of it is in {FAILURE.relative_to(ROOT)}")
         return 1
     return 0
 

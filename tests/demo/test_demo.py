@@ -1,0 +1,97 @@
+"""What the demo rests on: its data, catching a process in time, and a verdict that can be bad."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.journal import Journal
+from airflow_gobblin.pipeline import Pipeline
+from airflow_gobblin.sinks.parquet import ParquetSink
+from airflow_gobblin.sources.sql import SqlSource, SqlTable
+from airflow_gobblin.work import ExtractKind
+from tests import inprocess
+from tests.demo.flights import FLIGHTS, FlightsDatabase
+from tests.demo.kill import file_names, stop_at_new_file
+from tests.demo.verdict import DemoError, check
+from tests.sources.databases import SqliteDatabase
+
+MANY_FILES = """
+import os, sys
+print(flush=True)
+for number in range(100_000):
+    with open(f"{sys.argv[1]}/{number}.parquet", "x"):
+        pass
+"""
+
+
+def test_all_flights_arrive_once_with_a_row_id(tmp_path: Path) -> None:
+    source = FlightsDatabase(tmp_path / "flights.db")
+    summer = source.arrive(until=(7, 1))
+    assert summer == source.count("flights") > 0
+    assert summer + source.arrive(until=(13, 1)) == source.count("flights") == FLIGHTS == 336_776
+    with closing(sqlite3.connect(source.path)) as database:
+        missing, low, high = database.execute(
+            "SELECT sum(dep_time IS NULL), min(row_id), max(row_id) FROM flights"
+        ).fetchone()
+    assert (missing, low, high) == (8_255, 1, FLIGHTS)
+
+
+def test_a_process_is_stopped_while_it_makes_files(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", MANY_FILES, str(tmp_path)], stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout is not None
+            child.stdout.readline()
+            assert stop_at_new_file(psutil.Process(child.pid), tmp_path, frozenset(), seconds=30)
+            stopped_with = file_names(tmp_path)
+            assert 0 < len(stopped_with) < 100_000
+            assert psutil.Process(child.pid).status() == psutil.STATUS_STOPPED
+            assert file_names(tmp_path) == stopped_with
+        finally:
+            child.kill()
+
+
+def test_a_process_that_makes_no_file_is_not_stopped(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "print()"], stdout=subprocess.PIPE) as child:
+        assert not stop_at_new_file(psutil.Process(child.pid), tmp_path, frozenset(), seconds=1)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    """The journal of an ingestion of three rows out of `source.db`."""
+    database = SqliteDatabase(tmp_path / "source.db")
+    database.run("CREATE TABLE flights (row_id INTEGER PRIMARY KEY, dest TEXT)")
+    database.insert("flights", [(1, "IAH"), (2, "MIA"), (3, None)])
+    source = SqlSource("db", (SqlTable("flights", ExtractKind.APPEND_ONLY, delta="row_id"),))
+    ingestion = Ingestion("flights", source, ParquetSink(str(tmp_path / "lake")), f"file://{tmp_path}/journal")
+    journal = Journal.open(ingestion.journal, ingestion.name)
+    assert inprocess.run(Pipeline(ingestion, journal, database), database)["flights"].ok
+    return journal
+
+
+def test_the_verdict_is_good_if_all_rows_are_there_once(journal: Journal, tmp_path: Path) -> None:
+    assert check(journal, tmp_path / "source.db", ("flights",)) == 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "finding"),
+    [
+        pytest.param([0, 1, 2, 2], "4 published; 1 too many", id="duplicate"),
+        pytest.param([0, 2], "2 published; 1 missing", id="loss"),
+    ],
+)
+def test_the_demo_fails_on_a_planted_fault(journal: Journal, tmp_path: Path, rows: list[int], finding: str) -> None:
+    (path,) = journal.read_dataset("flights").paths
+    pq.write_table(pq.read_table(path).take(pa.array(rows)), path)
+    with pytest.raises(DemoError, match=re.escape(finding)):
+        check(journal, tmp_path / "source.db", ("flights",))

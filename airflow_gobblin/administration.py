@@ -14,6 +14,7 @@ from airflow_gobblin.coverage import Coverage, Range
 from airflow_gobblin.errors import ConfigurationError, LostRaceError
 from airflow_gobblin.files import Files, LocalFiles
 from airflow_gobblin.journal import Action, Decision, History, Journal, Note, NoteKind, OutcomeState, Slot, now
+from airflow_gobblin.manifest import put_manifests
 from airflow_gobblin.plan import Plan
 from airflow_gobblin.staging import Staging, staging_folder
 from airflow_gobblin.state import UnitRef
@@ -88,7 +89,7 @@ class Administration:
         if to.kind != end.kind:
             raise self._refused("rewind", urn, f"its watermark is of kind {end.kind!r} and not {to.kind!r}")
         asked = Range(to, end)
-        if asked.empty or Range(to, state.coverage.origin).empty is False:
+        if asked.empty or not Range(to, state.coverage.origin).empty:
             raise self._refused(
                 "rewind", urn, f"{asked} is not within what is covered, {state.coverage.origin} to {end}"
             )
@@ -107,14 +108,11 @@ class Administration:
         edge = state.watermark
         if edge is None:
             return self._decide(history, reason, Action.SET, coverage=Coverage().starting_at(to))
-        if edge.kind != to.kind or Range(edge, to).empty:
+        if edge.kind != to.kind or not edge < to:
             raise self._refused(
                 "set the watermark of", urn, f"{to} is not ahead of its watermark {edge}; rewind moves back"
             )
-        coverage = state.coverage
-        for part in coverage.uncovered(Range(edge, to)):
-            coverage = coverage.add(part)
-        return self._decide(history, reason, Action.SET, coverage=coverage)
+        return self._decide(history, reason, Action.SET, coverage=state.coverage.filled(Range(edge, to)))
 
     def drop(self, urn: str, reason: str, *, delete_files: bool = False) -> Slot:
         """Forget a dataset: its coverage is empty, no file is live, and its target is free for others.
@@ -125,7 +123,7 @@ class Administration:
         retired = tuple(sorted(history.state.live)) if delete_files else ()
         slot = self._decide(history, reason, Action.DROP, coverage=Coverage(), replaces=retired)
         claims = Claims(self._files)
-        for folder, claim in claims.standing().items():
+        for folder, claim in dict(claims.standing()).items():
             if claim.owner == (self._journal.id, self._journal.ingestion, urn):
                 claims.release(folder, self._actor, reason)
         return slot
@@ -192,7 +190,7 @@ class Administration:
             reason=reason,
         )
         stored = self._journal.put_decision(mine)
-        if stored.token != mine.token:
+        if (stored.token, stored.action) != (mine.token, mine.action):
             raise LostRaceError(
                 operation=action.value,
                 subject=f"dataset {urn!r}",
@@ -201,7 +199,9 @@ class Administration:
             )
         slot = self._journal.history(urn).by_token(mine.token)
         assert slot is not None  # it was stored just now
-        return self._committer.execute(slot, "")
+        done = self._committer.execute(slot, "")
+        put_manifests(self._files, self._journal, urn)
+        return done
 
     def _refused(self, operation: str, urn: str, why: str) -> ConfigurationError:
         return ConfigurationError(

@@ -7,8 +7,9 @@ stops by name: a journal that isn't mounted must not look like a first run. `imp
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+import posixpath
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -53,15 +54,25 @@ class Claim:
 
 
 class Claims:
-    """The claims on folders below a target root."""
+    """The claims on folders below a target root. Keep it for as long as datasets are planned: each link is read once."""
 
     def __init__(self, files: Files) -> None:
-        self._files = files
+        self._root = Path(files.root).resolve()
         self._store = LocalStore(files, CHAIN)
+        self._standing: dict[str, Claim] = {}
+        self._length = 0
 
-    def standing(self) -> dict[str, Claim]:
-        """The claim on each claimed folder. :raises RecordError: a link is torn or unreadable."""
-        return self._fold()[0]
+    def standing(self) -> Mapping[str, Claim]:
+        """The claim on each claimed folder. :raises RecordError: a link is missing, torn or unreadable."""
+        last = 0 if self._length else max((int(k) for k in self._store.list("") if k.isdecimal()), default=0)
+        while (data := self._store.get(_link(self._length + 1))) is not None or self._length < last:
+            claim = wire.loads(data or b"", Claim, f"{CHAIN}/{_link(self._length + 1)} below {self._root}")
+            if claim.action is ClaimAction.CLAIM:
+                self._standing[claim.folder] = claim
+            else:
+                self._standing.pop(claim.folder, None)
+            self._length += 1
+        return self._standing
 
     def check(self, journal: Journal, urn: str, folder: str) -> None:
         """Claim a dataset's folder, or find that it is ours.
@@ -70,63 +81,56 @@ class Claims:
         """
         mine = Claim(ClaimAction.CLAIM, journal.id, journal.ingestion, urn, folder, now())
         while True:
-            standing, length = self._fold()
-            found = standing.get(folder)
+            found = self.standing().get(folder)
             if found is not None and found.owner == mine.owner:
                 return
-            self._refuse(mine, standing)
-            data = wire.dumps(mine)
-            stored, _ = settle(self._store, f"{length + 1:010d}", data)
-            if stored == data:
+            self._refuse(mine)
+            if self._add(mine):
                 return
 
     def release(self, folder: str, actor: str, reason: str) -> Claim:
         """Give up the claim on a folder. :raises ClaimError: nobody claims it."""
         while True:
-            standing, length = self._fold()
-            found = standing.get(folder)
+            found = self.standing().get(folder)
             if found is None:
                 raise ClaimError(
                     operation="release",
-                    subject=f"the claim on {folder!r} below {self._files.root}",
-                    cause=f"nobody claims it; claimed are {sorted(standing)}",
+                    subject=f"the claim on {folder!r} below {self._root}",
+                    cause="nobody claims it",
+                    hint=f"Claimed are {sorted(self._standing)}.",
                 )
-            gone = Claim(ClaimAction.RELEASE, found.journal, found.ingestion, found.urn, folder, now(), actor, reason)
-            data = wire.dumps(gone)
-            stored, _ = settle(self._store, f"{length + 1:010d}", data)
-            if stored == data:
+            gone = replace(found, action=ClaimAction.RELEASE, at=now(), actor=actor, reason=reason)
+            if self._add(gone):
                 return found
 
-    def _fold(self) -> tuple[dict[str, Claim], int]:
-        standing: dict[str, Claim] = {}
-        keys = list(self._store.list(""))
-        for key in keys:
-            data = self._store.get(key)
-            claim = wire.loads(data or b"", Claim, f"{CHAIN}/{key}")
-            if claim.action is ClaimAction.CLAIM:
-                standing[claim.folder] = claim
-            else:
-                standing.pop(claim.folder, None)
-        return standing, len(keys)
+    def _add(self, claim: Claim) -> bool:
+        """Whether a claim became the next link of the chain."""
+        data = wire.dumps(claim)
+        return settle(self._store, _link(self._length + 1), data)[0] == data
 
-    def _refuse(self, mine: Claim, standing: dict[str, Claim]) -> None:
-        here = Path(self._files.root)
-        for root, claim in (*((here, claim) for claim in standing.values()), *_around(here, mine.folder)):
-            if _nested(root / claim.folder, here / mine.folder) and claim.owner != mine.owner:
+    def _refuse(self, mine: Claim) -> None:
+        here = posixpath.join(self._root, mine.folder)
+        ours = ((posixpath.join(self._root, claim.folder), claim) for claim in self._standing.values())
+        for folder, claim in (*ours, *_around(self._root, mine.folder)):
+            if claim.owner != mine.owner and _nested(folder, here):
                 raise ClaimError(
                     operation="publish",
-                    subject=f"dataset {mine.urn!r} of ingestion {mine.ingestion!r} to {here / mine.folder}",
-                    cause=_why(root / claim.folder, claim, mine),
+                    subject=f"dataset {mine.urn!r} of ingestion {mine.ingestion!r} to {here}",
+                    cause=_why(folder, claim, mine),
                     hint=_way_out(claim, mine),
                 )
 
 
-def _around(root: Path, folder: str) -> Iterator[tuple[Path, Claim]]:
-    """The claims of target roots above ours and below our folder."""
+def _link(number: int) -> str:
+    return f"{number:010d}"
+
+
+def _around(root: Path, folder: str) -> Iterator[tuple[str, Claim]]:
+    """The claimed folders of target roots above ours and below our folder."""
     others = [above for above in root.parents if (above / CHAIN).is_dir()]
     for other in (*others, *_roots_below(root / folder)):
         for claim in Claims(LocalFiles(other)).standing().values():
-            yield other, claim
+            yield posixpath.join(other, claim.folder), claim
 
 
 def _roots_below(folder: Path) -> Iterator[Path]:
@@ -136,11 +140,11 @@ def _roots_below(folder: Path) -> Iterator[Path]:
             yield Path(at)
 
 
-def _nested(one: Path, other: Path) -> bool:
-    return one == other or one in other.parents or other in one.parents
+def _nested(one: str, other: str) -> bool:
+    return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
 
 
-def _why(at: Path, claim: Claim, mine: Claim) -> str:
+def _why(at: str, claim: Claim, mine: Claim) -> str:
     if (claim.ingestion, claim.urn) == (mine.ingestion, mine.urn):
         return (
             f"{at} belongs to this ingestion and dataset in journal {claim.journal}, and this is journal {mine.journal}"

@@ -20,7 +20,15 @@ from datetime import timedelta
 from itertools import islice
 
 from airflow_gobblin.coverage import Coverage, Range
-from airflow_gobblin.errors import AlreadyCoveredError, GobblinError, LostRaceError, QuarantinedError, StepError
+from airflow_gobblin.errors import (
+    AlreadyCoveredError,
+    GobblinError,
+    LostRaceError,
+    QuarantinedError,
+    RecordError,
+    StepError,
+    StepLostError,
+)
 from airflow_gobblin.files import Files
 from airflow_gobblin.ingestion import DEFAULT_ATTEMPTS, DEFAULT_RETENTION
 from airflow_gobblin.journal import (
@@ -126,7 +134,12 @@ class Committer:
                 continue
             check_holds(plan, proposal.ranges, history)
             if shards is None:
-                shards = self._put_steps(proposal, history, make_steps)
+                try:
+                    shards = self._put_steps(proposal, history, make_steps)
+                except StepLostError:
+                    if self.journal.history(plan.urn).state.head == history.state.head:
+                        raise
+                    continue  # somebody decided meanwhile, and what could win no more was swept: that is what to tell
             self.journal.put_decision(self._decision(proposal, history, shards))
 
     def _standing(self, slot: Slot, plan: Plan) -> Slot:
@@ -192,7 +205,9 @@ class Committer:
         except (StepError, OSError) as error:
             outcome = self.journal.outcome(decision.urn, decision.slot)
             if outcome is None:  # otherwise somebody else came to the end, and may have cleaned up since
-                raise error if isinstance(error, StepError) else _disk_error(decision, error) from error
+                if isinstance(error, StepError):
+                    raise
+                raise _disk_error(decision, error) from error
         if outcome is None:
             outcome = self.journal.put_outcome(slot, OutcomeState.DONE, run_key)
         return self._ended(replace(slot, outcome=outcome))
@@ -232,22 +247,26 @@ class Committer:
         return slot
 
     def _carry_out(self, step: CommitStep, decision: Decision) -> bool:
-        context = StepContext(self.files)
-        status = step.verify(context)
+        status, failure = self._verify(step, decision), None
         if status is StepStatus.DONE:
             return False
-        failure: Exception | None = None
         if status is StepStatus.TODO:
             try:
-                step.execute(context)
-            except Exception as error:
-                failure = error
-            if failure is None:
+                step.execute(StepContext(self.files))
                 return True
-            status = step.verify(context)
+            except Exception as error:  # a user's step may raise anything
+                failure = error
+            status = self._verify(step, decision, failure)
             if status is StepStatus.DONE:
                 return True
         raise _step_error(step, status, decision, failure)
+
+    def _verify(self, step: CommitStep, decision: Decision, first: Exception | None = None) -> StepStatus:
+        """What a step finds. :param first: the error to tell, if it can't look either."""
+        try:
+            return step.verify(StepContext(self.files))
+        except Exception as error:
+            raise _step_error(step, StepStatus.TODO, decision, first or error) from error
 
     # Recovering
 
@@ -322,11 +341,9 @@ class Committer:
             return False
         if slot.outcome.state is OutcomeState.ABANDONED:
             return True
-        retires = bool(slot.decision.replaces)
-        newer = slot.decision.action is Action.DROP or any(
-            s.done for s in history.slots if s.decision.slot > slot.decision.slot
-        )
-        return retires and newer and now() - slot.outcome.at >= self._retention
+        if not slot.decision.replaces or now() - slot.outcome.at < self._retention:
+            return False
+        return slot.decision.action is Action.DROP or any(s.done for s in history.slots[slot.decision.slot :])
 
     def _clean_slot(self, slot: Slot, history: History) -> Iterator[str]:
         """Staging first, so that no late mover has a source; then names, by identity; and both durable before it is noted."""
@@ -334,37 +351,41 @@ class Committer:
         folders: set[str] = set()
         if slot.outcome is not None and slot.outcome.state is OutcomeState.ABANDONED:
             self._remove_staging(decision)
-            for step in self.journal.steps(decision):
-                if not isinstance(step, HighWatermarkStep):
-                    step.undo(StepContext(self.files))
-                    folders.update(step.folders())
+            try:
+                for step in self.journal.steps(decision):
+                    if not isinstance(step, HighWatermarkStep):
+                        self._undo(step, decision)
+                        folders.update(step.folders())
+            except RecordError as error:  # to abandon is the way out of lost steps, so it must come to its end
+                yield f"files that slot {decision.slot} may have published are left, for {error}"
         else:
             for number in {ref.slot for ref in decision.replaces}:
                 self._remove_staging(history.slots[number - 1].decision)
-            for path, step in self.retired_files(history, decision.replaces):
-                found = self.files.identity(path)
+            for _, step in self.journal.moves(history, decision.replaces):
+                found = self.files.identity(step.target)
                 if found is None:
                     continue
-                if step.is_ours(path, found, self.files):
-                    self.files.unlink(path)
+                if step.is_ours(step.target, found, self.files):
+                    self.files.unlink(step.target)
                     folders.update(step.folders())
                 else:
-                    yield f"{path} was changed after it was published and is left"
+                    yield f"{step.target} was changed after it was published and is left"
         self._sync(f for f in folders if self.files.identity(f) is not None)
+
+    def _undo(self, step: CommitStep, decision: Decision) -> None:
+        try:
+            step.undo(StepContext(self.files))
+        except Exception as error:
+            raise StepError(
+                operation=f"take back a {type(step).__name__} of",
+                subject=f"slot {decision.slot} of dataset {decision.urn!r}",
+                cause=error,
+                hint="The slot is abandoned, and readers of the journal don't see it. The next run cleans up.",
+            ) from error
 
     def _remove_staging(self, decision: Decision) -> None:
         if decision.staging is not None:
             self.files.remove_tree(decision.staging)
-
-    def retired_files(self, history: History, units: Iterable[UnitRef]) -> Iterator[tuple[str, MoveStep]]:
-        """The published files of some units, with the steps that published them."""
-        by_slot: dict[int, set[str]] = {}
-        for ref in units:
-            by_slot.setdefault(ref.slot, set()).add(ref.unit)
-        for number, names in sorted(by_slot.items()):
-            for step in self.journal.steps(history.slots[number - 1].decision):
-                if isinstance(step, MoveStep) and step.unit in names:
-                    yield step.target, step
 
 
 def check_holds(plan: Plan, ranges: tuple[Range, ...], history: History) -> None:

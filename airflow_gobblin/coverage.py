@@ -10,16 +10,28 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 
-from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.watermark import Watermark, encode, join, split
 
 
 @dataclass(frozen=True)
 class Range:
-    """[low, high) over source positions."""
+    """[low, high) over source positions.
+
+    :raises ConfigurationError: its bounds are of different kinds, or have different numbers of positions.
+    """
 
     low: Watermark
     high: Watermark
+
+    def __post_init__(self) -> None:
+        if self.low.kind != self.high.kind or len(split(self.low)) != len(split(self.high)):
+            raise ConfigurationError(
+                operation="make",
+                subject=f"range {self}",
+                cause=f"its bounds, {_shape(self.low)} and {_shape(self.high)}, can't be compared",
+                hint="Give both as watermarks of one kind, with as many positions.",
+            )
 
     @property
     def empty(self) -> bool:
@@ -31,6 +43,10 @@ class Range:
 
     def __str__(self) -> str:
         return f"[{encode(self.low)['value']}, {encode(self.high)['value']})"
+
+
+def _shape(watermark: Watermark) -> str:
+    return f"{watermark.kind!r} of {len(split(watermark))} positions"
 
 
 Interval = tuple[Watermark, Watermark]
@@ -84,11 +100,22 @@ class Coverage:
         return Coverage(join(known + split(origin)[len(known) :], self.origin.kind), grown)
 
     def add(self, added: Range) -> Coverage:
-        """With one more range. :raises GobblinError: it overlaps what is covered (I2)."""
+        """With one more range.
+
+        :raises GobblinError: it overlaps what is covered (I2), is of another kind, or has fewer positions.
+        """
         if self.overlaps(added):
             raise GobblinError(
-                operation="cover", subject=f"range {added}", cause="a part of it is covered already", hint=None
+                operation="cover",
+                subject=f"range {added}",
+                cause="a part of it is covered already",
+                hint="Clear create_work_units to plan anew.",
             )
+        return self.filled(added)
+
+    def filled(self, added: Range) -> Coverage:
+        """With a range of which a part may be covered already. :raises GobblinError: as `add`, but for that."""
+        self._check_fits(added, fewest=len(self.intervals))
         base = self.starting_at(added.low)
         return Coverage(
             base.origin,
@@ -96,13 +123,15 @@ class Coverage:
         )
 
     def remove(self, removed: Range) -> Coverage:
-        """Without a range; one that is not covered changes nothing."""
+        """Without a range; one that is not covered changes nothing. :raises GobblinError: it is of another kind."""
+        self._check_fits(removed, fewest=len(self.intervals))
         # A coverage may have fewer positions than the range, as long as nothing of the newer ones is covered.
         gone = tuple(removed._positions())[: len(self.intervals)]
         return Coverage(self.origin, tuple(_minus(have, part) for have, part in zip(self.intervals, gone, strict=True)))
 
     def overlaps(self, other: Range) -> bool:
-        """Whether any position of `other` is covered."""
+        """Whether any position of `other` is covered. :raises GobblinError: it is of another kind."""
+        self._check_fits(other)
         return any(
             low < h and lo < high
             for have, (lo, h) in zip(self.intervals, other._positions(), strict=False)
@@ -111,7 +140,8 @@ class Coverage:
         )
 
     def covers(self, other: Range) -> bool:
-        """Whether every position of `other` is covered."""
+        """Whether every position of `other` is covered. :raises GobblinError: it is of another kind, or has fewer positions."""
+        self._check_fits(other, fewest=len(self.intervals))
         width = len(split(other.low))
         have = self.intervals + ((),) * (width - len(self.intervals))
         return all(not _uncovered(h, part) for h, part in zip(have, other._positions(), strict=True))
@@ -137,9 +167,21 @@ class Coverage:
 
     def uncovered(self, within: Range) -> tuple[Range, ...]:
         """The parts of a range that are not covered, in order. Only for datasets of one position."""
+        self._check_fits(within)
         (part,) = within._positions()
         have = self.intervals[0] if self.intervals else ()
         return tuple(Range(low, high) for low, high in _uncovered(have, part))
+
+    def _check_fits(self, other: Range, fewest: int = 0) -> None:
+        """:raises GobblinError: a range can't be compared with what is covered."""
+        if self.origin is None or (self.origin.kind == other.low.kind and fewest <= len(split(other.low))):
+            return
+        raise GobblinError(
+            operation="compare",
+            subject=f"range {other} with the coverage",
+            cause=f"its bounds are {_shape(other.low)}, and the coverage is {_shape(self.origin)}",
+            hint="The source gives other positions than before: go back to the former ones, or publish under another URN.",
+        )
 
     def ranges(self) -> tuple[Range, ...]:
         """The covered ranges of a dataset of one position, in order."""

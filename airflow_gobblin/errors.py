@@ -12,7 +12,8 @@ way out. Two questions decide what a caller may do, so each error answers them:
     │   ├── EnvironmentMismatchError  installed parts don't fit together
     │   └── UnknownKindError          a record of a kind that nobody registered
     ├── SourceError                   the source can't be planned or read as asked
-    │   └── SchemaConflictError       the source's schema doesn't fit what was published
+    │   └── SourceDataError           … because of what is in it: only mending it there helps
+    ├── SchemaConflictError           the source's schema doesn't fit what was published
     ├── CheckFailedError              a row check failed
     ├── StoreError                    a store's answer was "failed"; nothing was written
     │   └── UnknownOutcomeError       a store's answer was lost; it may have happened
@@ -43,6 +44,7 @@ __all__ = [
     "QuarantinedError",
     "RecordError",
     "SchemaConflictError",
+    "SourceDataError",
     "SourceError",
     "StepConflictError",
     "StepError",
@@ -76,16 +78,21 @@ class GobblinError(Exception):
 
     def __str__(self) -> str:
         text = f"can't {self.operation} {self.subject}"
-        if isinstance(self.cause, BaseException):
-            text += f": {type(self.cause).__name__}: {self.cause}"
-        elif self.cause:
-            text += f": {self.cause}"
+        if self._told:
+            text += f": {self._told}"
         return f"{text}. {self.hint}" if self.hint else text
+
+    @property
+    def _told(self) -> str | None:
+        """The cause as text, which is what is left of it in another process."""
+        if isinstance(self.cause, BaseException):
+            return f"{type(self.cause).__name__}: {self.cause}"
+        return self.cause
 
     def __reduce__(self) -> tuple[object, ...]:
         return (
             _rebuild,
-            (type(self), self.operation, self.subject, str(self.cause) if self.cause else None, self.hint),
+            (type(self), self.operation, self.subject, self._told, self.hint),
         )
 
 
@@ -115,6 +122,12 @@ class SourceError(GobblinError):
     """The source can't be planned or read as asked."""
 
     retryable = True
+
+
+class SourceDataError(SourceError):
+    """What is in the source can't be ingested as asked: a row without a position, a value that doesn't fit its type."""
+
+    retryable = False
 
 
 class SchemaConflictError(GobblinError):

@@ -7,8 +7,10 @@ Publishing is a `link`: unlike a rename it never overwrites, and a file keeps it
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -37,7 +39,10 @@ class Files(Protocol):
         """The identity of a file, or of whatever else stands at its path; `None` if nothing does. Links aren't followed."""
 
     def read(self, path: str) -> bytes:
-        """A whole file."""
+        """A whole file, into memory: a record."""
+
+    def checksum(self, path: str) -> str | None:
+        """The SHA-256 of a file in hex, read piece by piece; `None` if what stands there is no plain file."""
 
     def create(self, path: str) -> BinaryIO:
         """A new file, open for writing; its folders are made. :raises FileExistsError: it exists."""
@@ -100,6 +105,13 @@ class LocalFiles:
 
     def read(self, path: str) -> bytes:
         return self._at(path).read_bytes()
+
+    def checksum(self, path: str) -> str | None:
+        at = self._at(path)
+        if not stat.S_ISREG(os.lstat(at).st_mode):
+            return None
+        with open(at, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
     def create(self, path: str) -> BinaryIO:
         at = self._at(path)

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from airflow_gobblin import wire
 from airflow_gobblin.converters.base import Converter, RowCheck
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.job import ExtractJob
@@ -28,10 +29,12 @@ class Ingestion:
 
     :param name: the name of its journal: mandatory, lasting, never derived from a DAG's or group's id.
     :param journal: where the journal is: `file:///…`, `sqlite:///…`, or the id of an Airflow connection.
+    :param policy: what a failed unit means for its dataset, as a `CommitPolicy` or its name.
     :param partial_ok: a run that published only a part of a dataset is green, too.
     :param attempts: after how many runs that failed to finish a slot its dataset is quarantined.
     :param retention: how long replaced files stay.
     :param code: modules with the author's own sources, sinks, converters, checks, steps and watermarks.
+    :raises ConfigurationError: the name, the policy or a number can't be one, or a class is not registered with `wire.record`.
     """
 
     name: str
@@ -51,10 +54,24 @@ class Ingestion:
 
     def __post_init__(self) -> None:
         check_ingestion_name(self.name)
+        for part in (self.source, self.sink, *self.converters, *self.checks):
+            wire.kind_of(part)
+        try:
+            object.__setattr__(self, "policy", CommitPolicy(self.policy))
+        except ValueError as error:
+            raise ConfigurationError(
+                operation="use",
+                subject=f"policy {self.policy!r} of ingestion {self.name!r}",
+                cause="there is no such commit policy",
+                hint=f"Use one of {', '.join(repr(policy.value) for policy in CommitPolicy)}.",
+            ) from error
         for name, value in (("max_packs", self.max_packs), ("attempts", self.attempts)):
             if value < 1:
                 raise ConfigurationError(
-                    operation="use", subject=f"{name}={value} of ingestion {self.name!r}", cause="it is at least 1"
+                    operation="use",
+                    subject=f"{name}={value} of ingestion {self.name!r}",
+                    cause="it is too small",
+                    hint="Give at least 1.",
                 )
 
     @property

@@ -13,6 +13,7 @@ so a chain that lost or changed a record is found out. The rules by which decisi
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,6 +35,8 @@ from airflow_gobblin.wire import record
 from airflow_gobblin.work import UnitState, UnitSummary
 
 STEPS_PER_SHARD = 1000
+_ID = "_journal"
+"""The record that makes a store a journal: a random id, which claims name."""
 _RECORDS_KEPT = 10_000
 _TRIES = 5
 _PAUSE = 0.05
@@ -214,10 +217,15 @@ class History:
         return next((s for s in self.slots if s.decision.token == token), None)
 
     def answer(self, run_key: str) -> Slot | None:
-        """The slot that answers a run key: finished, done, and with everything that was asked for."""
-        return next(
-            (s for s in reversed(self.slots) if s.decision.run_key == run_key and s.done and s.decision.complete), None
-        )
+        """The slot that answers a run key: finished, done, with everything that was asked for, and not taken back since."""
+        return next((s for s in reversed(self.slots) if s.decision.run_key == run_key and self._answers(s)), None)
+
+    def until(self, slot: int) -> History:
+        """The chain up to a slot, with the state that it had then."""
+        return _folded(replace(self, slots=self.slots[:slot]))
+
+    def _answers(self, slot: Slot) -> bool:
+        return slot.done and slot.decision.complete and slot.decision.generation == self.state.generation
 
 
 class Journal:
@@ -238,13 +246,21 @@ class Journal:
 
         :param store: a store, or the URL of one, as for `stores.open_store`.
         :raises ConfigurationError: the name can't be one. :raises StoreError: the store can't be reached.
+        :raises RecordError: the record of its id is torn or changed.
         """
         from airflow_gobblin.stores import open_store
 
         check_ingestion_name(ingestion)
         if isinstance(store, str):
             store = open_store(store)
-        stored, _ = settle(store, "_journal", uuid.uuid4().hex.encode())
+        stored, _ = settle(store, _ID, uuid.uuid4().hex.encode())
+        if not re.fullmatch(rb"[0-9a-f]{32}", stored):
+            raise RecordError(
+                operation="read",
+                subject=f"record {_ID!r} in {store.name}",
+                cause=f"it is torn or was changed: {stored[:40]!r} is no journal's id",
+                hint="Restore it from a copy of the journal: targets are claimed by this id.",
+            )
         return cls(store, ingestion, stored.decode())
 
     def key(self, urn: str, *parts: str) -> str:
@@ -310,22 +326,16 @@ class Journal:
         :param root: the target root, if it moved since the files were published. :raises RecordError: as `history`.
         """
         history = self.history(urn)
-        live: dict[int, set[str]] = {}
-        for ref in history.state.live:
-            live.setdefault(ref.slot, set()).add(ref.unit)
         files = tuple(
             PublishedFile(
-                f"{(root or slot.decision.target).rstrip('/')}/{step.target}",
-                slot.decision.slot,
+                f"{(root or decision.target).rstrip('/')}/{step.target}",
+                decision.slot,
                 step.unit,
                 step.rows,
                 step.identity.size,
                 step.checksum,
             )
-            for slot in history.slots
-            if slot.decision.slot in live
-            for step in self.steps(slot.decision)
-            if isinstance(step, MoveStep) and step.unit in live[slot.decision.slot]
+            for decision, step in self.moves(history, history.state.live)
         )
         shown = max((s.decision.slot for s in history.slots if s.finished), default=0)
         return PublishedDataset(urn, shown, history.state.watermark, history.state.schema, files)
@@ -347,6 +357,17 @@ class Journal:
                 )
             yield from wire.loads(data, Shard, key).steps
 
+    def moves(self, history: History, units: Iterable[UnitRef]) -> Iterator[tuple[Decision, MoveStep]]:
+        """The steps that published the files of some units, slot by slot. :raises RecordError: as `steps`."""
+        by_slot: dict[int, set[str]] = {}
+        for ref in units:
+            by_slot.setdefault(ref.slot, set()).add(ref.unit)
+        for number, names in sorted(by_slot.items()):
+            decision = history.slots[number - 1].decision
+            for step in self.steps(decision):
+                if isinstance(step, MoveStep) and step.unit in names:
+                    yield decision, step
+
     def outcome(self, urn: str, slot: int) -> Outcome | None:
         """The outcome of a slot, read now."""
         key = self.key(urn, "o", slot_name(slot))
@@ -354,9 +375,12 @@ class Journal:
         return None if data is None else wire.loads(data, Outcome, key)
 
     def put_shards(self, urn: str, steps: Iterable[Step]) -> tuple[tuple[str, ...], int]:
-        """Store the steps of a sequence before its decision. :return: the digests of its shards, and how many steps."""
+        """Store the steps of a sequence before its decision.
+
+        :return: the digests of its shards, and how many steps. :raises ConfigurationError: a step is of no registered class.
+        """
         digests, count = [], 0
-        rest = iter(steps)
+        rest = (step for step in steps if wire.kind_of(step))
         while some := tuple(islice(rest, STEPS_PER_SHARD)):
             data = wire.dumps(Shard(some))
             name = wire.digest(data)
@@ -419,10 +443,10 @@ class Journal:
         slots: list[Slot] = []
         for number in numbers:
             slots.append(self._slot(urn, number, number in outcomes, tuple(notes.get(number, ())), slots))
-        if outcomes - set(numbers):
-            raise self._broken(urn, f"outcomes of slots {sorted(outcomes - set(numbers))} without a decision")
-        history = History(urn, tuple(slots), tuple(notes.get(0, ())))
-        return replace(history, state=_state(history))
+        undecided = (outcomes | set(notes) - {0}) - set(numbers)
+        if undecided:
+            raise self._broken(urn, f"slots {sorted(undecided)} have an outcome or notes, and no decision")
+        return _folded(History(urn, tuple(slots), tuple(notes.get(0, ()))))
 
     def _slot(self, urn: str, number: int, ended: bool, notes: tuple[Note, ...], before: list[Slot]) -> Slot:
         decision, name = self._read(self.key(urn, "d", slot_name(number)), Decision)
@@ -462,39 +486,60 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
+def _folded(history: History) -> History:
+    return replace(history, state=_state(history))
+
+
 def _state(history: History) -> DatasetState:
     state = DatasetState(history.urn, previous_units=_unpublished(history.early_notes))
+    units = _Units()
     for slot in history.slots:
-        state = _after(state, slot)
+        state = _after(state, slot, units)
     pending = history.pending
-    if pending is None:
-        return state
-    return replace(state, pending=True, failures=_failures(pending.notes), quarantined=_quarantined(pending.notes))
+    return replace(
+        state,
+        live=units.live,
+        retired=units.retired,
+        pending=pending is not None,
+        failures=() if pending is None else _failures(pending.notes),
+        quarantined=pending is not None and _quarantined(pending.notes),
+    )
 
 
-def _after(state: DatasetState, slot: Slot) -> DatasetState:
+@dataclass
+class _Units:
+    """Published units, as they change from slot to slot: in place, for there may be many slots and many units."""
+
+    live: dict[UnitRef, UnitSummary] = field(default_factory=dict)
+    retired: dict[UnitRef, int] = field(default_factory=dict)
+
+    def publish(self, slot: Slot) -> None:
+        """What a done slot retires, and what it publishes."""
+        decision = slot.decision
+        for ref in decision.replaces:
+            self.live.pop(ref, None)
+            if not slot.noted(NoteKind.CLEANED):
+                self.retired[ref] = decision.slot
+        if decision.action is Action.DROP:
+            self.live.clear()
+        if decision.action in (Action.COMMIT, Action.NOOP, Action.IMPORT):
+            for unit in decision.units:
+                if unit.state is UnitState.SUCCESSFUL:
+                    self.live[UnitRef(decision.slot, unit.unit)] = unit
+
+
+def _after(state: DatasetState, slot: Slot, units: _Units) -> DatasetState:
     decision = slot.decision
     state = replace(state, head=decision.slot)
     if not slot.done:
         return replace(state, previous_units=_unpublished(slot.notes) or state.previous_units)
-    live = {ref: unit for ref, unit in state.live.items() if ref not in set(decision.replaces)}
-    live |= {
-        UnitRef(decision.slot, unit.unit): unit
-        for unit in decision.units
-        if unit.state is UnitState.SUCCESSFUL and decision.action in (Action.COMMIT, Action.NOOP, Action.IMPORT)
-    }
-    if decision.action is Action.DROP:
-        live = {}
-    retired = dict(state.retired) | dict.fromkeys(decision.replaces, decision.slot)
-    if slot.noted(NoteKind.CLEANED):
-        retired = {ref: by for ref, by in retired.items() if by != decision.slot}
+    coverage = _coverage(state.coverage, decision, units.live)
+    units.publish(slot)
     return replace(
         state,
-        coverage=_coverage(state.coverage, decision, state.live),
+        coverage=coverage,
         generation=decision.generation,
         schema=None if decision.action is Action.DROP else decision.schema or state.schema,
-        live=live,
-        retired=retired,
         previous_units=_unpublished(slot.notes) or decision.units or state.previous_units,
     )
 
@@ -528,20 +573,3 @@ def _failures(notes: tuple[Note, ...]) -> tuple[str, ...]:
 
 def _quarantined(notes: tuple[Note, ...]) -> bool:
     return any(n.says is NoteKind.QUARANTINED for n in _since_release(notes))
-
-
-def open_units(units: Iterable[UnitSummary]) -> tuple[UnitSummary, ...]:
-    """The units that were not published."""
-    return tuple(u for u in units if u.state is not UnitState.SUCCESSFUL)
-
-
-def describe(slot: Slot) -> dict[str, Any]:
-    """A slot in a few words, for reports."""
-    decision = slot.decision
-    return {
-        "slot": decision.slot,
-        "action": decision.action.value,
-        "outcome": slot.outcome.state.value if slot.outcome else ("done" if slot.finished else "pending"),
-        "rows": sum(u.rows_written for u in decision.units if u.state is UnitState.SUCCESSFUL),
-        "files": sum(u.files for u in decision.units if u.state is UnitState.SUCCESSFUL),
-    }

@@ -1,48 +1,84 @@
 """Manifests: a list of files for each done slot, for engines that read lists of files instead of folders.
 
 A manifest is derived from the journal: whoever finishes a slot writes it, and anyone can write it again. It holds what the slot
-added and what it retired, so the files of a dataset are the added ones of all its manifests without the retired ones.
+added and what it retired, so the files of a dataset are the added ones of all its manifests without the retired ones. Those of
+a journal are in a folder of its own, for a journal that was lost has numbered its slots from 1 on, too.
 """
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable
 
 from airflow_gobblin import wire
+from airflow_gobblin.errors import RecordError
 from airflow_gobblin.files import Files
-from airflow_gobblin.journal import Journal, Slot, slot_name
+from airflow_gobblin.journal import Action, History, Journal, Slot, slot_name
 from airflow_gobblin.naming import dataset_key
-from airflow_gobblin.staging import ROOT
+from airflow_gobblin.staging import ROOT, ingestion_folder
+from airflow_gobblin.state import UnitRef
 from airflow_gobblin.steps import MoveStep
 from airflow_gobblin.stores.base import settle
 from airflow_gobblin.stores.local import LocalStore
+from airflow_gobblin.watermark import Json
 
 
 def manifest_path(journal: Journal, urn: str, slot: int) -> str:
     """Where a slot's manifest is, below the target root."""
-    return f"{ROOT}/manifests/{journal.ingestion}/{dataset_key(urn)}/{slot_name(slot)}.json"
+    return f"{_folder(journal, urn)}/{_name(slot)}"
 
 
-def put_manifest(files: Files, journal: Journal, slot: Slot) -> None:
-    """Write the manifest of a done slot; harmless if it stands."""
+def check_no_slot_is_lost(files: Files, journal: Journal, history: History) -> None:
+    """Make sure that no manifest is of a slot that the journal doesn't have: its rows would be published again.
+
+    :raises RecordError: the newest slots of a dataset, or all of them, are gone from the journal.
+    """
+    urn, head = history.urn, len(history.slots)
+    manifests = LocalStore(files, _folder(journal, urn))
+    ahead = manifests.get(_name(head + 1)) is not None if head else any(manifests.list(""))
+    if ahead and len(journal.history(urn).slots) == head:  # and no other run has just added it
+        raise RecordError(
+            operation="plan",
+            subject=f"dataset {urn!r}",
+            cause=f"its journal has {head} slots, and a manifest tells of more: records are gone",
+            hint="Restore the journal's records from a copy. If they are lost: move "
+            f"{files.root}/{_folder(journal, urn)} away, and set the watermark to what is published.",
+        )
+
+
+def put_manifests(files: Files, journal: Journal, urn: str) -> None:
+    """Write the manifests that a dataset's done slots lack, the oldest first, so that none is missing before one that stands.
+
+    :raises RecordError: the journal of the dataset can't be read. :raises StoreError: the target can't be written to.
+    """
+    history = journal.history(urn)
+    missing: list[Slot] = []
+    for slot in reversed(history.slots):
+        if slot.done and slot.decision.action.needs_outcome:
+            if files.identity(manifest_path(journal, urn, slot.decision.slot)) is not None:
+                break
+            missing.append(slot)
+    for slot in reversed(missing):
+        path = manifest_path(journal, urn, slot.decision.slot)
+        settle(LocalStore(files), path, wire.canonical(_manifest(journal, history, slot)))
+
+
+def _name(slot: int) -> str:
+    return f"{slot_name(slot)}.json"
+
+
+def _folder(journal: Journal, urn: str) -> str:
+    return f"{ROOT}/manifests/{ingestion_folder(journal.ingestion, journal.id)}/{dataset_key(urn)}"
+
+
+def _manifest(journal: Journal, history: History, slot: Slot) -> Json:
     decision = slot.decision
-    gone = {(ref.slot, ref.unit) for ref in decision.replaces}
-    history = journal.history(decision.urn) if gone else None
-    retired = [
-        step.target
-        for number in sorted({n for n, _ in gone})
-        if history is not None
-        for step in journal.steps(history.slots[number - 1].decision)
-        if isinstance(step, MoveStep) and (number, step.unit) in gone
-    ]
-    added = [
+    gone: Iterable[UnitRef] = decision.replaces
+    if decision.action is Action.DROP:  # no file is live any more, also where they are left
+        gone = history.until(decision.slot - 1).state.live
+    added: list[Json] = [
         {"path": s.target, "bytes": s.identity.size, "rows": s.rows, "sha256": s.checksum}
         for s in journal.steps(decision)
         if isinstance(s, MoveStep)
     ]
-    document = {"dataset": decision.urn, "slot": decision.slot, "added": added, "retired": retired}
-    settle(
-        LocalStore(files),
-        manifest_path(journal, decision.urn, decision.slot),
-        wire.canonical(json.loads(json.dumps(document))),
-    )
+    retired: list[Json] = [step.target for _, step in journal.moves(history, gone)]
+    return {"dataset": decision.urn, "slot": decision.slot, "added": added, "retired": retired}

@@ -24,13 +24,14 @@ from airflow_gobblin.errors import (
     IncompleteRunError,
     LostRaceError,
     QuarantinedError,
+    RecordError,
     SourceError,
 )
 from airflow_gobblin.extraction import converted_schema
 from airflow_gobblin.files import Files, LocalFiles
 from airflow_gobblin.ingestion import Ingestion, target_root
 from airflow_gobblin.journal import Action, History, Journal, Note, NoteKind, Slot, now
-from airflow_gobblin.manifest import put_manifest
+from airflow_gobblin.manifest import check_no_slot_is_lost, put_manifests
 from airflow_gobblin.naming import dataset_key
 from airflow_gobblin.packing import pack_datasets
 from airflow_gobblin.plan import DatasetNote, Plan, RunPlan
@@ -110,6 +111,7 @@ class Pipeline:
         self.files = files if files is not None else LocalFiles(target_root(ingestion.sink.target))
         self.staging = Staging(self.files, staging_folder(journal.ingestion, journal.id))
         self.committer = Committer(journal, self.files, attempts=ingestion.attempts, retention=ingestion.retention)
+        self._claims = Claims(self.files)
         self._connections = connections
 
     # verify_recover
@@ -134,8 +136,8 @@ class Pipeline:
             slot = self.committer.recover(urn, run_key)
         except QuarantinedError as error:
             return DatasetReport(urn, "quarantined", str(error))
-        except GobblinError as error:
-            return DatasetReport(urn, "failed", str(error))
+        except Exception as error:
+            return _failed("recover", urn, error)
         if slot is None:
             return DatasetReport(urn, "idle", "nothing was pending")
         return self._published(slot, "recovered", f"slot {slot.decision.slot}, which an earlier run left, is done")
@@ -148,6 +150,7 @@ class Pipeline:
         A dataset that can't be planned leaves a note, and the others go on.
 
         :raises SourceError: the source can't be reached. :raises ConfigurationError: a dataset was asked for that isn't there.
+        :raises GobblinError: what keeps every single dataset from being planned, if a retry may heal it.
         """
         run_key = request.run_key(self.ingestion.name)
         datasets = self._datasets(request)
@@ -155,13 +158,18 @@ class Pipeline:
         states = {urn: h.state for urn, h in histories.items() if isinstance(h, History)}
         planned: list[DatasetRef] = []
         notes: list[DatasetNote] = []
+        errors: list[GobblinError] = []
         for dataset in datasets:
             plan = self._plan(dataset, histories[dataset.urn], states, request, run_key)
             if isinstance(plan, Plan):
-                self.staging.put_plan(plan)
-                planned.append(DatasetRef(plan.urn, plan.token, plan.weight))
+                planned.append(DatasetRef(plan.urn, plan.token, plan.weight, plan.planned))
+            elif isinstance(plan, GobblinError):
+                errors.append(plan)
+                notes.append(DatasetNote(dataset.urn, "failed", str(plan)))
             else:
                 notes.append(plan)
+        if errors and len(errors) == len(datasets) and all(error.retryable for error in errors):
+            raise errors[0]  # no database, no disk: nothing was planned, and the whole stage is worth a retry
         run = RunPlan(uuid.uuid4().hex, run_key, pack_datasets(planned, self.ingestion.max_packs), tuple(notes))
         self.staging.put_run(run, self.ingestion.job)
         return run
@@ -170,17 +178,24 @@ class Pipeline:
         datasets = self.ingestion.source.datasets(self._connections)
         keys: dict[str, str] = {}
         for dataset in datasets:
-            other = keys.setdefault(dataset_key(dataset.urn), dataset.urn)
-            if sum(d.urn == dataset.urn for d in datasets) > 1 or other != dataset.urn:
+            key = dataset_key(dataset.urn)
+            if key in keys:
                 raise ConfigurationError(
-                    operation="plan", subject=f"dataset {dataset.urn!r}", cause="the source names it twice"
+                    operation="plan",
+                    subject=f"dataset {dataset.urn!r}",
+                    cause="the source names it twice"
+                    if keys[key] == dataset.urn
+                    else f"its key is {keys[key]!r}'s, too",
+                    hint="Give each dataset of the source a URN of its own.",
                 )
+            keys[key] = dataset.urn
         unknown = set(request.datasets) - {d.urn for d in datasets}
         if unknown:
             raise ConfigurationError(
                 operation="plan",
                 subject=f"datasets {sorted(unknown)}",
                 cause=f"the source has {sorted(d.urn for d in datasets)[:20]}",
+                hint="Correct the run's configuration, or add them to the source.",
             )
         return tuple(d for d in datasets if not request.datasets or d.urn in request.datasets)
 
@@ -191,7 +206,8 @@ class Pipeline:
         states: Mapping[str, DatasetState],
         request: RunRequest,
         run_key: str,
-    ) -> Plan | DatasetNote:
+    ) -> Plan | DatasetNote | GobblinError:
+        """The plan of a dataset, written to staging; or why there is none."""
         urn = dataset.urn
         try:
             if isinstance(history, GobblinError):
@@ -208,17 +224,17 @@ class Pipeline:
             found = self.ingestion.source.plan(dataset, states, asked, self._connections)
             if not found.units:
                 return DatasetNote(urn, "idle", "there is nothing new")
-            return self._bound(dataset, history, found, run_key)
+            plan = self._bound(dataset, history, found, run_key)
+            self.staging.put_plan(plan)
+            return plan
         except QuarantinedError as error:
             return DatasetNote(urn, "quarantined", str(error))
         except GobblinError as error:
             log.warning("dataset %r can't be planned", urn, exc_info=True)
-            return DatasetNote(urn, "failed", str(error))
+            return error
         except Exception as error:  # a user's source may raise anything; the other datasets go on
             log.exception("dataset %r can't be planned", urn)
-            return DatasetNote(
-                urn, "failed", str(SourceError(operation="plan", subject=f"dataset {urn!r}", cause=error))
-            )
+            return SourceError(operation="plan", subject=f"dataset {urn!r}", cause=error)
 
     def _check_extract(self, dataset: Dataset, state: DatasetState) -> None:
         kind = dataset.extract.kind
@@ -241,12 +257,14 @@ class Pipeline:
                 operation="plan",
                 subject=f"dataset {urn!r}",
                 cause="two units share an id, or one is of another dataset",
+                hint="This is a fault of the source's code.",
             )
         outgoing = converted_schema(self.ingestion.converters, self.ingestion.checks, found.schema)
         published = schema.decode(state.schema) if state.schema else None
         outgoing = self.ingestion.sink.schema(outgoing, published, urn)
         folder = self.ingestion.sink.folder(dataset)
-        Claims(self.files).check(self.journal, urn, folder)
+        self._claims.check(self.journal, urn, folder)
+        check_no_slot_is_lost(self.files, self.journal, history)
         snapshot = dataset.extract.kind is ExtractKind.SNAPSHOT_ONLY
         return Plan(
             token=uuid.uuid4().hex,
@@ -267,8 +285,12 @@ class Pipeline:
     def missing_units(self, pack: Pack) -> Iterator[tuple[Plan, WorkUnit]]:
         """The units of a pack that have no result and are still wanted: their plan is undecided and can win."""
         for ref in pack.datasets:
-            plan = self.staging.plan(ref.token)
-            if plan is None or not can_win(plan, self.journal.history(ref.urn)):
+            try:
+                plan = self.staging.plan(ref.token)
+                if plan is None or not can_win(plan, self.journal.history(ref.urn)):
+                    continue
+            except RecordError as error:  # it stands still, as write_commit_steps will say, and the others go on
+                log.warning("dataset %r is not extracted: %s", ref.urn, error)
                 continue
             for unit in plan.units:
                 if self.staging.result(ref.token, unit.id) is None:
@@ -298,18 +320,20 @@ class Pipeline:
                 slot = decided
             status = "pending" if not slot.finished else "committed" if slot.done else "lost"
             return self._published(slot, status, f"slot {slot.decision.slot} is decided")
-        except AlreadyCoveredError as error:
-            return DatasetReport(ref.urn, "covered", str(error))
-        except LostRaceError as error:
-            return DatasetReport(ref.urn, "lost", str(error))
-        except GobblinError as error:
-            return DatasetReport(ref.urn, "failed", str(error), retryable=error.retryable)
+        except Exception as error:
+            return _failed("write the commit steps of", ref.urn, error)
 
     def _decide(self, plan: Plan) -> Slot | DatasetReport:
         results = tuple(self._results(plan))
         chosen = publishable(self.ingestion.policy, results)
         proposal = propose(plan, results, (r.unit for r in chosen), self.staging.token_folder(plan.token))
         if not chosen:
+            history = self.journal.history(plan.urn)
+            if (slot := history.by_token(plan.token)) is not None:
+                return slot
+            check_holds(
+                plan, plan.ranges, history
+            )  # results may be gone because staging that can win no more was swept
             failed = [u for u in proposal.units if u.state is not UnitState.SUCCESSFUL]
             self._keep_unpublished(plan, proposal.units)
             first = next((u.error for u in failed if u.error), "")
@@ -338,9 +362,14 @@ class Pipeline:
         """What to say of a plan whose staging is gone: it was done, or could win no more."""
         history = self.journal.history(ref.urn)
         slot = history.by_token(ref.token) or history.answer(run_key)
+        if slot is None and ref.planned is not None and history.state.coverage.covers(ref.planned):
+            return DatasetReport(ref.urn, "covered", f"range {ref.planned} was committed by another run")
         if slot is None:
             return DatasetReport(
-                ref.urn, "covered", "its plan could win no more and was swept; nothing was published by it"
+                ref.urn,
+                "lost",
+                "its plan could win no more and was swept; nothing was published by it. "
+                "Clear create_work_units to plan anew.",
             )
         return self._published(
             slot, "committed" if slot.done else "lost", f"already committed in slot {slot.decision.slot}"
@@ -372,13 +401,12 @@ class Pipeline:
             done = self.committer.execute(
                 slot, run_key, None if after_step is None else lambda k, n: after_step(ref.urn, number, k, n)
             )
-            put_manifest(self.files, self.journal, done)
+            put_manifests(self.files, self.journal, ref.urn)
             return self._published(done, "committed", f"committed in slot {number}")
-        except LostRaceError as error:
-            return DatasetReport(ref.urn, "lost", str(error))
-        except GobblinError as error:
-            self.committer.count_failure(ref.urn, run_key, error)
-            return DatasetReport(ref.urn, "failed", str(error), retryable=error.retryable)
+        except Exception as error:
+            if isinstance(error, GobblinError) and not isinstance(error, LostRaceError):
+                self.committer.count_failure(ref.urn, run_key, error)
+            return _failed("execute the commit steps of", ref.urn, error)
 
     # finish
 
@@ -390,9 +418,8 @@ class Pipeline:
         reports = [DatasetReport(n.urn, n.status, n.detail) for n in run.notes]
         for pack in run.packs:
             reports += [self._final(ref, run.run_key) for ref in pack.datasets]
-        for slot, _ in self.unannounced(r.urn for r in reports):
-            put_manifest(self.files, self.journal, slot)
         for report in reports:
+            self._put_manifests(report.urn)
             self._clean(report.urn, run.run_key)
         self.staging.finish_run(run.run)
         self.sweep(keep=run.run)
@@ -414,12 +441,8 @@ class Pipeline:
             return DatasetReport(
                 ref.urn, "failed", f"nothing of it was published: {failed or 'its extract did not finish'}"
             )
-        except AlreadyCoveredError as error:
-            return DatasetReport(ref.urn, "covered", str(error))
-        except LostRaceError as error:
-            return DatasetReport(ref.urn, "lost", str(error))
-        except GobblinError as error:
-            return DatasetReport(ref.urn, "failed", str(error), retryable=error.retryable)
+        except Exception as error:
+            return _failed("finish", ref.urn, error)
 
     def _final_slot(self, slot: Slot, history: History) -> DatasetReport:
         number = slot.decision.slot
@@ -447,11 +470,17 @@ class Pipeline:
                 reports.append(self._published(slot, "committed", f"already committed in slot {slot.decision.slot}"))
         return tuple(reports)
 
+    def _put_manifests(self, urn: str) -> None:
+        try:
+            put_manifests(self.files, self.journal, urn)
+        except (GobblinError, OSError):  # the next run writes it
+            log.warning("dataset %r: a manifest can't be written", urn, exc_info=True)
+
     def _clean(self, urn: str, run_key: str) -> None:
         try:
             for left in self.committer.clean(urn, run_key):
                 log.warning("dataset %r: %s", urn, left)
-        except (GobblinError, OSError):
+        except Exception:  # a user's step may raise anything; it is tried again by the next run
             log.warning("dataset %r can't be cleaned up now", urn, exc_info=True)
 
     def unannounced(self, urns: Iterable[str]) -> Iterator[tuple[Slot, DatasetReport]]:
@@ -486,12 +515,19 @@ class Pipeline:
             swept.append(token)
         tokens = set(self.staging.tokens())
         for run in runs:
-            if run == keep or not self.staging.run_finished(run):
-                continue
-            found = self.staging.run(run)
-            if found is None or not tokens & {d.token for p in found.packs for d in p.datasets}:
-                self.staging.remove_run(run)
+            try:
+                if run != keep and self._over(run, tokens):
+                    self.staging.remove_run(run)
+            except (GobblinError, OSError):
+                log.warning("run %s in staging can't be judged or removed, and is kept", run, exc_info=True)
         return tuple(swept)
+
+    def _over(self, run: str, tokens: set[str]) -> bool:
+        """Whether a run was reported to its end, and none of its tokens is left."""
+        if not self.staging.run_finished(run):
+            return False
+        found = self.staging.run(run)
+        return found is None or not tokens & {d.token for p in found.packs for d in p.datasets}
 
     def _needed(self, plan: Plan | GobblinError | None) -> bool:
         if plan is None:
@@ -514,6 +550,23 @@ class Pipeline:
             rows=sum(u.rows_written for u in good),
             watermark=self.journal.state(decision.urn).watermark,
         )
+
+
+def _failed(operation: str, urn: str, error: Exception) -> DatasetReport:
+    """What a stage says of a dataset that it can't go on with, for the other datasets to go on.
+
+    A user's sink or step may raise anything, and so may a disk.
+    """
+    if isinstance(error, AlreadyCoveredError):
+        return DatasetReport(urn, "covered", str(error))
+    if isinstance(error, LostRaceError):
+        return DatasetReport(urn, "lost", str(error))
+    if not isinstance(error, GobblinError):
+        log.error("can't %s dataset %r", operation, urn, exc_info=error)
+        hint = "See the log. Nothing is lost: clear the task once the cause is mended."
+        told = GobblinError(operation=operation, subject=f"dataset {urn!r}", cause=error, hint=hint)
+        return DatasetReport(urn, "failed", str(told), retryable=True)
+    return DatasetReport(urn, "failed", str(error), retryable=error.retryable)
 
 
 def incomplete(ingestion: Ingestion, reports: Iterable[DatasetReport]) -> IncompleteRunError | None:

@@ -28,9 +28,14 @@ ROOT = "_gobblin"
 T = TypeVar("T")
 
 
+def ingestion_folder(ingestion: str, journal_id: str) -> str:
+    """The name of the folders of an ingestion in a journal; another journal has others."""
+    return f"{ingestion}-{journal_id[:12]}"
+
+
 def staging_folder(ingestion: str, journal_id: str) -> str:
-    """An ingestion's staging folder below a target root; another journal has another one."""
-    return f"{ROOT}/{ingestion}-{journal_id[:12]}"
+    """An ingestion's staging folder below a target root."""
+    return f"{ROOT}/{ingestion_folder(ingestion, journal_id)}"
 
 
 class Staging:

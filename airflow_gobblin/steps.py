@@ -14,7 +14,7 @@ from typing import Protocol
 from airflow_gobblin.errors import StepConflictError, StepLostError
 from airflow_gobblin.files import FileIdentity, Files
 from airflow_gobblin.watermark import Watermark
-from airflow_gobblin.wire import digest, record
+from airflow_gobblin.wire import record
 
 
 class StepStatus(StrEnum):
@@ -82,7 +82,7 @@ class MoveStep:
         """Whether what was found at a path is the file that this step publishes: by inode, size and time, else by checksum."""
         if found == self.identity:
             return True
-        return found.size == self.identity.size and digest(files.read(path)) == self.checksum
+        return found.size == self.identity.size and files.checksum(path) == self.checksum
 
     def execute(self, context: StepContext) -> None:
         context.files.make_folder(posixpath.dirname(self.target))
@@ -108,7 +108,7 @@ class MoveStep:
         return StepLostError(
             operation="publish",
             subject=f"file {self.target!r} of dataset {urn!r}",
-            cause=f"neither it nor its staged file {self.source!r} exists",
+            cause=f"neither it nor its staged file {self.source!r} is there as it was written",
             hint="Restore one of them, or abandon the slot: its range is then extracted anew.",
         )
 

@@ -136,7 +136,7 @@ def loads(data: bytes, expected: type[T], subject: str) -> T:
         document = json.loads(data)
         body = document["record"]
         whole = document["digest"] == digest(canonical(body))
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise RecordError(
             operation="read",
             subject=subject,
@@ -163,7 +163,12 @@ def from_json(expected: Any, value: Json, subject: str) -> Any:
             raise
         raise RecordError(operation="read", subject=subject, cause=error, hint=error.hint) from error
     except (TypeError, ValueError, KeyError) as error:
-        raise RecordError(operation="read", subject=subject, cause=error) from error
+        raise RecordError(
+            operation="read",
+            subject=subject,
+            cause=error,
+            hint="It was written by other code. Upgrade airflow-gobblin or the author's module here, or restore it from a copy.",
+        ) from error
 
 
 def _decode(expected: Any, value: Any) -> Any:  # one branch a shape
@@ -210,9 +215,10 @@ def _decode_union(options: tuple[Any, ...], value: Any) -> Any:
     for option in rest:  # a union of plain types and records: the first that fits
         try:
             return _decode(option, value)
-        except (GobblinError, TypeError, ValueError, KeyError):
+        except (TypeError, ValueError, KeyError):
             continue
-    raise ValueError(f"{value!r} is none of {rest}")
+    names = " or ".join(getattr(option, "__name__", str(option)) for option in rest)
+    raise ValueError(f"expected {names}, not {str(value)[:200]}")
 
 
 def _decode_object(expected: Any, value: Any) -> Any:
@@ -220,7 +226,9 @@ def _decode_object(expected: Any, value: Any) -> Any:
     if is_dataclass(expected) and expected not in _by_type and not hasattr(expected, "from_json"):
         return _build(expected, value)  # a plain part of a record, which may have a field named `kind`; no watermark
     if set(value) == {"kind", "value"}:
-        return watermark.decode(value)
+        position = watermark.decode(value)
+        _expect_fit(type(position), expected, value)
+        return position
     _expect("kind" in value, f"a {expected.__name__}", value)
     cls = _by_kind.get(value["kind"])
     if cls is None:
@@ -238,9 +246,25 @@ def _decode_object(expected: Any, value: Any) -> Any:
             cause=f"it is of version {value['version']}, and this release knows {known.version}",
             hint="Upgrade airflow-gobblin here to at least the release that wrote it.",
         )
-    if isinstance(expected, type) and is_dataclass(expected):
-        _expect(cls is expected, f"a {expected.__name__}", value)
+    _expect_fit(cls, expected, value)
     return _build(cls, {k: v for k, v in value.items() if k not in ("kind", "version")})
+
+
+def _expect_fit(cls: type[Any], expected: Any, value: dict[str, Any]) -> None:
+    """Whether a class may stand for the expected one: is it, or has all that the protocol asks for."""
+    if getattr(expected, "_is_protocol", False):
+        has = {*dir(cls), *(f.name for f in (fields(cls) if is_dataclass(cls) else ()))}
+        missing = [name for name in _asked(expected) if name not in has]
+        _expect(not missing, f"a {expected.__name__}", f"a {value['kind']!r}, which has no {missing}")
+    else:
+        _expect(cls is expected, f"a {expected.__name__}", f"a {value['kind']!r}")
+
+
+@cache
+def _asked(protocol: type[Any]) -> tuple[str, ...]:
+    """The public names of a protocol."""
+    names = {name for part in protocol.__mro__ for name in (*vars(part), *vars(part).get("__annotations__", ()))}
+    return tuple(sorted(name for name in names if not name.startswith("_")))
 
 
 @cache
@@ -255,7 +279,14 @@ def _build(cls: Any, value: dict[str, Any]) -> Any:
     _expect(not unknown, f"fields of {cls.__name__} and not {sorted(unknown)}", value)
     missing = [n for n, f in known.items() if n not in value and f.default is MISSING and f.default_factory is MISSING]
     _expect(not missing, f"a {cls.__name__} with {missing}", value)
-    return cls(**{name: _decode(hints[name], v) for name, v in value.items()})
+    return cls(**{name: _field(cls, name, hints[name], v) for name, v in value.items()})
+
+
+def _field(cls: Any, name: str, expected: Any, value: Any) -> Any:
+    try:
+        return _decode(expected, value)
+    except (TypeError, ValueError, KeyError) as error:
+        raise ValueError(f"field {name!r} of {cls.__name__}: {error}") from error
 
 
 def _expect(holds: bool, what: str, value: Any) -> None:

@@ -58,7 +58,10 @@ class Limits:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ConfigurationError(
-                    operation="use", subject=f"limit {name}={value!r}", cause="a limit is above zero"
+                    operation="use",
+                    subject=f"limit {name}={value!r}",
+                    cause="it lets nothing through",
+                    hint="Give a number above zero, or None for no limit.",
                 )
 
     @property
@@ -90,7 +93,8 @@ class WorkUnit:
             raise ConfigurationError(
                 operation="make",
                 subject=f"work unit {self.id!r} of dataset {self.urn!r}",
-                cause="its id must be letters, digits and underscores",
+                cause="its id is a part of file names",
+                hint="Make it of letters, digits and underscores.",
             )
 
     @property
@@ -105,11 +109,15 @@ class WorkUnit:
 
 @dataclass(frozen=True)
 class DatasetRef:
-    """Where the plan of a dataset is: `token` names it in staging."""
+    """Where the plan of a dataset is: `token` names it in staging.
+
+    :param planned: the range that it was to cover, if the dataset has positions: what is known of a plan that was swept.
+    """
 
     urn: str
     token: str
     weight: int
+    planned: Range | None = None
 
 
 @record("pack")

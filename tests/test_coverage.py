@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from airflow_gobblin import wire
 from airflow_gobblin.coverage import Coverage, Range
-from airflow_gobblin.errors import GobblinError
-from airflow_gobblin.watermark import LongWatermark, MultiLongWatermark, Watermark
+from airflow_gobblin.errors import ConfigurationError, GobblinError
+from airflow_gobblin.watermark import LongWatermark, MultiLongWatermark, TimestampWatermark, Watermark
 
 Positions = frozenset[int]
 bounds = st.tuples(st.integers(0, 30), st.integers(0, 30))
@@ -128,6 +130,44 @@ def test_each_position_of_a_multi_long_has_a_coverage_of_its_own(
     assert coverage.edge == coverage.end == MultiLongWatermark(end)
     assert coverage.covers(_multi(start, end))
     assert coverage.remove(_multi(middle, end)) == Coverage().add(_multi(start, middle))
+
+
+@given(edits, bounds)
+def test_it_is_filled_whatever_it_covers_already(
+    all_edits: list[tuple[bool, tuple[int, int]]], added: tuple[int, int]
+) -> None:
+    coverage, model = _edited(all_edits)
+    assert _positions(coverage.filled(_range(*added))) == model | set(range(*added))
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [
+        (LongWatermark(1), MultiLongWatermark((1,))),
+        (MultiLongWatermark((1, 2)), MultiLongWatermark((1, 2, 3))),
+        (LongWatermark(1), TimestampWatermark(datetime(2026, 1, 1, tzinfo=UTC))),
+    ],
+)
+def test_the_bounds_of_a_range_are_alike(low: Watermark, high: Watermark) -> None:
+    with pytest.raises(ConfigurationError, match=r"can't make range \[.*can't be compared. Give both as"):
+        Range(low, high)
+
+
+@pytest.mark.parametrize(
+    ("have", "other"),
+    [
+        (_multi((0, 0), (5, 5)), _multi((5,), (6,))),
+        (_range(0, 5), _multi((5,), (6,))),
+        (_multi((0,), (5,)), _range(5, 6)),
+    ],
+)
+def test_what_cant_be_compared_with_it_is_told(have: Range, other: Range) -> None:
+    coverage = Coverage().add(have)
+    for act in (coverage.add, coverage.filled, coverage.remove, coverage.covers):
+        with pytest.raises(
+            GobblinError, match=r"can't compare range .*, and the coverage is .*publish under another URN"
+        ):
+            act(other)
 
 
 def test_a_dataset_may_get_more_positions() -> None:

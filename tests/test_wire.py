@@ -21,11 +21,13 @@ from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import ConfigurationError, RecordError, UnknownKindError
 from airflow_gobblin.files import FileIdentity
 from airflow_gobblin.job import ExtractJob
+from airflow_gobblin.journal import Shard
 from airflow_gobblin.plan import Plan
 from airflow_gobblin.sinks.parquet import ParquetSink
+from airflow_gobblin.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.state import UnitRef
-from airflow_gobblin.steps import MoveStep
-from airflow_gobblin.watermark import Json, LongWatermark
+from airflow_gobblin.steps import HighWatermarkStep, MoveStep
+from airflow_gobblin.watermark import Json, LongWatermark, Watermark, split
 from airflow_gobblin.work import (
     Dataset,
     DatasetRef,
@@ -56,6 +58,11 @@ datasets = st.builds(Dataset, texts, extracts)
 units = st.builds(
     WorkUnit, names, texts, st.none() | watermarks, st.none() | watermarks, st.integers(0), properties=properties
 )
+ranges = (
+    st.tuples(watermarks, watermarks)
+    .filter(lambda two: two[0].kind == two[1].kind and len(split(two[0])) == len(split(two[1])))
+    .map(lambda two: Range(*two))
+)
 plans = st.builds(
     Plan,
     token=texts,
@@ -67,7 +74,7 @@ plans = st.builds(
     units=st.lists(units, max_size=2).map(tuple),
     source_schema=texts,
     schema=texts,
-    planned=st.none() | st.builds(Range, watermarks, watermarks),
+    planned=st.none() | ranges,
     replaces=st.lists(st.builds(UnitRef, st.integers(), names), max_size=2).map(tuple),
 )
 results = st.builds(
@@ -138,7 +145,7 @@ def test_any_json_under_a_whole_digest_is_refused_as_a_record(body: Json) -> Non
 def test_protocols_are_decoded_to_what_is_registered() -> None:
     job = ExtractJob(
         "flights",
-        source=ParquetSink("/not a source, but a record"),  # type: ignore[arg-type]
+        source=SqlSource("db", (SqlTable("flights", ExtractKind.SNAPSHOT_ONLY),)),
         sink=ParquetSink("/target"),
         converters=(AddColumn("a", 1), AddColumn("b", "x")),
         checks=(NotNull(("a",), OnBadRow.DROP), InRange("a", 1)),
@@ -147,6 +154,43 @@ def test_protocols_are_decoded_to_what_is_registered() -> None:
         code=("module",),
     )
     assert wire.loads(wire.dumps(job), ExtractJob, "job") == job
+
+
+NO_SOURCE = ExtractJob("flights", source=ParquetSink("/no source"), sink=ParquetSink("/target"))  # type: ignore[arg-type]
+
+
+def test_a_protocol_takes_no_record_of_another_kind() -> None:
+    with pytest.raises(
+        RecordError, match=r"'source' of ExtractJob: expected a Source, not a 'parquet_sink', which has no"
+    ):
+        wire.loads(wire.dumps(NO_SOURCE), ExtractJob, "the job")
+    watermark = replace(NO_SOURCE, source=LongWatermark(5))  # type: ignore[arg-type]
+    with pytest.raises(RecordError, match=r"'source' of ExtractJob: expected a Source, not a 'long', which has no"):
+        wire.loads(wire.dumps(watermark), ExtractJob, "the job")
+    with pytest.raises(RecordError, match=r"expected a Watermark, not a 'parquet_sink', which has no"):
+        wire.from_json(Watermark, wire.to_json(ParquetSink("/target")), "a watermark")
+    document = wire.to_json(EVERYTHING)
+    assert isinstance(document, dict)
+    wrong = document | {"maybe": {"kind": "multi_long", "value": [1]}}
+    with pytest.raises(RecordError, match=r"'maybe' of Everything: expected a LongWatermark, not a 'multi_long'"):
+        wire.from_json(Everything, wrong, "everything")
+
+
+def test_a_step_of_an_unknown_kind_tells_the_way_out() -> None:
+    step = MoveStep("a", "b", "u", FileIdentity(1, 2, 3), "c", 4)
+    document = wire.to_json(Shard((step, HighWatermarkStep(None))))
+    assert wire.from_json(Shard, document, "steps") == Shard((step, HighWatermarkStep(None)))
+    unknown = json.loads(json.dumps(document).replace("move_step", "acme.step"))
+    with pytest.raises(UnknownKindError, match=r"'acme.step'.*code="):
+        wire.from_json(Shard, unknown, "steps")
+    with pytest.raises(RecordError, match=r"expected CommitStep or HighWatermarkStep"):
+        wire.from_json(Shard, {**document, "steps": [wire.to_json(ParquetSink("/target"))]}, "steps")  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"a":'])
+def test_what_is_nested_without_end_is_refused(opening: bytes) -> None:
+    with pytest.raises(RecordError, match="the record"):
+        wire.loads(opening * 100_000, Plan, "the record")
 
 
 class Colour(StrEnum):

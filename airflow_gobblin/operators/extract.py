@@ -117,7 +117,7 @@ class ExtractOperator(SparkSubmitOperator):
 
     def _failed(self, pipeline: Pipeline, missing: Missing, failure: AirflowException | None) -> AirflowException:
         """What to raise for units without a result: a failure for good, if no retry heals any of them."""
-        results = {plan.token: pipeline.staging.failed_results(plan.token) for plan, _ in missing}
+        results = {token: pipeline.staging.failed_results(token) for token in {plan.token for plan, _ in missing}}
         found = [results[plan.token].get(unit.id) for plan, unit in missing]
         causes = [result.error if result else None for result in found]
         first = _told(str(failure)) or next(filter(None, causes), None) or str(failure or "the driver told none")

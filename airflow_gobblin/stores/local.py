@@ -17,6 +17,14 @@ from airflow_gobblin.errors import StoreError, UnknownOutcomeError
 from airflow_gobblin.files import Files
 
 TEMPORARY = ".tmp-"
+_HINTS = {
+    errno.ENOSPC: "The disk is full: make room and clear the task.",
+    errno.EDQUOT: "The quota is used up: make room and clear the task.",
+    errno.EACCES: "The Airflow worker's user must be able to write there.",
+    errno.EPERM: "The Airflow worker's user must be able to write there.",
+    errno.EROFS: "The file system is mounted read-only: mount it for writing, or name another folder.",
+    errno.ENOTDIR: "A file stands where a folder is needed: move it away, or name another folder.",
+}
 
 
 class LocalStore:
@@ -100,9 +108,5 @@ class LocalStore:
         """Nothing to let go of."""
 
     def _error(self, operation: str, key: str, error: OSError) -> StoreError:
-        hint = {
-            errno.ENOSPC: "The disk is full: make room and clear the task.",
-            errno.EACCES: "The Airflow worker's user must be able to write there.",
-            errno.EROFS: "The file system is mounted read-only.",
-        }.get(error.errno or 0)
+        hint = _HINTS.get(error.errno or 0, "Check the disk: it must be mounted, healthy and writable for this user.")
         return StoreError(operation=operation, subject=f"record {key!r} in {self.name}", cause=error, hint=hint)

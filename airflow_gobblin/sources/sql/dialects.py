@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from airflow_gobblin.errors import ConfigurationError, GobblinError, MissingExtraError, SourceError
+from airflow_gobblin.errors import ConfigurationError, GobblinError, MissingExtraError, SourceDataError, SourceError
 from airflow_gobblin.sources.sql.positions import Axis, Value
 
 Scalar = bool | int | float | str
@@ -208,7 +208,7 @@ class Session:
         try:
             return list(zip(*(plain(column).to_pylist() for column in table.columns), strict=True))
         except (OverflowError, ValueError):
-            raise self.error(
+            raise self.bad_data(
                 "a date or time is infinite, or outside the years 1 to 9999",
                 "Leave such rows out by the table's `where`, or correct them at the source.",
             ) from None
@@ -228,10 +228,13 @@ class Session:
         except Exception as error:
             raise self.error(error) from None
 
-    def error(self, cause: str | BaseException, hint: str | None = None) -> SourceError:
-        """An error about this session's subject."""
-        text = cause if isinstance(cause, str) else self._clean(cause)
-        return SourceError(operation=self.operation, subject=self.subject, cause=text, hint=hint)
+    def error(self, cause: BaseException) -> SourceError:
+        """An error about this session's subject, from one of the driver's."""
+        return SourceError(operation=self.operation, subject=self.subject, cause=self._clean(cause))
+
+    def bad_data(self, cause: str, hint: str | None = None) -> SourceDataError:
+        """An error about a value of this session's subject."""
+        return SourceDataError(operation=self.operation, subject=self.subject, cause=cause, hint=hint)
 
     def close(self) -> None:
         """End the transaction and close the connection; harmless twice. What is still being sent is not waited for."""

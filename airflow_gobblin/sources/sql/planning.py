@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from airflow_gobblin.coverage import Range
-from airflow_gobblin.errors import ConfigurationError, SourceError
+from airflow_gobblin.errors import ConfigurationError, SourceDataError
 from airflow_gobblin.sources.base import DatasetPlan, PlanRequest
 from airflow_gobblin.sources.sql.dialects import Session
 from airflow_gobblin.sources.sql.positions import AxisKind, DateAxis, LocalAxis, number_of
@@ -130,7 +130,7 @@ def _check_placed(scan: Scan) -> None:
     if rows:
         delta, axis = scan.positions()
         other = f", {rows - nulls} hold something else, such as {example!r}" if rows > nulls else ""
-        raise SourceError(
+        raise SourceDataError(
             operation="plan",
             subject=scan.session.subject,
             cause=f"of its delta column {delta.name!r}, expected as {axis.kind.value}, {nulls} rows are NULL{other}",

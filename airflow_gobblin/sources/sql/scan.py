@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_gobblin.errors import ConfigurationError, SourceError
+from airflow_gobblin.errors import ConfigurationError, SourceDataError, SourceError
 from airflow_gobblin.sources.sql.dialects import (
     SAMPLE_ROWS,
     BadValue,
@@ -174,7 +174,7 @@ class Scan:
                 yield from self._finished(batch, rows)
                 rows, first = rows + batch.num_rows, False
         except BadValue as bad:
-            raise self._diagnosed(low, high) or self.session.error(bad.cause) from None
+            raise self._diagnosed(low, high) or self.session.bad_data(bad.cause) from None
         except SourceError as error:
             raise self._diagnosed(low, high) or error from None
 
@@ -189,7 +189,7 @@ class Scan:
             return self.dialect.value(raw, axis)
         except ValueError as error:
             cause = f"its delta column {delta.name!r} has the value {raw!r}: {error}"
-            raise self.session.error(cause, _hint(delta.name)) from None
+            raise self.session.bad_data(cause, _hint(delta.name)) from None
 
     def _source(self, statement: Statement, low: Watermark | None, high: Watermark | None) -> str:
         """The table with the conditions for its rows and for [low, high)."""
@@ -215,7 +215,9 @@ class Scan:
             try:
                 arrays[n] = self.dialect.finish(arrays[n], column)
             except BadValue as bad:
-                raise self.session.error(f"{self._place(bad, batch, before)}: {bad.cause}", _hint(bad.column)) from None
+                raise self.session.bad_data(
+                    f"{self._place(bad, batch, before)}: {bad.cause}", _hint(bad.column)
+                ) from None
         yield pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
     def _place(self, bad: BadValue, batch: pa.RecordBatch, before: int) -> str:
@@ -225,7 +227,7 @@ class Scan:
         at = f" ({', '.join(keys)})" if keys else ""
         return f"column {bad.column!r}, row {before + bad.row + 1} of the unit{at} has the value {bad.value[:80]}"
 
-    def _diagnosed(self, low: Watermark | None, high: Watermark | None) -> SourceError | None:
+    def _diagnosed(self, low: Watermark | None, high: Watermark | None) -> SourceDataError | None:
         statement = self.session.statement()
         keys = self._keys()
         statement.text = self.dialect.diagnose(self.columns, self._source(statement, low, high), keys)
@@ -235,7 +237,7 @@ class Scan:
         number, value, row, *named = found[0]
         column = self.columns[number - 1]
         at = f" ({', '.join(f'{k}={v}' for k, v in zip(keys, named, strict=True))})" if keys else ""
-        return self.session.error(
+        return self.session.bad_data(
             f"column {column.name!r}, row {row} of the unit{at} has the value {value}: expected {column.type}, "
             f"by its declared type {column.declared.type!r}",
             _hint(column.name),

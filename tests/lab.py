@@ -1,0 +1,147 @@
+"""An ingestion of a few rows, of which each part can be looked at and made to fail."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from airflow_gobblin.administration import Administration
+from airflow_gobblin.errors import SourceError
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.journal import Journal
+from airflow_gobblin.naming import dataset_key
+from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
+from airflow_gobblin.plan import RunPlan
+from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, Reader, ReadRequest
+from airflow_gobblin.staging import ROOT
+from airflow_gobblin.state import DatasetState
+from airflow_gobblin.stores.base import Store
+from airflow_gobblin.stores.memory import MemoryStore
+from airflow_gobblin.wire import record
+from airflow_gobblin.work import Dataset, WorkUnit
+from tests import inprocess
+from tests.protocol.rows import LineSink, NoConnections, RowSource, Table
+
+
+@record("test.broken_rows")
+@dataclass(frozen=True)
+class BrokenSource:
+    """Rows of which some can't be planned or read. :param units: as `urn:unit`. :param miscounted: URNs whose count is wrong."""
+
+    rows: RowSource
+    unplannable: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
+    miscounted: tuple[str, ...] = ()
+    connection_ids: ClassVar[tuple[str, ...]] = ()
+
+    def modules(self, connections: Connections) -> tuple[str, ...]:
+        return ()
+
+    def datasets(self, connections: Connections) -> tuple[Dataset, ...]:
+        return self.rows.datasets(connections)
+
+    def plan(
+        self, dataset: Dataset, states: Mapping[str, DatasetState], request: PlanRequest, connections: Connections
+    ) -> DatasetPlan:
+        if dataset.urn in self.unplannable:
+            raise SourceError(operation="plan", subject=f"table {dataset.urn!r}", cause="it is gone")
+        return self.rows.plan(dataset, states, request, connections)
+
+    def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> Reader:
+        if f"{unit.urn}:{unit.id}" in self.units:
+            raise SourceError(operation="read", subject=f"unit {unit.id!r} of {unit.urn!r}", cause="the line is dead")
+        reader = self.rows.read(unit, schema, request, connections)
+        return Miscounting(reader) if unit.urn in self.miscounted else reader
+
+
+class Miscounting:
+    """A reader whose source says one row more than there is."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        self.properties: dict[str, Any] = {}
+
+    def __iter__(self) -> Any:
+        return iter(self._reader)
+
+    @property
+    def expected_rows(self) -> int:
+        return int(self._reader.expected_rows) + 1
+
+    @property
+    def actual_high(self) -> Any:
+        return self._reader.actual_high
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+class Lab:
+    """An ingestion whose journal is in memory, or in a store that is given, and whose target is a folder.
+
+    :param options: of the `Ingestion`.
+    """
+
+    def __init__(self, folder: Path, *tables: Table, store: Store | None = None, **options: Any) -> None:
+        self.folder = folder
+        self.store: Store = store or MemoryStore()
+        self.ingestion = Ingestion(
+            "lab", RowSource(tables), LineSink(str(folder)), "unused", **{"retention": timedelta(0), **options}
+        )
+        self.journal = self.reopened()
+
+    def reopened(self) -> Journal:
+        """The journal as a fresh process sees it: nothing of it is in memory."""
+        self.journal = Journal.open(self.store, self.ingestion.name)
+        return self.journal
+
+    def pipeline(self, *tables: Table, **broken: tuple[str, ...]) -> Pipeline:
+        source = RowSource(tables) if tables else self.ingestion.source
+        assert isinstance(source, RowSource)
+        self.ingestion = replace(self.ingestion, source=source)
+        used = replace(self.ingestion, source=BrokenSource(source, **broken)) if broken else self.ingestion
+        return Pipeline(used, self.journal, NoConnections())
+
+    def run(
+        self, *tables: Table, request: RunRequest | None = None, **broken: tuple[str, ...]
+    ) -> dict[str, DatasetReport]:
+        return inprocess.run(self.pipeline(*tables, **broken), NoConnections(), request)
+
+    def decide(self, *tables: Table, request: RunRequest | None = None) -> tuple[Pipeline, RunPlan]:
+        """A run up to its decisions: nothing of it is published."""
+        pipeline = self.pipeline(*tables)
+        plan = pipeline.create_work_units(request or RunRequest(uuid.uuid4().hex))
+        inprocess.extract(pipeline, plan, NoConnections())
+        for pack in plan.packs:
+            pipeline.write_commit_steps(plan, pack)
+        return pipeline, plan
+
+    def rows(self, urn: str) -> Counter[str]:
+        published = self.journal.read_dataset(urn)
+        return Counter(line.rstrip(" ") for path in published.paths for line in Path(path).read_text().splitlines())
+
+    def files(self, urn: str) -> list[Path]:
+        return sorted((self.folder / dataset_key(urn)).glob("*.txt"))
+
+    def records(self) -> dict[str, bytes]:
+        """The journal, whole."""
+        return {key: self.store.get(key) or b"" for key in self.store.list("")}
+
+    def published(self) -> dict[str, bytes]:
+        """What readers of the target see: all files but our own."""
+        return {
+            str(path.relative_to(self.folder)): path.read_bytes()
+            for path in self.folder.rglob("*")
+            if path.is_file() and ROOT not in path.parts
+        }
+
+    @property
+    def admin(self) -> Administration:
+        return Administration(self.journal, str(self.folder), "ann")

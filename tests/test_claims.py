@@ -1,0 +1,195 @@
+"""Claims: a folder of a target belongs to one journal, ingestion and dataset, and who else comes is stopped by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from airflow_gobblin.claims import CHAIN, Claims
+from airflow_gobblin.errors import ClaimError, RecordError
+from airflow_gobblin.files import LocalFiles
+from airflow_gobblin.journal import Journal
+from airflow_gobblin.stores.memory import MemoryStore
+from airflow_gobblin.watermark import LongWatermark
+from airflow_gobblin.wire import record
+from airflow_gobblin.work import ExtractKind
+from tests.lab import Lab
+from tests.protocol.rows import LineSink, Table
+
+A, B = (Table(urn, ExtractKind.APPEND_ONLY, 10) for urn in "ab")
+
+
+def claims(root: Path) -> Claims:
+    return Claims(LocalFiles(root))
+
+
+def journal(ingestion: str = "flights", store: MemoryStore | None = None) -> Journal:
+    return Journal.open(store or MemoryStore(), ingestion)
+
+
+def test_a_claim_stands_and_may_be_made_again(tmp_path: Path) -> None:
+    mine = journal()
+    for _ in range(3):
+        claims(tmp_path).check(mine, "main.a", "a")
+    (claim,) = claims(tmp_path).standing().values()
+    assert (claim.owner, claim.folder) == ((mine.id, "flights", "main.a"), "a")
+    assert [p.name for p in (tmp_path / CHAIN).iterdir()] == ["0000000001"]
+
+
+@pytest.mark.parametrize("folder", ["a", "a/b", "."])
+def test_one_folder_is_not_for_two_datasets_nor_within_another(tmp_path: Path, folder: str) -> None:
+    mine = journal()
+    claims(tmp_path).check(mine, "main.a", "a")
+    if folder == ".":
+        with pytest.raises(ClaimError):
+            claims(tmp_path.parent).check(mine, "main.b", tmp_path.name)
+        return
+    with pytest.raises(ClaimError) as caught:
+        claims(tmp_path).check(mine, "main.b", folder)
+    text = str(caught.value)
+    assert f"dataset 'main.b' of ingestion 'flights' to {tmp_path}/{folder}" in text
+    assert f"{tmp_path}/a belongs to dataset 'main.a' of ingestion 'flights' in journal {mine.id}" in text
+    assert "Give the dataset a target of its own, or release the claim" in text
+    assert list(claims(tmp_path).standing()) == ["a"]
+
+
+def test_folders_beside_each_other_are_free(tmp_path: Path) -> None:
+    mine = journal()
+    for folder in ("a", "ab", "a-b", "a.b", "b/a"):
+        claims(tmp_path).check(mine, f"main.{folder}", folder)
+    assert len(claims(tmp_path).standing()) == 5
+
+
+@pytest.mark.parametrize(("one", "other"), [("", "deep/inside"), ("deep/inside", "")])
+def test_target_roots_within_each_other_are_seen(tmp_path: Path, one: str, other: str) -> None:
+    """The folder of one dataset holds the other's target root."""
+    outer, inner = (tmp_path, "deep"), (tmp_path / "deep" / "inside", "b")
+    first, second = (outer, inner) if one == "" else (inner, outer)
+    mine = journal()
+    claims(first[0]).check(mine, "first", first[1])
+    with pytest.raises(ClaimError, match="belongs to dataset 'first'"):
+        claims(second[0]).check(mine, "second", second[1])
+    claims(tmp_path / "elsewhere").check(mine, "second", second[1])
+
+
+def test_a_root_is_known_by_whatever_name_it_is_called(tmp_path: Path) -> None:
+    (tmp_path / "real" / "deep").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "into").symlink_to("real/deep")
+    claims(tmp_path / "real").check(journal(), "main.a", "deep")
+    for root, folder in (
+        (tmp_path / "link", "deep"),
+        (tmp_path / "into", "b"),
+        (tmp_path / "link/../real", "deep"),
+    ):
+        with pytest.raises(ClaimError, match=r"belongs to dataset 'main\.a'"):
+            claims(root).check(journal(), "main.b", folder)
+
+
+def test_an_empty_journal_is_no_first_run(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    published = lab.published()
+    unmounted = Lab(tmp_path, replace(A, rows=20), store=MemoryStore())
+    before = unmounted.records()
+    report = unmounted.run()["a"]
+    assert report.status == "failed"
+    assert f"{tmp_path}/a belongs to this ingestion and dataset in journal {lab.journal.id}" in report.detail
+    assert f"this is journal {unmounted.journal.id}" in report.detail
+    assert "Is the journal's store the right one, and mounted?" in report.detail
+    assert "release the claim, and set the watermark to what is published" in report.detail
+    assert unmounted.records() == before
+    assert lab.published() == published
+
+
+def test_the_way_out_of_a_journal_that_is_lost(tmp_path: Path) -> None:
+    Lab(tmp_path, A).run()
+    lab = Lab(tmp_path, replace(A, rows=14), store=MemoryStore())
+    released = lab.admin.release_claim("a", "the journal's disk is gone")
+    assert released.urn == "a"
+    lab.admin.set_watermark("a", LongWatermark(10), "as published")
+    assert lab.run()["a"].rows == 4
+    assert sum(len(data.splitlines()) for data in lab.published().values()) == 14
+
+
+def test_a_release_is_audited_and_frees_the_folder(tmp_path: Path) -> None:
+    mine, other = journal(), journal("others")
+    standing = claims(tmp_path)
+    standing.check(mine, "main.a", "a")
+    claims(tmp_path).release("a", "ann", "moved away")
+    standing.check(other, "their.a", "a")
+    assert standing.standing()["a"].owner == (other.id, "others", "their.a")
+    release = (tmp_path / CHAIN / "0000000002").read_text()
+    assert '"ann"' in release
+    assert '"moved away"' in release
+
+
+def test_what_nobody_claims_cant_be_released(tmp_path: Path) -> None:
+    claims(tmp_path).check(journal(), "main.a", "a")
+    with pytest.raises(ClaimError, match=r"the claim on 'b' below .*nobody claims it. Claimed are \['a'\]"):
+        claims(tmp_path).release("b", "ann", "why")
+
+
+def test_of_two_who_claim_at_once_one_is_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, other = journal(), journal("others")
+    late, early = claims(tmp_path), claims(tmp_path)
+    refuse = late._refuse
+
+    def overtaken(claim: object) -> None:
+        refuse(claim)  # type: ignore[arg-type]
+        early.check(other, "their.a", "a")
+
+    monkeypatch.setattr(late, "_refuse", overtaken)
+    with pytest.raises(ClaimError, match=r"belongs to dataset 'their.a' of ingestion 'others'"):
+        late.check(mine, "main.a", "a")
+
+
+def test_two_datasets_of_one_run_on_one_folder(tmp_path: Path) -> None:
+    """A sink that gives two datasets one folder: the first has it, and the second is stopped before anything is read."""
+    lab = Lab(tmp_path, A, B)
+    lab.ingestion = replace(lab.ingestion, sink=_OneFolder(str(tmp_path)))
+    reports = lab.run()
+    assert (reports["a"].status, reports["b"].status) == ("committed", "failed")
+    assert "dataset 'b' of ingestion 'lab'" in reports["b"].detail
+    assert "belongs to dataset 'a'" in reports["b"].detail
+    assert lab.journal.history("b").slots == ()
+    assert lab.rows("a") == A.all_rows()
+
+
+@record("test.one_folder")
+@dataclass(frozen=True)
+class _OneFolder(LineSink):
+    def folder(self, dataset: object) -> str:
+        return "shared"
+
+
+@pytest.mark.parametrize("what", ["torn", "missing"])
+def test_a_bad_link_stops_everything_and_is_named(tmp_path: Path, what: str) -> None:
+    mine = journal()
+    for urn in ("a", "b", "c"):
+        claims(tmp_path).check(mine, urn, urn)
+    second = tmp_path / CHAIN / "0000000002"
+    if what == "torn":
+        second.write_bytes(second.read_bytes()[:30])
+    else:
+        second.unlink()
+    for _ in range(2):
+        with pytest.raises(RecordError, match=f"{CHAIN}/0000000002 below {tmp_path}"):
+            claims(tmp_path).check(mine, "a", "a")
+
+
+def test_each_link_is_read_once_however_many_datasets_there_are(tmp_path: Path) -> None:
+    class Counting(LocalFiles):
+        reads = 0
+
+        def read(self, path: str) -> bytes:
+            self.reads += 1
+            return super().read(path)
+
+    mine, files = journal(), Counting(tmp_path)
+    claims_of_run = Claims(files)
+    for n in range(30):
+        claims_of_run.check(mine, f"d{n}", f"d{n}")
+    assert files.reads < 4 * 30

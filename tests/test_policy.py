@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.policy import CommitPolicy, publishable, reconciled
+from airflow_gobblin.work import UnitResult, UnitState
+from tests.protocol.rows import LineSink, RowSource
+
+GOOD = UnitResult("u0", "a", UnitState.SUCCESSFUL, rows_read=5)
+ALSO_GOOD = UnitResult("u1", "a", UnitState.SUCCESSFUL)
+BAD = UnitResult("u2", "a", UnitState.FAILED, error="it broke")
+
+
+@pytest.mark.parametrize(
+    ("policy", "results", "published"),
+    [
+        (CommitPolicy.FULL, (GOOD, ALSO_GOOD), (GOOD, ALSO_GOOD)),
+        (CommitPolicy.FULL, (GOOD, BAD, ALSO_GOOD), ()),
+        (CommitPolicy.FULL, (BAD,), ()),
+        (CommitPolicy.SUCCESSFUL, (GOOD, ALSO_GOOD), (GOOD, ALSO_GOOD)),
+        (CommitPolicy.SUCCESSFUL, (GOOD, BAD, ALSO_GOOD), (GOOD, ALSO_GOOD)),
+        (CommitPolicy.SUCCESSFUL, (BAD,), ()),
+    ],
+)
+def test_what_may_be_published(
+    policy: CommitPolicy, results: tuple[UnitResult, ...], published: tuple[UnitResult, ...]
+) -> None:
+    assert publishable(policy, results) == published
+
+
+@pytest.mark.parametrize("expected", [None, 5])
+def test_a_count_that_fits_or_that_nobody_knows_changes_nothing(expected: int | None) -> None:
+    result = UnitResult("u", "a", UnitState.SUCCESSFUL, rows_read=5, expected_rows=expected)
+    assert reconciled(result) is result
+    assert reconciled(BAD) is BAD
+
+
+@pytest.mark.parametrize(("expected", "read"), [(6, 5), (5, 6), (0, 5), (5, 0)])
+def test_a_count_that_differs_fails_its_unit(expected: int, read: int) -> None:
+    result = reconciled(UnitResult("u", "a", UnitState.SUCCESSFUL, rows_read=read, expected_rows=expected))
+    assert result.state is UnitState.FAILED
+    assert result.error == f"the source says {expected} rows, and {read} were read"
+
+
+def test_an_ingestion_takes_a_policy_by_its_name_and_no_other() -> None:
+    source, sink = RowSource(()), LineSink("/target")
+    assert Ingestion("i", source, sink, "db", policy="successful").policy is CommitPolicy.SUCCESSFUL  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"policy 'partial' of ingestion 'i'.*Use one of 'full', 'successful'"):
+        Ingestion("i", source, sink, "db", policy="partial")  # type: ignore[arg-type]

@@ -1,0 +1,199 @@
+"""The exactly-once view: what `read_dataset` and the manifests show, and when. Its DataFrame is tested in tests/spark."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from airflow_gobblin import schema
+from airflow_gobblin.manifest import manifest_path, put_manifests
+from airflow_gobblin.pipeline import Pipeline
+from airflow_gobblin.sinks.parquet import ParquetSink
+from airflow_gobblin.stores.memory import MemoryStore
+from airflow_gobblin.watermark import LongWatermark
+from airflow_gobblin.work import ExtractKind
+from tests import inprocess
+from tests.lab import Lab
+from tests.protocol.rows import SCHEMA, NoConnections, Table
+
+A = Table("a", ExtractKind.APPEND_ONLY, 10)
+SNAPSHOT = Table("s", ExtractKind.SNAPSHOT_ONLY, 4)
+
+
+def test_it_shows_the_files_of_finished_slots_and_only_these(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    lab.decide(replace(A, rows=14))
+    (tmp_path / "a" / "planted.txt").write_text("a/99\n")
+    found = lab.journal.read_dataset("a")
+    assert (found.urn, found.slot, found.watermark, found.rows) == ("a", 1, LongWatermark(10), 10)
+    assert [(f.slot, f.unit, f.rows) for f in found.files] == [(1, "u0", 4), (1, "u1", 4), (1, "u2", 2)]
+    assert all(Path(f.path).stat().st_size == f.bytes for f in found.files)
+    assert lab.rows("a") == A.all_rows()
+    lab.run()
+    assert lab.journal.read_dataset("a").slot == 2
+    assert lab.rows("a") == replace(A, rows=14).all_rows()
+
+
+def test_what_is_being_published_is_not_seen(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    pipeline, plan = lab.decide()
+    seen: list[int] = []
+
+    def look(urn: str, slot: int, k: int, n: int) -> None:
+        seen.append(len(lab.reopened().read_dataset("a").paths))
+
+    pipeline.execute_commit_steps(plan, plan.packs[0], look)
+    assert seen == [0, 0, 0]
+    assert len(lab.journal.read_dataset("a").paths) == 3
+
+
+def test_a_target_that_was_moved_is_read_where_it_is_now(tmp_path: Path) -> None:
+    lab = Lab(tmp_path / "old", A)
+    lab.run()
+    shutil.move(tmp_path / "old", tmp_path / "new")
+    found = lab.journal.read_dataset("a", f"{tmp_path}/new/")
+    assert Counter(Path(path).parent.parent for path in found.paths) == {tmp_path / "new": 3}
+    lines = [line.rstrip() for path in found.paths for line in Path(path).read_text().splitlines()]
+    assert Counter(lines) == A.all_rows()
+
+
+def parquet(lab: Lab, *tables: Table) -> None:
+    lab.ingestion = replace(lab.ingestion, sink=ParquetSink(str(lab.folder)))
+    pipeline = Pipeline(lab.pipeline(*tables).ingestion, lab.journal, NoConnections())
+    inprocess.run(pipeline, NoConnections())
+
+
+def test_as_an_arrow_dataset(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    parquet(lab, A)
+    (tmp_path / "a" / "planted.parquet").write_bytes(b"no Parquet")
+    found = lab.journal.read_dataset("a").to_arrow()
+    assert found.schema.equals(SCHEMA)
+    assert Counter(found.to_table().column("row").to_pylist()) == A.all_rows()
+    assert found.count_rows() == 10
+
+
+def test_files_from_before_a_new_column_have_nulls_in_it(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    parquet(lab, A)
+    grown = SCHEMA.append(pa.field("more", pa.int64()))
+    found = replace(lab.journal.read_dataset("a"), schema=schema.encode(grown)).to_arrow()
+    assert found.to_table().column("more").null_count == 10
+
+
+@pytest.mark.parametrize("rewound", [False, True])
+def test_what_has_no_files_is_an_empty_dataset(tmp_path: Path, rewound: bool) -> None:
+    lab = Lab(tmp_path, A)
+    if rewound:
+        parquet(lab, A)
+        lab.admin.rewind("a", LongWatermark(0), "anew")
+    found = lab.journal.read_dataset("a")
+    assert found.paths == []
+    assert found.to_arrow().to_table().num_rows == 0
+    assert found.to_arrow().schema.equals(SCHEMA if rewound else pa.schema([]))
+
+
+# Manifests
+
+
+def manifests(lab: Lab, urn: str) -> list[dict[str, object]]:
+    folder = (lab.folder / manifest_path(lab.journal, urn, 1)).parent
+    return [json.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))]
+
+
+def folded(lab: Lab, urn: str) -> set[str]:
+    """What a reader of manifests makes of them: all that was added without all that was retired."""
+    found = manifests(lab, urn)
+    added = {file["path"] for one in found for file in one["added"]}  # type: ignore[attr-defined]
+    return added - {path for one in found for path in one["retired"]}  # type: ignore[attr-defined]
+
+
+def live(lab: Lab, urn: str) -> set[str]:
+    return {str(Path(path).relative_to(lab.folder)) for path in lab.journal.read_dataset(urn).paths}
+
+
+def test_a_slots_manifest_names_what_it_added(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    (one,) = manifests(lab, "a")
+    assert (one["dataset"], one["slot"], one["retired"]) == ("a", 1, [])
+    files = [(f.path, f.bytes, f.rows, f.checksum) for f in lab.journal.read_dataset("a").files]
+    assert [
+        (f"{tmp_path}/{f['path']}", f["bytes"], f["rows"], f["sha256"])
+        for f in one["added"]  # type: ignore[attr-defined]
+    ] == files
+
+
+def test_manifests_show_what_the_journal_shows_after_whatever_happens(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A, SNAPSHOT)
+    steps = (
+        lab.run,
+        lambda: lab.run(replace(A, rows=12), replace(SNAPSHOT, version=1)),
+        lambda: lab.admin.rewind("a", LongWatermark(5), "wrong"),
+        lambda: lab.run(replace(A, rows=14), replace(SNAPSHOT, version=2)),
+        lambda: lab.admin.drop("a", "not wanted"),
+        lambda: lab.admin.drop("s", "not wanted", delete_files=True),
+        lab.run,
+    )
+    for step in steps:
+        step()
+        for urn in ("a", "s"):
+            assert folded(lab, urn) == live(lab, urn)
+    assert lab.rows("a") == replace(A, rows=14).all_rows()
+
+
+def test_a_pending_slot_has_no_manifest(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.decide()
+    put_manifests(lab.pipeline().files, lab.journal, "a")
+    assert manifests(lab, "a") == []
+
+
+def test_missing_manifests_are_written_by_whoever_comes(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    for rows in (10, 11, 12):
+        lab.run(replace(A, rows=rows))
+    for slot in (2, 3):
+        (tmp_path / manifest_path(lab.journal, "a", slot)).unlink()
+    lab.run()
+    assert [m["slot"] for m in manifests(lab, "a")] == [1, 2, 3]
+    assert folded(lab, "a") == live(lab, "a")
+
+
+def test_another_journals_manifests_are_not_taken_for_ours(tmp_path: Path) -> None:
+    Lab(tmp_path, A).run()
+    lab = Lab(tmp_path, replace(A, rows=14), store=MemoryStore())
+    lab.admin.release_claim("a", "the journal is lost")
+    lab.admin.set_watermark("a", LongWatermark(10), "as published")
+    lab.run()
+    assert folded(lab, "a") == live(lab, "a")
+    assert len(live(lab, "a")) == 1
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+def test_lost_slots_are_noticed_before_their_rows_are_published_again(tmp_path: Path, lost: int) -> None:
+    lab = Lab(tmp_path, A, Table("b", ExtractKind.APPEND_ONLY, 3))
+    for rows in (10, 12, 14):
+        lab.run(replace(A, rows=rows), Table("b", ExtractKind.APPEND_ONLY, rows))
+    published = lab.published()
+    last = sorted(key for key in lab.store.list("lab/a/d/"))[-lost:]
+    for key in (*last, *(key.replace("/d/", "/o/") for key in last)):
+        lab.store.delete(key)
+    for key in [*lab.store.list("lab/a/n/")]:
+        lab.store.delete(key)
+    lab.reopened()
+    reports = lab.run(replace(A, rows=20), Table("b", ExtractKind.APPEND_ONLY, 20))
+    assert reports["a"].status == "failed"
+    assert f"its journal has {3 - lost} slots, and a manifest tells of more: records are gone" in reports["a"].detail
+    assert "Restore the journal's records from a copy" in reports["a"].detail
+    assert reports["b"].status == "committed"
+    assert {k: v for k, v in lab.published().items() if k.startswith("a/")} == {
+        k: v for k, v in published.items() if k.startswith("a/")
+    }

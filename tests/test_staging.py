@@ -1,0 +1,200 @@
+"""Staging: what is written once, what stands, and what may be swept."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_gobblin.errors import RecordError, StoreError
+from airflow_gobblin.files import LocalFiles
+from airflow_gobblin.pipeline import RunRequest
+from airflow_gobblin.plan import Plan
+from airflow_gobblin.staging import ROOT, Staging, staging_folder
+from airflow_gobblin.watermark import LongWatermark
+from airflow_gobblin.work import Dataset, Extract, ExtractKind, StagedFile, UnitResult, UnitState
+from tests import inprocess
+from tests.lab import Lab
+from tests.protocol.rows import NoConnections, Table
+
+A, B = (Table(urn, ExtractKind.APPEND_ONLY, 10) for urn in "ab")
+PLAN = Plan("t", "i", "key", 0, Dataset("d", Extract(ExtractKind.APPEND_ONLY, "n", "d")), "d", (), "", "")
+
+
+@pytest.fixture
+def staging(tmp_path: Path) -> Staging:
+    return Staging(LocalFiles(tmp_path), staging_folder("flights", "0123456789abcdef"))
+
+
+def staged(staging: Staging, name: str, data: bytes = b"row\n") -> StagedFile:
+    path = f"{staging.token_folder('t')}/{name}"
+    with staging.files.create(path) as out:
+        out.write(data)
+    found = staging.files.identity(path)
+    assert found is not None
+    return StagedFile(path, found.size, "", 1, found.mtime_ns)
+
+
+def good(attempt: str, *files: StagedFile) -> UnitResult:
+    return UnitResult("u0", attempt, UnitState.SUCCESSFUL, files=files)
+
+
+def bad(attempt: str, error: str) -> UnitResult:
+    return UnitResult("u0", attempt, UnitState.FAILED, error=error)
+
+
+def test_another_journal_has_another_folder() -> None:
+    assert staging_folder("flights", "a" * 32) == f"{ROOT}/flights-{'a' * 12}"
+    assert staging_folder("flights", "b" * 32) != staging_folder("flights", "a" * 32)
+
+
+def test_a_plan_is_written_once(staging: Staging) -> None:
+    assert staging.plan("t") is None
+    staging.put_plan(PLAN)
+    staging.put_plan(replace(PLAN, generation=5))
+    assert staging.plan("t") == PLAN
+    assert staging.tokens() == ("t",)
+
+
+def test_the_first_good_result_of_a_unit_stands(staging: Staging) -> None:
+    first, second = good("a1", staged(staging, "a1/x")), good("a2", staged(staging, "a2/x"))
+    assert staging.result("t", "u0") is None
+    assert staging.put_result("t", first) == first
+    assert staging.put_result("t", second) == first
+    assert staging.result("t", "u0") == first
+
+
+@pytest.mark.parametrize("what", ["gone", "changed"])
+def test_a_result_stands_only_while_its_files_keep_their_identity(staging: Staging, what: str) -> None:
+    first, second = good("a1", staged(staging, "a1/x")), good("a2", staged(staging, "a2/x"))
+    staging.put_result("t", first)
+    at = Path(staging.files.root) / first.files[0].path
+    at.unlink()
+    if what == "changed":
+        at.write_bytes(b"other\n")
+    assert staging.result("t", "u0") is None
+    assert staging.put_result("t", second) == second
+    assert staging.result("t", "u0") == second
+
+
+def test_a_failed_result_belongs_to_its_attempt_and_stands_in_no_ones_way(staging: Staging) -> None:
+    staging.put_result("t", bad("a1", "it broke"))
+    assert staging.result("t", "u0") is None
+    assert staging.failed_results("t") == {"u0": bad("a1", "it broke")}
+    staging.put_result("t", good("a2"))
+    assert staging.result("t", "u0") == good("a2")
+
+
+def test_what_is_not_there_is_said_with_the_way_out(staging: Staging) -> None:
+    assert staging.run("r") is None
+    assert staging.pack("r", 0) is None
+    with pytest.raises(StoreError, match=r"'r/r/job' in file://.*Clear create_work_units to plan anew"):
+        staging.job("r")
+
+
+def test_a_token_is_removed_with_all_it_has(staging: Staging) -> None:
+    staging.put_plan(PLAN)
+    staging.put_result("t", good("a1", staged(staging, "a1/x")))
+    staging.remove_token("t")
+    staging.remove_token("t")
+    assert staging.tokens() == ()
+    assert [*staging.files.walk(staging.folder)] == []
+
+
+def test_a_torn_plan_is_an_error_and_no_absence(staging: Staging) -> None:
+    staging.put_plan(PLAN)
+    at = Path(staging.files.root) / staging.folder / "p" / "t"
+    at.write_bytes(at.read_bytes()[:50])
+    with pytest.raises(RecordError, match="p/t"):
+        staging.plan("t")
+    ((token, found),) = staging.plans()
+    assert token == "t"
+    assert isinstance(found, RecordError)
+
+
+# Sweeping
+
+
+def tokens(lab: Lab) -> tuple[str, ...]:
+    return lab.pipeline().staging.tokens()
+
+
+def test_what_can_still_win_is_kept_however_old_it_is(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    pipeline = lab.pipeline()
+    plan = pipeline.create_work_units(RunRequest("old"))
+    inprocess.extract(pipeline, plan, NoConnections())
+    for path in tmp_path.rglob("*"):
+        os.utime(path, ns=(0, path.stat().st_mtime_ns if path.is_file() else 0))
+    assert pipeline.sweep() == ()
+    assert len(tokens(lab)) == 1
+
+
+def test_what_an_unfinished_decision_names_is_kept(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    pipeline, plan = lab.decide()
+    assert lab.pipeline().sweep() == ()
+    assert {r.status for r in pipeline.execute_commit_steps(plan, plan.packs[0])} == {"committed"}
+    assert lab.pipeline().sweep() == (plan.packs[0].datasets[0].token,)
+    assert tokens(lab) == ()
+    assert lab.rows("a") == A.all_rows()
+
+
+def test_what_lost_is_swept_by_whoever_comes(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    loser = lab.pipeline().create_work_units(RunRequest("loser"))
+    lab.admin.set_watermark("a", LongWatermark(10), "moved")
+    assert lab.pipeline().sweep() == (loser.packs[0].datasets[0].token,)
+
+
+def test_what_a_late_attempt_wrote_without_a_plan_is_swept(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    late = lab.pipeline().staging
+    late.put_result("gone", good("late", staged(Staging(late.files, late.folder), "late/x")))
+    assert set(lab.pipeline().sweep()) == {"gone", "t"}
+    assert tokens(lab) == ()
+
+
+def test_what_cant_be_judged_is_kept_and_stops_no_other(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A, B)
+    kept = lab.pipeline().create_work_units(RunRequest("kept"))
+    (token,) = (d.token for p in kept.packs for d in p.datasets if d.urn == "a")
+    staging = lab.pipeline().staging
+    at = tmp_path / staging.folder / "p" / token
+    at.write_bytes(at.read_bytes()[:50])
+    run = tmp_path / staging.folder / "r" / kept.run / "run"
+    run.write_bytes(run.read_bytes()[:50])
+    staging.finish_run(kept.run)
+    assert {r.status for r in lab.run().values()} == {"committed"}
+    assert tokens(lab) == (token,)
+    assert kept.run in staging.runs()
+    with pytest.raises(RecordError):
+        staging.run(kept.run)
+
+
+def test_a_run_is_kept_until_it_was_reported_and_its_tokens_are_gone(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    pipeline, plan = lab.decide()
+    pipeline.execute_commit_steps(plan, plan.packs[0])
+    lab.pipeline().sweep()
+    assert pipeline.staging.runs() == (plan.run,), "finish has not reported it yet"
+    pipeline.finish(plan)
+    lab.pipeline().sweep()
+    assert pipeline.staging.runs() == ()
+
+
+def test_a_plan_that_cant_be_read_fails_its_dataset_and_no_other(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A, B, max_packs=1)
+    pipeline = lab.pipeline()
+    plan = pipeline.create_work_units(RunRequest("run"))
+    (token,) = (d.token for d in plan.packs[0].datasets if d.urn == "a")
+    at = tmp_path / pipeline.staging.folder / "p" / token
+    at.write_bytes(b"")
+    inprocess.extract(pipeline, plan, NoConnections())
+    written = {r.urn: r for r in pipeline.write_commit_steps(plan, plan.packs[0])}
+    assert (written["a"].status, written["b"].status) == ("failed", "pending")
+    assert f"p/{token}" in written["a"].detail
+    pipeline.execute_commit_steps(plan, plan.packs[0])
+    assert {r.urn: r.status for r in pipeline.finish(plan)} == {"a": "failed", "b": "committed"}

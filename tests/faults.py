@@ -296,6 +296,9 @@ class FaultyFiles:
     def read(self, path: str) -> bytes:
         return self._call("read", path, Effect.READ, lambda: self._files.read(path))
 
+    def checksum(self, path: str) -> str | None:
+        return self._call("checksum", path, Effect.READ, lambda: self._files.checksum(path))
+
     def create(self, path: str) -> BinaryIO:
         def do() -> BinaryIO:
             missing = [] if self._disk is None else self._disk.missing_folders((self._disk.root / path).parent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
@@ -35,6 +36,9 @@ class MemoryFiles:
 
     def read(self, path: str) -> bytes:
         return bytes(self._at(path).data)
+
+    def checksum(self, path: str) -> str | None:
+        return None if path in self._folders else hashlib.sha256(self._at(path).data).hexdigest()
 
     def create(self, path: str) -> BinaryIO:
         self._expect_free(path)

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.airflow.shop import DAG_FILE, Shop
 from tests.services.airflow import Airflow, running_airflow
+from tests.services.postgres import Postgres
 
 Shops = Callable[..., list[Shop]]
 
 
 @pytest.fixture(scope="session")
-def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
+def metadata(postgres_server: Postgres) -> str:
+    """The URL of Airflow's metadata: SQLite stands no dozen runs at once."""
+    return postgres_server.create_database("airflow").replace("postgresql://", "postgresql+psycopg://")
+
+
+@pytest.fixture(scope="session")
+def airflow(metadata: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
     """A running Airflow with a Spark connection of local mode."""
-    environment = {"AIRFLOW_CONN_SPARK_HERE": '{"conn_type": "spark", "host": "local[1]"}'}
+    environment = {
+        "AIRFLOW_CONN_SPARK_HERE": '{"conn_type": "spark", "host": "local[1]"}',
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": metadata,
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": metadata,
+    }
     with running_airflow(tmp_path_factory.mktemp("airflow"), environment) as running:
         (running.dags / ".airflowignore").write_text("gated.py\nshop_dag.py\n")
         for module in ("gated.py", "shop_dag.py"):
@@ -26,12 +38,12 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
 
 @pytest.fixture
 def shops(airflow: Airflow, tmp_path: Path) -> Shops:
-    """Makes shops with a DAG each: by name, with the number of packs at the most, and on Spark or without it."""
+    """Makes shops with a DAG each: by name, in databases of their own or at `url`, and with the options of `shop_dag.shop`."""
 
-    def make(*names: str, max_packs: int = 1, spark: bool = False) -> list[Shop]:
+    def make(*names: str, url: str | None = None, **options: Any) -> list[Shop]:
         folder = tmp_path / "shops"
-        made = [Shop(airflow, folder, name) for name in names]
-        text = DAG_FILE.format(shops=str(folder), names=names, max_packs=max_packs, spark=spark)
+        made = [Shop(airflow, folder, name, url) for name in names]
+        text = DAG_FILE.format(shops=str(folder), names=names, options=options)
         airflow.add_dag(f"{names[0]}.py", text, *names)
         return made
 

@@ -1,4 +1,4 @@
-"""A source, a sink and a step of a DAG author's own, which can be made to wait and to fail from outside.
+"""A source, a sink and a step of a DAG author's own, which can be made to wait and to fail from outside: see `Gates`.
 
 It is put into the DAG folder and shipped to Spark, so it imports nothing of Airflow, and nothing of the other tests.
 """
@@ -21,6 +21,7 @@ from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, 
 from airflow_gobblin.sources.sql import SqlSource
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.steps import CommitStep, StepContext, StepStatus
+from airflow_gobblin.watermark import Json, Watermark
 from airflow_gobblin.wire import record
 from airflow_gobblin.work import Dataset, UnitResult, WorkUnit
 
@@ -40,17 +41,26 @@ class Gates:
             return
         while (at / f"{name}.waiting").exists():
             time.sleep(0.05)
+        (at / f"{name}.passed").touch()
 
     def fail_if_broken(self, name: str) -> None:
         """Raise while something is broken."""
         if (Path(self.folder) / f"{name}.broken").exists():
             raise RuntimeError(f"{name} is broken")
 
+    def leak_once(self, name: str, secret: str) -> None:
+        """Raise an error that tells a secret, if something was set to."""
+        try:
+            (Path(self.folder) / f"{name}.leaking").unlink()
+        except FileNotFoundError:
+            return
+        raise RuntimeError(f"{name} failed at {secret}")
+
 
 @record("test.gated_source")
 @dataclass(frozen=True)
 class GatedSource:
-    """A `SqlSource` that can be held at `plan` and at `read`, and be broken there."""
+    """A `SqlSource` that can be held and broken while it plans a dataset, and in the middle of reading one."""
 
     inner: SqlSource
     gates: Gates
@@ -69,14 +79,40 @@ class GatedSource:
     def plan(
         self, dataset: Dataset, states: Mapping[str, DatasetState], request: PlanRequest, connections: Connections
     ) -> DatasetPlan:
-        self.gates.pass_through("plan")
+        self.gates.pass_through(f"plan-{dataset.urn}")
         return self.inner.plan(dataset, states, request, connections)
 
     def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> Reader:
-        self.gates.fail_if_broken("read")
         self.gates.fail_if_broken(f"read-{unit.urn}")
-        self.gates.pass_through("read")
-        return self.inner.read(unit, schema, request, connections)
+        self.gates.leak_once(f"read-{unit.urn}", connections.uri(self.inner.conn_id))
+        return GatedReader(self.inner.read(unit, schema, request, connections), self.gates, f"read-{unit.urn}")
+
+
+class GatedReader:
+    """A reader that can be held when its first batch is written."""
+
+    def __init__(self, inner: Reader, gates: Gates, gate: str) -> None:
+        self._inner = inner
+        self._gates = gates
+        self._gate = gate
+        self.close = inner.close
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._inner:
+            yield batch
+            self._gates.pass_through(self._gate)
+
+    @property
+    def actual_high(self) -> Watermark | None:
+        return self._inner.actual_high
+
+    @property
+    def expected_rows(self) -> int | None:
+        return self._inner.expected_rows
+
+    @property
+    def properties(self) -> Mapping[str, Json]:
+        return self._inner.properties
 
 
 @record("test.gated_sink")
@@ -101,8 +137,8 @@ class GatedSink:
         return self.inner.open(schema, files, folder, stem)
 
     def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
-        self.gates.pass_through("publish")
-        yield MarkStep(f"{plan.folder}/_mark-{plan.token}", self.gates)
+        self.gates.pass_through(f"publish-{plan.urn}")
+        yield MarkStep(f"{plan.folder}/_mark-{plan.token}", plan.urn, self.gates)
         yield from self.inner.publish(plan, results, files)
 
 
@@ -112,18 +148,21 @@ class MarkStep:
     """Puts an empty file beside the published ones."""
 
     path: str
+    urn: str
     gates: Gates
 
     def verify(self, context: StepContext) -> StepStatus:
         return StepStatus.TODO if context.files.identity(self.path) is None else StepStatus.DONE
 
     def execute(self, context: StepContext) -> None:
-        self.gates.fail_if_broken("step")
-        self.gates.pass_through("step")
+        self.gates.fail_if_broken(f"step-{self.urn}")
+        self.gates.pass_through(f"step-{self.urn}")
         context.files.make_folder(os.path.dirname(self.path))
         context.files.create(self.path).close()
 
     def undo(self, context: StepContext) -> None:
+        self.gates.fail_if_broken(f"undo-{self.urn}")
+        self.gates.pass_through(f"undo-{self.urn}")
         if context.files.identity(self.path) is not None:
             context.files.unlink(self.path)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections import Counter
 from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, NullPool, create_engine, text
 
 from airflow_gobblin.journal import Journal, NoteKind
 from tests.airflow import gated  # noqa: F401 - so that its step can be read
@@ -20,41 +22,43 @@ STAGES = (
     "finish",
 )
 
+DATASETS = ("orders", "countries")
+
 DAG_FILE = """
 from airflow.sdk import DAG
 from shop_dag import shop
 
 for name in {names!r}:
-    shop({shops!r}, name, max_packs={max_packs}, spark={spark})
+    shop({shops!r}, name, **{options!r})
 """
 
 
 class Shop:
     """One shop with its DAG, its ingestion and its journal, all of one name."""
 
-    def __init__(self, airflow: Airflow, folder: Path, name: str) -> None:
+    def __init__(self, airflow: Airflow, folder: Path, name: str, url: str | None = None) -> None:
         self.airflow = airflow
         self.name = name
         self.folder = folder / name
         self.folder.mkdir(parents=True)
-        self.database = self.folder / "shop.db"
-        with sqlite3.connect(self.database) as database:
-            database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY NOT NULL, item TEXT, price REAL)")
-            database.execute("CREATE TABLE countries (code TEXT, name TEXT)")
-            database.executemany("INSERT INTO countries VALUES (?, ?)", [("de", "Germany"), ("fr", "France")])
+        self.database = create_engine(url or f"sqlite:///{self.folder}/shop.db", poolclass=NullPool)
+        self.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY NOT NULL, item TEXT, price DOUBLE PRECISION)")
+        self.execute("CREATE TABLE countries (code TEXT, name TEXT)")
+        self.execute("INSERT INTO countries VALUES ('de', 'Germany'), ('fr', 'France')")
         self.sell(500)
-        airflow.request(
-            "POST",
-            "connections",
-            json={"connection_id": f"shop_{name}", "conn_type": "sqlite", "host": str(self.database)},
-        )
+        airflow.request("POST", "connections", json=_connection(f"shop_{name}", self.database.url))
+
+    def execute(self, statement: str) -> None:
+        """Change the database."""
+        with self.database.begin() as connection:
+            connection.execute(text(statement))
 
     def sell(self, orders: int) -> None:
         """Add rows to the table of orders."""
-        with sqlite3.connect(self.database) as database:
-            (last,) = database.execute("SELECT coalesce(max(id), 0) FROM orders").fetchone()
-            rows = [(last + n, f"item {n % 7}", n / 8) for n in range(1, orders + 1)]
-            database.executemany("INSERT INTO orders VALUES (?, ?, ?)", rows)
+        with self.database.begin() as connection:
+            last = connection.execute(text("SELECT coalesce(max(id), 0) FROM orders")).scalar_one()
+            rows = [{"id": last + n, "item": f"item {n % 7}", "price": n / 8} for n in range(1, orders + 1)]
+            connection.execute(text("INSERT INTO orders VALUES (:id, :item, :price)"), rows)
 
     # What tasks of this shop meet
 
@@ -74,6 +78,10 @@ class Shop:
         """Let go whoever waits."""
         (self.folder / f"{gate}.waiting").unlink(missing_ok=True)
 
+    def passed(self, gate: str) -> bool:
+        """Whether a process that waited at a gate has gone on."""
+        return (self.folder / f"{gate}.passed").exists()
+
     def break_(self, what: str) -> None:
         """Let something fail until it is mended."""
         (self.folder / f"{what}.broken").touch()
@@ -82,19 +90,23 @@ class Shop:
         """The opposite of `break_`."""
         (self.folder / f"{what}.broken").unlink()
 
+    def leak(self, what: str) -> None:
+        """Let something fail once, with the URI of the connection in its error."""
+        (self.folder / f"{what}.leaking").touch()
+
     # What a user does
 
-    def trigger(self) -> str:
-        """Start a run."""
-        return self.airflow.trigger(self.name)
+    def trigger(self, *datasets: str) -> str:
+        """Start a run, of all datasets or of some."""
+        return self.airflow.trigger(self.name, conf={"datasets": datasets} if datasets else None)
 
     def wait(self, run_id: str, *, seconds: float = 240) -> str:
         """Wait for a run's end. :return: its state."""
         return self.airflow.wait_for_run(self.name, run_id, seconds=seconds)
 
-    def run(self) -> tuple[str, str]:
+    def run(self, *datasets: str) -> tuple[str, str]:
         """A run, from its start to its end. :return: its id and its state."""
-        run_id = self.trigger()
+        run_id = self.trigger(*datasets)
         return run_id, self.wait(run_id)
 
     def clear(self, run_id: str, *names: str, downstream: bool = False) -> None:
@@ -107,7 +119,22 @@ class Shop:
 
     def log(self, run_id: str, name: str) -> str:
         """The logs of the last tries of a task's instances."""
-        return "\n".join(self.airflow.log(self.name, run_id, task) for task in self.tasks(run_id, name))
+        return "\n".join(entry for task in self.tasks(run_id, name) for entry in self._entries(run_id, task))
+
+    def end_of_log(self, run_id: str, name: str) -> str:
+        """What a reader sees at the end of a task's log: its last entry, but for the marks that fold entries in the UI."""
+        (task,) = self.tasks(run_id, name)
+        return [entry for entry in self._entries(run_id, task) if not entry.startswith("::")][-1]
+
+    def _entries(self, run_id: str, task: TaskInstance) -> list[str]:
+        return self.airflow.log(self.name, run_id, task)
+
+    def tries(self, run_id: str) -> dict[str, int]:
+        """How often each task was tried, its mapped instances all together."""
+        tries: Counter[str] = Counter()
+        for task in self.airflow.task_instances(self.name, run_id):
+            tries[task.name] += task.try_number
+        return dict(tries)
 
     def states(self, run_id: str) -> dict[str, list[str | None]]:
         """The states of a run's tasks."""
@@ -126,10 +153,9 @@ class Shop:
 
     def source_rows(self, urn: str) -> Counter[str]:
         """The rows of a table, as a multiset."""
-        with sqlite3.connect(self.database) as database:
-            columns = [c[1] for c in database.execute(f"PRAGMA table_info({urn})")]
-            rows = database.execute(f"SELECT * FROM {urn}").fetchall()
-        return Counter(json.dumps(dict(zip(columns, row, strict=True)), sort_keys=True) for row in rows)
+        with self.database.connect() as connection:
+            rows = connection.execute(text(f"SELECT * FROM {urn}")).mappings().all()
+        return Counter(json.dumps(dict(row), sort_keys=True) for row in rows)
 
     def published_rows(self, urn: str) -> Counter[str]:
         """The rows that are published, through nothing but the journal's reader."""
@@ -142,7 +168,7 @@ class Shop:
 
         :raises AssertionError: what differs.
         """
-        for urn in ("orders", "countries"):
+        for urn in DATASETS:
             source, published = self.source_rows(urn), self.published_rows(urn)
             assert published - source == Counter(), f"{urn}: published and not at the source, or twice"
             assert source - published == Counter(), f"{urn}: not published"
@@ -157,3 +183,18 @@ class Shop:
     def announced(self) -> int:
         """How many slots of the append-only dataset are noted as announced."""
         return sum(slot.noted(NoteKind.ANNOUNCED) for slot in self.journal.history("orders").slots)
+
+
+def _connection(conn_id: str, url: URL) -> dict[str, Any]:
+    """An Airflow connection to a database, for the API."""
+    if url.drivername == "sqlite":
+        return {"connection_id": conn_id, "conn_type": "sqlite", "host": url.database}
+    return {
+        "connection_id": conn_id,
+        "conn_type": "postgres",
+        "host": url.host,
+        "port": url.port,
+        "login": url.username,
+        "password": url.password,
+        "schema": url.database,
+    }

@@ -59,8 +59,14 @@ class ExtractHere(BaseOperator):
             raise AirflowException(str(errors[0]))
 
 
-def shop(shops: str, name: str, *, max_packs: int, spark: bool) -> None:
-    """Make the DAG of a shop: the task group, or the same tasks wired by hand around an extract without Spark."""
+def shop(
+    shops: str, name: str, *, max_packs: int = 1, spark: str | None = None, conf: Any = None, retries: int = 1
+) -> None:
+    """Make the DAG of a shop.
+
+    :param spark: the Spark connection of a task group; without it, the same tasks are wired by hand around an extract without
+        Spark. :param conf: more of Spark's settings.
+    """
     folder = Path(shops) / name
     gates = Gates(str(folder))
     ingestion = Ingestion(
@@ -72,22 +78,14 @@ def shop(shops: str, name: str, *, max_packs: int, spark: bool) -> None:
         code=("gated",),
     )
 
-    def hold_before(context: Context) -> None:
-        gates.pass_through(f"before-{context['task'].task_id.rsplit('.', 1)[-1]}")
-
     def hold_after(context: Context, result: object) -> None:
         gates.pass_through(f"after-{context['task'].task_id.rsplit('.', 1)[-1]}")
 
-    arguments = {
-        "retries": 1,
-        "retry_delay": timedelta(seconds=1),
-        "pre_execute": hold_before,
-        "post_execute": hold_after,
-    }
+    arguments = {"retries": retries, "retry_delay": timedelta(seconds=1), "post_execute": hold_after}
     with DAG(name, schedule=None, max_active_runs=4, default_args=arguments):
         if spark:
-            conf = {"spark.ui.enabled": "false", "spark.driver.extraJavaOptions": FAST_JAVA}
-            GobblinIngestion(ingestion, spark=SparkOptions(conn_id="spark_here", conf=conf))
+            settings = {"spark.ui.enabled": "false", "spark.driver.extraJavaOptions": FAST_JAVA, **(conf or {})}
+            GobblinIngestion(ingestion, spark=SparkOptions(conn_id=spark, conf=settings))
         else:
             wire_by_hand(ingestion)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from tests.airflow.conftest import Shops
 from tests.airflow.shop import STAGES, Shop
@@ -16,54 +17,68 @@ ORDERS: tuple[tuple[tuple[str, ...], ...], ...] = (
     (("execute_commit_steps",),),
     (("finish",),),
     (STAGES,),
-    (("create_work_units+",),),
-    (("extract+",),),
+    (("extract+",), ("create_work_units+",)),
     (("execute_commit_steps",), ("write_commit_steps",), ("extract",)),
+    (("finish",), ("execute_commit_steps+",), ("extract",), ("write_commit_steps+",)),
     (("write_commit_steps", "finish"), ("create_work_units", "execute_commit_steps")),
     (("verify_recover+",), ("write_commit_steps+",)),
 )
+
+Orders = Mapping[Shop, tuple[tuple[str, ...], ...]]
 
 
 def clear(shop: Shop, run_id: str, names: tuple[str, ...]) -> None:
     shop.clear(run_id, *(name.rstrip("+") for name in names), downstream=names[0].endswith("+"))
 
 
-def test_tasks_of_a_finished_and_of_a_failed_run_are_cleared_in_a_dozen_orders(shops: Shops) -> None:
-    finished, failed = shops("finished", "failed")
-    failed.break_("read-orders")
-    runs = {finished: finished.trigger(), failed: failed.trigger()}
-    assert finished.wait(runs[finished]) == "success"
-    assert failed.wait(runs[failed]) == "failed"
-    for order in ORDERS:
-        for names in order:
-            for shop, run_id in runs.items():
-                clear(shop, run_id, names)
-            states = {shop: shop.wait(run_id) for shop, run_id in runs.items()}
-            assert states[finished] == "success", (names, finished.states(runs[finished]))
-            finished.check()
-            assert (finished.slots("orders"), finished.slots("countries")) == (1, 1), names
-            assert failed.published_rows("orders") == Counter(), names
-            assert failed.published_rows("countries") == failed.source_rows("countries"), names
-            failed.check_folder()
-    assert "already committed in slot 1" in finished.log(runs[finished], "execute_commit_steps")
-    failed.mend("read-orders")
-    clear(failed, runs[failed], ("extract+",))
-    assert failed.wait(runs[failed]) == "success", failed.states(runs[failed])
-    failed.check()
+def clear_in_order(orders: Orders, runs: Mapping[Shop, str], state: str) -> None:
+    """Clear tasks of many shops' runs, each in its order; every time, the run must come to the same end again."""
+    for n in range(max(map(len, orders.values()))):
+        cleared = {shop: order[n] for shop, order in orders.items() if n < len(order)}
+        for shop, names in cleared.items():
+            clear(shop, runs[shop], names)
+        for shop, names in cleared.items():
+            assert shop.wait(runs[shop]) == state, (shop.name, names, shop.states(runs[shop]))
 
 
-def test_two_runs_at_once_publish_every_row_once(shops: Shops) -> None:
-    (shop,) = shops("together")
-    shop.close("publish")
-    first = shop.trigger()
-    shop.airflow.wait_for("the first run at its decision", lambda: shop.held("publish") or None)
-    second = shop.trigger()
-    assert shop.wait(second) == "success"  # it has planned the same rows, and decides first
-    shop.check()
-    shop.open("publish")
-    assert shop.wait(first) in ("success", "failed")
-    shop.check()
-    assert "was committed by another run" in shop.log(first, "write_commit_steps")
+def trigger_all(shops: list[Shop]) -> dict[Shop, str]:
+    return {shop: shop.trigger() for shop in shops}
+
+
+def test_tasks_of_a_finished_run_are_cleared_in_a_dozen_orders(shops: Shops) -> None:
+    made = shops(*(f"finished-{n}" for n in range(len(ORDERS))))
+    runs = trigger_all(made)
+    for shop, run_id in runs.items():
+        assert shop.wait(run_id) == "success", shop.states(run_id)
+    clear_in_order(dict(zip(made, ORDERS, strict=True)), runs, "success")
+    for shop in made:
+        shop.check()
+        assert (shop.slots("orders"), shop.slots("countries")) == (1, 1), shop.name
+    executed = made[ORDERS.index((("execute_commit_steps",),))]
+    assert "already committed in slot 1" in executed.log(runs[executed], "execute_commit_steps")
+
+
+def test_tasks_of_a_failed_run_are_cleared_in_a_dozen_orders(shops: Shops) -> None:
+    made = shops(*(f"failed-{n}" for n in range(len(ORDERS))), retries=0)
+    undecided, decided = made[::2], made[1::2]  # what fails is the extract of a dataset, or one of its commit steps
+    for shop in made:
+        shop.break_("read-orders" if shop in undecided else "step-orders")
+    runs = trigger_all(made)
+    for shop, run_id in runs.items():
+        assert shop.wait(run_id) == "failed", shop.states(run_id)
+    clear_in_order(dict(zip(made, ORDERS, strict=True)), runs, "failed")
+    for shop in made:
+        assert shop.published_rows("orders") == Counter(), shop.name
+        assert shop.published_rows("countries") == shop.source_rows("countries"), shop.name
+        assert shop.slots("countries") == 1, shop.name
+        shop.mend("read-orders" if shop in undecided else "step-orders")
+    for shop in decided:
+        # It is one run that failed, however often its tasks did.
+        assert len(shop.journal.state("orders").failures) == 1
+    clear_in_order(dict.fromkeys(made, (("verify_recover+",),)), runs, "success")
+    for shop in made:
+        shop.check()
+        assert (shop.slots("orders"), shop.slots("countries")) == (1, 1), shop.name
 
 
 def test_an_old_run_cleared_after_newer_ones_commits_nothing(shops: Shops) -> None:
@@ -79,12 +94,12 @@ def test_an_old_run_cleared_after_newer_ones_commits_nothing(shops: Shops) -> No
         clear(shop, old, names)
         assert shop.wait(old) == "success", (names, shop.states(old))
         shop.check()
-        assert shop.slots() == 3
-    assert "already committed in slot 1" in shop.log(old, "create_work_units")
+        assert (shop.slots("orders"), shop.slots("countries")) == (3, 3)
+    assert "this run committed it already, in slot 1" in shop.log(old, "create_work_units")
 
 
 def test_an_old_run_that_failed_fills_its_gap_or_commits_nothing(shops: Shops) -> None:
-    (shop,) = shops("gap")
+    (shop,) = shops("gap", retries=0)
     shop.break_("read-orders")
     old, state = shop.run()
     assert state == "failed"
@@ -102,3 +117,48 @@ def test_an_old_run_that_failed_fills_its_gap_or_commits_nothing(shops: Shops) -
     clear(shop, old, ("create_work_units+",))  # a manual run reaches up to now
     assert shop.wait(old) == "success", shop.states(old)
     shop.check()
+    assert shop.slots() == slots + 1
+
+
+def test_two_runs_at_once_publish_every_row_once(shops: Shops) -> None:
+    gates = ("plan-countries", "read-orders", "publish-orders", "step-orders", None)  # where the first is overtaken
+    made = dict(zip(shops(*(f"together-{gate or 'free'}" for gate in gates)), gates, strict=True))
+    for shop, gate in made.items():
+        if gate:
+            shop.close(gate)
+    first = trigger_all([*made])
+    for shop, gate in made.items():
+        if gate:
+            shop.wait_held(gate)
+    second = trigger_all([*made])
+    for shop, run_id in second.items():
+        wait_or_plan_anew(shop, run_id)
+        shop.check()
+    for shop, gate in made.items():
+        if gate:
+            shop.open(gate)
+    for shop, run_id in first.items():
+        shop.wait(run_id)
+        if made[shop] in ("read-orders", "publish-orders"):
+            assert "was committed by another run" in shop.log(run_id, "write_commit_steps")
+        lost = wait_or_plan_anew(shop, run_id)
+        shop.check()
+        assert shop.slots("orders") == 1, shop.name
+        if made[shop]:
+            assert lost is (made[shop] != "step-orders"), shop.name
+
+
+def wait_or_plan_anew(shop: Shop, run_id: str) -> bool:
+    """Wait for the end of a run. Of two snapshots at once one is lost, and the run that lost it says what to clear.
+
+    :return: whether it lost.
+    """
+    if shop.wait(run_id) == "success":
+        return False
+    end = shop.end_of_log(run_id, "finish")
+    assert "countries: lost" in end, end
+    assert "Clear create_work_units to plan anew" in end, end
+    assert "orders: " not in end, end
+    clear(shop, run_id, ("create_work_units+",))
+    assert shop.wait(run_id) == "success", (shop.name, shop.states(run_id))
+    return True

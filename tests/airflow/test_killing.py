@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 import psutil
 import pytest
 
+from airflow_gobblin.administration import Administration
+from airflow_gobblin.errors import StepError
 from tests.airflow.conftest import Shops
-from tests.airflow.shop import Shop
+from tests.airflow.shop import STAGES, Shop
 from tests.services.airflow import TaskInstance
 
-# Where a task of each kind is held: in the middle of its work, or when all of it is done and Airflow doesn't know yet.
-GATES = {
-    "verify_recover": "step",
-    "create_work_units": "after-create_work_units",
-    "extract": "read",
-    "write_commit_steps": "publish",
-    "execute_commit_steps": "step",
-    "finish": "after-finish",
+# Where a task of each kind is held in the middle of its work.
+MIDDLES = {
+    "verify_recover": "step-orders",  # a file of the slot that it recovers is moved, another isn't
+    "create_work_units": "plan-countries",  # one dataset is planned
+    "extract": "read-orders",  # rows are read
+    "write_commit_steps": "publish-orders",  # the steps are being made
+    "execute_commit_steps": "step-orders",
+    "finish": "undo-orders",  # an abandoned slot is being cleaned up
 }
+# And where all of it is done, and Airflow doesn't know yet.
+ENDS = {stage: f"after-{stage}" for stage in STAGES}
 
 
 @dataclass(frozen=True)
@@ -36,35 +40,64 @@ class Held:
     task: TaskInstance
 
     @property
-    def processes(self) -> list[psutil.Process]:
-        """The process that supervises the task, the task's own, and what it has started."""
-        child = psutil.Process(self.task.pid or 0)
-        supervisor = child.parent()
-        return [p for p in (supervisor, child, *child.children(recursive=True)) if p is not None]
+    def child(self) -> psutil.Process:
+        """The task's own process."""
+        assert self.task.pid is not None
+        return psutil.Process(self.task.pid)
+
+    @property
+    def supervisor(self) -> psutil.Process:
+        """The process that supervises it."""
+        found = self.child.parent()
+        assert found is not None
+        return found
 
 
-def hold_each(shops: Shops, prefix: str) -> Iterator[Held]:
+def hold_each(shops: Shops, prefix: str, gates: Mapping[str, str]) -> list[Held]:
     """A run of each shop, held in a task of one kind."""
-    made = dict(zip(GATES, shops(*(f"{prefix}-{stage}" for stage in GATES)), strict=True))
-    recovering = made["verify_recover"]
-    recovering.break_("step")  # an earlier run leaves a decided slot that isn't finished
-    _, state = recovering.run()
-    assert state == "failed"
-    recovering.mend("step")
-    assert recovering.journal.state("orders").pending
+    made = dict(zip(gates, shops(*(f"{prefix}-{stage}" for stage in gates)), strict=True))
+    leave_a_pending_slot(
+        [shop for stage, shop in made.items() if stage == "verify_recover" or gates[stage].startswith("undo")]
+    )
+    for stage, shop in made.items():
+        if gates[stage].startswith("undo"):
+            abandon(shop)
     runs = {}
     for stage, shop in made.items():
         shop.sell(10)
-        shop.close(GATES[stage])
+        shop.close(gates[stage])
         runs[stage] = shop.trigger()
+    held = []
     for stage, shop in made.items():
-        shop.wait_held(GATES[stage])
+        shop.wait_held(gates[stage])
         (task,) = shop.tasks(runs[stage], stage)
         assert task.state == "running", (stage, task)
-        yield Held(shop, runs[stage], GATES[stage], task)
+        held.append(Held(shop, runs[stage], gates[stage], task))
+    return held
 
 
-def check_all(held: list[Held]) -> None:
+def leave_a_pending_slot(shops: Iterable[Shop]) -> None:
+    """Let a run of each shop decide a slot and not finish it."""
+    runs = {}
+    for shop in shops:
+        shop.break_("step-orders")
+        runs[shop] = shop.trigger()
+    for shop, run_id in runs.items():
+        assert shop.wait(run_id) == "failed"
+        assert shop.journal.state("orders").pending
+        shop.mend("step-orders")
+
+
+def abandon(shop: Shop) -> None:
+    """Give the pending slot up, and fail to clean up after it: the next run will."""
+    administration = Administration(shop.journal, str(shop.folder / "lake"), "a tester")
+    shop.break_("undo-orders")
+    with pytest.raises(StepError, match="undo-orders is broken"):
+        administration.abandon("orders", "to see what is left")
+    shop.mend("undo-orders")
+
+
+def check_all(held: Iterable[Held]) -> None:
     for one in held:
         assert one.shop.wait(one.run_id) == "success", (one.shop.name, one.shop.states(one.run_id))
         one.shop.check()
@@ -72,52 +105,89 @@ def check_all(held: list[Held]) -> None:
         assert task.try_number == 2, one.shop.name
 
 
-def test_a_task_of_each_kind_is_killed(shops: Shops) -> None:
-    held = list(hold_each(shops, "killed"))
+@pytest.mark.parametrize("gates", [MIDDLES, ENDS], ids=["in_the_middle_of_its_work", "when_its_work_is_done"])
+def test_a_task_of_each_kind_is_killed(shops: Shops, gates: Mapping[str, str]) -> None:
+    prefix = "killed" if gates is MIDDLES else "killed-after"
+    held = hold_each(shops, prefix, gates)
     for one in held:
-        assert one.task.pid
-        os.kill(one.task.pid, signal.SIGKILL)
+        one.child.kill()
     check_all(held)
-    for one in held:
-        one.shop.open(one.gate)
 
 
-@pytest.mark.timeout(900)
 def test_a_zombie_of_each_kind_goes_on_beside_and_after_its_second_try(shops: Shops) -> None:
-    held = list(hold_each(shops, "zombie"))
-    stopped = [process for one in held for process in one.processes]
-    for process in stopped:
-        process.suspend()
+    held = hold_each(shops, "zombie", MIDDLES)
+    zombies = {one: (one.supervisor, one.child) for one in held}
+    for supervisor, child in zombies.values():
+        supervisor.suspend()
+        child.suspend()
     for one in held:
         one.shop.airflow.wait_for_task(
             one.shop.name, one.run_id, one.task.name, lambda t: t.try_number == 2 and t.state != "up_for_retry"
         )
     for one in held[::2]:  # half of them go on beside the second try, the others when all is over
-        release(one, stopped)
+        release(one, *zombies[one])
     check_all(held)
     for one in held[1::2]:
-        release(one, stopped)
-    gone = [one.task.pid for one in held if one.task.pid]
-    held[0].shop.airflow.wait_for("the end of the zombies", lambda: True if not any(map(alive, gone)) else None)
+        release(one, *zombies[one])
+    children = [child for _, child in zombies.values()]
+    held[0].shop.airflow.wait_for("the end of the zombies", lambda: None if any(map(alive, children)) else True)
     check_all(held)
+    runs = {}
     for one in held:
         one.shop.sell(5)
-    runs = {one.shop: one.shop.trigger() for one in held}
+        runs[one.shop] = one.shop.trigger()
     for shop, run_id in runs.items():
         assert shop.wait(run_id) == "success", (shop.name, shop.states(run_id))
         shop.check()
 
 
-def release(one: Held, stopped: list[psutil.Process]) -> None:
-    """Open the gate and let the zombie go on."""
+def release(one: Held, supervisor: psutil.Process, child: psutil.Process) -> None:
+    """Open the gate and let the zombie go on: the task first, or its supervisor might end it before it does anything."""
     one.shop.open(one.gate)
-    for process in stopped:
-        with suppress(psutil.NoSuchProcess):
-            if process.status() == psutil.STATUS_STOPPED:
-                process.resume()
+    child.resume()
+    one.shop.airflow.wait_for(f"the zombie of {one.shop.name}", lambda: one.shop.passed(one.gate) or None)
+    supervisor.resume()
 
 
-def alive(pid: int) -> bool:
+def alive(process: psutil.Process) -> bool:
     with suppress(psutil.NoSuchProcess):
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        return process.status() != psutil.STATUS_ZOMBIE
     return False
+
+
+def test_an_extract_on_spark_is_killed(shops: Shops) -> None:
+    task, driver = shops("killed-task", "killed-driver", spark="spark_here")
+    held = {}
+    for shop in (task, driver):
+        shop.close("read-orders")
+        held[shop] = shop.trigger()
+    for shop in held:
+        shop.wait_held("read-orders")
+    (running,) = task.tasks(held[task], "extract")
+    assert running.pid is not None
+    orphan = spark_driver(running.pid)
+    os.kill(running.pid, signal.SIGKILL)  # its driver goes on, beside that of the second try
+    (running,) = driver.tasks(held[driver], "extract")
+    assert running.pid is not None
+    spark_driver(running.pid).kill()
+    for shop, run_id in held.items():
+        assert shop.wait(run_id) == "success", (shop.name, shop.states(run_id))
+        shop.check()
+        assert shop.tries(run_id)["extract"] == 2
+        shop.open("read-orders")
+    task.airflow.wait_for("the end of the first driver", lambda: None if alive(orphan) else True)
+    assert task.passed("read-orders")
+    for shop in held:
+        shop.check()
+
+
+def spark_driver(task: int) -> psutil.Process:
+    """The driver that a task has started: its Java, which has started its Python."""
+    (found,) = (p for p in psutil.Process(task).children(recursive=True) if name(p) == "java")
+    return found
+
+
+def name(process: psutil.Process) -> str:
+    with suppress(psutil.NoSuchProcess):
+        return process.name()
+    return ""

@@ -1,33 +1,37 @@
-"""Whole runs in a real Airflow on real Spark."""
+"""Whole runs in a real Airflow, some on real Spark, and what they say."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 
+from airflow_gobblin.administration import Administration
 from tests.airflow.conftest import Shops
 from tests.airflow.shop import STAGES
 
+PACK_STAGES = ("extract", "write_commit_steps", "execute_commit_steps")
 
-def test_a_run_publishes_every_row_once_and_the_next_has_nothing_to_do(shops: Shops) -> None:
-    (shop,) = shops("everyday", max_packs=2, spark=True)
+
+def test_a_run_publishes_every_row_once_and_the_next_what_is_new(shops: Shops) -> None:
+    (shop,) = shops("everyday", max_packs=2, spark="spark_here")
     first, state = shop.run()
     assert state == "success", shop.states(first)
     shop.check()
-    assert {t.label for t in shop.tasks(first, "extract")} == {"orders", "countries"}
+    for stage in PACK_STAGES:
+        assert sorted(str(t.label) for t in shop.tasks(first, stage)) == ["countries", "orders"]
 
     shop.sell(20)
-    second, state = shop.run()
+    second, state = shop.run("orders")
     assert state == "success", shop.states(second)
     shop.check()
-    assert shop.slots("orders") == 2
+    assert (shop.slots("orders"), shop.slots("countries")) == (2, 1)
 
     log = shop.log(second, "execute_commit_steps")
     assert "slot 2: step 1 of 3 is done" in log
     assert "'orders': committed, committed in slot 2" in log
     table = shop.log(second, "finish")
     assert "predicted load" in table
-    assert "orders     committed  2     1      20" in table
+    assert "orders   committed  2     1      20" in table
 
 
 def test_nothing_but_short_references_goes_through_xcom(shops: Shops) -> None:
@@ -60,7 +64,7 @@ def test_what_is_published_is_announced_once(shops: Shops) -> None:
         ]
     )
     assert shop.announced() == 1
-    shop.clear(run_id, "finish")
+    shop.clear(run_id, "execute_commit_steps", "finish")
     assert shop.wait(run_id) == "success"
     assert sum(events().values()) == 2
 
@@ -78,15 +82,49 @@ def test_one_bad_dataset_stops_no_other_and_the_run_is_red_at_its_end(shops: Sho
         "execute_commit_steps": ["success"],
         "finish": ["failed"],
     }
+    assert shop.tries(run_id)["extract"] == 2
     assert shop.published_rows("orders") == shop.source_rows("orders")
     assert shop.published_rows("countries") == Counter()
-    assert "read-countries is broken" in shop.log(run_id, "extract").splitlines()[-1]
-    assert "countries: failed" in shop.log(run_id, "finish")
+    assert "read-countries is broken" in shop.end_of_log(run_id, "extract")
+    assert "countries: failed" in shop.end_of_log(run_id, "finish")
     shop.mend("read-countries")
-    shop.clear(run_id, "extract", "write_commit_steps", "execute_commit_steps", "finish")
+    shop.clear(run_id, "extract", downstream=True)
     assert shop.wait(run_id) == "success"
     shop.check()
     assert shop.slots("orders") == 1
+
+
+def test_what_no_retry_can_heal_fails_at_once(shops: Shops) -> None:
+    unconnected, unplanned, untabled = (
+        *shops("no-spark", spark="spark_nowhere"),
+        *shops("no-database", "no-table"),
+    )
+    unplanned.airflow.request("DELETE", f"connections/shop_{unplanned.name}")
+    untabled.execute("DROP TABLE countries")
+    runs = {shop: shop.trigger() for shop in (unconnected, unplanned, untabled)}
+    for shop, run_id in runs.items():
+        assert shop.wait(run_id) == "failed"
+        assert set(shop.tries(run_id).values()) <= {0, 1}, (shop.name, shop.tries(run_id))
+
+    run_id = runs[unconnected]
+    assert shop_states(unconnected.states(run_id)) == "success success failed failed success failed"
+    assert "Spark connection 'spark_nowhere': Airflow has no such connection" in unconnected.end_of_log(
+        run_id, "extract"
+    )
+
+    end = unplanned.end_of_log(runs[unplanned], "finish")
+    assert "connection 'shop_no-database': Airflow has no connection of this id" in end
+    assert unplanned.published_rows("orders") == Counter()
+
+    run_id = runs[untabled]
+    assert shop_states(untabled.states(run_id)) == "success success success success success failed"
+    assert "countries: failed" in untabled.end_of_log(run_id, "finish")
+    assert untabled.published_rows("orders") == untabled.source_rows("orders")
+
+
+def shop_states(states: dict[str, list[str | None]]) -> str:
+    """The states of a run's tasks, one of each, in the order of the stages."""
+    return " ".join(str(state) for stage in STAGES for state in states[stage])
 
 
 def test_a_run_without_a_plan_is_red_and_says_so(shops: Shops) -> None:
@@ -96,8 +134,35 @@ def test_a_run_without_a_plan_is_red_and_says_so(shops: Shops) -> None:
     assert state == "failed"
     states = shop.states(run_id)
     assert [states[stage] for stage in STAGES[1:]] == [["failed"], *[["upstream_failed"]] * 3, ["failed"]]
-    assert "create_work_units gave no plan" in shop.log(run_id, "finish")
+    assert shop.tries(run_id)["create_work_units"] == 2
+    assert "create_work_units gave no plan" in shop.end_of_log(run_id, "finish")
     shop.mend("datasets")
     shop.clear(run_id, "create_work_units", downstream=True)
     assert shop.wait(run_id) == "success"
     shop.check()
+
+
+def test_a_dataset_is_quarantined_when_three_runs_could_not_finish_it_and_the_others_go_on(shops: Shops) -> None:
+    (shop,) = shops("quarantine")
+    shop.break_("step-orders")
+    run_id = ""
+    for runs in range(1, 5):
+        shop.sell(10)
+        run_id, state = shop.run()
+        assert state == "failed"
+        assert shop.published_rows("orders") == Counter()
+        assert shop.published_rows("countries") == shop.source_rows("countries")
+        assert shop.slots("countries") == runs
+        found = shop.journal.state("orders")
+        assert (len(found.failures), found.quarantined) == (min(runs, 3), runs >= 3)
+    assert "orders: quarantined" in shop.end_of_log(run_id, "finish")
+    assert "step-orders is broken" in shop.end_of_log(run_id, "finish")
+
+    shop.mend("step-orders")
+    run_id, state = shop.run()
+    assert state == "failed"  # until somebody releases it
+    Administration(shop.journal, str(shop.folder / "lake"), "a tester").release("orders", "it is mended")
+    run_id, state = shop.run()
+    assert state == "success", shop.states(run_id)
+    shop.check()
+    assert shop.slots("orders") == 2

@@ -7,23 +7,24 @@ comes to its end, and a last run without fault must then find and publish all th
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import logging
 import random
 import secrets
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from unittest import mock
 
-from airflow_gobblin import administration, commit, journal, pipeline
+from airflow_gobblin import administration, claims, commit, extraction, journal, pipeline
 from airflow_gobblin.administration import Administration
 from airflow_gobblin.errors import GobblinError
-from airflow_gobblin.extraction import extract_unit
 from airflow_gobblin.journal import Action, Journal, OutcomeState
 from airflow_gobblin.pipeline import DatasetReport, RunRequest
 from airflow_gobblin.plan import Plan, RunPlan
@@ -35,6 +36,7 @@ from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.work import ExtractKind, Limits, Pack, UnitResult, UnitState, WorkUnit
 from tests.faults import Call, Crash, Effect, Fault, FaultyFiles, FaultyStore, injected
 from tests.memory_files import MemoryFiles
+from tests.protocol.mutants import mutated
 from tests.protocol.rows import NoConnections, RowSource, Table
 from tests.protocol.world import NAME, Look, Process
 
@@ -67,6 +69,7 @@ class Attempt(threading.Thread):
         self.turn = threading.Semaphore(0)
         self.left = 0
         self.frozen = 0
+        self.hold = 0
         self.doomed = False
         self.dead = False
         self.ended = False
@@ -89,6 +92,8 @@ class Attempt(threading.Thread):
         """As `Faults.call`: hand over, and then make the call, or let it go wrong."""
         history = self.history
         self.left -= 1
+        if self.hold and call.effect is not Effect.READ:
+            self.frozen, self.hold, self.left = self.hold, 0, -1
         while self.left < 0 and not self.doomed:
             history.turn.release()
             self.turn.acquire()
@@ -121,6 +126,7 @@ class DagRun:
     next: int = 0
     tries: int = 0
     attempt: Attempt | None = None
+    zombies: list[Attempt] = field(default_factory=list)
 
     @property
     def tasks(self) -> list[tuple[str, Pack | None]]:
@@ -146,7 +152,7 @@ class History:
         self.digest = hashlib.sha256()
         self.broken: BaseException | None = None
         self.peace = False
-        self.policy = self.chance.choice([CommitPolicy.FULL, CommitPolicy.FULL, CommitPolicy.SUCCESSFUL])
+        self.policy = self.chance.choice([CommitPolicy.FULL, CommitPolicy.SUCCESSFUL])
         self.sources = [self.source(2, 0)]
         self.store = MemoryStore()
         self.files = MemoryFiles()
@@ -157,6 +163,7 @@ class History:
         self.attempts: list[Attempt] = []
         self.strange: set[str] = set()
         self.clock = datetime(2026, 1, 1, tzinfo=UTC)
+        self.look.plant(self.urns)
 
     def source(self, rows: int, version: int) -> RowSource:
         appended = Table("flights", ExtractKind.APPEND_ONLY, rows, unit_rows=2)
@@ -184,7 +191,7 @@ class History:
     def something(self) -> None:
         event = self.chance.choices(
             [self.grow, self.start_run, self.clear, self.freeze, self.kill, self.act, self.interfere, self.go_on],
-            [2, 3, 2, 2, 1, 2, 0.5, 26],
+            [2, 3, 2, 4, 1, 2, 0.5, 26],
         )[0]
         event()
 
@@ -213,12 +220,21 @@ class History:
         self.note(f"{run.name} is cleared from {run.tasks[run.next][0]} on")
 
     def freeze(self) -> None:
-        """An attempt is held up; its scheduler takes it for dead and makes another try."""
-        attempt = self.pick(self.awake())
-        if attempt is not None:
-            attempt.frozen = self.chance.randint(1, 25)
-            self.note(f"{attempt.name} is held up")
-            self.forget(attempt)
+        """An attempt will be held up before it next changes anything. Its scheduler takes it for dead: it makes another try, or
+        that was the last one, and the next task is started."""
+        awake = self.awake()
+        attempt = self.pick([a for a in awake if " extract " in a.name] or awake)
+        if attempt is None:
+            return
+        attempt.hold = self.chance.choice([self.chance.randint(1, 60), self.mix.events])
+        self.note(f"{attempt.name} is held up")
+        for run in self.runs:
+            if run.attempt is attempt:
+                run.attempt = None
+                run.zombies.append(attempt)
+                if run.next > 1 and self.chance.random() < 0.5:
+                    run.next += 1
+                    run.tries = 0
 
     def kill(self) -> None:
         attempt = self.pick(self.awake())
@@ -231,6 +247,8 @@ class History:
         """A person does something to a dataset."""
         urn = self.chance.choice(self.urns)
         what = self.chance.choice(["release", "abandon", "rewind", "drop", "rewind", "abandon"])
+        if self.look.journal.history(urn).pending is not None and self.chance.random() < 0.5:
+            what = "abandon"
         to = LongWatermark(self.chance.randint(0, self.sources[-1].tables[0].rows))
         self.start(f"{what} {urn}", lambda attempt: self.administer(attempt, what, urn, to))
 
@@ -287,9 +305,13 @@ class History:
 
     def start_task(self, run: DagRun) -> None:
         stage, pack = run.tasks[run.next]
+        plan = run.plan
+        for zombie in run.zombies if stage == "execute_commit_steps" else ():  # then they do most harm
+            if self.chance.random() < 0.7:
+                zombie.frozen = 0
         attempt = self.start(
             f"{run.name} {stage} {'' if pack is None else pack.index} try {run.tries} at {len(self.attempts)}",
-            lambda attempt: self.carry_out(attempt, run, stage, pack),
+            lambda attempt: self.carry_out(attempt, run, plan, stage, pack),
         )
         run.attempt = attempt
         run.tries += 1
@@ -301,8 +323,8 @@ class History:
         attempt.start()
         return attempt
 
-    def carry_out(self, attempt: Attempt, run: DagRun, stage: str, pack: Pack | None) -> None:
-        """A task, as its operator does it."""
+    def carry_out(self, attempt: Attempt, run: DagRun, plan: RunPlan | None, stage: str, pack: Pack | None) -> None:
+        """A task, as its operator does it. :param plan: what it got from `create_work_units`."""
         process = Process(
             FaultyStore(self.store, attempt),
             FaultyFiles(self.files, attempt),
@@ -316,28 +338,31 @@ class History:
             pipe.verify_recover(request)
             return
         if stage == "create_work_units":
-            plan = pipe.create_work_units(request)
-            for ref in (d for p in plan.packs for d in p.datasets):
+            made = pipe.create_work_units(request)
+            for ref in (d for p in made.packs for d in p.datasets):
                 found = pipe.staging.plan(ref.token)
                 if found is not None:
                     run.plans[ref.token] = found
             if run.attempt is attempt:  # what a zombie hands over is not taken
-                run.plan = plan
+                run.plan = made
             return
-        assert run.plan is not None
+        assert plan is not None
         if stage == "finish":
-            for report in pipe.finish(run.plan):
-                self.check_report(run, report)
+            for report in pipe.finish(plan):
+                self.check_report(run, plan, report)
             for slot, _ in pipe.unannounced(self.urns):
-                pipe.announced(slot, run.plan.run_key)
+                pipe.announced(slot, plan.run_key)
             return
         assert pack is not None
         if stage == "extract":
-            self.extract(process, run.plan, pack, f"attempt{self.attempts.index(attempt)}")
+            self.extract(process, plan, pack, f"attempt{self.attempts.index(attempt)}")
             return
-        reports = (pipe.write_commit_steps if stage == "write_commit_steps" else pipe.execute_commit_steps)(
-            run.plan, pack
-        )
+        if stage == "write_commit_steps":
+            reports = pipe.write_commit_steps(plan, pack)
+        else:
+            reports = pipe.execute_commit_steps(plan, pack)
+            for report in reports:
+                self.check_report(run, plan, report)
         if any(r.retryable for r in reports):
             raise OSError("a task with retryable failures fails, and is tried again")
 
@@ -345,14 +370,19 @@ class History:
         """What Spark does, with units that fail or stop early."""
         pipe = process.pipeline
         job = pipe.staging.job(plan.run)
+        failed = False
+        trouble = self.trouble(0.3 if self.policy is CommitPolicy.SUCCESSFUL else 0.1)
         for dataset, unit in pipe.missing_units(pack):
-            result = self.failed(unit, attempt) if self.chance.random() < self.trouble(0.08) else None
+            result = self.failed(unit, attempt) if self.chance.random() < trouble else None
             if result is None:
                 short = unit.urn == "flights" and self.chance.random() < self.trouble(0.15)
                 cut = replace(job, limits=Limits(rows=1)) if short else job
                 folder = pipe.staging.token_folder(dataset.token)
-                result = extract_unit(cut, dataset, unit, attempt, pipe.files, folder, NoConnections())
+                result = extraction.extract_unit(cut, dataset, unit, attempt, pipe.files, folder, NoConnections())
             pipe.staging.put_result(dataset.token, result)
+            failed = failed or result.state is UnitState.FAILED
+        if failed:
+            raise OSError("an extract with failed units fails, and is tried again")
 
     def failed(self, unit: WorkUnit, attempt: str) -> UnitResult:
         return UnitResult(unit.id, attempt, UnitState.FAILED, error="for the test")
@@ -385,19 +415,16 @@ class History:
             run.attempt = None
             self.note(f"{attempt.name} ended{'' if attempt.error is None else f' with {attempt.error!r}'}")
             stage = run.tasks[run.next][0]
-            if attempt.error is None or (run.tries > 2 and stage != "create_work_units"):
+            tried = run.tries > (1 if stage == "extract" else 2)
+            if attempt.error is None or (tried and stage != "create_work_units"):
                 run.next += 1
                 run.tries = 0
-            elif run.tries > 2:
+            elif tried:
                 run.next = len(run.tasks)
 
-    def forget(self, attempt: Attempt) -> None:
-        for run in self.runs:
-            if run.attempt is attempt:
-                run.attempt = None
-
     def choose_fault(self, call: Call) -> Fault | None:
-        if self.peace or self.chance.random() >= self.mix.fault:
+        often = 4 if call.effect is Effect.PUT else 1  # where answers matter most
+        if self.peace or self.chance.random() >= often * self.mix.fault:
             return None
         some = [f for f in call.faults if f not in (Fault.POWER_LOSS, Fault.PARTIAL_POWER_LOSS)]
         fault = self.chance.choice(some)
@@ -413,7 +440,7 @@ class History:
         self.remove_strange()
         self.grow()
         for attempt in self.attempts:
-            attempt.frozen = 0
+            attempt.frozen = attempt.hold = 0
         self.finish_all()
         for urn in self.urns:
             if self.look.journal.history(urn).state.quarantined:
@@ -481,10 +508,9 @@ class History:
         assert not changed, f"records changed: {changed}"  # I5
         self.records = now_there
 
-    def check_report(self, run: DagRun, report: DatasetReport) -> None:
+    def check_report(self, run: DagRun, ran: RunPlan, report: DatasetReport) -> None:
         """What a run says of a dataset is true: what its own token published is never called lost (I7, I12)."""
-        assert run.plan is not None
-        for ref in (d for p in run.plan.packs for d in p.datasets if d.urn == report.urn):
+        for ref in (d for p in ran.packs for d in p.datasets if d.urn == report.urn):
             history = self.look.journal.history(ref.urn)
             slot = history.by_token(ref.token)
             plan = run.plans.get(ref.token)  # none, if it was swept at once
@@ -492,13 +518,12 @@ class History:
             if slot is not None and slot.done:
                 assert report.status in ("committed", "partial", "failed"), told
             if report.status in ("committed", "partial"):
-                mine = slot if slot is not None else history.answer(run.plan.run_key)
-                assert mine is not None, told
-                assert mine.done, told
-            if report.status != "covered" or plan is None or plan.planned is None:
-                continue
-            if plan.generation == history.state.generation:
-                assert history.state.coverage.covers(plan.planned), f"{told}; {plan.planned} is not covered"
+                key = ran.run_key
+                mine = [s for s in history.slots if s is slot or (s.decision.run_key == key and s.decision.complete)]
+                assert any(s.done for s in mine), told
+            if report.status == "covered" and plan is not None and plan.planned is not None:
+                taken_back = plan.generation != history.state.generation
+                assert taken_back or history.state.coverage.covers(plan.planned), f"{told}; {plan.planned} is open"
 
     def check_clean(self) -> None:
         """After the peace nothing of an abandoned slot stands."""
@@ -558,7 +583,7 @@ def deterministic(history: History) -> Iterator[None]:
             (commit, "ThreadPoolExecutor", _Inline),
             (base, "_PAUSE", 0.0),
             (journal, "_PAUSE", 0.0),
-            *((module, "now", history.now) for module in (administration, commit, journal, pipeline)),
+            *((module, "now", history.now) for module in (administration, claims, commit, journal, pipeline)),
         ):
             stack.enter_context(mock.patch.object(target, name, value))
         logging.disable(logging.CRITICAL)
@@ -575,15 +600,64 @@ def play(seed: int, mix: Mix | None = None) -> History:
         if isinstance(error, KeyboardInterrupt):
             raise
         story = "\n".join(history.log[-60:])
-        raise AssertionError(f"history {seed}: {type(error).__name__}: {error}\n{story}") from error
+        raise BrokenHistory(seed, f"{type(error).__name__}: {error}", story) from error
     return history
 
 
-def first_broken(seeds: Iterable[int], mix: Mix | None = None) -> str | None:
-    """The first history that breaks a promise, as text; `None` if all hold."""
+class BrokenHistory(AssertionError):
+    """A history broke a promise. :param why: which one; :param story: what happened before."""
+
+    def __init__(self, seed: int, why: str, story: str) -> None:
+        super().__init__(f"history {seed}: {why}\n{story}\nto play it again: python -m tests.protocol.histories {seed}")
+        self.seed = seed
+        self.why = why
+
+
+@dataclass
+class Tally:
+    """What became of some histories."""
+
+    histories: int = 0
+    calls: int = 0
+    broken: list[str] = field(default_factory=list)
+
+
+def play_all(seeds: Iterable[int], until: float | None = None) -> Tally:
+    """Many histories. :param until: no more of them after this time (of `time.time()`)."""
+    tally = Tally()
     for seed in seeds:
+        if until is not None and time.time() > until:
+            break
+        tally.histories += 1
         try:
-            play(seed, mix)
-        except AssertionError as error:
-            return str(error)
+            tally.calls += play(seed).calls
+        except BrokenHistory as error:
+            tally.broken.append(str(error))
+    return tally
+
+
+def first_broken(mutant: str, seeds: Iterable[int]) -> BrokenHistory | None:
+    """The first history that breaks a promise when the product has a deliberate fault; `None` if none does."""
+    with mutated(mutant):
+        for seed in seeds:
+            try:
+                play(seed)
+            except BrokenHistory as error:
+                return BrokenHistory(seed, error.why, "")
     return None
+
+
+def main() -> None:
+    """Play one history again, and tell it."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--mutant", help="a deliberate fault in the product, one of mutants.py")
+    arguments = parser.parse_args()
+    with nullcontext() if arguments.mutant is None else mutated(arguments.mutant):
+        history = play(arguments.seed)
+    print(*history.log, sep="\n")
+    print(f"history {history.seed}: {history.calls} calls, digest {history.digest.hexdigest()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,31 +1,45 @@
 """The crash matrix: every call of every stage of a run, with every fault that can happen to it, and then recovery.
 
-    first run, whole  →  second run, with a fault at call k  →  look  →  recovery by fresh processes  →  third run, whole  →  look
+    first run, whole  →  second run, with a fault at call k  →  look  →  recovery  →  third run, whole  →  look
 
 The points are found by recording the calls of a second run without fault. A crash after a call and a crash before the next
 one leave the same disk, and a read changes none, so of such twins one is run.
+
+What dies is a process, by SIGKILL; what looks and recovers are others. All of them are forked from a process that has imported
+all they need and holds nothing of the place they work on. The tasks of a run share a process until it dies, as Airflow's don't; but a task that is tried again starts
+with nothing of the try before.
+
+A power failure drops what was not synced of the target and of a local journal. A SQL store's own durability is not in
+question here, so its records survive; its calls have all the other faults.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import random
-import shutil
+import time
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from airflow_gobblin import commit, files, journal
+from airflow_gobblin import administration, claims, commit, files, journal, pipeline
+from airflow_gobblin.coverage import Coverage
 from airflow_gobblin.stores import base, sql
 from airflow_gobblin.work import ExtractKind
-from tests.faults import POWER, Call, Crash, Effect, Fault, Faults
+from tests.faults import POWER, Call, Effect, Fault, Faults
+from tests.protocol.mutants import mutated
+from tests.protocol.processes import Tell, die, in_fresh_process
 from tests.protocol.rows import RowSource, Table
-from tests.protocol.world import Place, Run, World
+from tests.protocol.world import Look, Place, Run, World
 
 WORKERS = 2
 
@@ -42,29 +56,72 @@ def source(run: int) -> RowSource:
 
 
 SOURCES = [source(n) for n in (1, 2, 3)]
+URNS = [t.urn for t in SOURCES[0].tables]
 
 
 @dataclass(frozen=True)
 class Point:
-    """A fault at a call. :param again: a second one, in the recovery: the number of its call, counted from there."""
+    """A fault at a call. :param at: its number, from 0, counted from the start of the run, or of the recovery."""
 
     at: int
     fault: Fault
     call: Call
-    again: int | None = None
 
     def __str__(self) -> str:
-        again = "" if self.again is None else f", and then again at call {self.again} of the recovery"
-        return f"{self.fault} at call {self.at}: {self.call.place} {self.call.operation} {self.call.subject}{again}"
+        return f"{self.fault} at call {self.at}: {self.call.place} {self.call.operation} {self.call.subject}"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One case of the matrix. :param again: a second fault, in the recovery from the first."""
+
+    point: Point
+    again: Point | None = None
+
+    def __str__(self) -> str:
+        return f"{self.point}" + ("" if self.again is None else f"; and in its recovery {self.again}")
+
+
+@dataclass(frozen=True)
+class Before:
+    """What there was before a fault, and must still be there."""
+
+    records: dict[str, bytes] = field(repr=False)
+    coverage: dict[str, Coverage]
+
+    @classmethod
+    def of(cls, look: Look) -> Before:
+        return cls(look.records(), {urn: look.journal.state(urn).coverage for urn in URNS})
+
+    def check(self, look: Look) -> None:
+        look.check_records(self.records)
+        for urn, covered in self.coverage.items():
+            now = look.journal.state(urn).coverage
+            assert all(now.covers(part) for part in covered.ranges()), f"{urn}: its coverage shrank"  # I4
+
+
+# A process
+
+
+def start_worker(folder: Path, mutant: str | None) -> None:
+    """What a process that forks those of the matrix does first. :param mutant: a deliberate fault for them to have."""
+    make_deterministic()
+    warm_up(folder)
+    if mutant is not None:
+        stack = ExitStack()
+        stack.enter_context(mutated(mutant))
+        atexit.register(stack.close)  # for as long as this process lives
 
 
 def make_deterministic() -> None:
-    """One thread, no waiting, and no real sync: what is synced is known to the `Disk`."""
+    """One thread, no waiting, no real sync (what is synced is known to the `Disk`), and a clock nobody can rely on (I13)."""
     commit.THREADS = 1
     files._fsync = lambda path, flags: None
     base._PAUSE = 0.0
     journal._PAUSE = 0.0
     sql._make_durable = _make_fast
+    for module in (administration, claims, commit, journal, pipeline):
+        module.now = _now
     logging.disable(logging.CRITICAL)
 
 
@@ -72,31 +129,138 @@ def _make_fast(connection: Any, _record: object) -> None:
     connection.execute("PRAGMA synchronous=OFF")
 
 
+_chance = random.Random(1)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC) + timedelta(seconds=_chance.randint(-3600, 3600))
+
+
+# One case
+
+
 def first_run(folder: Path, store: str) -> Place:
     """A place after a whole first run, with a file of the user's in each dataset's folder."""
     world = World(Place(folder, store))
-    world.look().plant([t.urn for t in SOURCES[0].tables])
+    world.look().plant(URNS)
     carry_out(world, 1, Faults())
     world.look().check_complete(SOURCES[:1])
     world.close()
     return world.place
 
 
-def carry_out(world: World, number: int, faults: Faults, run: Run | None = None) -> Run:
-    """The n-th run, or what it has left to do."""
+def warm_up(folder: Path) -> None:
+    """Have everything imported that a process needs, so that those forked from this one needn't."""
+    for store in ("local", "sqlite"):
+        with TemporaryDirectory(dir=folder) as inner:
+            first_run(Path(inner), store)
+
+
+def carry_out(world: World, number: int, faults: Faults, run: Run | None = None, tell: Tell | None = None) -> Run:
+    """The n-th run, or what it has left to do. :param tell: is told how far it is after each of its stages."""
     run = run or Run(f"run {number}")
-    run.carry_out(lambda: world.process(SOURCES[number - 1], faults))
+    run.carry_out(lambda: world.process(SOURCES[number - 1], faults), tell or (lambda _: None))
     return run
 
 
-def record_calls(base_place: Place, folder: Path) -> list[Call]:
-    """The calls of a second run without fault."""
-    faults = Faults()
-    world = World(base_place.copy(folder))
-    carry_out(world, 2, faults)
-    world.close()
-    shutil.rmtree(folder)
-    return faults.calls
+def record_calls(base_place: Place, folder: Path, point: Point | None = None) -> list[Call]:
+    """The calls of a second run without fault; with a `point`, those of the recovery from it."""
+    place = base_place.copy(folder)
+
+    def work(tell: Tell, run: Run | None = None) -> None:
+        faults = Faults()
+        world = World(place)
+        run_or_recover(world, faults, run)
+        tell(faults.calls)
+
+    try:
+        run = None if point is None else fail(place, point, Run("run 2"))
+        (calls,) = in_fresh_process(partial(work, run=run))
+    finally:
+        place.remove()
+    assert isinstance(calls, list)
+    return calls
+
+
+def run_or_recover(world: World, faults: Faults, broken: Run | None) -> None:
+    """The second run; or, from a broken one, what Airflow does next: what is left of it, and the third run."""
+    carry_out(world, 2, faults, broken)
+    if broken is not None:
+        carry_out(world, 3, faults)
+
+
+def run_trial(base_place: Place, folder: Path, trial: Trial) -> None:
+    """One case of the matrix. :raises AssertionError: a promise is broken."""
+    place = base_place.copy(folder)
+    try:
+        (before,) = in_fresh_process(lambda tell: tell(Before.of(World(place).look())))
+        run = fail(place, trial.point, Run("run 2"))
+        in_fresh_process(lambda tell: look(place, before, SOURCES[:2]))
+        if trial.again is not None:
+            fail(place, trial.again, run, recovering=True)
+            in_fresh_process(lambda tell: look(place, before, SOURCES))
+        retry = trial.again is None and trial.point.at % 2 == 0
+        in_fresh_process(lambda tell: recover(place, before, run if retry else None, trial.point.at))
+    finally:
+        place.remove()
+
+
+def fail(place: Place, point: Point, run: Run, *, recovering: bool = False) -> Run:
+    """Carry out a run, or the recovery of one, with a fault. :return: the run, as far as its scheduler knows."""
+
+    def work(tell: Tell) -> None:
+        world = World(place, disks=point.fault in POWER)
+        faults = Faults(point.at, point.fault, die=lambda: end(world, point, faults, tell))
+        if recovering:
+            run_or_recover(world, faults, run)
+        else:
+            carry_out(world, 2, faults, run, tell)
+        tell(faults.calls[point.at] if faults.happened else None)
+
+    told = in_fresh_process(work)
+    happened = told.pop()
+    assert happened is not None, f"there was no {point}"
+    same = (happened.place, happened.operation) == (point.call.place, point.call.operation)
+    assert same, f"where {point} was recorded, there was now {happened}"
+    return told[-1] if told else run
+
+
+def end(world: World, point: Point, faults: Faults, tell: Tell) -> None:
+    """The end of a process, and maybe of its host's power."""
+    if point.fault in POWER:
+        chance = random.Random(point.at) if point.fault is Fault.PARTIAL_POWER_LOSS else None
+        for disk in world.disks.values():
+            disk.lose_power(chance)
+    tell(faults.calls[point.at])
+    die()
+
+
+def look(place: Place, before: Before, sources: list[RowSource]) -> None:
+    seen = World(place).look()
+    seen.check(sources)
+    before.check(seen)
+
+
+def recover(place: Place, before: Before, run: Run | None, number: int) -> None:
+    """What Airflow does next: the run's tasks are retried, or not; then comes the next run, and all must be well."""
+    world = World(place)
+    if run is not None:
+        carry_out(world, 2, Faults(), run)
+        world.look().check(SOURCES[:2])
+    third = carry_out(world, 3, Faults())
+    assert not third.errors, f"the next run raised {third.errors}"
+    assert third.final, "the next run did not come to its end"
+    bad = [r for r in third.final if not r.ok]
+    assert not bad, f"the next run is not green: {bad}"
+    seen = world.look()
+    seen.check_complete(SOURCES)
+    seen.check_torn(number)
+    before.check(seen)
+    left = seen.leftovers()
+    assert not left, f"staging is left over: {left}"
+
+
+# All cases
 
 
 def points(calls: Sequence[Call]) -> Iterator[Point]:
@@ -111,82 +275,74 @@ def points(calls: Sequence[Call]) -> Iterator[Point]:
             yield Point(at, fault, call)
 
 
-def run_point(base_place: Place, folder: Path, point: Point) -> None:
-    """One case of the matrix. :raises AssertionError: a promise is broken."""
-    world = World(base_place.copy(folder), disks=point.fault in POWER)
-    try:
-        check_point(world, point)
-    finally:
-        world.close()
+def twins(calls: Sequence[Call]) -> int:
+    """How many cases `points` leaves out, because another one leaves the same disk."""
+    return sum(len(call.faults) for call in calls) - sum(1 for _ in points(calls))
 
 
-def check_point(world: World, point: Point) -> None:
-    records = world.look().records()
-    run = Run("run 2")
-    faults = Faults(point.at, point.fault)
-    with suppress(Crash):
-        carry_out(world, 2, faults, run)
-    assert faults.happened, "the run made fewer calls than when it was recorded"
-    same = faults.calls[point.at]
-    assert (same.place, same.operation) == (point.call.place, point.call.operation), f"{same} is not {point.call}"
-    lose_power(world, point)
-    world.look().check(SOURCES[:2], records=records)
-    if point.again is not None:
-        recover_with_fault(world, point, run)
-    recover(world, run, retry=point.at % 2 == 0)
-    world.look().check_records(records)
+@dataclass
+class Tally:
+    """What became of some cases. :param broken: what broke, as text."""
+
+    trials: int = 0
+    broken: list[str] = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        self.trials += other.trials
+        self.broken += other.broken
 
 
-def lose_power(world: World, point: Point) -> None:
-    if point.fault in POWER:
-        chance = random.Random(point.at) if point.fault is Fault.PARTIAL_POWER_LOSS else None
-        for disk in world.disks.values():
-            disk.lose_power(chance)
-
-
-def recover_with_fault(world: World, point: Point, run: Run) -> None:
-    """A recovery that dies too, at call `again` of it, and loses power if the first did."""
-    faults = Faults(point.again, point.fault)
-    with suppress(Crash):
-        carry_out(world, 2, faults, run)
-        carry_out(world, 3, faults)
-    lose_power(world, point)
-    world.look().check(SOURCES)
-
-
-def recover(world: World, run: Run, *, retry: bool) -> None:
-    """What Airflow does next: the run's tasks are retried, or not; then comes the next run, and all must be well."""
-    if retry and "finish" not in run.done:
-        carry_out(world, 2, Faults(), run)
-        world.look().check(SOURCES[:2])
-    third = carry_out(world, 3, Faults())
-    assert not third.errors, f"the next run raised {third.errors}"
-    assert third.final, "the next run did not come to its end"
-    bad = [r for r in third.final if not r.ok]
-    assert not bad, f"the next run is not green: {bad}"
-    world.look().check_complete(SOURCES)
-    left = world.look().leftovers()
-    assert not left, f"staging is left over: {left}"
-
-
-def run_points(base_place: Place, folder: Path, some: Iterable[Point]) -> list[str]:
-    """Cases one after the other, in this process. :return: what broke."""
-    broken = []
-    for n, point in enumerate(some):
-        here = folder / str(n)
+def run_trials(base_place: Place, folder: Path, some: Iterable[Trial], until: float | None = None) -> Tally:
+    """Cases one after the other. :param until: no more of them after this time (of `time.time()`)."""
+    tally = Tally()
+    for trial in some:
+        if until is not None and time.time() > until:
+            break
+        tally.trials += 1
         try:
-            run_point(base_place, here, point)
+            run_trial(base_place, folder / str(tally.trials), trial)
         except Exception:
-            broken.append(f"{base_place.store}: {point}\n{traceback.format_exc(limit=-6)}")
-        finally:
-            shutil.rmtree(here, ignore_errors=True)
-    return broken
+            tally.broken.append(f"{trial}\n{traceback.format_exc(limit=-6)}")
+    return tally
 
 
-def run_matrix(base_place: Place, folder: Path, some: Sequence[Point]) -> list[str]:
-    """Cases, spread over some processes. :return: what broke."""
-    parts = [some[n::WORKERS] for n in range(WORKERS)]
-    context = get_context("spawn")
-    with ProcessPoolExecutor(WORKERS, mp_context=context, initializer=make_deterministic) as pool:
-        work = [pool.submit(run_points, base_place, folder / f"w{n}", part) for n, part in enumerate(parts)]
-        return [line for future in work for line in future.result()]
+def record_recoveries(base_place: Place, folder: Path, some: Sequence[Point]) -> list[tuple[Point, list[Call]]]:
+    return [(point, record_calls(base_place, folder / str(n), point)) for n, point in enumerate(some)]
+
+
+class Pool:
+    """Some worker processes, warm, which fork the processes of the matrix.
+
+    :param folder: where they work. :param mutant: a deliberate fault for the processes to have.
+    """
+
+    def __init__(self, folder: Path, mutant: str | None = None) -> None:
+        self._pool = ProcessPoolExecutor(
+            WORKERS, mp_context=get_context("spawn"), initializer=start_worker, initargs=(folder, mutant)
+        )
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def first_run(self, folder: Path, store: str) -> tuple[Place, list[Call]]:
+        """A place after a first run, and the calls that the second one makes."""
+        place = self._pool.submit(first_run, folder / "first", store).result()
+        return place, self._pool.submit(record_calls, place, folder / "recorded").result()
+
+    def recoveries(self, place: Place, folder: Path, some: Sequence[Point]) -> list[tuple[Point, list[Call]]]:
+        """The calls of the recoveries from some points."""
+        parts = [some[n::WORKERS] for n in range(WORKERS)]
+        work = [self._pool.submit(record_recoveries, place, folder / f"r{n}", part) for n, part in enumerate(parts)]
+        return [found for future in work for found in future.result()]
+
+    def run(self, place: Place, folder: Path, some: Sequence[Trial], until: float | None = None) -> Tally:
+        """Run cases, spread over the workers."""
+        parts = [some[n::WORKERS] for n in range(WORKERS)]
+        work = [self._pool.submit(run_trials, place, folder / f"w{n}", part, until) for n, part in enumerate(parts)]
+        tally = Tally()
+        for future in work:
+            tally.add(future.result())
+        return tally

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
+import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -169,11 +170,12 @@ class LineSink:
 
 
 class LineWriter:
-    """The one file of a unit."""
+    """The one file of a unit. Two attempts write the same rows in other bytes, as writers of compressed files may."""
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
         self._path = path
+        self._end = " " * (uuid.uuid4().int % 8) + "\n"
         self._out: BinaryIO | None = None
         self._hash = hashlib.sha256()
         self._size = 0
@@ -182,7 +184,7 @@ class LineWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         if self._out is None:
             self._out = self._files.create(self._path)
-        data = "".join(f"{row}\n" for row in batch.column(0).to_pylist()).encode()
+        data = "".join(f"{row}{self._end}" for row in batch.column(0).to_pylist()).encode()
         self._out.write(data)
         self._hash.update(data)
         self._size += len(data)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
-from airflow_gobblin.errors import GobblinError
-from airflow_gobblin.extraction import extract_unit
+import psycopg
+import pytest
+
+from airflow_gobblin import extraction
+from airflow_gobblin.errors import GobblinError, RecordError
 from airflow_gobblin.files import Files, LocalFiles
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import History, Journal, NoteKind
@@ -31,11 +37,16 @@ from tests.protocol.rows import LineSink, NoConnections, RowSource, Table
 NAME = "flights"
 MINE = "mine.txt"
 """A file of the user's own, in the folder of each dataset."""
+TRIES = 3
+"""How often a task that raises is tried."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a world is on disk. :param store: `local` or `sqlite`."""
+    """Where a world is.
+
+    :param store: `local`, `sqlite`, or the URL of a PostgreSQL database, which this place has for itself.
+    """
 
     folder: Path
     store: str
@@ -46,7 +57,24 @@ class Place:
 
     def copy(self, to: Path) -> Place:
         shutil.copytree(self.folder, to, ignore=lambda _, names: [n for n in names if n.startswith("attic-")])
-        return Place(to, self.store)
+        return Place(to, _copy_database(self.store) if "://" in self.store else self.store)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if "://" in self.store:
+            with _admin(self.store) as connection:
+                connection.execute(f'DROP DATABASE "{self.store.rpartition("/")[2]}" WITH (FORCE)')
+
+
+def _copy_database(url: str) -> str:
+    name = f"copy_{uuid.uuid4().hex}"
+    with _admin(url) as connection:
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{url.rpartition("/")[2]}"')
+    return f"{url.rpartition('/')[0]}/{name}"
+
+
+def _admin(url: str) -> psycopg.Connection:
+    return psycopg.connect(f"{url.rpartition('/')[0]}/postgres", autocommit=True)
 
 
 class World:
@@ -67,10 +95,13 @@ class World:
                 self.disks[name] = Disk(folder, place.folder / f"attic-{name}")
 
     def open_store(self, faults: Faults) -> Store:
-        if self.place.store == "sqlite":
-            self._stores.append(SqlStore(f"sqlite:///{self.place.folder}/journal/journal.db"))
-        else:
-            self._stores.append(LocalStore(self.files("journal", faults)))
+        match self.place.store:
+            case "local":
+                self._stores.append(LocalStore(self.files("journal", faults)))
+            case "sqlite":
+                self._stores.append(SqlStore(f"sqlite:///{self.place.folder}/journal/journal.db"))
+            case url:
+                self._stores.append(SqlStore(url))
         return self._stores[-1]
 
     def close(self) -> None:
@@ -107,7 +138,7 @@ class Process:
         job = staging.job(run.run)
         for plan, unit in self.pipeline.missing_units(pack):
             folder = staging.token_folder(plan.token)
-            result = extract_unit(job, plan, unit, attempt, self.pipeline.files, folder, NoConnections())
+            result = extraction.extract_unit(job, plan, unit, attempt, self.pipeline.files, folder, NoConnections())
             staging.put_result(plan.token, result)
 
 
@@ -115,48 +146,46 @@ class Process:
 class Run:
     """A DAG run: its stages one by one, as its scheduler knows them. It outlives the processes that carry it out.
 
-    :param plan: what `create_work_units` handed over. :param attempts: how often a stage that raises is tried.
+    :param plan: what `create_work_units` handed over. :param done: the stages that came to their end.
+    :param errors: those of the tries that failed.
     """
 
     name: str
     plan: RunPlan | None = None
-    attempts: int = 3
     final: tuple[DatasetReport, ...] = ()
     done: list[str] = field(default_factory=list)
-    errors: list[Exception] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
     @property
     def request(self) -> RunRequest:
         return RunRequest(self.name)
 
-    def carry_out(self, open_process: Callable[[], Process]) -> None:
-        """All stages that are not done, each tried again, in a fresh process, when it raises an error."""
+    def carry_out(self, open_process: Callable[[], Process], tell: Callable[[Run], None] = lambda run: None) -> None:
+        """All stages that are not done, each tried again, with nothing kept in memory, when it raises an error.
+
+        :param tell: called after each stage with what the scheduler knows then.
+        """
         process: Process | None = None
         for name, stage in self.stages():
-            for attempt in range(self.attempts):
+            for attempt in range(TRIES):
                 if name in self.done:
                     break
                 try:
                     process = process or open_process()
-                    stage(process, f"a{attempt}-{len(self.errors)}-{name}")
+                    stage(process, f"a{attempt}-{len(self.errors)}-{name.replace(' ', '-')}")
                     self.done.append(name)
                 except (GobblinError, OSError) as error:
-                    self.errors.append(error)
+                    self.errors.append(f"{name}: {error!r}")
                     process = None
+            tell(self)
 
     def stages(self) -> Iterator[tuple[str, Callable[[Process, str], None]]]:
-        yield "verify_recover", lambda p, a: self._keep(p.pipeline.verify_recover(self.request))
+        yield "verify_recover", lambda p, a: self._expect(p.pipeline.verify_recover(self.request))
         yield "create_work_units", self._create
         for pack in self.plan.packs if self.plan else ():
-            yield f"extract {pack.index}", lambda p, a, pack=pack: p.extract(self._planned, pack, a)  # type: ignore[misc]
-            yield (
-                f"write_commit_steps {pack.index}",
-                lambda p, a, pack=pack: self._keep(p.pipeline.write_commit_steps(self._planned, pack)),  # type: ignore[misc]
-            )
-            yield (
-                f"execute_commit_steps {pack.index}",
-                lambda p, a, pack=pack: self._keep(p.pipeline.execute_commit_steps(self._planned, pack)),  # type: ignore[misc]
-            )
+            yield f"extract {pack.index}", partial(self._extract, pack)
+            yield f"write_commit_steps {pack.index}", partial(self._write, pack)
+            yield f"execute_commit_steps {pack.index}", partial(self._execute, pack)
         if self.plan:
             yield "finish", self._finish
 
@@ -165,13 +194,22 @@ class Run:
         assert self.plan is not None
         return self.plan
 
-    def _keep(self, reports: tuple[DatasetReport, ...]) -> None:
+    def _expect(self, reports: tuple[DatasetReport, ...]) -> None:
         failed = [r for r in reports if r.status == "failed" and r.retryable]
         if failed:
             raise OSError(f"a task with {failed} fails, and is tried again")
 
     def _create(self, process: Process, attempt: str) -> None:
         self.plan = process.pipeline.create_work_units(self.request)
+
+    def _extract(self, pack: Pack, process: Process, attempt: str) -> None:
+        process.extract(self._planned, pack, attempt)
+
+    def _write(self, pack: Pack, process: Process, attempt: str) -> None:
+        self._expect(process.pipeline.write_commit_steps(self._planned, pack))
+
+    def _execute(self, pack: Pack, process: Process, attempt: str) -> None:
+        self._expect(process.pipeline.execute_commit_steps(self._planned, pack))
 
     def _finish(self, process: Process, attempt: str) -> None:
         pipeline = process.pipeline
@@ -198,6 +236,7 @@ class Look:
         """
         for table in sources[-1].tables:
             history = self.journal.history(table.urn)
+            self._check_chain(history)
             self._check_rows(history, sources, table)
             self._check_folder(history, table, strange)
             self._check_pending(history, strange)
@@ -211,6 +250,22 @@ class Look:
             published = self.published(self.journal.history(table.urn))
             assert published == table.all_rows(), f"{table.urn}: {published} is not {table.all_rows()}"
             assert self.journal.history(table.urn).pending is None
+
+    def _check_chain(self, history: History) -> None:
+        generation = 0
+        answered: set[str] = set()
+        for slot in history.slots:
+            number, decision = slot.decision.slot, slot.decision
+            assert slot.finished or slot is history.slots[-1], f"{history.urn}: slot {number} is unfinished"  # I8
+            if not slot.done:
+                continue
+            assert decision.generation >= generation, f"{history.urn}: slot {number} is of an older generation"
+            if decision.generation > generation:
+                answered.clear()  # what was committed may have been taken back, to be asked for anew
+            generation = decision.generation
+            if decision.run_key and decision.complete:
+                assert decision.run_key not in answered, f"{history.urn}: slot {number} answers its run again"  # I7
+                answered.add(decision.run_key)
 
     def _check_rows(self, history: History, sources: list[RowSource], table: Table) -> None:
         published = self.published(history)
@@ -232,7 +287,7 @@ class Look:
         rows: Counter[str] = Counter()
         for step in self.steps_of(history, history.state.live):
             assert step.verify(self._context) is StepStatus.DONE, f"{step.target} of {history.urn} is not as published"
-            rows.update(self.files.read(step.target).decode().splitlines())
+            rows.update(line.rstrip(" ") for line in self.files.read(step.target).decode().splitlines())
         return rows
 
     def steps_of(self, history: History, units: object) -> Iterator[MoveStep]:
@@ -251,8 +306,8 @@ class Look:
             accounted |= {s.target for s in self.journal.steps(slot.decision) if isinstance(s, MoveStep)}
         found = set(self.files.walk(folder)) - set(strange)
         mine = f"{folder}/{MINE}"
-        if mine in found:
-            assert self.files.read(mine) == b"the user's\n"
+        assert mine in found, f"{table.urn}: the user's file was removed"
+        assert self.files.read(mine) == b"the user's\n"
         assert found - {mine} <= accounted, f"{table.urn}: nobody accounts for {found - accounted - {mine}}"
 
     def _check_pending(self, history: History, strange: Collection[str]) -> None:
@@ -275,6 +330,18 @@ class Look:
         changed = [key for key, data in before.items() if now.get(key) != data]
         assert not changed, f"records changed: {changed}"
 
+    def check_torn(self, number: int) -> None:
+        """A torn record stops its dataset by name, and no other one (I9, I14). :param number: which record is torn."""
+        keys = [k for k in self.journal.store.list(f"{NAME}/") if k.split("/")[2] in ("d", "o", "n")]
+        torn = keys[number % len(keys)]
+        seen = Journal(_Torn(self.journal.store, torn), NAME, self.journal.id)
+        for urn in self.journal.datasets():
+            if torn.startswith(self.journal.key(urn) + "/"):
+                with pytest.raises(RecordError, match=re.escape(torn)):
+                    seen.history(urn)
+            else:
+                assert seen.history(urn) == self.journal.history(urn)
+
     def leftovers(self) -> list[str]:
         """Staged files and records of the target that sweeping should have removed."""
         return [p for p in self.files.walk(ROOT) if "/s/" in p]
@@ -286,3 +353,28 @@ class Look:
             if self.files.identity(path) is None:
                 with self.files.create(path) as out:
                     out.write(b"the user's\n")
+
+
+class _Torn:
+    """A store of whose records one is torn."""
+
+    def __init__(self, store: Store, torn: str) -> None:
+        self._store = store
+        self._torn = torn
+        self.name = store.name
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        raise AssertionError("reading writes nothing")
+
+    def get(self, key: str) -> bytes | None:
+        data = self._store.get(key)
+        return data if data is None or key != self._torn else data[: len(data) // 2]
+
+    def list(self, prefix: str) -> Iterator[str]:
+        return self._store.list(prefix)
+
+    def delete(self, key: str) -> None:
+        raise AssertionError("reading deletes nothing")
+
+    def close(self) -> None:
+        pass

@@ -83,7 +83,7 @@ class Airflow:
                 "task_instance_heartbeat_timeout": 20,
                 "task_instance_heartbeat_timeout_detection_interval": 2,
             },
-            "workers": {"min_heartbeat_interval": 1},
+            "workers": {"min_heartbeat_interval": 1, "socket_cleanup_timeout": 5},
         }
         named = (
             (f"AIRFLOW__{part}__{key}".upper(), value) for part, some in settings.items() for key, value in some.items()
@@ -236,7 +236,7 @@ class Airflow:
         answer = self._client.request(method, f"/api/v2/{path}", **options)
         if answer.is_error:
             raise RuntimeError(f"{method} {path}: {answer.status_code} {answer.text}")
-        return answer.json()
+        return answer.json() if answer.content else None
 
     def tails(self) -> str:
         """The last lines of the components' logs, for failures."""

@@ -1,0 +1,202 @@
+"""Deliberate faults in the protocol, each a small patch of the product, to see whether the tests would notice them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from airflow_gobblin import commit, extraction, journal, pipeline
+from airflow_gobblin.commit import Committer, check_holds
+from airflow_gobblin.coverage import Range
+from airflow_gobblin.errors import GobblinError, StoreError
+from airflow_gobblin.journal import Decision, History, Journal, Outcome, OutcomeState, Slot
+from airflow_gobblin.pipeline import DatasetReport, Pipeline
+from airflow_gobblin.plan import Plan
+from airflow_gobblin.staging import Staging
+from airflow_gobblin.steps import MoveStep, StepContext, StepStatus
+from airflow_gobblin.stores import base
+from airflow_gobblin.stores.base import Store
+from airflow_gobblin.work import DatasetRef, UnitResult
+
+
+@dataclass(frozen=True)
+class Patch:
+    """An attribute of the product, and what stands in its place."""
+
+    owner: Any
+    name: str
+    value: Any
+
+
+def no_read_back() -> Iterable[Patch]:
+    """A decision or an outcome that was put is taken to stand, whatever the store answered."""
+
+    def settle(store: Store, key: str, data: bytes) -> tuple[bytes, bool]:
+        if "/o/" not in key and "/d/" not in key:
+            return base.settle(store, key, data)
+        try:
+            return data, store.put_if_absent(key, data)
+        except StoreError:
+            return data, False
+
+    return (Patch(journal, "settle", settle),)
+
+
+def no_plan_precondition() -> Iterable[Patch]:
+    """A plan is decided whatever was decided since it was made."""
+
+    def holds(plan: Plan, ranges: object, history: History) -> None:
+        pass
+
+    return (Patch(commit, "check_holds", holds), Patch(pipeline, "check_holds", holds))
+
+
+def no_generation() -> Iterable[Patch]:
+    """A plan from before a rewind is as good as one from after it."""
+
+    def holds(plan: Plan, ranges: tuple[Range, ...], history: History) -> None:
+        check_holds(plan, ranges, replace(history, state=replace(history.state, generation=plan.generation)))
+
+    return (Patch(commit, "check_holds", holds), Patch(pipeline, "check_holds", holds))
+
+
+def outcome_before_the_moves() -> Iterable[Patch]:
+    """The slot is called done, and then its files are moved."""
+    execute = Committer.execute
+
+    def early(self: Committer, slot: Slot, run_key: str, after_step: Any = None) -> Slot:
+        if not slot.finished:
+            self.journal.put_outcome(slot, OutcomeState.DONE, run_key)
+        return execute(self, slot, run_key, after_step)
+
+    def no_outcome(self: Journal, urn: str, slot: int) -> None:
+        return None
+
+    return (Patch(Committer, "execute", early), Patch(Journal, "outcome", no_outcome))
+
+
+def ones_own_list() -> Iterable[Patch]:
+    """The steps that are carried out are those that one would decide now, and not the stored ones."""
+    execute, carry_out_all = Pipeline._execute, Committer._carry_out_all
+    own: dict[Committer, tuple[Pipeline, Plan]] = {}
+
+    def remember(self: Pipeline, ref: DatasetRef, run_key: str, after_step: Any) -> DatasetReport:
+        plan = self.staging.plan(ref.token)
+        if plan is not None:
+            own[self.committer] = (self, plan)
+        return execute(self, ref, run_key, after_step)
+
+    def carried_out(self: Committer, decision: Decision, after_step: Any) -> Outcome | None:
+        pipe, plan = own.get(self, (None, None))
+        if pipe is None or plan is None or plan.token != decision.token:
+            return carry_out_all(self, decision, after_step)
+        results = [r for u in plan.units if (r := pipe.staging.result(plan.token, u.id)) is not None]
+        for step in pipe.ingestion.sink.publish(plan, results, self.files):
+            self._carry_out(step, decision)
+        return None
+
+    return (Patch(Pipeline, "_execute", remember), Patch(Committer, "_carry_out_all", carried_out))
+
+
+def clean_up_by_age() -> Iterable[Patch]:
+    """Staging is also swept when it is old: here, when three newer plans were made since."""
+    real = Pipeline._needed
+
+    def needed(self: Pipeline, plan: Plan | GobblinError | None) -> bool:
+        if not isinstance(plan, Plan) or not real(self, plan):
+            return False
+        made = {token: _made(self.staging, token) for token in self.staging.tokens()}
+        return sum(at > made[plan.token] for at in made.values()) < 3
+
+    return (Patch(Pipeline, "_needed", needed),)
+
+
+def _made(staging: Staging, token: str) -> int:
+    found = staging.files.identity(f"{staging.folder}/p/{token}")
+    return 0 if found is None else found.mtime_ns
+
+
+def shared_staging() -> Iterable[Patch]:
+    """All attempts at a unit write to one folder, which each of them empties first."""
+    extract_unit = extraction.extract_unit
+
+    def shared(job: Any, plan: Plan, unit: Any, attempt: str, files: Any, folder: str, connections: Any) -> UnitResult:
+        files.remove_tree(f"{folder}/shared/{unit.id}-one")
+        return extract_unit(job, plan, unit, "shared", files, folder, connections)
+
+    one_name = SimpleNamespace(token_hex=lambda n: "one")
+    return (Patch(extraction, "extract_unit", shared), Patch(extraction, "secrets", one_name))
+
+
+def existence_is_proof() -> Iterable[Patch]:
+    """A step whose target exists counts as done, as in Gobblin."""
+    verify = MoveStep.verify
+
+    def exists(self: MoveStep, context: StepContext) -> StepStatus:
+        there = context.files.identity(self.target) is not None
+        return StepStatus.DONE if there else verify(self, context)
+
+    return (Patch(MoveStep, "verify", exists),)
+
+
+def moves_overwrite() -> Iterable[Patch]:
+    """What stands where a file is to be published is removed."""
+    execute, verify = MoveStep.execute, MoveStep.verify
+
+    def overwrite(self: MoveStep, context: StepContext) -> None:
+        if context.files.identity(self.target) is not None:
+            context.files.unlink(self.target)
+        execute(self, context)
+
+    def todo(self: MoveStep, context: StepContext) -> StepStatus:
+        found = verify(self, context)
+        return StepStatus.TODO if found is StepStatus.CONFLICT else found
+
+    return (Patch(MoveStep, "execute", overwrite), Patch(MoveStep, "verify", todo))
+
+
+def sweep_ignores_decisions() -> Iterable[Patch]:
+    """Staging of a plan that can win no slot any more is swept, although a pending slot needs it."""
+
+    def needed(self: Pipeline, plan: Plan | GobblinError | None) -> bool:
+        return isinstance(plan, Plan) and commit.can_win(plan, self.journal.history(plan.urn))
+
+    return (Patch(Pipeline, "_needed", needed),)
+
+
+def folders_are_not_synced() -> Iterable[Patch]:
+    """The outcome is written although the names that it stands for may not be on disk."""
+
+    def no_sync(self: Committer, folders: object) -> None:
+        pass
+
+    return (Patch(Committer, "_sync", no_sync),)
+
+
+HISTORIES_CATCH: tuple[Callable[[], Iterable[Patch]], ...] = (
+    no_read_back,
+    no_plan_precondition,
+    outcome_before_the_moves,
+    ones_own_list,
+    clean_up_by_age,
+    shared_staging,
+    no_generation,
+    existence_is_proof,
+    moves_overwrite,
+    sweep_ignores_decisions,
+)
+MATRIX_CATCHES = (outcome_before_the_moves, folders_are_not_synced)
+_ALL = {make.__name__: make for make in (*HISTORIES_CATCH, *MATRIX_CATCHES)}
+
+
+@contextmanager
+def mutated(name: str) -> Iterator[None]:
+    """The product with a deliberate fault."""
+    with ExitStack() as stack:
+        for patch in _ALL[name]():
+            stack.enter_context(mock.patch.object(patch.owner, patch.name, patch.value))
+        yield

@@ -18,7 +18,8 @@ MODULES = (
     "airflow_gobblin.operators",
     "airflow_gobblin.pipeline",
     "airflow_gobblin.sinks.parquet_files",
-    "airflow_gobblin.sources.sql",
+    "airflow_gobblin.sources.sql.database",
+    "airflow_gobblin.sources.sql.reader",
     "pyarrow.dataset",
 )
 

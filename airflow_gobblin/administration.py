@@ -13,6 +13,7 @@ from airflow_gobblin.commit import Committer, can_win
 from airflow_gobblin.coverage import Coverage, Range
 from airflow_gobblin.errors import ConfigurationError, LostRaceError
 from airflow_gobblin.files import Files, LocalFiles
+from airflow_gobblin.ingestion import target_root
 from airflow_gobblin.journal import Action, Decision, History, Journal, Note, NoteKind, OutcomeState, Slot, now
 from airflow_gobblin.manifest import put_manifests
 from airflow_gobblin.plan import Plan
@@ -25,14 +26,17 @@ from airflow_gobblin.watermark import Watermark, join, split
 class Administration:
     """Audited actions on the datasets of a journal.
 
-    :param target: the target root, as a path or as files. :param actor: who acts.
+    :param target: the target root, as the sink has it or as files. :param actor: who acts.
+    :raises ConfigurationError: the target is no absolute path.
     """
 
     def __init__(self, journal: Journal, target: str | Files, actor: str) -> None:
         self._journal = journal
-        self._files: Files = LocalFiles(target) if isinstance(target, str) else target
+        self._files: Files = LocalFiles(target_root(target)) if isinstance(target, str) else target
         self._actor = actor
-        self._committer = Committer(journal, self._files)
+        self._claims = Claims(self._files)
+        # How long replaced files stay is the ingestion's affair.
+        self._committer = Committer(journal, self._files, retention=None)
 
     def release(self, urn: str, reason: str) -> None:
         """Let a quarantined dataset be recovered again. :raises ConfigurationError: it isn't quarantined."""
@@ -122,10 +126,8 @@ class Administration:
         history = self._finished(urn, reason)
         retired = tuple(sorted(history.state.live)) if delete_files else ()
         slot = self._decide(history, reason, Action.DROP, coverage=Coverage(), replaces=retired)
-        claims = Claims(self._files)
-        for folder, claim in dict(claims.standing()).items():
-            if claim.owner == (self._journal.id, self._journal.ingestion, urn):
-                claims.release(folder, self._actor, reason)
+        for folder in self._claimed(urn):
+            self._claims.release(folder, self._actor, reason)
         return slot
 
     def release_claim(self, folder: str, reason: str) -> Claim:
@@ -135,7 +137,7 @@ class Administration:
         """
         if not reason:
             raise self._refused("release the claim on", folder, "a reason is needed")
-        return Claims(self._files).release(folder, self._actor, reason)
+        return self._claims.release(folder, self._actor, reason)
 
     def _known(self, urn: str, reason: str, *, new: bool = False) -> History:
         if not reason or not self._actor:
@@ -143,7 +145,14 @@ class Administration:
         history = self._journal.history(urn)
         if not history.slots and not new:
             raise self._refused("change", urn, f"the journal has only {list(self._journal.datasets())[:20]}")
+        published = {s.decision.target for s in history.slots if s.decision.target}
+        if published and self._files.root not in published and not self._claimed(urn):
+            raise self._refused("change", urn, f"it is published to {sorted(published)}, not to {self._files.root}")
         return history
+
+    def _claimed(self, urn: str) -> tuple[str, ...]:
+        owner = (self._journal.id, self._journal.ingestion, urn)
+        return tuple(folder for folder, claim in self._claims.standing().items() if claim.owner == owner)
 
     def _finished(self, urn: str, reason: str, *, new: bool = False) -> History:
         history = self._known(urn, reason, new=new)
@@ -169,7 +178,10 @@ class Administration:
         urn = history.urn
         steps: tuple[HighWatermarkStep, ...] = ()
         if action.needs_outcome:
-            steps = (HighWatermarkStep(removed[0].low if removed else None),)
+            left = history.state.coverage
+            for gone in removed:
+                left = left.remove(gone)
+            steps = (HighWatermarkStep(left.edge if removed else None),)
         shards, count = self._journal.put_shards(urn, steps)
         mine = Decision(
             slot=history.state.head + 1,

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import islice
 
+from airflow_gobblin import schema
 from airflow_gobblin.coverage import Coverage, Range
 from airflow_gobblin.errors import (
     AlreadyCoveredError,
@@ -97,7 +98,7 @@ class Committer:
 
     :param files: the file system under the target root.
     :param attempts: after how many runs that failed to finish a slot its dataset is quarantined.
-    :param retention: how long replaced files stay after the slot that retired them is done.
+    :param retention: how long replaced files stay after the slot that retired them is done; `None`: they are left to others.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class Committer:
         files: Files,
         *,
         attempts: int = DEFAULT_ATTEMPTS,
-        retention: timedelta = DEFAULT_RETENTION,
+        retention: timedelta | None = DEFAULT_RETENTION,
     ) -> None:
         self.journal = journal
         self.files = files
@@ -341,7 +342,7 @@ class Committer:
             return False
         if slot.outcome.state is OutcomeState.ABANDONED:
             return True
-        if not slot.decision.replaces or now() - slot.outcome.at < self._retention:
+        if not slot.decision.replaces or self._retention is None or now() - slot.outcome.at < self._retention:
             return False
         return slot.decision.action is Action.DROP or any(s.done for s in history.slots[slot.decision.slot :])
 
@@ -398,6 +399,8 @@ def check_holds(plan: Plan, ranges: tuple[Range, ...], history: History) -> None
     by = f"slot {slot.slot} ({slot.action.value})" if slot else "nobody"
     if state.generation != plan.generation:
         raise _lost(plan, f"{by} raised the generation to {state.generation}, and this plan is of {plan.generation}")
+    if state.schema is not None and not schema.includes(plan.schema, state.schema):
+        raise _lost(plan, f"{by} published a column that this plan's schema lacks or has otherwise")
     if not set(plan.replaces) <= set(state.live):
         raise _lost(plan, f"{by} retired a unit that this plan replaces")
     if plan.planned is None:

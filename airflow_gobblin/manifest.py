@@ -33,8 +33,7 @@ def check_no_slot_is_lost(files: Files, journal: Journal, history: History) -> N
     :raises RecordError: the newest slots of a dataset, or all of them, are gone from the journal.
     """
     urn, head = history.urn, len(history.slots)
-    manifests = LocalStore(files, _folder(journal, urn))
-    ahead = manifests.get(_name(head + 1)) is not None if head else any(manifests.list(""))
+    ahead = max(LocalStore(files, _folder(journal, urn)).list(""), default="") > _name(head)
     if ahead and len(journal.history(urn).slots) == head:  # and no other run has just added it
         raise RecordError(
             operation="plan",

@@ -29,6 +29,7 @@ from airflow_gobblin.errors import (
 )
 from airflow_gobblin.extraction import converted_schema
 from airflow_gobblin.files import Files, LocalFiles
+from airflow_gobblin.guarded import GuardedConnections
 from airflow_gobblin.ingestion import Ingestion, target_root
 from airflow_gobblin.journal import Action, History, Journal, Note, NoteKind, Slot, now
 from airflow_gobblin.manifest import check_no_slot_is_lost, put_manifests
@@ -112,7 +113,7 @@ class Pipeline:
         self.staging = Staging(self.files, staging_folder(journal.ingestion, journal.id))
         self.committer = Committer(journal, self.files, attempts=ingestion.attempts, retention=ingestion.retention)
         self._claims = Claims(self.files)
-        self._connections = connections
+        self._connections = GuardedConnections(connections)
 
     # verify_recover
 
@@ -153,11 +154,12 @@ class Pipeline:
         :raises GobblinError: what keeps every single dataset from being planned, if a retry may heal it.
         """
         run_key = request.run_key(self.ingestion.name)
-        datasets = self._datasets(request)
-        histories = dict(self.journal.histories(d.urn for d in datasets))
+        every = self._datasets(request)
+        datasets = [d for d in every if not request.datasets or d.urn in request.datasets]
+        histories = dict(self.journal.histories({*self.journal.datasets(), *(d.urn for d in every)}))
         states = {urn: h.state for urn, h in histories.items() if isinstance(h, History)}
         planned: list[DatasetRef] = []
-        notes: list[DatasetNote] = []
+        notes = [] if request.datasets else [*_left_behind(histories, {d.urn for d in every})]
         errors: list[GobblinError] = []
         for dataset in datasets:
             plan = self._plan(dataset, histories[dataset.urn], states, request, run_key)
@@ -175,7 +177,9 @@ class Pipeline:
         return run
 
     def _datasets(self, request: RunRequest) -> tuple[Dataset, ...]:
-        datasets = self.ingestion.source.datasets(self._connections)
+        """All datasets of the source, which has those that are asked for, each under a key of its own."""
+        with self._connections.scrubbing("plan", f"ingestion {self.ingestion.name!r}"):
+            datasets = tuple(self.ingestion.source.datasets(self._connections))
         keys: dict[str, str] = {}
         for dataset in datasets:
             key = dataset_key(dataset.urn)
@@ -197,7 +201,7 @@ class Pipeline:
                 cause=f"the source has {sorted(d.urn for d in datasets)[:20]}",
                 hint="Correct the run's configuration, or add them to the source.",
             )
-        return tuple(d for d in datasets if not request.datasets or d.urn in request.datasets)
+        return datasets
 
     def _plan(
         self,
@@ -221,7 +225,9 @@ class Pipeline:
                 return DatasetNote(urn, "committed", f"this run committed it already, in slot {answer.decision.slot}")
             asked = PlanRequest(now(), request.end, self.ingestion.limits, self.ingestion.options)
             self._check_extract(dataset, history.state)
-            found = self.ingestion.source.plan(dataset, states, asked, self._connections)
+            _check_kind(dataset, history)
+            with self._connections.scrubbing("plan", f"dataset {urn!r}"):
+                found = self.ingestion.source.plan(dataset, states, asked, self._connections)
             if not found.units:
                 return DatasetNote(urn, "idle", "there is nothing new")
             plan = self._bound(dataset, history, found, run_key)
@@ -230,11 +236,11 @@ class Pipeline:
         except QuarantinedError as error:
             return DatasetNote(urn, "quarantined", str(error))
         except GobblinError as error:
-            log.warning("dataset %r can't be planned", urn, exc_info=True)
+            log.warning("dataset %r can't be planned: %s", urn, error)
             return error
-        except Exception as error:  # a user's source may raise anything; the other datasets go on
+        except Exception as error:  # a user's sink or converter may raise anything; the other datasets go on
             log.exception("dataset %r can't be planned", urn)
-            return SourceError(operation="plan", subject=f"dataset {urn!r}", cause=error)
+            return GobblinError(operation="plan", subject=f"dataset {urn!r}", cause=error, hint="See the log.")
 
     def _check_extract(self, dataset: Dataset, state: DatasetState) -> None:
         kind = dataset.extract.kind
@@ -418,9 +424,9 @@ class Pipeline:
         reports = [DatasetReport(n.urn, n.status, n.detail) for n in run.notes]
         for pack in run.packs:
             reports += [self._final(ref, run.run_key) for ref in pack.datasets]
-        for report in reports:
-            self._put_manifests(report.urn)
-            self._clean(report.urn, run.run_key)
+        for urn in self.journal.datasets():  # those that the source has no more, too
+            self._put_manifests(urn)
+            self._clean(urn, run.run_key)
         self.staging.finish_run(run.run)
         self.sweep(keep=run.run)
         return tuple(reports)
@@ -437,7 +443,7 @@ class Pipeline:
             check_holds(plan, (), history)
             if plan.planned is not None and history.state.coverage.covers(plan.planned):
                 return DatasetReport(ref.urn, "covered", f"range {plan.planned} was committed by another run")
-            failed = next((u.error for u in history.state.previous_units if u.error), None)
+            failed = next((u.error for u in _unpublished(history, ref.token) if u.error), None)
             return DatasetReport(
                 ref.urn, "failed", f"nothing of it was published: {failed or 'its extract did not finish'}"
             )
@@ -455,7 +461,8 @@ class Pipeline:
             return self._published(slot, "lost", f"slot {number} was abandoned")
         if not slot.decision.complete:
             failed = [u for u in slot.decision.units if u.state is not UnitState.SUCCESSFUL]
-            why = f"{len(failed)} of {len(slot.decision.units)} units failed: {failed[0].error}"
+            first = next((u.error for u in failed if u.error), "they are left to the next run")
+            why = f"{len(failed)} of {len(slot.decision.units)} units are not published: {first}"
             return self._published(slot, "partial", f"slot {number} holds a part; {why}")
         return self._published(slot, "committed", f"slot {number}")
 
@@ -550,6 +557,37 @@ class Pipeline:
             rows=sum(u.rows_written for u in good),
             watermark=self.journal.state(decision.urn).watermark,
         )
+
+
+def _check_kind(dataset: Dataset, history: History) -> None:
+    """What is published of a dataset, and what is planned, must both have positions, or both none."""
+    snapshot = dataset.extract.kind is ExtractKind.SNAPSHOT_ONLY
+    published = {history.slots[r.slot - 1].decision.planned is None for r, u in history.state.live.items() if u.files}
+    if (not snapshot) in published:
+        was = "has positions, and a snapshot none" if snapshot else "is a snapshot, whose rows would come again"
+        raise ConfigurationError(
+            operation="plan",
+            subject=f"dataset {dataset.urn!r} of kind {dataset.extract.kind.value}",
+            cause=f"what is published of it {was}",
+            hint="Go back to the former kind; or publish it under another URN; or drop the dataset, with its files.",
+        )
+
+
+def _left_behind(histories: Mapping[str, History | GobblinError], of_source: set[str]) -> Iterator[DatasetNote]:
+    """The datasets that an earlier run left unfinished and that the source has no more: while there are any, no run is green."""
+    for urn, history in histories.items():
+        if isinstance(history, History) and history.pending is not None and urn not in of_source:
+            status = "quarantined" if history.state.quarantined else "failed"
+            why = f"slot {history.pending.decision.slot} is not finished, and the source has no such dataset any more"
+            yield DatasetNote(urn, status, f"{why}: mend what keeps it from being finished, or abandon it")
+
+
+def _unpublished(history: History, token: str) -> Iterator[UnitSummary]:
+    """What was noted of the units of a plan of which nothing was published."""
+    for notes in (history.early_notes, *(slot.notes for slot in history.slots)):
+        for note in notes:
+            if note.says is NoteKind.UNPUBLISHED and note.token == token:
+                yield from note.units
 
 
 def _failed(operation: str, urn: str, error: Exception) -> DatasetReport:

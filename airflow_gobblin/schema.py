@@ -23,6 +23,14 @@ def decode(text: str) -> pa.Schema:
         raise RecordError(operation="decode", subject="an Arrow schema", cause=error) from error
 
 
+def includes(text: str, other: str) -> bool:
+    """Whether an encoded schema has all columns of another one, of the same types."""
+    if text == other:
+        return True
+    mine = decode(text)
+    return all(mine.get_field_index(f.name) >= 0 and mine.field(f.name).type == f.type for f in decode(other))
+
+
 def evolve(published: pa.Schema | None, planned: pa.Schema, urn: str) -> pa.Schema:
     """The schema to publish by, from what was published before and what is planned now.
 

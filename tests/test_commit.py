@@ -10,8 +10,9 @@ from typing import ClassVar
 import pyarrow as pa
 import pytest
 
+from airflow_gobblin import schema
 from airflow_gobblin.administration import Administration
-from airflow_gobblin.commit import Committer, can_win, propose
+from airflow_gobblin.commit import Committer, can_win, check_holds, propose
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import LostRaceError, StepConflictError, StepError, UnknownOutcomeError
 from airflow_gobblin.files import Files, LocalFiles
@@ -483,3 +484,17 @@ def test_a_step_error_names_step_slot_dataset_cause_and_the_way_out(tmp_path: Pa
     assert text.startswith("can't carry out a StrangeStep of slot 1 of dataset 'a': ValueError: I can't do it")
     assert "clear execute_commit_steps once the cause is mended, or abandon the slot" in text
     assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_a_plan_that_lacks_a_column_which_was_published_meanwhile_is_lost(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    pipeline, plan = planned(lab)
+    made = pipeline.staging.plan(token(plan))
+    assert made is not None
+    wider = schema.encode(SCHEMA.append(pa.field("new", pa.int64())))
+    meanwhile = lab.journal.history("a")
+    check_holds(made, (), meanwhile)
+    meanwhile = replace(meanwhile, state=replace(meanwhile.state, schema=wider))
+    with pytest.raises(LostRaceError, match="published a column that this plan's schema lacks"):
+        check_holds(made, (), meanwhile)
+    check_holds(replace(made, schema=wider), (), meanwhile)

@@ -21,7 +21,7 @@ from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.work import ExtractKind, Limits, UnitState
 from tests import inprocess
 from tests.lab import Lab
-from tests.protocol.rows import NoConnections, Table
+from tests.protocol.rows import NoConnections, RowSource, Table
 
 APPEND = ExtractKind.APPEND_ONLY
 SNAPSHOT = ExtractKind.SNAPSHOT_ONLY
@@ -299,3 +299,61 @@ def test_drop_forgets_a_dataset_and_frees_its_target(tmp_path: Path, delete: boo
     reports = lab.run(A)
     assert reports["a"].status == "committed"
     assert lab.rows("a") == A.all_rows()
+
+
+@pytest.mark.parametrize("first", [APPEND, SNAPSHOT])
+def test_a_dataset_whose_rows_would_come_again_as_another_kind_is_refused(tmp_path: Path, first: ExtractKind) -> None:
+    table = replace(A, extract=first)
+    lab = Lab(tmp_path, table)
+    lab.run()
+    other = replace(table, extract=APPEND if first is SNAPSHOT else SNAPSHOT)
+    report = lab.run(other, B)["a"]
+    assert report.status == "failed"
+    assert "what is published of it" in report.detail
+    assert "Go back to the former kind" in report.detail
+    assert lab.rows("a") == table.all_rows()
+    assert lab.rows("b") == B.all_rows()
+    lab.admin.drop("a", "it is a table of another kind now", delete_files=True)
+    assert lab.run(other, B)["a"].status == "committed"
+    assert lab.rows("a") == other.all_rows()
+
+
+def test_what_is_unfinished_and_no_longer_in_the_source_keeps_runs_red(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.decide()
+    step = next(iter(lab.journal.steps(lab.journal.history("a").slots[0].decision)))
+    blocker = tmp_path / step.target  # type: ignore[union-attr]
+    blocker.parent.mkdir(parents=True)
+    blocker.write_text("somebody else's\n")
+    for number in range(1, 5):
+        reports = lab.run(B, request=RunRequest(f"run {number}"))
+        assert reports["a"].status == ("failed" if number < 3 else "quarantined")
+        assert "slot 1 is not finished, and the source has no such dataset any more" in reports["a"].detail
+        assert incomplete(lab.ingestion, reports.values()) is not None
+    assert set(lab.run(B, request=RunRequest("only b", datasets=("b",)))) == {"b"}
+    lab.admin.abandon("a", "it left the source")
+    assert set(lab.run(B)) == {"b"}
+
+
+def test_planning_one_dataset_sees_the_states_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(tmp_path, A, B)
+    lab.run()
+    seen: list[set[str]] = []
+    plan = RowSource.plan
+
+    def look(self: RowSource, dataset: Any, states: Any, *rest: Any) -> Any:
+        seen.append(set(states))
+        return plan(self, dataset, states, *rest)
+
+    monkeypatch.setattr(RowSource, "plan", look)
+    lab.run(request=RunRequest("one", datasets=("a",)))
+    assert seen == [{"a", "b"}]
+
+
+def test_the_cause_that_is_told_is_this_runs(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run(units=("a:u1",))
+    pipeline = lab.pipeline()
+    plan = pipeline.create_work_units(RunRequest("killed in extract"))
+    (report,) = pipeline.finish(plan)
+    assert report.detail == "nothing of it was published: its extract did not finish"

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-import re
 import secrets
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from urllib.parse import unquote, unquote_plus
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,14 +23,13 @@ from airflow_gobblin.converters.base import Converter, OnBadRow, RowCheck
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import CheckFailedError, ConfigurationError, GobblinError, SchemaConflictError, SourceError
 from airflow_gobblin.files import Files
+from airflow_gobblin.guarded import GuardedConnections
 from airflow_gobblin.job import ExtractJob
 from airflow_gobblin.plan import Plan
 from airflow_gobblin.sinks.base import Writer
 from airflow_gobblin.sources.base import Connections, Reader, ReadRequest
 from airflow_gobblin.watermark import Json, Watermark
 from airflow_gobblin.work import StagedFile, UnitResult, UnitState, WorkUnit
-
-MAX_ERROR_CHARACTERS = 4000
 
 
 def converted_schema(converters: Sequence[Converter], checks: Sequence[RowCheck], source: pa.Schema) -> pa.Schema:
@@ -76,7 +73,7 @@ def extract_unit(
     if unit.empty:
         return UnitResult(unit.id, attempt, UnitState.SUCCESSFUL, actual_high=unit.expected_high, expected_rows=0)
     folder = posixpath.join(staging_folder, attempt, f"{unit.id}-{secrets.token_hex(8)}")
-    guarded = _Guarded(connections)
+    guarded = GuardedConnections(connections)
     way = _Way(job, plan, unit)
     try:
         staged = way.run(files, folder, guarded)
@@ -122,7 +119,7 @@ class _Tally:
 
 @dataclass(frozen=True)
 class _End:
-    """What a reader said after its last batch."""
+    """What a reader said after its last batch, and in the end also what its writer left."""
 
     actual_high: Watermark | None = None
     expected_rows: int | None = None
@@ -154,7 +151,9 @@ class _Way:
                 wire.canonical(wire.to_json(end.properties))  # what can't be kept fails its unit, and none beside it
                 self._end = end
                 self._reconcile(end)
-                return self._finish(writer)
+                staged = self._finish(writer)
+                self._end = replace(end, properties=self._left(end, writer))
+                return staged
             except BaseException:
                 with contextlib.suppress(Exception):  # the first error is the one to tell
                     writer.abort()
@@ -171,7 +170,8 @@ class _Way:
         staged: tuple[StagedFile, ...] = (),
         error: str | None = None,
     ) -> UnitResult:
-        """What the way gave. What a reader leaves for the next run is kept of a failed unit too, if it was read to its end."""
+        """What the way gave. What a reader leaves for the next run is kept of a failed unit too, if it was read to its end;
+        what a writer leaves only of a successful one."""
         tally, end = self._tally, self._end
         return UnitResult(
             unit=self._unit.id,
@@ -276,6 +276,19 @@ class _Way:
             )
         return staged
 
+    def _left(self, end: _End, writer: Writer) -> dict[str, Json]:
+        """What reader and writer leave for the next run, together."""
+        left = dict(writer.properties)
+        if both := sorted(left.keys() & end.properties.keys()):
+            raise GobblinError(
+                operation="extract",
+                subject=self._subject,
+                cause=f"its reader and its writer both leave the property {both[0]!r} for the next run",
+                hint="This is a fault of the source's or the sink's code: give it another name in one of them.",
+            )
+        wire.canonical(wire.to_json(left))
+        return {**end.properties, **left}
+
     @property
     def _subject(self) -> str:
         return f"unit {self._unit.id!r} of dataset {self._plan.urn!r}"
@@ -350,36 +363,3 @@ def _describe(error: Exception, plan: Plan, unit: WorkUnit) -> str:
             hint=f"Raised by {at.name} in {at.filename}, line {at.lineno}",
         )
     return f"{type(error).__name__}: {error}"
-
-
-class _Guarded:
-    """Connections that remember which secrets they gave, so that none gets into an error's text."""
-
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
-        self._secrets: set[str] = set()
-
-    def uri(self, conn_id: str) -> str:
-        uri = self._connections.uri(conn_id)
-        self._secrets |= _secrets_of(uri)
-        return uri
-
-    def scrub(self, text: str) -> str:
-        """The text without secrets, of a length and in characters that any record can hold."""
-        text = text.encode(errors="replace").decode()
-        for secret in sorted(self._secrets, key=len, reverse=True):
-            text = text.replace(secret, "***")
-        text = re.sub(r"(?<=://)[^/\s@]*@", "***@", text)
-        return text if len(text) <= MAX_ERROR_CHARACTERS else text[: MAX_ERROR_CHARACTERS - 1] + "…"
-
-
-def _secrets_of(uri: str) -> set[str]:
-    """The URI itself, and what in it may be secret: its password and the values of its query, as written and as decoded."""
-    _, _, rest = uri.partition("://")
-    authority, query = re.split("[/?]", rest, maxsplit=1)[0], rest.partition("?")[2]
-    found = {uri} | {text.rpartition("@")[0].partition(":")[2] for text in (authority, rest)}
-    for pair in query.split("&"):
-        value = pair.partition("=")[2]
-        found |= {value, *re.findall(r'"([^"]*)"', unquote_plus(value))}  # extras may be a JSON object
-    # A secret of a letter or two can't be told from the words around it.
-    return {secret for text in found for secret in (text, unquote(text), unquote_plus(text)) if len(secret) > 2}

@@ -77,7 +77,10 @@ def contained(path: str) -> str:
     pure = PurePosixPath(path)
     if not path or pure.is_absolute() or ".." in pure.parts or "\0" in path or str(pure) != path:
         raise ConfigurationError(
-            operation="use", subject=f"path {path!r}", cause="it must be a plain relative path below the target root"
+            operation="use",
+            subject=f"path {path!r}",
+            cause="it must be a plain relative path below the target root",
+            hint="Give it as 'folder/file': no '/' at its start, no '..', '.' or empty part.",
         )
     return path
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from airflow_gobblin import wire
 from airflow_gobblin.converters.base import Converter, RowCheck
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.job import ExtractJob
 from airflow_gobblin.naming import check_ingestion_name
+from airflow_gobblin.places import local_path
 from airflow_gobblin.policy import CommitPolicy
 from airflow_gobblin.sinks.base import Sink
 from airflow_gobblin.sources.base import Source
@@ -28,7 +28,7 @@ class Ingestion:
     """One named job: a source, a sink, and how they are brought together.
 
     :param name: the name of its journal: mandatory, lasting, never derived from a DAG's or group's id.
-    :param journal: where the journal is: `file:///…`, `sqlite:///…`, or the id of an Airflow connection.
+    :param journal: where the journal is: `file:///…`, `sqlite:////…`, or the id of an Airflow connection.
     :param policy: what a failed unit means for its dataset, as a `CommitPolicy` or its name.
     :param partial_ok: a run that published only a part of a dataset is green, too.
     :param attempts: after how many runs that failed to finish a slot its dataset is quarantined.
@@ -83,14 +83,5 @@ class Ingestion:
 
 
 def target_root(target: str) -> Path:
-    """The target root as a path. :raises ConfigurationError: it is relative, or on no local or mounted file system."""
-    parts = urlsplit(target)
-    path = Path(unquote(parts.path) if parts.scheme == "file" else target)
-    if (parts.scheme not in ("", "file") and "://" in target) or not path.is_absolute():
-        raise ConfigurationError(
-            operation="publish",
-            subject=f"to target {target!r}",
-            cause="it is not an absolute path on a local or mounted file system",
-            hint="Give 'file:///…' or an absolute path that workers, driver and executors all see.",
-        )
-    return path
+    """The target root as a path. :raises ConfigurationError: it is relative, on another host, or on no file system."""
+    return local_path(target, operation="publish", subject=f"to target {target!r}")

@@ -12,6 +12,7 @@ import re
 from airflow_gobblin.errors import ConfigurationError
 
 MAX_URN_BYTES = 4096
+_MAX_LABEL = 200  # Airflow keeps 250 characters of the label of a mapped task
 
 # Readers of a folder ignore what starts with `_` or `.`, so no name does.
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_.-]{0,79}")
@@ -20,7 +21,7 @@ _INGESTION = re.compile(r"[a-z0-9][a-z0-9_.-]{0,79}")
 
 
 def check_urn(urn: str) -> str:
-    """A URN, if it can be one. :raises ConfigurationError: empty, too long, or not UTF-8."""
+    """A URN, if it can be one. :raises ConfigurationError: empty, too long, not UTF-8, or with a NUL, which no database keeps."""
     try:
         size = len(urn.encode())
     except UnicodeEncodeError as error:
@@ -34,7 +35,28 @@ def check_urn(urn: str) -> str:
             cause=f"it has {size} bytes",
             hint=f"Give every dataset a URN of 1 to {MAX_URN_BYTES} bytes.",
         )
+    if "\0" in urn:
+        raise ConfigurationError(
+            operation="use",
+            subject=f"dataset URN {urn[:40]!r}",
+            cause="it holds a NUL, which databases don't keep in a text",
+            hint="Give the dataset a URN without it.",
+        )
     return urn
+
+
+def shown(urn: str) -> str:
+    """A URN as a log may print it: one that would forge lines or hide something is quoted."""
+    return urn if urn.isprintable() else repr(urn)
+
+
+def dataset_label(urn: str) -> str:
+    """What a dataset is called where people see it and there is little room: its URN if it can be printed, else its key.
+
+    Two datasets have two labels.
+    """
+    plain = urn.isprintable() and len(urn) <= _MAX_LABEL and not _HASHED.fullmatch(urn)
+    return urn if plain else dataset_key(urn)
 
 
 def dataset_key(urn: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.naming import dataset_label
 from airflow_gobblin.work import DatasetRef, Pack
 
 T = TypeVar("T")
@@ -36,9 +37,9 @@ def worst_fit_decreasing(
 
 
 def pack_datasets(datasets: Iterable[DatasetRef], max_packs: int) -> tuple[Pack, ...]:
-    """Datasets in packs, whole. A pack of one dataset is labelled by its URN, others by number."""
+    """Datasets in packs, whole. A pack of one dataset is labelled as the dataset, others by number."""
     bins = worst_fit_decreasing(datasets, max_packs, weight=lambda d: d.weight, name=lambda d: d.urn)
     return tuple(
-        Pack(index, some[0].urn if len(some) == 1 else f"pack {index} ({len(some)} datasets)", some)
+        Pack(index, dataset_label(some[0].urn) if len(some) == 1 else f"pack {index} ({len(some)} datasets)", some)
         for index, some in enumerate(bins)
     )

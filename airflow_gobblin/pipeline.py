@@ -156,7 +156,7 @@ class Pipeline:
         run_key = request.run_key(self.ingestion.name)
         every = self._datasets(request)
         datasets = [d for d in every if not request.datasets or d.urn in request.datasets]
-        histories = dict(self.journal.histories({*self.journal.datasets(), *(d.urn for d in every)}))
+        histories = dict(self.journal.histories(sorted({*self.journal.datasets(), *(d.urn for d in every)})))
         states = {urn: h.state for urn, h in histories.items() if isinstance(h, History)}
         planned: list[DatasetRef] = []
         notes = [] if request.datasets else [*_left_behind(histories, {d.urn for d in every})]

@@ -6,6 +6,7 @@ later slot replaced.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,9 @@ from airflow_gobblin.watermark import Watermark
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
+
+_GLOB = re.compile(r"[\\*?\[\]{}]")
+"""What Spark takes for a pattern in a path, unless a backslash stands before it."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +64,17 @@ class PublishedDataset:
         return ds.dataset(self.paths, schema=arrow_schema, format="parquet")
 
     def to_spark(self, spark: Any) -> Any:
-        """It as a DataFrame. :param spark: a `SparkSession`, classic or Connect."""
+        """It as a DataFrame. A timestamp without a zone stays one (`timestamp_ntz`), whatever the session's zone.
+
+        :param spark: a `SparkSession`, classic or Connect.
+        """
         from pyspark.sql.pandas.types import from_arrow_schema
 
         from airflow_gobblin import schema
 
         if self.schema is None:
             return spark.createDataFrame([], "struct<>")
-        as_spark = from_arrow_schema(schema.decode(self.schema))
+        as_spark = from_arrow_schema(schema.decode(self.schema), prefer_timestamp_ntz=True)
         if not self.files:
             return spark.createDataFrame([], as_spark)
-        return spark.read.schema(as_spark).parquet(*self.paths)
+        return spark.read.schema(as_spark).parquet(*(_GLOB.sub(r"\\\g<0>", path) for path in self.paths))

@@ -149,14 +149,19 @@ class Staging:
         return None
 
     def failed_results(self, token: str) -> dict[str, UnitResult]:
-        """A failed result of each unit that has one, of whichever attempt."""
-        found = {}
+        """The newest failed result of each unit that has one, by its file's time: attempts have no order of their own."""
+        written: dict[str, int] = {}
         for attempt in self.files.folders(self.token_folder(token)):
             for key in self._store.list(f"s/{token}/{attempt}/failed/"):
-                data = self._store.get(key)
-                if data is not None:
-                    result = wire.loads(data, UnitResult, key)
-                    found[result.unit] = result
+                file = self.files.identity(f"{self.folder}/{key}")
+                if file is not None:
+                    written[key] = file.mtime_ns
+        found = {}
+        for key in sorted(written, key=lambda key: written[key]):
+            data = self._store.get(key)
+            if data is not None:
+                result = wire.loads(data, UnitResult, key)
+                found[result.unit] = result
         return found
 
     def intact(self, result: UnitResult) -> bool:

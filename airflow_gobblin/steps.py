@@ -36,7 +36,11 @@ class StepContext:
 
 
 class CommitStep(Protocol):
-    """One publishing action. Any process may verify, execute and undo it, any number of times, also at the same time."""
+    """One publishing action. Any process may verify, execute and undo it, any number of times, also at the same time.
+
+    The steps of a sequence are carried out in parallel and in no order, but for the last one, which hands over the watermark:
+    a step relies on no other.
+    """
 
     def verify(self, context: StepContext) -> StepStatus:
         """Whether it is done. Changes nothing."""

@@ -123,7 +123,10 @@ class DatasetRef:
 @record("pack")
 @dataclass(frozen=True)
 class Pack:
-    """A list of datasets' work units that one Spark application runs. A pack holds whole datasets."""
+    """A list of datasets' work units that one Spark application runs. A pack holds whole datasets.
+
+    :param label: what Airflow shows of it: printable, and short.
+    """
 
     index: int
     label: str

@@ -16,29 +16,31 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
+import pyarrow as pa
 import pytest
 
+from airflow_gobblin.administration import Administration
 from airflow_gobblin.converters.checks import NotNull
-from airflow_gobblin.converters.columns import DropColumns
+from airflow_gobblin.converters.columns import AddColumn, DropColumns, RenameColumns
 from airflow_gobblin.errors import ConfigurationError, GobblinError, SourceError, StoreError
-from airflow_gobblin.files import Files, LocalFiles
+from airflow_gobblin.files import Files, LocalFiles, contained
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest, incomplete
 from airflow_gobblin.plan import Plan
 from airflow_gobblin.sinks.parquet import ParquetSink
 from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, Reader, ReadRequest
-from airflow_gobblin.sources.sql import SqlSource, SqlTable
+from airflow_gobblin.sources.sql import Predicate, SqlSource, SqlTable
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.steps import MoveStep
 from airflow_gobblin.stores import base
 from airflow_gobblin.stores.memory import MemoryStore
-from airflow_gobblin.watermark import Json
+from airflow_gobblin.watermark import Json, LongWatermark
 from airflow_gobblin.wire import record
 from airflow_gobblin.work import Dataset, ExtractKind, UnitResult, WorkUnit
 from tests import inprocess
 from tests.lab import Lab
-from tests.protocol.rows import LineSink, NoConnections, RowReader, RowSource, Table
+from tests.protocol.rows import SCHEMA, LineSink, NoConnections, RowReader, RowSource, Table
 from tests.sources.databases import FixedUri, SqliteDatabase
 
 SOURCE = SqlSource("db", tuple(SqlTable(name, ExtractKind.APPEND_ONLY, delta="id") for name in ("good", "shop")))
@@ -61,12 +63,12 @@ class Tables:
         self.store = MemoryStore()
         assert set(self.statuses(self.run())) == {"committed"}
 
-    def pipeline(self, **options: Any) -> Pipeline:
-        ingestion = Ingestion("bad", SOURCE, ParquetSink(str(self.target)), "unused", **options)
+    def pipeline(self, source: SqlSource = SOURCE, **options: Any) -> Pipeline:
+        ingestion = Ingestion("bad", source, ParquetSink(str(self.target)), "unused", **options)
         return Pipeline(ingestion, Journal.open(self.store, "bad"), self.database)
 
-    def run(self) -> dict[str, DatasetReport]:
-        return inprocess.run(self.pipeline(), self.database)
+    def run(self, source: SqlSource = SOURCE) -> dict[str, DatasetReport]:
+        return inprocess.run(self.pipeline(source), self.database)
 
     def statuses(self, reports: Mapping[str, DatasetReport]) -> list[str]:
         return [reports[urn].status for urn in ("good", "shop")]
@@ -103,6 +105,48 @@ def null_delta(db: SqliteDatabase) -> None:
 def other_type(db: SqliteDatabase) -> None:
     db.run("DROP TABLE shop", "CREATE TABLE shop (id INTEGER, name REAL)")
     db.insert("shop", [(9, 1.5)])
+
+
+OTHER_COLUMN = replace(SOURCE, tables=(SOURCE.tables[0], replace(SOURCE.tables[1], delta="nr")))
+
+
+@pytest.mark.parametrize("way_out", ["go back", "another URN", "drop"])
+def test_another_delta_column_of_the_same_kind_stops_its_dataset(tables: Tables, way_out: str) -> None:
+    """Its positions are of another axis: what has a `nr` below the watermark would be lost, and the rest come twice."""
+    tables.database.run("ALTER TABLE shop ADD COLUMN nr INTEGER", "UPDATE shop SET nr = id + 3")
+    tables.database.insert("shop", [(5, "shop 5", 2)])
+    tables.database.insert("good", [(5, "good 5")])
+
+    reports = tables.run(OTHER_COLUMN)
+
+    assert tables.statuses(reports) == ["committed", "failed"]
+    _expect(
+        reports["shop"].detail,
+        "its positions are of column 'id', and its delta column is now 'nr'",
+        "Go back to the former delta column, publish it under another URN, or drop the dataset",
+    )
+    urn, source = "shop", SOURCE
+    if way_out == "another URN":
+        table = replace(OTHER_COLUMN.tables[1], urn="shop2")
+        urn, source = "shop2", replace(SOURCE, tables=(SOURCE.tables[0], table))
+    elif way_out == "drop":
+        pipeline, source = tables.pipeline(), OTHER_COLUMN
+        Administration(pipeline.journal, str(tables.target), "ann").drop("shop", "another column", delete_files=True)
+    assert tables.run(source)[urn].status == "committed"
+    assert tables.names(urn) == Counter(f"shop {n}" for n in range(6))
+
+
+def test_the_delta_column_is_known_after_a_rewind_and_a_failed_run(tables: Tables) -> None:
+    """Neither leaves a unit of it that is live, or was the last to run."""
+    admin = Administration(tables.pipeline().journal, str(tables.target), "ann")
+    admin.rewind("shop", LongWatermark(0), "wrong")
+    tables.database.run("ALTER TABLE shop ADD COLUMN nr INTEGER", "UPDATE shop SET nr = id + 3")
+    assert "its positions are of column 'id'" in tables.run(OTHER_COLUMN)["shop"].detail
+    assert tables.run(SOURCE)["shop"].status == "committed"
+    tables.database.insert("shop", [("5", "shop 5", 5)])
+    tables.database.run("UPDATE shop SET name = CAST(x'ff' AS TEXT) WHERE id = 5")
+    assert tables.run(SOURCE)["shop"].status == "failed"
+    assert "its positions are of column 'id'" in tables.run(OTHER_COLUMN)["shop"].detail
 
 
 def other_delta(db: SqliteDatabase) -> None:
@@ -396,6 +440,17 @@ def test_every_error_tells_a_way_out_where_a_dag_author_meets_it(tmp_path: Path)
         lambda: Ingestion("i", source, sink, "db", attempts=0),
         lambda: Ingestion("i", source, sink, "db", policy="half"),  # type: ignore[arg-type]
         lambda: WorkUnit("a b", "d"),
+        lambda: Predicate("a", "like", "x"),
+        lambda: Predicate("a", "in", ()),
+        lambda: Predicate("a", "=", float("nan")),
+        lambda: SqlTable("t", ExtractKind.APPEND_ONLY),
+        lambda: SqlTable("t", ExtractKind.SNAPSHOT_ONLY, timezone="Mars/Olympus"),
+        lambda: SOURCE.read(WorkUnit("u0", "unknown"), SCHEMA, ReadRequest(), NoConnections()),
+        lambda: ParquetSink("/target", file_bytes=0),
+        lambda: RenameColumns({"row": "x", "more": "x"}).schema(SCHEMA.append(pa.field("more", pa.int64()))),
+        lambda: AddColumn("row", 1).schema(SCHEMA),
+        lambda: contained("../out"),
+        lambda: LocalFiles(tmp_path).read("/absolute"),
     ]
     for make in made:
         with pytest.raises(GobblinError) as caught:

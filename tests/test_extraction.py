@@ -18,16 +18,23 @@ from airflow_gobblin import schema, wire
 from airflow_gobblin.converters.base import Converter, OnBadRow, RowCheck
 from airflow_gobblin.converters.checks import InRange, NotNull
 from airflow_gobblin.converters.columns import AddColumn, DropColumns, RenameColumns
+from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import ConfigurationError, SchemaConflictError, SourceError
 from airflow_gobblin.extraction import conform, converted_schema, extract_unit
-from airflow_gobblin.files import LocalFiles
+from airflow_gobblin.files import Files, LocalFiles
+from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.job import ExtractJob
+from airflow_gobblin.journal import Journal
+from airflow_gobblin.pipeline import Pipeline, RunRequest
 from airflow_gobblin.plan import Plan
 from airflow_gobblin.sinks.parquet import ParquetSink
+from airflow_gobblin.sinks.parquet_files import ParquetFiles
 from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, ReadRequest
 from airflow_gobblin.state import DatasetState
+from airflow_gobblin.stores.memory import MemoryStore
 from airflow_gobblin.watermark import Json, LongWatermark, Watermark
-from airflow_gobblin.work import Dataset, Extract, ExtractKind, Limits, UnitResult, UnitState, WorkUnit
+from airflow_gobblin.work import Dataset, Extract, ExtractKind, Limits, StagedFile, UnitResult, UnitState, WorkUnit
+from tests import inprocess
 from tests.arrow_memory import arrow_memory
 from tests.disk import FailingFiles
 
@@ -184,6 +191,84 @@ def test_rows_arrive_with_counts_position_and_staged_files(tmp_path: Path) -> No
     assert 0 < result.metrics["read_seconds"] + result.metrics["write_seconds"] <= result.seconds
     assert setup.staged() == [f.path for f in result.files]
     assert setup.rows(result).equals(TABLE)
+
+
+@wire.record("test.leaving_sink")
+@dataclass(frozen=True)
+class LeavingSink(ParquetSink):
+    """A user's sink, whose writer leaves something for the next run."""
+
+    leaves: Mapping[str, Json] = field(default_factory=dict)
+
+    def open(self, schema: pa.Schema, files: Files, folder: str, stem: str) -> LeavingFiles:
+        size, level = self.file_bytes, self.compression_level
+        writer = LeavingFiles(schema, files, folder, stem, file_bytes=size, compression_level=level)
+        writer.leaves = self.leaves
+        return writer
+
+
+class LeavingFiles(ParquetFiles):
+    leaves: Mapping[str, Json]
+    closed: int | None = None
+
+    def close(self) -> tuple[StagedFile, ...]:
+        staged = super().close()
+        self.closed = len(staged)
+        return staged
+
+    @property
+    def properties(self) -> Mapping[str, Json]:
+        return {**self.leaves, "files": self.closed}
+
+
+def _leaving(setup: Setup, **leaves: Json) -> Setup:
+    return replace(setup, job=replace(setup.job, sink=LeavingSink("/target", leaves=leaves)))
+
+
+def test_reader_and_writer_leave_properties_for_the_next_run(tmp_path: Path) -> None:
+    setup = _leaving(_setup(tmp_path, properties={"cursor": 7}), shape=[1, {"deep": None}])
+    assert setup.run().properties == {"cursor": 7, "shape": [1, {"deep": None}], "files": 1}
+
+
+@pytest.mark.parametrize(
+    ("leaves", "problem"),
+    [
+        ({"cursor": 8}, "its reader and its writer both leave the property 'cursor' for the next run"),
+        ({"x": float("nan")}, "not JSON compliant"),
+    ],
+)
+def test_what_a_writer_cant_leave_fails_its_unit(tmp_path: Path, leaves: dict[str, Json], problem: str) -> None:
+    setup = _leaving(_setup(tmp_path, properties={"cursor": 7}), **leaves)
+    result = setup.run()
+    assert (result.state, result.properties, setup.staged()) == (UnitState.FAILED, {"cursor": 7}, [])
+    assert problem in (result.error or "")
+
+
+def test_the_next_plan_sees_what_a_users_sink_left(tmp_path: Path) -> None:
+    pq.write_table(TABLE, tmp_path / "source.parquet")
+    sink = LeavingSink(str(tmp_path / "target"), leaves={"shape": "round"})
+    ingestion = Ingestion("flights", LookingSource(str(tmp_path / "source.parquet")), sink, "unused")
+    pipeline = Pipeline(ingestion, Journal.open(MemoryStore(), "flights"), OneConnection())
+    assert inprocess.run(pipeline, OneConnection())[DATASET.urn].status == "committed"
+    SEEN.clear()
+    pipeline.create_work_units(RunRequest("next"))
+    assert SEEN == [{"shape": "round", "files": 1}]
+
+
+SEEN: list[Mapping[str, Json]] = []
+
+
+@wire.record("test.looking_source")
+@dataclass(frozen=True)
+class LookingSource(FileSource):
+    """Notes what the units of the run before left."""
+
+    def plan(
+        self, dataset: Dataset, states: Mapping[str, DatasetState], request: PlanRequest, connections: Connections
+    ) -> DatasetPlan:
+        SEEN.extend(unit.properties for unit in states[dataset.urn].previous_units)
+        plan = super().plan(dataset, states, request, connections)
+        return replace(plan, planned=Range(LongWatermark(0), LongWatermark(TABLE.num_rows)))
 
 
 def test_every_attempt_of_a_spark_task_has_a_folder_of_its_own(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.naming import MAX_URN_BYTES, check_ingestion_name, dataset_key
+from airflow_gobblin.naming import MAX_URN_BYTES, check_ingestion_name, dataset_key, dataset_label, shown
 
-urns = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=100)
+urns = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=100)
 hostile = [
-    "a/b", "..", ".", "../../etc", "/", "a\0b", "a\nb", "a ", " a", "_gobblin", "_x", ".x", "-x", "CON", "*", "a\\b", "%2e%2e",
+    "a/b", "..", ".", "../../etc", "/", "a\rb", "a\nb", "a ", " a", "_gobblin", "_x", ".x", "-x", "CON", "*", "a\\b", "%2e%2e",
     "flights", "Flights", "FLIGHTS", unicodedata.normalize("NFC", "é"), unicodedata.normalize("NFD", "é"), "ss", "ß", "😀",
     "\u202e",    "x" * 1000, "x" * 1001, "x" * 79, "x" * 80, "x" * 81, "flights-0123456789abcdef0123", "a.parquet",
 ]  # fmt: skip
@@ -35,6 +35,21 @@ def test_every_urn_has_a_key_of_its_own() -> None:
     assert len(keys) == len(set(known))
 
 
+def test_every_urn_has_a_label_of_its_own_that_can_be_shown() -> None:
+    known = {*hostile, *(dataset_key(urn) for urn in hostile)}
+    labels = {urn: dataset_label(urn) for urn in known}
+    assert len({*labels.values()}) == len(known)
+    assert all(label.isprintable() and len(label) <= 200 for label in labels.values())
+    assert labels["a/b"] == "a/b"
+    assert labels["a\nb"] == dataset_key("a\nb")
+    assert labels["x" * 1000] == dataset_key("x" * 1000)
+
+
+@pytest.mark.parametrize(("urn", "text"), [("a b/é", "a b/é"), ("a\nb", r"'a\nb'"), ("\x1b[2J", r"'\x1b[2J'")])
+def test_a_urn_forges_no_line_of_a_log(urn: str, text: str) -> None:
+    assert shown(urn) == text
+
+
 @given(st.lists(urns, min_size=2, max_size=2, unique=True))
 def test_two_urns_have_two_keys(two: list[str]) -> None:
     assert dataset_key(two[0]) != dataset_key(two[1])
@@ -45,7 +60,7 @@ def test_a_plain_urn_is_its_own_key() -> None:
     assert dataset_key("Main/Flights").startswith("main-flights-")
 
 
-@pytest.mark.parametrize("urn", ["", "x" * (MAX_URN_BYTES + 1), "é" * (MAX_URN_BYTES // 2 + 1), "\ud800"])
+@pytest.mark.parametrize("urn", ["", "x" * (MAX_URN_BYTES + 1), "é" * (MAX_URN_BYTES // 2 + 1), "\ud800", "\0", "a\0b"])
 def test_what_can_be_no_urn_is_refused(urn: str) -> None:
     with pytest.raises(ConfigurationError, match="URN"):
         dataset_key(urn)

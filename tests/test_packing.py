@@ -9,7 +9,12 @@ from airflow_gobblin.packing import pack_datasets, worst_fit_decreasing
 from airflow_gobblin.work import DatasetRef
 
 datasets = st.lists(
-    st.builds(DatasetRef, st.text(min_size=1, max_size=3), st.just("token"), st.integers(0, 100)),
+    st.builds(
+        DatasetRef,
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=3),
+        st.just("token"),
+        st.integers(0, 100),
+    ),
     max_size=12,
     unique_by=lambda dataset: dataset.urn,
 )

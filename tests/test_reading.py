@@ -1,26 +1,37 @@
-"""The exactly-once view: what `read_dataset` and the manifests show, and when. Its DataFrame is tested in tests/spark."""
+"""The exactly-once view: what `read_dataset` and the manifests show, and when."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
 from airflow_gobblin import schema
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.journal import Journal
 from airflow_gobblin.manifest import manifest_path, put_manifests
 from airflow_gobblin.pipeline import Pipeline
+from airflow_gobblin.reading import PublishedDataset
 from airflow_gobblin.sinks.parquet import ParquetSink
+from airflow_gobblin.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.stores.memory import MemoryStore
 from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.work import ExtractKind
 from tests import inprocess
 from tests.lab import Lab
 from tests.protocol.rows import SCHEMA, NoConnections, Table
+from tests.sources.databases import SqliteDatabase
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 A = Table("a", ExtractKind.APPEND_ONLY, 10)
 SNAPSHOT = Table("s", ExtractKind.SNAPSHOT_ONLY, 4)
@@ -98,6 +109,59 @@ def test_what_has_no_files_is_an_empty_dataset(tmp_path: Path, rewound: bool) ->
     assert found.paths == []
     assert found.to_arrow().to_table().num_rows == 0
     assert found.to_arrow().schema.equals(SCHEMA if rewound else pa.schema([]))
+
+
+# As a DataFrame
+
+SESSION_ZONE = "America/New_York"
+
+
+@pytest.fixture
+def far_spark(spark: SparkSession) -> Iterator[SparkSession]:
+    """Spark whose session is in a zone of its own."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    assert before is not None
+    spark.conf.set("spark.sql.session.timeZone", SESSION_ZONE)
+    yield spark
+    spark.conf.set("spark.sql.session.timeZone", before)
+
+
+@pytest.mark.parametrize("root", ["lake", "la[k]e {a,b} *?", "back\\slash"])
+def test_as_a_dataframe_with_timestamps_of_both_kinds_and_a_new_column(
+    far_spark: SparkSession, tmp_path: Path, root: str
+) -> None:
+    database = SqliteDatabase(tmp_path / "shop.db")
+    database.run("CREATE TABLE visits (id INTEGER, wall TIMESTAMP, at TIMESTAMP)")
+    database.insert("visits", [(1, "2026-01-01 08:00:00", "2026-01-01 08:00:00")])
+    casts = {"wall": "timestamp", "at": "timestamp[UTC]"}
+    source = SqlSource("db", (SqlTable("visits", ExtractKind.APPEND_ONLY, delta="id", casts=casts),))
+    ingestion = Ingestion("shop", source, ParquetSink(str(tmp_path / root)), "unused")
+    journal = Journal.open(MemoryStore(), "shop")
+    inprocess.run(Pipeline(ingestion, journal, database), database)
+    database.run("ALTER TABLE visits ADD COLUMN more REAL")
+    database.insert("visits", [(2, "2026-07-01 08:00:00", "2026-07-01 08:00:00", 1.5)])
+    inprocess.run(Pipeline(ingestion, journal, database), database)
+    published = journal.read_dataset("visits")
+    assert len(published.paths) == 2
+
+    found = published.to_spark(far_spark).orderBy("id")
+
+    assert dict(found.dtypes) == {"id": "bigint", "wall": "timestamp_ntz", "at": "timestamp", "more": "double"}
+    shown = found.selectExpr("id", "cast(wall as string)", "cast(at as string)", "unix_seconds(at)", "more").collect()
+    utc = [int(datetime(2026, month, 1, 8, tzinfo=UTC).timestamp()) for month in (1, 7)]
+    assert [tuple(row) for row in shown] == [
+        (1, "2026-01-01 08:00:00", "2026-01-01 03:00:00", utc[0], None),
+        (2, "2026-07-01 08:00:00", "2026-07-01 04:00:00", utc[1], 1.5),
+    ]
+    assert found.toArrow().cast(published.to_arrow().schema).equals(published.to_arrow().to_table().sort_by("id"))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_empty_dataframe(far_spark: SparkSession, known: bool) -> None:
+    columns = pa.schema([("wall", pa.timestamp("us")), ("at", pa.timestamp("us", "UTC"))])
+    found = PublishedDataset("d", 0, None, schema.encode(columns) if known else None, ()).to_spark(far_spark)
+    assert found.count() == 0
+    assert found.dtypes == ([("wall", "timestamp_ntz"), ("at", "timestamp")] if known else [])
 
 
 # Manifests
@@ -197,3 +261,17 @@ def test_lost_slots_are_noticed_before_their_rows_are_published_again(tmp_path: 
     assert {k: v for k, v in lab.published().items() if k.startswith("a/")} == {
         k: v for k, v in published.items() if k.startswith("a/")
     }
+
+
+def test_lost_slots_are_noticed_behind_one_without_a_manifest(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    copy = lab.records()
+    lab.admin.set_watermark("a", LongWatermark(12), "two rows were not wanted")
+    lab.run(replace(A, rows=20))
+    for key in lab.records().keys() - copy.keys():
+        lab.store.delete(key)
+    lab.reopened()
+    report = lab.run(replace(A, rows=20))["a"]
+    assert report.status == "failed"
+    assert "its journal has 1 slots, and a manifest tells of more" in report.detail

@@ -81,7 +81,7 @@ def test_an_authors_own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     ingestion = Ingestion(
         name="logs",
         source=acme.Log(str(log)),
-        sink=acme.MarkedParquet(str(tmp_path / "lake")),
+        sink=acme.LabelledParquet(str(tmp_path / "lake")),
         journal=str(tmp_path / "journal"),
         converters=(acme.Trim(),),
         code=("acme_log",),
@@ -92,6 +92,6 @@ def test_an_authors_own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert inprocess.run(pipeline, Shop(log))["log"].slot == 2
     published = pipeline.journal.read_dataset("log")
     assert sorted(published.to_arrow().to_table()["line"].to_pylist()) == ["one", "three", "two"]
-    assert len(list((tmp_path / "lake" / "log").glob("_*.marker"))) == 2
+    assert len(list((tmp_path / "lake" / "log").glob("_*.label"))) == 2
     assert replace(ingestion, name="other").job.code == ("acme_log",)
     del sys.modules["acme_log"]

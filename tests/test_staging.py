@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,6 +86,15 @@ def test_a_failed_result_belongs_to_its_attempt_and_stands_in_no_ones_way(stagin
     assert staging.failed_results("t") == {"u0": bad("a1", "it broke")}
     staging.put_result("t", good("a2"))
     assert staging.result("t", "u0") == good("a2")
+
+
+@pytest.mark.parametrize(("older", "newer"), [("a1", "a2"), ("a2", "a1"), ("a1", "a1")])
+def test_of_failed_results_the_newest_is_told(staging: Staging, older: str, newer: str) -> None:
+    """Attempts have random names, so their order says nothing."""
+    staging.put_result("t", bad(older, "SourceDataError: a row is bad"))
+    time.sleep(0.02)  # more than a tick of the file system's clock
+    staging.put_result("t", bad(newer, "StoreError: the disk is full"))
+    assert staging.failed_results("t") == {"u0": bad(newer, "StoreError: the disk is full")}
 
 
 def test_what_is_not_there_is_said_with_the_way_out(staging: Staging) -> None:

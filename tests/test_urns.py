@@ -31,7 +31,7 @@ TWINS = tuple(unicodedata.normalize(form, "가") for form in ("NFC", "NFD"))
 """Of these nothing but their hash tells one key from the other."""
 URNS = (
     "/", "a/b", "a//b", "/etc/passwd", ".", "..", "../../etc", "a/../b", "a\\b", "%2e%2e%2f", "~", "_gobblin", "_x", ".x", "-x",
-    "\0", "a\0b", "a\nb", "a\r", "\x1b[31m", "\x7f", "\u202e", " ", " a", "a ", "*", "{}", "$HOME", "'; DROP TABLE x; --",
+    "a\nb", "a\r", "\x1b[31m", "\x7f", "\u202e", " ", " a", "a ", "*", "{}", "$HOME", "'; DROP TABLE x; --",
     "d/0000000001", NFC, NFD, *TWINS, "ß", "ss", "flights", "Flights", "FLIGHTS",
     "x" * 1024, "x" * 1023 + "y", "é" * 512, dataset_key("Flights"), dataset_key("a/b"),
 )  # fmt: skip
@@ -90,7 +90,7 @@ def test_each_has_its_own_folder_and_its_own_journal(store: Store, tmp_path: Pat
 
 
 def test_a_bad_journal_of_one_twin_stops_no_other(store: Store, tmp_path: Path) -> None:
-    twins = ("flights", "Flights", "FLIGHTS", dataset_key("Flights"), NFC, NFD, *TWINS, "a\0b", "a\nb")
+    twins = ("flights", "Flights", "FLIGHTS", dataset_key("Flights"), NFC, NFD, *TWINS, "a\nb")
     target = tmp_path / "target"
     for rows in (2, 3):
         pipeline = Pipeline(ingestion(target, twins, rows), Journal.open(store, "urns"), NoConnections())
@@ -107,7 +107,7 @@ def test_a_bad_journal_of_one_twin_stops_no_other(store: Store, tmp_path: Path) 
         assert rows_of(journal, urn) == Table(urn, ExtractKind.APPEND_ONLY, 4).all_rows()
 
 
-@pytest.mark.parametrize("urn", ["", "x" * (MAX_URN_BYTES + 1), "\ud800", "a\udfff"])
+@pytest.mark.parametrize("urn", ["", "x" * (MAX_URN_BYTES + 1), "\ud800", "a\udfff", "\0", "a\0b"])
 def test_what_can_be_no_urn_is_refused_by_name_before_anything_is_written(tmp_path: Path, urn: str) -> None:
     store = MemoryStore()
     journal = Journal.open(store, "urns")

@@ -40,7 +40,10 @@ class RenameColumns:
         twice = sorted({name for name in renamed if renamed.count(name) > 1})
         if twice:
             raise ConfigurationError(
-                operation="apply", subject=repr(self), cause=f"two columns would be named {', '.join(map(repr, twice))}"
+                operation="apply",
+                subject=repr(self),
+                cause=f"two columns would be named {', '.join(map(repr, twice))}",
+                hint="Choose a name that is free, or drop the other column before.",
             )
         return pa.schema([field.with_name(name) for field, name in zip(incoming, renamed, strict=True)])
 
@@ -81,7 +84,10 @@ class AddColumn:
         """:raises ConfigurationError: there is a column of this name."""
         if self.name in incoming.names:
             raise ConfigurationError(
-                operation="apply", subject=repr(self), cause=f"there is a column {self.name!r} already"
+                operation="apply",
+                subject=repr(self),
+                cause=f"there is a column {self.name!r} already",
+                hint="Choose a name that is free, or drop or rename the other column before.",
             )
         return incoming.append(pa.field(self.name, pa.scalar(self.value).type))
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.ingestion import target_root
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.ingestion import Ingestion
     from airflow_gobblin.pipeline import Pipeline
 
-__all__ = ["AirflowConnections", "check_journal", "open_pipeline"]
+__all__ = ["AirflowConnections", "check_ingestion", "check_journal", "open_pipeline"]
 
 # Other extras of a connection are settings of Airflow's hooks, which PostgreSQL doesn't know.
 _POSTGRES_SETTINGS = (
@@ -63,26 +64,44 @@ class AirflowConnections:
         )
 
 
+def check_ingestion(ingestion: Ingestion) -> None:
+    """See that an ingestion can work, as far as that is known when a DAG is parsed, without going anywhere.
+
+    :raises ConfigurationError: its journal or its target can't be one.
+    """
+    check_journal(ingestion.journal)
+    target_root(ingestion.sink.target)
+
+
 def check_journal(journal: str) -> None:
     """Look at where a journal is said to be, without going there: when a DAG is parsed.
 
-    :raises ConfigurationError: it is empty, a relative path, or a URL with a password in it.
+    :raises ConfigurationError: it is empty, relative, a URL that can't be read, or one with a password in it.
     """
-    parts = urlsplit(journal) if "://" in journal else None
-    if parts is not None and parts.password:
-        raise ConfigurationError(
-            operation="use",
-            subject=f"the journal at {parts.scheme}://{parts.hostname}",
-            cause="its URL holds a password, which everyone who reads the DAG would see",
-            hint="Make it an Airflow connection, and give that connection's id.",
-        )
-    if not journal or (parts is None and "/" in journal and not journal.startswith("/")):
+    from airflow_gobblin.stores import store_place
+    from airflow_gobblin.stores.sql import holds_secret
+
+    if _is_place(journal):
+        place = store_place(journal)
+        if not isinstance(place, Path) and holds_secret(place):
+            raise ConfigurationError(
+                operation="use",
+                subject=f"the journal at {place.get_backend_name()}://{place.host or ''}",
+                cause="its URL holds a password, which everyone who reads the DAG would see",
+                hint="Make it an Airflow connection, and give that connection's id.",
+            )
+    elif not journal or "/" in journal:
         raise ConfigurationError(
             operation="use",
             subject=f"journal {journal!r}",
             cause="it is neither a URL, an absolute path, nor the id of a connection",
             hint="Give 'file:///…', 'sqlite:////path/journal.db', or the id of an Airflow connection to PostgreSQL.",
         )
+
+
+def _is_place(journal: str) -> bool:
+    """Whether a journal is named by its place; else it is by the id of a connection."""
+    return "://" in journal or journal.startswith("/")
 
 
 def open_pipeline(ingestion: Ingestion) -> Pipeline:
@@ -98,7 +117,7 @@ def open_pipeline(ingestion: Ingestion) -> Pipeline:
     import_kinds(ingestion.code)
     connections = AirflowConnections()
     place = ingestion.journal
-    if "://" not in place and not place.startswith("/"):
+    if not _is_place(place):
         place = connections.uri(place)
     return Pipeline(ingestion, Journal.open(place, ingestion.name), connections)
 

@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow_gobblin import errors
 from airflow_gobblin.environment import check_pyspark
 from airflow_gobblin.errors import GobblinError
-from airflow_gobblin.hooks.ingestion import AirflowConnections, check_journal, open_pipeline
+from airflow_gobblin.hooks.ingestion import AirflowConnections, check_ingestion, open_pipeline
 from airflow_gobblin.hooks.spark import check_spark_connection, driver_environment
 from airflow_gobblin.operators.stages import failing_at_once
 from airflow_gobblin.spark.connections import give_connections
@@ -61,7 +61,7 @@ class ExtractOperator(SparkSubmitOperator):
         kwargs["durable"] = False
         kwargs.setdefault("name", f"{ingestion.name} extract")
         super().__init__(retries=retries, retry_delay=retry_delay, map_index_template=map_index_template, **kwargs)
-        check_journal(ingestion.journal)
+        check_ingestion(ingestion)
         self.ingestion = ingestion
         self.pack = pack
 

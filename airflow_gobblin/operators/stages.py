@@ -10,14 +10,15 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, AssetAlias, BaseOperator, TriggerRule
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_gobblin.errors import ConfigurationError, GobblinError, IncompleteRunError
-from airflow_gobblin.hooks.ingestion import check_journal, open_pipeline
-from airflow_gobblin.naming import dataset_key
+from airflow_gobblin.hooks.ingestion import check_ingestion, open_pipeline
+from airflow_gobblin.naming import dataset_key, shown
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -61,8 +62,34 @@ class _StageOperator(BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(retries=retries, retry_delay=retry_delay, **kwargs)
-        check_journal(ingestion.journal)
+        check_ingestion(ingestion)
         self.ingestion = ingestion
+        self.announced: Callable[[], None] | None = None
+
+    def _let_announce(self) -> None:
+        """Give the task the outlet that `_announce` needs, and note what was announced once the task has succeeded."""
+        self.outlets = [*self.outlets, AssetAlias(asset_uri(self.ingestion.name))]
+        self.on_success_callback = [*self.on_success_callback, _note_announced]
+
+    def _announce(self, pipeline: Pipeline, reports: Iterable[DatasetReport], context: Context) -> None:
+        """Make an event of each published slot of these datasets that has had none, whoever published it."""
+        events = context["outlet_events"][AssetAlias(asset_uri(self.ingestion.name))]
+        slots = []
+        for slot, report in pipeline.unannounced([r.urn for r in reports]):
+            asset = Asset(
+                name=asset_uri(self.ingestion.name, report.urn), uri=asset_uri(self.ingestion.name, report.urn)
+            )
+            watermark = None if report.watermark is None else report.watermark.to_json()
+            counts = {"slot": report.slot, "rows": report.rows, "files": report.files}
+            events.add(asset, extra={"urn": report.urn, "watermark": watermark, **counts})
+            slots.append(slot)
+        run_key = run_request(context).run_key(self.ingestion.name)
+
+        def announced() -> None:
+            for slot in slots:
+                pipeline.announced(slot, run_key)
+
+        self.announced = announced
 
     def _log_reports(self, reports: Iterable[DatasetReport]) -> None:
         for report in reports:
@@ -84,6 +111,9 @@ class CreateWorkUnitsOperator(_StageOperator):
     """Plans every dataset from its watermark, and packs the plans.
 
     Gives a reference for each pack, to map a task group over; and, under the XCom key `run`, one to the whole plan.
+
+    It is tried again if nothing at all could be planned and a retry may heal that. If some datasets couldn't be planned, it
+    goes on with the others: those that couldn't keep their state, `finish` fails for them, and the next run plans them.
     """
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
@@ -117,13 +147,12 @@ class _PackOperator(_StageOperator):
         self.pack = pack
 
     def _of_pack(
-        self, context: Context, stage: Callable[[Pipeline, RunPlan, Pack], tuple[DatasetReport, ...]]
+        self, pipeline: Pipeline, context: Context, stage: Callable[[RunPlan, Pack], tuple[DatasetReport, ...]]
     ) -> tuple[DatasetReport, ...]:
         """What a stage says of the pack; of a pack that was swept, what the journal says of its run."""
-        pipeline = open_pipeline(self.ingestion)
         run, pack = pipeline.staging.run(self.pack["run"]), pipeline.staging.pack(self.pack["run"], self.pack["pack"])
         if run is not None and pack is not None:
-            return stage(pipeline, run, pack)
+            return stage(run, pack)
         self.log.info(SWEPT, f"the plan of {self.pack['label']!r}")
         return pipeline.answered(run_request(context))
 
@@ -136,24 +165,36 @@ class WriteCommitStepsOperator(_PackOperator):
 
     def execute(self, context: Context) -> None:
         with failing_at_once():
-            reports = self._of_pack(context, lambda pipeline, run, pack: pipeline.write_commit_steps(run, pack))
+            pipeline = open_pipeline(self.ingestion)
+            reports = self._of_pack(pipeline, context, pipeline.write_commit_steps)
         self._log_reports(reports)
         _raise_unless_good("write the commit steps of", self.pack, reports)
 
 
 class ExecuteCommitStepsOperator(_PackOperator):
-    """Carries out what is decided for the datasets of a pack. Always safe to do again.
+    """Carries out what is decided for the datasets of a pack, and announces what was published. Always safe to do again.
 
     It runs however `write_commit_steps` ended: what is decided for one dataset is published whatever became of another.
+
+    What was published is an event of an asset of each dataset, `gobblin://<ingestion>/<dataset>`, through the asset alias
+    `gobblin://<ingestion>`; it tells URN, slot, watermark, rows and files. Airflow takes events from tasks that succeed only:
+    while one dataset of a pack can't be published, the others of this pack wait for theirs, and those of other packs don't.
+    An event may come twice, and never for nothing.
     """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._let_announce()
 
     def execute(self, context: Context) -> None:
         with failing_at_once():
+            pipeline = open_pipeline(self.ingestion)
             reports = self._of_pack(
-                context, lambda pipeline, run, pack: pipeline.execute_commit_steps(run, pack, after_step=self._log_step)
+                pipeline, context, partial(pipeline.execute_commit_steps, after_step=self._log_step)
             )
-        self._log_reports(reports)
-        _raise_unless_good("execute the commit steps of", self.pack, reports)
+            self._log_reports(reports)
+            _raise_unless_good("execute the commit steps of", self.pack, reports)
+            self._announce(pipeline, reports, context)
 
     def _log_step(self, urn: str, slot: int, k: int, n: int) -> None:
         if n <= STEPS_LOGGED or k % (n // STEPS_LOGGED) == 0:
@@ -163,8 +204,7 @@ class ExecuteCommitStepsOperator(_PackOperator):
 class FinishOperator(_StageOperator):
     """Sweeps staging, announces what was published, and fails unless every dataset is as the policy wants it.
 
-    What was published is an event of an asset of each dataset, `gobblin://<ingestion>/<dataset>`, through the asset alias
-    `gobblin://<ingestion>`; it tells URN, slot, watermark, rows and files. An event may come twice, and never for nothing.
+    Its events are those of `ExecuteCommitStepsOperator`, for slots that have had none: an earlier run's, for example.
 
     :param plan: the task that planned the run.
     """
@@ -178,9 +218,7 @@ class FinishOperator(_StageOperator):
     ) -> None:
         super().__init__(trigger_rule=trigger_rule, **kwargs)
         self.plan = plan.task_id
-        self.announced: Callable[[], None] | None = None
-        self.outlets = [*self.outlets, AssetAlias(asset_uri(self.ingestion.name))]
-        self.on_success_callback = [*self.on_success_callback, _note_announced]
+        self._let_announce()
 
     def execute(self, context: Context) -> None:
         from airflow_gobblin.pipeline import incomplete
@@ -199,7 +237,8 @@ class FinishOperator(_StageOperator):
                 self._log_loads(pipeline, plan)
             error = incomplete(self.ingestion, reports)
             if error is not None:
-                raise error
+                # What couldn't be read, for example, may be read the next time.
+                raise (AirflowException if any(r.retryable for r in reports) else AirflowFailException)(str(error))
             self._announce(pipeline, reports, context)
 
     def _unplanned(self) -> IncompleteRunError:
@@ -215,7 +254,7 @@ class FinishOperator(_StageOperator):
         for report in reports:
             watermark = "" if report.watermark is None else json.dumps(report.watermark.to_json())
             counts = ["" if report.slot is None else str(n) for n in (report.slot, report.files, report.rows)]
-            rows.append([report.urn, report.status, *counts, watermark])
+            rows.append([shown(report.urn), report.status, *counts, watermark])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             self.log.info("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -240,30 +279,11 @@ class FinishOperator(_StageOperator):
                 sum(r.seconds for r in reports if r.pack == pack.index),
             )
 
-    def _announce(self, pipeline: Pipeline, reports: Iterable[DatasetReport], context: Context) -> None:
-        events = context["outlet_events"][AssetAlias(asset_uri(self.ingestion.name))]
-        slots = []
-        for slot, report in pipeline.unannounced([r.urn for r in reports]):
-            asset = Asset(
-                name=asset_uri(self.ingestion.name, report.urn), uri=asset_uri(self.ingestion.name, report.urn)
-            )
-            watermark = None if report.watermark is None else report.watermark.to_json()
-            counts = {"slot": report.slot, "rows": report.rows, "files": report.files}
-            events.add(asset, extra={"urn": report.urn, "watermark": watermark, **counts})
-            slots.append(slot)
-        run_key = run_request(context).run_key(self.ingestion.name)
-
-        def announced() -> None:
-            for slot in slots:
-                pipeline.announced(slot, run_key)
-
-        self.announced = announced
-
 
 def _note_announced(context: Context) -> None:
     """Note the slots that were announced, once Airflow has the events: not before the task has succeeded."""
     task = context["task"]
-    if isinstance(task, FinishOperator) and task.announced is not None:
+    if isinstance(task, _StageOperator) and task.announced is not None:
         task.announced()
 
 
@@ -311,7 +331,7 @@ def _raise_unless_good(operation: str, pack: Mapping[str, Any], reports: Iterabl
     bad = [r for r in reports if r.status in ("failed", "lost", "quarantined")]
     if not bad:
         return
-    details = "; ".join(f"{r.urn}: {r.status} ({r.detail})" for r in bad[:10])
+    details = "; ".join(f"{shown(r.urn)}: {r.status} ({r.detail})" for r in bad[:10])
     text = f"can't {operation} {len(bad)} datasets of {pack['label']!r}: {details}"
     raise AirflowException(text) if any(r.retryable for r in bad) else AirflowFailException(text)
 

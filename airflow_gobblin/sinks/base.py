@@ -5,10 +5,11 @@ A sink is a frozen dataclass, registered with `wire.record`. It only ever writes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_gobblin.files import Files
+from airflow_gobblin.watermark import Json
 from airflow_gobblin.work import Dataset, StagedFile, UnitResult
 
 if TYPE_CHECKING:
@@ -27,6 +28,11 @@ class Writer(Protocol):
     def close(self) -> tuple[StagedFile, ...]:
         """Finish: every file whole, synced to disk, with its checksum. No rows, no file."""
 
+    @property
+    def properties(self) -> Mapping[str, Json]:
+        """After `close`: what the next run's plan should know, beside what the reader leaves. Its names are its own: one
+        that the reader leaves too fails the unit."""
+
     def abort(self) -> None:
         """Close and remove what was written; harmless twice."""
 
@@ -36,7 +42,7 @@ class Sink(Protocol):
 
     @property
     def target(self) -> str:
-        """The target root: an absolute path or `file://` URL; templated by Airflow before use."""
+        """The target root: an absolute path or `file://` URL, used as it stands (Airflow doesn't render it)."""
 
     def folder(self, dataset: Dataset) -> str:
         """A dataset's folder below the target root, relative; never leaves it (see `naming.dataset_key`)."""

@@ -41,7 +41,8 @@ class ParquetSink:
             raise ConfigurationError(
                 operation="use",
                 subject=f"ParquetSink(file_bytes={self.file_bytes}, compression_level={self.compression_level})",
-                cause="file_bytes must be above zero, and compression_level between 1 and 22",
+                cause="one of them is out of its range",
+                hint="Give file_bytes above zero, and a compression_level from 1 to 22.",
             )
 
     def folder(self, dataset: Dataset) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_gobblin.files import Files
+from airflow_gobblin.watermark import Json
 from airflow_gobblin.work import StagedFile
 
 MIB = 1 << 20
@@ -68,6 +69,11 @@ class ParquetFiles:
         if self._staged:
             self._files.sync_folder(self._folder)
         return tuple(self._staged)
+
+    @property
+    def properties(self) -> Mapping[str, Json]:
+        """Nothing: the files say all."""
+        return {}
 
     def abort(self) -> None:
         """Close and remove what was written; harmless twice. What can't be removed stays, and nobody counts it."""

@@ -152,19 +152,18 @@ class _PackRun:
         slots = probe_executors(self._spark, modules, folder)
         groups = _groups(missing, slots)
         log.info("attempt %s: %d units in %d Spark tasks on %d slots", self._attempt, len(missing), len(groups), slots)
-        encoded = wire.dumps(job)
         with ThreadPoolExecutor(min(len(groups), max(slots, MIN_JOBS)), "spark-job") as pool:
-            running = [pool.submit(self._run_group, encoded, group) for group in groups]
+            running = [pool.submit(self._run_group, run, group) for group in groups]
             return slots, [done.result() for done in as_completed(running)]
 
-    def _run_group(self, job: bytes, group: _Group) -> GroupReport:
+    def _run_group(self, run: str, group: _Group) -> GroupReport:
         order = Order(
             code=self._code,
             root=self._staging.files.root,
             staging=self._staging.folder,
             attempt=self._attempt,
-            job=job,
-            plans=tuple(wire.dumps(plan) for plan in _plans(group)),
+            run=run,
+            units=_by_token(group),
             connections=self._connections,
         )
         try:
@@ -223,11 +222,9 @@ def _groups(pieces: list[_Piece], slots: int) -> list[_Group]:
     return sorted(groups, key=lambda group: -sum(piece.unit.weight for piece in group))
 
 
-def _plans(group: _Group) -> Iterator[Plan]:
-    """The plans of a group, each with only the units that are in it."""
-    units: dict[str, list[WorkUnit]] = {}
-    plans = {piece.plan.token: piece.plan for piece in group}
+def _by_token(group: _Group) -> dict[str, tuple[str, ...]]:
+    """The units of a group, by their plan."""
+    units: dict[str, list[str]] = {}
     for piece in group:
-        units.setdefault(piece.plan.token, []).append(piece.unit)
-    for token, plan in plans.items():
-        yield replace(plan, units=tuple(units[token]), replaces=())
+        units.setdefault(piece.plan.token, []).append(piece.unit.id)
+    return {token: tuple(ids) for token, ids in units.items()}

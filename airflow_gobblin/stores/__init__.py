@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.files import LocalFiles
+from airflow_gobblin.places import local_path
 from airflow_gobblin.stores.base import Store, probe
 
-__all__ = ["Store", "open_store", "probe"]
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
+
+__all__ = ["Store", "open_store", "probe", "store_place"]
 
 
 def open_store(url: str) -> Store:
     """Open a journal store, and make sure that it can be relied on.
 
     :param url: `file:///path` or an absolute path, `sqlite:////path/journal.db`, `postgresql://user@host/database`.
-    :raises ConfigurationError: no backend has this scheme. :raises StoreError: it can't be reached.
+    :raises ConfigurationError: it can be no store's URL. :raises StoreError: it can't be reached.
     :raises UnreliableStoreError: it can't do what the journal rests on.
     """
     store = _backend(url)
@@ -28,27 +32,32 @@ def open_store(url: str) -> Store:
 _PROBED = "_probe_passed/1"
 
 
-def _backend(url: str) -> Store:
-    scheme = urlsplit(url).scheme if "://" in url else ""
+def store_place(url: str) -> Path | URL:
+    """Where a store is, by its URL and without going there.
+
+    :raises ConfigurationError: no backend has this scheme, or the URL can't be read, is relative, or is on another host.
+    """
+    scheme = url.partition("://")[0].lower() if "://" in url else ""
     if scheme in ("", "file"):
-        path = unquote(urlsplit(url).path) if scheme else url
-        if not Path(path).is_absolute():
-            raise ConfigurationError(
-                operation="open",
-                subject=f"journal store {url!r}",
-                cause="its path is relative",
-                hint="Tasks run in different folders: give an absolute path.",
-            )
-        from airflow_gobblin.stores.local import LocalStore
-
-        return LocalStore(LocalFiles(path))
+        return local_path(url, operation="open", subject=f"journal store {url!r}")
     if scheme.split("+")[0] in ("sqlite", "postgresql", "postgres"):
-        from airflow_gobblin.stores.sql import SqlStore
+        from airflow_gobblin.stores.sql import database_url
 
-        return SqlStore(url)
+        return database_url(url)
     raise ConfigurationError(
         operation="open",
         subject=f"journal store of scheme {scheme!r}",
         cause="no backend has it",
-        hint="Use 'file:///…', 'sqlite:///…' or 'postgresql://…'.",
+        hint="Use 'file:///…', 'sqlite:////…' or 'postgresql://…'.",
     )
+
+
+def _backend(url: str) -> Store:
+    place = store_place(url)
+    if isinstance(place, Path):
+        from airflow_gobblin.stores.local import LocalStore
+
+        return LocalStore(LocalFiles(place))
+    from airflow_gobblin.stores.sql import SqlStore
+
+    return SqlStore(url)

@@ -154,5 +154,5 @@ def _expect(store: Store, holds: bool, finding: str) -> None:
             operation="rely on",
             subject=store.name,
             cause=finding,
-            hint="Keep the journal in a SQL database instead: 'postgresql://…', or 'sqlite:///…' for one host.",
+            hint="Keep the journal in a SQL database instead: 'postgresql://…', or 'sqlite:////…' for one host.",
         )

@@ -7,7 +7,7 @@ statement.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import sqlalchemy as sa
@@ -24,11 +24,14 @@ class SqlStore:
     """Records as rows of the table `gobblin_journal`, which is made if it isn't there.
 
     :param url: an SQLAlchemy URL, `sqlite:////var/lib/journal.db` or `postgresql://user@host/database`.
+    :raises ConfigurationError: it can't be one. :raises StoreError: the database can't be reached.
     """
 
     def __init__(self, url: str) -> None:
-        parsed = _driver(make_url(url))
-        self.name = parsed.render_as_string(hide_password=True)
+        parsed = database_url(url)
+        # The query may hold passwords, too.
+        place = (parsed.drivername, parsed.username, None, parsed.host, parsed.port, parsed.database)
+        self.name = URL.create(*place).render_as_string()
         self._insert: Any = postgresql.insert if parsed.get_backend_name() == "postgresql" else sqlite.insert
         try:
             self._engine = sa.create_engine(parsed, **_engine_options(parsed))
@@ -109,15 +112,39 @@ class SqlStore:
         )
 
 
+def database_url(text: str) -> URL:
+    """The URL of a database, with the driver that is used here. Nothing is opened.
+
+    :raises ConfigurationError: it can't be read, is no database for a journal, or is a relative path.
+    """
+    parsed: URL | None = None
+    with suppress(ValueError, sa.exc.ArgumentError):  # their words may hold the password
+        parsed = make_url(text)
+    if parsed is None:
+        raise ConfigurationError(
+            operation="open",
+            subject=f"journal store of scheme {text.partition(':')[0]!r}",
+            cause="its URL can't be read",
+            hint="Its form is 'postgresql://user@host:port/database'; the port is a number, and ':', '/' and '@' in a name "
+            "or password are written %3A, %2F and %40.",
+        )
+    return _driver(parsed)
+
+
+def holds_secret(url: URL) -> bool:
+    """Whether a URL has a password in it, before the host or behind the `?`."""
+    return bool(url.password) or any(name.lower().endswith(("password", "secret")) for name in url.query)
+
+
 def _driver(url: URL) -> URL:
     if url.drivername in ("postgres", "postgresql"):
         return url.set(drivername="postgresql+psycopg")
     if url.get_backend_name() not in ("sqlite", "postgresql"):
         raise ConfigurationError(
             operation="open",
-            subject=f"journal store {url.render_as_string(hide_password=True)}",
-            cause=f"{url.get_backend_name()} is not supported",
-            hint="Use 'postgresql://…', or 'sqlite:///…' for one host.",
+            subject=f"journal store of scheme {url.drivername!r}",
+            cause="it is not supported",
+            hint="Use 'postgresql://…', or 'sqlite:////…' for one host.",
         )
     if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
         raise ConfigurationError(
@@ -125,6 +152,13 @@ def _driver(url: URL) -> URL:
             subject="journal store sqlite in memory",
             cause="every task of a run is a process of its own and must see the same records",
             hint="Name a file: 'sqlite:////path/to/journal.db'.",
+        )
+    if url.get_backend_name() == "sqlite" and not str(url.database).startswith("/"):
+        raise ConfigurationError(
+            operation="open",
+            subject=f"journal store 'sqlite:///{url.database}'",
+            cause="its path is relative, and tasks run in different folders",
+            hint="Give four slashes and an absolute path: 'sqlite:////path/to/journal.db'.",
         )
     return url
 

@@ -37,14 +37,22 @@ def airflow(metadata: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture
-def shops(airflow: Airflow, tmp_path: Path) -> Shops:
-    """Makes shops with a DAG each: by name, in databases of their own or at `url`, and with the options of `shop_dag.shop`."""
+def shops(airflow: Airflow, tmp_path: Path) -> Iterator[Shops]:
+    """Makes shops with a DAG each: by name, and with the options of `shop_dag.shop`.
+
+    Databases are their own, or one at `url`, which has the journal too if that is named by the database's connection.
+    """
+
+    everywhere: list[Shop] = []
 
     def make(*names: str, url: str | None = None, **options: Any) -> list[Shop]:
         folder = tmp_path / "shops"
-        made = [Shop(airflow, folder, name, url) for name in names]
+        made = [Shop(airflow, folder, name, url, url if "journal" in options else None) for name in names]
+        everywhere.extend(made)
         text = DAG_FILE.format(shops=str(folder), names=names, options=options)
         airflow.add_dag(f"{names[0]}.py", text, *names)
         return made
 
-    return make
+    yield make
+    for shop in everywhere:
+        shop.close_journal()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from airflow_gobblin.files import Files
+from airflow_gobblin.naming import dataset_key
 from airflow_gobblin.plan import Plan
 from airflow_gobblin.sinks.base import Writer
 from airflow_gobblin.sinks.parquet import ParquetSink
@@ -79,13 +80,14 @@ class GatedSource:
     def plan(
         self, dataset: Dataset, states: Mapping[str, DatasetState], request: PlanRequest, connections: Connections
     ) -> DatasetPlan:
-        self.gates.pass_through(f"plan-{dataset.urn}")
+        self.gates.pass_through(f"plan-{dataset_key(dataset.urn)}")
         return self.inner.plan(dataset, states, request, connections)
 
     def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> Reader:
-        self.gates.fail_if_broken(f"read-{unit.urn}")
-        self.gates.leak_once(f"read-{unit.urn}", connections.uri(self.inner.conn_id))
-        return GatedReader(self.inner.read(unit, schema, request, connections), self.gates, f"read-{unit.urn}")
+        gate = f"read-{dataset_key(unit.urn)}"
+        self.gates.fail_if_broken(gate)
+        self.gates.leak_once(gate, connections.uri(self.inner.conn_id))
+        return GatedReader(self.inner.read(unit, schema, request, connections), self.gates, gate)
 
 
 class GatedReader:
@@ -137,7 +139,7 @@ class GatedSink:
         return self.inner.open(schema, files, folder, stem)
 
     def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
-        self.gates.pass_through(f"publish-{plan.urn}")
+        self.gates.pass_through(f"publish-{dataset_key(plan.urn)}")
         yield MarkStep(f"{plan.folder}/_mark-{plan.token}", plan.urn, self.gates)
         yield from self.inner.publish(plan, results, files)
 
@@ -155,14 +157,14 @@ class MarkStep:
         return StepStatus.TODO if context.files.identity(self.path) is None else StepStatus.DONE
 
     def execute(self, context: StepContext) -> None:
-        self.gates.fail_if_broken(f"step-{self.urn}")
-        self.gates.pass_through(f"step-{self.urn}")
+        self.gates.fail_if_broken(f"step-{dataset_key(self.urn)}")
+        self.gates.pass_through(f"step-{dataset_key(self.urn)}")
         context.files.make_folder(os.path.dirname(self.path))
         context.files.create(self.path).close()
 
     def undo(self, context: StepContext) -> None:
-        self.gates.fail_if_broken(f"undo-{self.urn}")
-        self.gates.pass_through(f"undo-{self.urn}")
+        self.gates.fail_if_broken(f"undo-{dataset_key(self.urn)}")
+        self.gates.pass_through(f"undo-{dataset_key(self.urn)}")
         if context.files.identity(self.path) is not None:
             context.files.unlink(self.path)
 

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import URL, NullPool, create_engine, text
 
 from airflow_gobblin.journal import Journal, NoteKind
+from airflow_gobblin.stores import Store, open_store
 from tests.airflow import gated  # noqa: F401 - so that its step can be read
 from tests.services.airflow import Airflow, TaskInstance
 
@@ -36,11 +37,15 @@ for name in {names!r}:
 class Shop:
     """One shop with its DAG, its ingestion and its journal, all of one name."""
 
-    def __init__(self, airflow: Airflow, folder: Path, name: str, url: str | None = None) -> None:
+    def __init__(
+        self, airflow: Airflow, folder: Path, name: str, url: str | None = None, journal: str | None = None
+    ) -> None:
         self.airflow = airflow
         self.name = name
         self.folder = folder / name
         self.folder.mkdir(parents=True)
+        self._journal = journal or str(self.folder / "journal")
+        self._store: Store | None = None
         self.database = create_engine(url or f"sqlite:///{self.folder}/shop.db", poolclass=NullPool)
         self.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY NOT NULL, item TEXT, price DOUBLE PRECISION)")
         self.execute("CREATE TABLE countries (code TEXT, name TEXT)")
@@ -119,7 +124,11 @@ class Shop:
 
     def log(self, run_id: str, name: str) -> str:
         """The logs of the last tries of a task's instances."""
-        return "\n".join(entry for task in self.tasks(run_id, name) for entry in self._entries(run_id, task))
+        return "\n".join(self.log_entries(run_id, name))
+
+    def log_entries(self, run_id: str, name: str) -> list[str]:
+        """The entries of these logs, one by one."""
+        return [entry for task in self.tasks(run_id, name) for entry in self._entries(run_id, task)]
 
     def end_of_log(self, run_id: str, name: str) -> str:
         """What a reader sees at the end of a task's log: its last entry, but for the marks that fold entries in the UI."""
@@ -145,16 +154,23 @@ class Shop:
     @property
     def journal(self) -> Journal:
         """The journal of the ingestion."""
-        return Journal.open(str(self.folder / "journal"), self.name)
+        if self._store is None:
+            self._store = open_store(self._journal)
+        return Journal.open(self._store, self.name)
+
+    def close_journal(self) -> None:
+        """Close the connections to it that this process has."""
+        if self._store is not None:
+            self._store.close()
 
     def slots(self, urn: str = "orders") -> int:
         """How many slots a dataset has."""
         return self.journal.state(urn).head
 
-    def source_rows(self, urn: str) -> Counter[str]:
+    def source_rows(self, table: str) -> Counter[str]:
         """The rows of a table, as a multiset."""
         with self.database.connect() as connection:
-            rows = connection.execute(text(f"SELECT * FROM {urn}")).mappings().all()
+            rows = connection.execute(text(f"SELECT * FROM {table}")).mappings().all()
         return Counter(json.dumps(dict(row), sort_keys=True) for row in rows)
 
     def published_rows(self, urn: str) -> Counter[str]:
@@ -179,6 +195,11 @@ class Shop:
         listed = {str(path) for path in (self.folder / "lake" / "orders").glob("*.parquet")}
         assert listed == set(self.journal.read_dataset("orders").paths)
         assert not self.journal.state("orders").pending
+
+    def events(self) -> Counter[str]:
+        """The asset events of this shop: what they tell, as JSON, and how often."""
+        answer = self.airflow.request("GET", "assets/events", params={"source_dag_id": self.name, "limit": 100})
+        return Counter(json.dumps(e["extra"], sort_keys=True) for e in answer["asset_events"])
 
     def announced(self) -> int:
         """How many slots of the append-only dataset are noted as announced."""

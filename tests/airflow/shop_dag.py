@@ -27,10 +27,6 @@ from airflow_gobblin.sinks.parquet import ParquetSink
 from airflow_gobblin.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.work import ExtractKind, UnitState
 
-TABLES = (
-    SqlTable("orders", ExtractKind.APPEND_ONLY, delta="id"),
-    SqlTable("countries", ExtractKind.SNAPSHOT_ONLY),
-)
 FAST_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
@@ -60,20 +56,33 @@ class ExtractHere(BaseOperator):
 
 
 def shop(
-    shops: str, name: str, *, max_packs: int = 1, spark: str | None = None, conf: Any = None, retries: int = 1
+    shops: str,
+    name: str,
+    *,
+    max_packs: int = 1,
+    spark: str | None = None,
+    conf: Any = None,
+    retries: int = 1,
+    urns: tuple[str, str] = ("orders", "countries"),
+    journal: str | None = None,
 ) -> None:
     """Make the DAG of a shop.
 
+    :param urns: of the tables of orders and of countries. :param journal: a folder of the shop's by default.
     :param spark: the Spark connection of a task group; without it, the same tasks are wired by hand around an extract without
         Spark. :param conf: more of Spark's settings.
     """
     folder = Path(shops) / name
     gates = Gates(str(folder))
+    tables = (
+        SqlTable("orders", ExtractKind.APPEND_ONLY, delta="id", urn=urns[0]),
+        SqlTable("countries", ExtractKind.SNAPSHOT_ONLY, urn=urns[1]),
+    )
     ingestion = Ingestion(
         name=name,
-        source=GatedSource(SqlSource(conn_id=f"shop_{name}", tables=TABLES), gates),
+        source=GatedSource(SqlSource(conn_id=f"shop_{name}", tables=tables), gates),
         sink=GatedSink(ParquetSink(str(folder / "lake")), gates),
-        journal=str(folder / "journal"),
+        journal=journal or str(folder / "journal"),
         max_packs=max_packs,
         code=("gated",),
     )

@@ -6,8 +6,9 @@ import json
 from collections import Counter
 
 from airflow_gobblin.administration import Administration
+from airflow_gobblin.naming import dataset_key
 from tests.airflow.conftest import Shops
-from tests.airflow.shop import STAGES
+from tests.airflow.shop import DATASETS, STAGES
 
 PACK_STAGES = ("extract", "write_commit_steps", "execute_commit_steps")
 
@@ -33,6 +34,18 @@ def test_a_run_publishes_every_row_once_and_the_next_what_is_new(shops: Shops) -
     assert "predicted load" in table
     assert "orders   committed  2     1      20" in table
 
+    # Of an extract that is cleared when all is published, nothing is left to submit.
+    events = shop.events()
+    for downstream in (False, True):
+        shop.clear(first, "extract", downstream=downstream)
+        assert shop.wait(first) == "success", shop.states(first)
+        log = shop.log(first, "extract")
+        assert log.count("nothing to do") == 2
+        assert "Spark-Submit cmd" not in log
+        shop.check()
+        assert (shop.slots("orders"), shop.slots("countries")) == (2, 1)
+    assert shop.events() == events
+
 
 def test_nothing_but_short_references_goes_through_xcom(shops: Shops) -> None:
     (shop,) = shops("references")
@@ -51,22 +64,53 @@ def test_what_is_published_is_announced_once(shops: Shops) -> None:
     (shop,) = shops("announced")
     run_id, state = shop.run()
     assert state == "success", shop.states(run_id)
-
-    def events() -> Counter[str]:
-        answer = shop.airflow.request("GET", "assets/events", params={"source_dag_id": shop.name, "limit": 100})
-        return Counter(json.dumps(e["extra"], sort_keys=True) for e in answer["asset_events"])
-
     expected = {"urn": "orders", "slot": 1, "rows": 500, "files": 1, "watermark": 501}
-    assert events() == Counter(
-        [
-            json.dumps(expected, sort_keys=True),
-            json.dumps({**expected, "urn": "countries", "rows": 2, "watermark": None}, sort_keys=True),
-        ]
-    )
+    countries = {**expected, "urn": "countries", "rows": 2, "watermark": None}
+    assert shop.events() == Counter(json.dumps(event, sort_keys=True) for event in (expected, countries))
     assert shop.announced() == 1
     shop.clear(run_id, "execute_commit_steps", "finish")
     assert shop.wait(run_id) == "success"
-    assert sum(events().values()) == 2
+    assert shop.events().total() == 2
+
+
+def test_finish_is_tried_again_where_the_journal_cannot_be_read(shops: Shops) -> None:
+    (shop,) = shops("unreadable", retries=5)
+    shop.close("after-execute_commit_steps")
+    run_id = shop.trigger()
+    shop.wait_held("after-execute_commit_steps")
+    record = shop.folder / "journal" / shop.name / "orders" / "d" / "0000000001"
+    kept = record.rename(shop.folder / "kept")
+    record.symlink_to(record)  # whoever reads it gets an error of the disk
+    shop.open("after-execute_commit_steps")
+    shop.airflow.wait_for_task(shop.name, run_id, "finish", lambda task: task.try_number > 1)
+    kept.replace(record)
+    assert shop.wait(run_id) == "success", shop.states(run_id)
+    shop.check()
+
+
+def test_urns_of_any_kind_are_shown_safely(shops: Shops) -> None:
+    hostile = ("orders\ncountries  committed  1  1  2", "countries/" + "x" * 1014)
+    templates = ("{{ 6 * 7 }} é", "{% raise %}")
+    made = {
+        shop: urns
+        for urns, name in ((hostile, "hostile"), (templates, "templates"))
+        for shop in shops(name, urns=urns, max_packs=2)
+    }
+    runs = {shop: shop.trigger() for shop in made}
+    for shop, run_id in runs.items():
+        assert shop.wait(run_id) == "success", shop.states(run_id)
+        for table, urn in zip(DATASETS, made[shop], strict=True):
+            assert shop.published_rows(urn) == shop.source_rows(table)
+        assert {json.loads(event)["urn"] for event in shop.events()} == {*made[shop]}
+        shown = {dataset_key(urn) for urn in hostile} if made[shop] == hostile else {*templates}
+        for stage in PACK_STAGES:
+            assert {task.label for task in shop.tasks(run_id, stage)} == shown
+        for stage in STAGES:
+            said = shop.log(run_id, stage)
+            assert not [line for line in said.splitlines() if line.startswith("countries  committed")], stage
+        for urn in made[shop]:
+            assert repr(urn) in shop.log(run_id, "create_work_units")
+            assert (urn if urn.isprintable() else repr(urn)) in shop.log(run_id, "finish")
 
 
 def test_one_bad_dataset_stops_no_other_and_the_run_is_red_at_its_end(shops: Shops) -> None:
@@ -143,7 +187,7 @@ def test_a_run_without_a_plan_is_red_and_says_so(shops: Shops) -> None:
 
 
 def test_a_dataset_is_quarantined_when_three_runs_could_not_finish_it_and_the_others_go_on(shops: Shops) -> None:
-    (shop,) = shops("quarantine")
+    (shop,) = shops("quarantine", max_packs=2)
     shop.break_("step-orders")
     run_id = ""
     for runs in range(1, 5):
@@ -153,6 +197,9 @@ def test_a_dataset_is_quarantined_when_three_runs_could_not_finish_it_and_the_ot
         assert shop.published_rows("orders") == Counter()
         assert shop.published_rows("countries") == shop.source_rows("countries")
         assert shop.slots("countries") == runs
+        # Each of its slots is announced, once, though each run is red.
+        announced = [(event["urn"], event["slot"]) for event in map(json.loads, shop.events().elements())]
+        assert sorted(announced) == [("countries", slot + 1) for slot in range(runs)]
         found = shop.journal.state("orders")
         assert (len(found.failures), found.quarantined) == (min(runs, 3), runs >= 3)
     assert "orders: quarantined" in shop.end_of_log(run_id, "finish")

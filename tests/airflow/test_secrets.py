@@ -21,16 +21,18 @@ PASSWORD = "kan@ri/9%f1+nch=zwitschert"
 
 @dataclass(frozen=True)
 class Places:
-    """Where a secret might be found: folders by what is in them, Airflow's metadata, and command lines."""
+    """Where a secret might be found: folders by what is in them, Airflow's metadata, the journal's database, command lines."""
 
     folders: dict[str, Path]
     metadata: Engine
+    database: Engine
     command_lines: CommandLines
 
     def with_secret(self, secret: str) -> dict[str, set[str]]:
         """What holds a secret, and where in it."""
         found = {what: {*map(str, files_with(secret, folder))} for what, folder in self.folders.items()}
-        found |= {f"table {table}": {table} for table in tables_with(secret, self.metadata)}
+        for engine in (self.metadata, self.database):
+            found |= {f"table {table}": {table} for table in tables_with(secret, engine)}
         found["command lines"] = set(self.command_lines.with_secret(secret))
         return {what: where for what, where in found.items() if where}
 
@@ -45,19 +47,23 @@ def test_a_password_is_nowhere_to_be_found(shops: Shops, metadata: str, postgres
     }
     url = owned_by_canary(make_url(postgres_database))
     (shop,) = shops(
-        "canary", url=str(url.render_as_string(hide_password=False)), spark="spark_here", conf=conf, retries=0
+        "canary",
+        url=str(url.render_as_string(hide_password=False)),
+        journal="shop_canary",  # the connection's id: source and journal are in one database
+        spark="spark_here",
+        conf=conf,
+        retries=0,
     )
     airflow = shop.airflow
     folders = {
         "event logs": events,
-        "journal": shop.folder / "journal",
         "plans and staging": shop.folder / "lake" / "_gobblin",
         "published": shop.folder / "lake" / "orders",
         "task logs": airflow.home / "logs",
         "component logs": airflow.logs,
     }
     with CommandLines() as command_lines:
-        places = Places(folders, create_engine(metadata, poolclass=NullPool), command_lines)
+        places = Places(folders, create_engine(metadata, poolclass=NullPool), shop.database, command_lines)
         shop.leak("read-orders")
         run_id, state = shop.run()
         assert state == "failed"
@@ -77,7 +83,8 @@ def test_a_password_is_nowhere_to_be_found(shops: Shops, metadata: str, postgres
         assert places.with_secret(PASSWORD) == {}
 
         # What is no secret is found in every place, so each is really looked into.
-        known = {*folders, "command lines", "table xcom", "table rendered_task_instance_fields", "table task_instance"}
+        tables = ("xcom", "rendered_task_instance_fields", "task_instance", "gobblin_journal")
+        known = {*folders, "command lines", *(f"table {table}" for table in tables)}
         assert known <= set().union(*(places.with_secret(word) for word in ("canary", "orders", "price")))
         with planted(shop, places) as expected:
             assert {what: len(where) for what, where in places.with_secret(PASSWORD).items()} == expected
@@ -107,10 +114,14 @@ def planted(shop: Shop, places: Places) -> Iterator[dict[str, int]]:
             planting = f"UPDATE {table} SET {column} = json_build_array(CAST(:form AS text)) WHERE dag_id = :dag_id"
             done = connection.execute(text(planting), {"form": forms[n], "dag_id": shop.name})
             assert done.rowcount
+    with shop.database.begin() as connection:
+        planting = "INSERT INTO gobblin_journal (key, data) VALUES ('planted', convert_to(:form, 'UTF8'))"
+        connection.execute(text(planting), {"form": forms[len(tables)]})
     seen = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", f"--password={forms[-1]}"])
     try:
         shop.airflow.wait_for("the command line", lambda: [*places.command_lines.with_secret(PASSWORD)] or None)
-        yield dict.fromkeys([*places.folders, *(f"table {table}" for table in tables), "command lines"], 1)
+        planted_tables = [f"table {table}" for table in (*tables, "gobblin_journal")]
+        yield dict.fromkeys([*places.folders, *planted_tables, "command lines"], 1)
     finally:
         seen.kill()
         seen.wait()

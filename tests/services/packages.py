@@ -34,9 +34,10 @@ def make_environment(folder: Path, *requirements: str | Path) -> Path:
     return python
 
 
-def install(python: Path, *requirements: str | Path, dependencies: bool = True) -> None:
-    """Install `requirements` into the environment of `python`, with or without what they need."""
+def install(python: Path, *requirements: str | Path, dependencies: bool = True, again: bool = False) -> None:
+    """Install `requirements` into the environment of `python`, with or without what they need; `again`, where they are there."""
     options = ["--constraints", str(ROOT / ".setup" / "pins.txt")] if dependencies else ["--no-deps"]
+    options += ["--reinstall"] if again else []
     _run(_UV, "pip", "install", "--python", str(python), *options, *map(str, requirements))
 
 

@@ -32,6 +32,7 @@ class RowsSource:
     :param pause: seconds that each unit takes. :param gate: a file that the units of `waiting` wait for; each adds a line to
         `<gate>.<unit>` when it comes there. :param failing: a file with the ids of units that fail.
     :param crashing: units whose process ends. :param conn_id: a connection that each unit asks for.
+    :param note: is in the job and in each unit.
     """
 
     units: int
@@ -44,6 +45,7 @@ class RowsSource:
     crashing: tuple[str, ...] = ()
     conn_id: str | None = None
     needs: tuple[str, ...] = ()
+    note: str = ""
 
     @property
     def connection_ids(self) -> tuple[str, ...]:
@@ -63,7 +65,8 @@ class RowsSource:
             return DatasetPlan((), SCHEMA)
         edges = [LongWatermark(n * self.rows) for n in range(self.units + 1)]
         units = tuple(
-            WorkUnit(f"u{n}", dataset.urn, edges[n], edges[n + 1], weight=self.rows * 8) for n in range(self.units)
+            WorkUnit(f"u{n}", dataset.urn, edges[n], edges[n + 1], self.rows * 8, {"note": self.note})
+            for n in range(self.units)
         )
         return DatasetPlan(units, SCHEMA, Range(edges[0], edges[-1]))
 

@@ -16,6 +16,8 @@ from airflow_gobblin.work import UnitState
 from tests.spark.acme_rows import RowsSource
 from tests.spark.runs import CODE, PlannedRun, overlapping, planned_run
 
+CANARY = "canary-in-a-closure"
+
 
 @pytest.fixture(scope="module")
 def shipped_spark(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
@@ -95,6 +97,18 @@ def test_a_dataset_whose_plan_is_torn_leaves_the_others_alone(shipped_spark: Spa
     (error,) = report.errors
     assert error.startswith("RecordError: ")
     assert other.token in error
+
+
+def test_no_secret_is_in_a_file_of_spark_however_large_the_plan(shipped_spark: SparkSession, tmp_path: Path) -> None:
+    """Spark broadcasts a closure of a megabyte or more, by a file in its local folder; the closure holds the secrets."""
+    planned = planned_run(tmp_path, RowsSource(2, conn_id="acme_db", note="x" * (2 << 20)))
+    uris = SparkConnections({"acme_db": f"postgresql://ann:{CANARY}@db/main"})
+    report = run_pack(shipped_spark, planned.pipeline.staging, planned.run.run, 0, CODE, uris)
+    assert (report.errors, set(planned.results)) == ((), {"u0", "u1"})
+    local = Path(shipped_spark.sparkContext._temp_dir)
+    assert local.is_dir()
+    for file in (path for folder in (local.parent, tmp_path) for path in folder.rglob("*") if path.is_file()):
+        assert CANARY.encode() not in file.read_bytes(), file
 
 
 def test_what_executors_lack_is_named_before_anything_is_read(shipped_spark: SparkSession, tmp_path: Path) -> None:

@@ -106,5 +106,8 @@ class SqlSource:
             if table.urn == urn:
                 return table
         raise ConfigurationError(
-            operation="read", subject=f"dataset {urn!r}", cause=f"the source has {[t.urn for t in self.tables]}"
+            operation="read",
+            subject=f"dataset {urn!r}",
+            cause=f"the source has {[t.urn for t in self.tables][:20]}",
+            hint="Correct its URN, or add the table to the source.",
         )

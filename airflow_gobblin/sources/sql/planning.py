@@ -23,6 +23,9 @@ _MAX_BUCKETS = 1000
 _DEPTH = 3
 """How often a bucket that holds too many rows is looked at more closely."""
 
+DELTA = "delta"
+"""The property of a unit that names its delta column."""
+
 Piece = tuple[Range, int]
 """A range, and how many rows it has."""
 
@@ -57,7 +60,7 @@ def plan_snapshot(scan: Scan, request: PlanRequest) -> DatasetPlan:
 def plan_ranges(scan: Scan, state: DatasetState, request: PlanRequest) -> DatasetPlan:
     """What the coverage lacks up to the request's end, holes first; nothing at all if no row is in it.
 
-    :raises SourceError: rows without a position. :raises ConfigurationError: the delta column is another kind than before.
+    :raises SourceError: rows without a position. :raises ConfigurationError: the delta column is another than before.
     """
     first = state.coverage.origin is None
     if first and scan.table.kind is ExtractKind.SNAPSHOT_APPEND and request.limits.any:
@@ -85,7 +88,7 @@ def _wanted(scan: Scan, state: DatasetState, request: PlanRequest) -> list[tuple
     if origin is None:  # a first load begins at the least value
         extent = scan.extent(None, end)
         return [] if extent.least is None else [(Range(axis.position(extent.least), end), extent)]
-    _check_origin(scan, origin)
+    _check_axis(scan, origin, state)
     parts = state.coverage.uncovered(Range(origin, end))
     return [(part, scan.extent(part.low, part.high)) for part in parts]
 
@@ -138,8 +141,16 @@ def _check_placed(scan: Scan) -> None:
         )
 
 
-def _check_origin(scan: Scan, origin: Watermark) -> None:
-    _, axis = scan.positions()
+def _check_axis(scan: Scan, origin: Watermark, state: DatasetState) -> None:
+    """Positions of one column say nothing about another's: its rows would be lost, or come twice."""
+    delta, axis = scan.positions()
+    former = {str(unit.properties.get(DELTA, delta.name)) for unit in (*state.live.values(), *state.previous_units)}
+    if others := sorted(former - {delta.name}):
+        raise _refused(
+            scan,
+            f"its positions are of column {others[0]!r}, and its delta column is now {delta.name!r}",
+            "Go back to the former delta column, publish it under another URN, or drop the dataset to load it anew.",
+        )
     if not isinstance(origin, axis.watermark):
         raise _refused(
             scan,

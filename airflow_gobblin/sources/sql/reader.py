@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.sources.sql.dialects import Session
-from airflow_gobblin.sources.sql.planning import end_position
+from airflow_gobblin.sources.sql.planning import DELTA, end_position
 from airflow_gobblin.sources.sql.scan import Scan, open_scan
 from airflow_gobblin.sources.sql.tables import SqlTable
 from airflow_gobblin.watermark import Json, Watermark
-from airflow_gobblin.work import Limits, WorkUnit
+from airflow_gobblin.work import ExtractKind, Limits, WorkUnit
 
 
 class SqlReader:
@@ -51,8 +51,8 @@ class SqlReader:
 
     @property
     def properties(self) -> Mapping[str, Json]:
-        """Nothing: the state is in the ranges."""
-        return {}
+        """The column that its positions are of: planning checks that it stays the same. Nothing for a snapshot."""
+        return {} if self._scan.table.kind is ExtractKind.SNAPSHOT_ONLY else {DELTA: self._scan.table.delta}
 
     def close(self) -> None:
         """End the transaction and close the connection."""

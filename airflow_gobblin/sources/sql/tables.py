@@ -20,6 +20,12 @@ MIB = 1 << 20
 
 _COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 _OPERATORS = (*_COMPARISONS, "in", "is null", "is not null")
+_TAKES = {
+    "=": "Give it one value.",
+    "in": "Give it a tuple of values, at least one.",
+    "is null": "Leave the value out.",
+    "is not null": "Leave the value out.",
+}
 _INT64 = range(-(1 << 63), 1 << 63)
 
 PredicateValue = bool | int | float | str
@@ -44,10 +50,10 @@ class Predicate:
         elif self.value is not None:
             object.__setattr__(self, "value", self._scalar(self.value))
         if self.op not in _OPERATORS:
-            raise self._refused(f"the operator is none of {', '.join(_OPERATORS)}")
+            raise self._refused("there is no such operator", f"Use one of {', '.join(_OPERATORS)}.")
         expected = tuple if self.op == "in" else type(None) if self.op.startswith("is ") else PredicateValue
         if not isinstance(self.value, expected) or self.value == ():
-            raise self._refused(f"operator {self.op!r} doesn't take this value")
+            raise self._refused(f"operator {self.op!r} doesn't take this value", _TAKES.get(self.op, _TAKES["="]))
 
     @property
     def values(self) -> tuple[PredicateValue, ...]:
@@ -63,11 +69,14 @@ class Predicate:
             return str(value)
         fits = value in _INT64 if isinstance(value, int) else not isinstance(value, float) or math.isfinite(value)
         if not isinstance(value, PredicateValue) or not fits or (isinstance(value, str) and "\0" in value):
-            raise self._refused(f"{value!r} is no value that can be bound")
+            raise self._refused(
+                f"{value!r} is no value that can be bound",
+                "Give a boolean, an integer of 64 bits, a finite float, a text without NUL, a date, a datetime or a Decimal.",
+            )
         return value
 
-    def _refused(self, cause: str) -> ConfigurationError:
-        return ConfigurationError(operation="use", subject=str(self), cause=cause)
+    def _refused(self, cause: str, hint: str) -> ConfigurationError:
+        return ConfigurationError(operation="use", subject=str(self), cause=cause, hint=hint)
 
 
 @dataclass(frozen=True)
@@ -116,33 +125,36 @@ class SqlTable:
         if isinstance(self.start, date) and not isinstance(self.start, datetime):
             object.__setattr__(self, "start", datetime.combine(self.start, time()))
         problem = self._problem()
-        if problem:
-            raise ConfigurationError(operation="use", subject=f"table {self.urn!r}", cause=problem)
+        if problem is not None:
+            cause, hint = problem
+            raise ConfigurationError(operation="use", subject=f"table {self.urn!r}", cause=cause, hint=hint)
         check_urn(self.urn)
 
-    def _problem(self) -> str | None:
+    def _problem(self) -> tuple[str, str] | None:
+        """What can't be, and the way out."""
         names = [self.table, *self.named_columns] + ([self.namespace] if self.namespace is not None else [])
         if any(not n or "\0" in n for n in names):
-            return "a name is empty, or holds a NUL"
+            return "a name is empty, or holds a NUL", "Name tables and columns as the database does."
         if len(set(self.columns)) != len(self.columns):
-            return "a column is named twice in `columns`"
+            return "a column is named twice in `columns`", "Name each column once."
         if unread := [c for c in self.casts if self.columns and c not in (*self.columns, self.delta)]:
-            return f"`casts` names {unread}, which `columns` doesn't"
+            return f"`casts` names {unread}, which `columns` doesn't", "Add them to `columns`, or take the casts out."
         for column, name in self.casts.items():
             if not is_type_name(name):
-                return f"column {column!r} is cast to {name!r}, which is none of {', '.join(TYPE_NAMES)}"
+                return f"column {column!r} is cast to {name!r}", f"Cast it to one of {', '.join(TYPE_NAMES)}."
         if self.kind is not ExtractKind.SNAPSHOT_ONLY and self.delta is None:
-            return f"kind {self.kind.value} needs a delta column"
+            return f"kind {self.kind.value} needs a delta column", "Name it in `delta`, or make it a snapshot_only."
         if self.start is not None and self.kind is not ExtractKind.APPEND_ONLY:
-            return f"`start` is for append-only tables; the first load of a {self.kind.value} takes everything"
+            cause = f"`start` is for append-only tables; the first load of a {self.kind.value} takes everything"
+            return cause, "Take `start` out, or make it append_only."
         if self.lag is not None and self.lag < 0:  # type: ignore[operator]
-            return "the lag is negative"
+            return "the lag is negative", "Give how far before now, or before the greatest key, a run is to end."
         if min(self.unit_bytes, self.max_units) <= 0:
-            return "`unit_bytes` and `max_units` must be above zero"
+            return "`unit_bytes` or `max_units` is not above zero", "Give both above zero, or leave them out."
         try:
             ZoneInfo(self.timezone)
         except (ValueError, OSError, LookupError):
-            return f"{self.timezone!r} is no time zone"
+            return f"{self.timezone!r} is no time zone", "Give a name of the IANA database, such as 'Europe/Paris'."
         return None
 
     @property

@@ -1,0 +1,149 @@
+"""What an Airflow task's way to its ingestion refuses, the earlier the better, and how connections become URIs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from airflow.sdk import DAG
+from sqlalchemy import make_url
+
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.hooks.ingestion import AirflowConnections, check_ingestion, check_journal, open_pipeline
+from airflow_gobblin.ingestion import Ingestion, target_root
+from airflow_gobblin.operators import ExtractOperator, GobblinIngestion, VerifyRecoverOperator
+from airflow_gobblin.sinks.parquet import ParquetSink
+from airflow_gobblin.sources.sql import SqlSource, SqlTable
+from airflow_gobblin.stores import open_store
+from airflow_gobblin.work import ExtractKind
+
+SECRET = "s3cret"
+SOURCE = SqlSource("db", (SqlTable("orders", ExtractKind.SNAPSHOT_ONLY),))
+
+
+def ingestion(journal: str = "/lake/journal", target: str = "/lake/tables") -> Ingestion:
+    return Ingestion("shop", SOURCE, ParquetSink(target), journal)
+
+
+@pytest.mark.parametrize(
+    "journal",
+    [
+        "file:///lake/journal",
+        "file://localhost/lake/journal",
+        "/lake/journal",
+        "sqlite:////lake/journal.db",
+        "postgresql://ann@host/db",
+        "postgresql://host/db?sslmode=require&passfile=/etc/pgpass",
+        "postgres://ann@host:5432/db",
+        "journal_db",
+    ],
+)
+def test_places_of_a_journal(journal: str) -> None:
+    check_journal(journal)
+
+
+@pytest.mark.parametrize(
+    ("journal", "says"),
+    [
+        (f"postgresql://ann:{SECRET}@host/db", "holds a password.*an Airflow connection"),
+        (f"postgresql://ann:{SECRET}#@host/db", "holds a password"),
+        (f"postgresql+psycopg://host/db?user=ann&password={SECRET}", "holds a password"),
+        (f"postgresql://host/db?%70assword={SECRET}", "holds a password"),
+        (f"postgres://ann@host/db?sslpassword={SECRET}", "holds a password"),
+        (f"postgresql://ann:{SECRET}@host:po/db", "URL can't be read"),
+        (f"postgresql://ann:p@rt:{SECRET}@host/db", "URL can't be read"),
+        ("sqlite:///journal.db", "its path is relative.*four slashes"),
+        ("sqlite://", "every task of a run is a process of its own"),
+        ("file://lake/journal", "'lake' in it is a host.*three slashes"),
+        ("file://./journal", "'.' in it is a host"),
+        (f"mysql://ann:{SECRET}@host/db", "scheme 'mysql': no backend has it"),
+        ("lake/journal", "neither a URL, an absolute path, nor the id of a connection"),
+        ("./journal", "neither a URL"),
+        ("", "neither a URL"),
+    ],
+)
+def test_what_can_be_no_journal_is_refused_without_telling_its_password(journal: str, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says) as caught:
+        check_journal(journal)
+    assert caught.value.hint
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("lake/tables", "not an absolute path"),
+        ("file:lake/tables", "not an absolute path"),
+        ("s3://lake/tables", "not an absolute path on a local or mounted file system"),
+        ("file://lake/shop", "'lake' in it is a host.*three slashes, 'file:///lake/shop'"),
+    ],
+)
+def test_what_can_be_no_target_is_refused(target: str, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says) as caught:
+        target_root(target)
+    assert target in str(caught.value)
+    with pytest.raises(ConfigurationError, match=says):
+        check_ingestion(ingestion(target=target))
+
+
+def test_targets() -> None:
+    assert target_root("file:///lake/a%20b") == target_root("file://localhost/lake/a%20b") == Path("/lake/a b")
+    assert target_root("/lake/a%20b") == Path("/lake/a%20b")
+
+
+@pytest.mark.parametrize("bad", [{"journal": "sqlite:///journal.db"}, {"target": "s3://lake/tables"}])
+def test_what_cannot_work_is_refused_when_the_dag_is_parsed(bad: dict[str, str]) -> None:
+    broken, whole = ingestion(**bad), ingestion()
+    with DAG("shop", schedule=None), pytest.raises(ConfigurationError):
+        GobblinIngestion(broken)
+    with pytest.raises(ConfigurationError):
+        VerifyRecoverOperator(task_id="verify_recover", ingestion=broken)
+    with pytest.raises(ConfigurationError):
+        ExtractOperator(task_id="extract", ingestion=broken, pack={})
+    with DAG("shop", schedule=None):
+        GobblinIngestion(whole)
+
+
+def test_the_name_of_a_store_tells_no_secret(postgres_database: str) -> None:
+    url = make_url(postgres_database)
+    assert url.password
+    for opened in (
+        postgres_database,
+        f"postgresql://{url.username}@{url.host}:{url.port}/{url.database}?password={url.password}",
+    ):
+        store = open_store(opened)
+        store.close()
+        assert store.name == f"postgresql+psycopg://{url.username}@{url.host}:{url.port}/{url.database}"
+
+
+def test_a_journal_by_the_id_of_a_connection(
+    postgres_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_JOURNAL_DB", postgres_database)
+    opened = open_pipeline(ingestion("journal_db", str(tmp_path / "tables")))
+    assert opened.journal.store.name.startswith("postgresql+psycopg://")
+    opened.journal.store.close()
+    with pytest.raises(ConfigurationError, match="connection 'nowhere': Airflow has no connection of this id"):
+        open_pipeline(ingestion("nowhere"))
+
+
+@pytest.mark.parametrize(
+    ("connection", "uri"),
+    [
+        ("postgresql://ann:a%2Fb%40c@host:5433/db", "postgresql://ann:a%2Fb%40c@host:5433/db"),
+        ("postgresql://host/db?sslmode=require&hook_option=1", "postgresql://host/db?sslmode=require"),
+        ("sqlite:////lake/shop.db", "sqlite:////lake/shop.db"),
+    ],
+)
+def test_a_connection_becomes_a_uri(connection: str, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_DB", connection)
+    assert AirflowConnections().uri("db") == uri
+
+
+@pytest.mark.parametrize(
+    ("connection", "says"), [("mysql://host/db", "of type 'mysql'"), ("sqlite://shop.db", "'shop.db' is not absolute")]
+)
+def test_a_connection_that_can_be_no_uri_is_named(connection: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_DB", connection)
+    with pytest.raises(ConfigurationError, match=f"connection 'db': .*{says}"):
+        AirflowConnections().uri("db")

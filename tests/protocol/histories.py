@@ -14,11 +14,14 @@ import random
 import secrets
 import threading
 import time
+import traceback
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from multiprocessing import get_context
 from typing import Any, TypeVar
 from unittest import mock
 
@@ -26,7 +29,7 @@ from airflow_gobblin import administration, claims, commit, extraction, journal,
 from airflow_gobblin.administration import Administration
 from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.journal import Action, Journal, OutcomeState
-from airflow_gobblin.pipeline import DatasetReport, RunRequest
+from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
 from airflow_gobblin.plan import Plan, RunPlan
 from airflow_gobblin.policy import CommitPolicy
 from airflow_gobblin.steps import MoveStep
@@ -43,6 +46,7 @@ from tests.protocol.world import NAME, Look, Process
 T = TypeVar("T")
 STAGES = ("verify_recover", "create_work_units", "extract", "write_commit_steps", "execute_commit_steps", "finish")
 STRANGE = b"somebody else's\n"
+WORKERS = 2
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class Mix:
 
     :param events: how many things happen before the peace. :param fault: the chance of a fault at a call.
     :param patience: how many calls one attempt makes, on the average, before another one comes on.
+    :param runs: how many there are at once, at the most.
     """
 
     events: int = 100
@@ -129,6 +134,10 @@ class DagRun:
     zombies: list[Attempt] = field(default_factory=list)
 
     @property
+    def request(self) -> RunRequest:
+        return RunRequest(self.name, self.end)
+
+    @property
     def tasks(self) -> list[tuple[str, Pack | None]]:
         packs = self.plan.packs if self.plan is not None else ()
         mapped = [(stage, pack) for pack in packs for stage in STAGES[2:5]]
@@ -153,8 +162,10 @@ class History:
         self.broken: BaseException | None = None
         self.peace = False
         self.policy = self.chance.choice([CommitPolicy.FULL, CommitPolicy.SUCCESSFUL])
+        self.at_once = self.chance.choice([1, 1, 2, self.mix.runs])
         self.sources = [self.source(2, 0)]
         self.store = MemoryStore()
+        self.store.put_if_absent(journal._ID, f"{seed:032x}".encode())
         self.files = MemoryFiles()
         self.look = Look(Journal.open(self.store, NAME), self.files)
         self.records: dict[str, bytes] = {}
@@ -191,7 +202,7 @@ class History:
     def something(self) -> None:
         event = self.chance.choices(
             [self.grow, self.start_run, self.clear, self.freeze, self.kill, self.act, self.interfere, self.go_on],
-            [2, 3, 2, 4, 1, 2, 0.5, 26],
+            [2, 3, 2, 6, 1, 2, 0.5, 26],
         )[0]
         event()
 
@@ -202,7 +213,7 @@ class History:
         self.note(f"the source grows to {grown.tables[0].rows}")
 
     def start_run(self) -> None:
-        if sum(not r.over for r in self.runs) >= self.mix.runs:
+        if sum(not r.over for r in self.runs) >= self.at_once:
             return
         source = self.sources[-1]
         end = datetime.fromtimestamp(source.tables[0].rows, UTC) if self.chance.random() < 0.5 else None
@@ -332,19 +343,12 @@ class History:
             policy=self.policy,
             attempts=2,
         )
-        request = RunRequest(run.name, run.end)
         pipe = process.pipeline
         if stage == "verify_recover":
-            pipe.verify_recover(request)
+            pipe.verify_recover(run.request)
             return
         if stage == "create_work_units":
-            made = pipe.create_work_units(request)
-            for ref in (d for p in made.packs for d in p.datasets):
-                found = pipe.staging.plan(ref.token)
-                if found is not None:
-                    run.plans[ref.token] = found
-            if run.attempt is attempt:  # what a zombie hands over is not taken
-                run.plan = made
+            self.create(pipe, attempt, run)
             return
         assert plan is not None
         if stage == "finish":
@@ -356,13 +360,24 @@ class History:
         assert pack is not None
         if stage == "extract":
             self.extract(process, plan, pack, f"attempt{self.attempts.index(attempt)}")
-            return
-        if stage == "write_commit_steps":
-            reports = pipe.write_commit_steps(plan, pack)
+        elif stage == "write_commit_steps":
+            self.expect(pipe.write_commit_steps(plan, pack))
         else:
             reports = pipe.execute_commit_steps(plan, pack)
             for report in reports:
                 self.check_report(run, plan, report)
+            self.expect(reports)
+
+    def create(self, pipe: Pipeline, attempt: Attempt, run: DagRun) -> None:
+        made = pipe.create_work_units(run.request)
+        for ref in (d for p in made.packs for d in p.datasets):
+            found = pipe.staging.plan(ref.token)
+            if found is not None:
+                run.plans[ref.token] = found
+        if run.attempt is attempt:  # what a zombie hands over is not taken
+            run.plan = made
+
+    def expect(self, reports: Iterable[DatasetReport]) -> None:
         if any(r.retryable for r in reports):
             raise OSError("a task with retryable failures fails, and is tried again")
 
@@ -600,7 +615,8 @@ def play(seed: int, mix: Mix | None = None) -> History:
         if isinstance(error, KeyboardInterrupt):
             raise
         story = "\n".join(history.log[-60:])
-        raise BrokenHistory(seed, f"{type(error).__name__}: {error}", story) from error
+        why = str(error) or f"an assertion of {traceback.extract_tb(error.__traceback__)[-1].name}"
+        raise BrokenHistory(seed, f"{type(error).__name__}: {why}", story) from error
     return history
 
 
@@ -609,17 +625,21 @@ class BrokenHistory(AssertionError):
 
     def __init__(self, seed: int, why: str, story: str) -> None:
         super().__init__(f"history {seed}: {why}\n{story}\nto play it again: python -m tests.protocol.histories {seed}")
-        self.seed = seed
         self.why = why
 
 
 @dataclass
 class Tally:
-    """What became of some histories."""
+    """What became of some histories. :param broken: those that broke a promise, as text."""
 
     histories: int = 0
     calls: int = 0
     broken: list[str] = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        self.histories += other.histories
+        self.calls += other.calls
+        self.broken += other.broken
 
 
 def play_all(seeds: Iterable[int], until: float | None = None) -> Tally:
@@ -636,14 +656,27 @@ def play_all(seeds: Iterable[int], until: float | None = None) -> Tally:
     return tally
 
 
-def first_broken(mutant: str, seeds: Iterable[int]) -> BrokenHistory | None:
-    """The first history that breaks a promise when the product has a deliberate fault; `None` if none does."""
-    with mutated(mutant):
-        for seed in seeds:
-            try:
+def play_together(seeds: range, until: float | None = None) -> Tally:
+    """Many histories, spread over some processes. :param until: as `play_all`."""
+    tally = Tally()
+    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
+        for part in [pool.submit(play_all, seeds[n::WORKERS], until) for n in range(WORKERS)]:
+            tally.add(part.result())
+    return tally
+
+
+def first_broken(mutant: str, seeds: Iterable[int]) -> tuple[int, str] | None:
+    """The seed of the first history that breaks a promise when the product has a deliberate fault, and what it breaks.
+
+    :raises BrokenHistory: it does so without the fault, too.
+    """
+    for seed in seeds:
+        try:
+            with mutated(mutant):
                 play(seed)
-            except BrokenHistory as error:
-                return BrokenHistory(seed, error.why, "")
+        except BrokenHistory as error:
+            play(seed)
+            return seed, error.why
     return None
 
 

@@ -6,8 +6,8 @@ The points are found by recording the calls of a second run without fault. A cra
 one leave the same disk, and a read changes none, so of such twins one is run.
 
 What dies is a process, by SIGKILL; what looks and recovers are others. All of them are forked from a process that has imported
-all they need and holds nothing of the place they work on. The tasks of a run share a process until it dies, as Airflow's don't; but a task that is tried again starts
-with nothing of the try before.
+all they need and holds nothing of the place they work on. The tasks of a run share a process until it dies, as Airflow's
+don't; but a task that is tried again starts with nothing of the try before.
 
 A power failure drops what was not synced of the target and of a local journal. A SQL store's own durability is not in
 question here, so its records survive; its calls have all the other faults.
@@ -45,11 +45,10 @@ WORKERS = 2
 
 
 def source(run: int) -> RowSource:
-    """What the source has at the time of the n-th run."""
+    """What the source has at the time of the n-th run: two datasets, which go in one pack."""
     return RowSource(
         (
-            Table("main.flights", ExtractKind.APPEND_ONLY, 6 * run),
-            Table("ünusual/../URN", ExtractKind.SNAPSHOT_APPEND, 2 * run),
+            Table("ünusual/../URN", ExtractKind.APPEND_ONLY, 6 * run),
             Table("planes", ExtractKind.SNAPSHOT_ONLY, 2, run),
         )
     )
@@ -83,15 +82,13 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Before:
-    """What there was before a fault, and must still be there."""
+class Start:
+    """A place after a whole first run, the calls that the second one makes there, and what must never change again."""
 
-    records: dict[str, bytes] = field(repr=False)
+    place: Place
+    calls: list[Call]
+    records: dict[str, bytes]
     coverage: dict[str, Coverage]
-
-    @classmethod
-    def of(cls, look: Look) -> Before:
-        return cls(look.records(), {urn: look.journal.state(urn).coverage for urn in URNS})
 
     def check(self, look: Look) -> None:
         look.check_records(self.records)
@@ -121,7 +118,7 @@ def make_deterministic() -> None:
     journal._PAUSE = 0.0
     sql._make_durable = _make_fast
     for module in (administration, claims, commit, journal, pipeline):
-        module.now = _now
+        setattr(module, "now", _now)  # noqa: B010
     logging.disable(logging.CRITICAL)
 
 
@@ -159,8 +156,18 @@ def warm_up(folder: Path) -> None:
 def carry_out(world: World, number: int, faults: Faults, run: Run | None = None, tell: Tell | None = None) -> Run:
     """The n-th run, or what it has left to do. :param tell: is told how far it is after each of its stages."""
     run = run or Run(f"run {number}")
-    run.carry_out(lambda: world.process(SOURCES[number - 1], faults), tell or (lambda _: None))
+    run.carry_out(lambda: world.process(SOURCES[number - 1], faults, max_packs=1), tell or (lambda _: None))
     return run
+
+
+def start(folder: Path, store: str) -> Start:
+    """What all cases start from."""
+    place = first_run(folder / "first", store)
+    calls = record_calls(place, folder / "recorded")
+    seen = World(place).look()
+    found = Start(place, calls, seen.records(), {urn: seen.journal.state(urn).coverage for urn in URNS})
+    seen.journal.store.close()
+    return found
 
 
 def record_calls(base_place: Place, folder: Path, point: Point | None = None) -> list[Call]:
@@ -189,32 +196,36 @@ def run_or_recover(world: World, faults: Faults, broken: Run | None) -> None:
         carry_out(world, 3, faults)
 
 
-def run_trial(base_place: Place, folder: Path, trial: Trial) -> None:
-    """One case of the matrix. :raises AssertionError: a promise is broken."""
-    place = base_place.copy(folder)
+def run_trial(start: Start, folder: Path, trial: Trial) -> bool:
+    """One case of the matrix.
+
+    :return: whether all its faults happened. :raises AssertionError: a promise is broken.
+    """
+    place = start.place.copy(folder)
+    happened = True
     try:
-        (before,) = in_fresh_process(lambda tell: tell(Before.of(World(place).look())))
         run = fail(place, trial.point, Run("run 2"))
-        in_fresh_process(lambda tell: look(place, before, SOURCES[:2]))
         if trial.again is not None:
-            fail(place, trial.again, run, recovering=True)
-            in_fresh_process(lambda tell: look(place, before, SOURCES))
-        retry = trial.again is None and trial.point.at % 2 == 0
-        in_fresh_process(lambda tell: recover(place, before, run if retry else None, trial.point.at))
+            happened = fail_again(place, start, trial.again, run)
+        sources = SOURCES[:2] if trial.again is None else SOURCES
+        retried = run if trial.again is None and trial.point.at % 2 == 0 else None
+
+        def work(tell: Tell) -> None:
+            look(World(place), start, sources)
+            recover(World(place), start, retried, trial.point.at)
+
+        in_fresh_process(work)
     finally:
         place.remove()
+    return happened
 
 
-def fail(place: Place, point: Point, run: Run, *, recovering: bool = False) -> Run:
-    """Carry out a run, or the recovery of one, with a fault. :return: the run, as far as its scheduler knows."""
+def fail(place: Place, point: Point, run: Run) -> Run:
+    """Carry out a run with a fault. :return: the run, as far as its scheduler knows."""
 
     def work(tell: Tell) -> None:
-        world = World(place, disks=point.fault in POWER)
-        faults = Faults(point.at, point.fault, die=lambda: end(world, point, faults, tell))
-        if recovering:
-            run_or_recover(world, faults, run)
-        else:
-            carry_out(world, 2, faults, run, tell)
+        world, faults = faulty(place, point, tell)
+        carry_out(world, 2, faults, run, tell)
         tell(faults.calls[point.at] if faults.happened else None)
 
     told = in_fresh_process(work)
@@ -225,8 +236,27 @@ def fail(place: Place, point: Point, run: Run, *, recovering: bool = False) -> R
     return told[-1] if told else run
 
 
+def fail_again(place: Place, start: Start, point: Point, run: Run) -> bool:
+    """Carry out the recovery of a run with a fault. Its calls follow the order of random tokens, so that the call at the
+    point's number may be a neighbour of the one that was recorded. :return: whether there was one."""
+
+    def work(tell: Tell) -> None:
+        look(World(place), start, SOURCES[:2])
+        world, faults = faulty(place, point, tell)
+        run_or_recover(world, faults, run)
+        tell(faults.calls[point.at] if faults.happened else None)
+
+    return in_fresh_process(work)[-1] is not None
+
+
+def faulty(place: Place, point: Point, tell: Tell) -> tuple[World, Faults]:
+    """A process's view of the world, in which a fault will happen, and maybe be its end, or that of its host's power."""
+    world = World(place, disks=point.fault in POWER)
+    faults = Faults(point.at, point.fault, die=lambda: end(world, point, faults, tell))
+    return world, faults
+
+
 def end(world: World, point: Point, faults: Faults, tell: Tell) -> None:
-    """The end of a process, and maybe of its host's power."""
     if point.fault in POWER:
         chance = random.Random(point.at) if point.fault is Fault.PARTIAL_POWER_LOSS else None
         for disk in world.disks.values():
@@ -235,15 +265,14 @@ def end(world: World, point: Point, faults: Faults, tell: Tell) -> None:
     die()
 
 
-def look(place: Place, before: Before, sources: list[RowSource]) -> None:
-    seen = World(place).look()
+def look(world: World, start: Start, sources: list[RowSource]) -> None:
+    seen = world.look()
     seen.check(sources)
-    before.check(seen)
+    start.check(seen)
 
 
-def recover(place: Place, before: Before, run: Run | None, number: int) -> None:
+def recover(world: World, start: Start, run: Run | None, number: int) -> None:
     """What Airflow does next: the run's tasks are retried, or not; then comes the next run, and all must be well."""
-    world = World(place)
     if run is not None:
         carry_out(world, 2, Faults(), run)
         world.look().check(SOURCES[:2])
@@ -255,7 +284,7 @@ def recover(place: Place, before: Before, run: Run | None, number: int) -> None:
     seen = world.look()
     seen.check_complete(SOURCES)
     seen.check_torn(number)
-    before.check(seen)
+    start.check(seen)
     left = seen.leftovers()
     assert not left, f"staging is left over: {left}"
 
@@ -282,17 +311,19 @@ def twins(calls: Sequence[Call]) -> int:
 
 @dataclass
 class Tally:
-    """What became of some cases. :param broken: what broke, as text."""
+    """What became of some cases. :param broken: what broke, as text; :param missed: how many had no second fault."""
 
     trials: int = 0
+    missed: int = 0
     broken: list[str] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
         self.trials += other.trials
+        self.missed += other.missed
         self.broken += other.broken
 
 
-def run_trials(base_place: Place, folder: Path, some: Iterable[Trial], until: float | None = None) -> Tally:
+def run_trials(start: Start, folder: Path, some: Iterable[Trial], until: float | None = None) -> Tally:
     """Cases one after the other. :param until: no more of them after this time (of `time.time()`)."""
     tally = Tally()
     for trial in some:
@@ -300,14 +331,14 @@ def run_trials(base_place: Place, folder: Path, some: Iterable[Trial], until: fl
             break
         tally.trials += 1
         try:
-            run_trial(base_place, folder / str(tally.trials), trial)
+            tally.missed += not run_trial(start, folder / str(tally.trials), trial)
         except Exception:
             tally.broken.append(f"{trial}\n{traceback.format_exc(limit=-6)}")
     return tally
 
 
-def record_recoveries(base_place: Place, folder: Path, some: Sequence[Point]) -> list[tuple[Point, list[Call]]]:
-    return [(point, record_calls(base_place, folder / str(n), point)) for n, point in enumerate(some)]
+def record_recoveries(place: Place, folder: Path, some: Sequence[Point]) -> list[tuple[Point, list[Call]]]:
+    return [(point, record_calls(place, folder / str(n), point)) for n, point in enumerate(some)]
 
 
 class Pool:
@@ -327,21 +358,22 @@ class Pool:
     def __exit__(self, *error: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def first_run(self, folder: Path, store: str) -> tuple[Place, list[Call]]:
-        """A place after a first run, and the calls that the second one makes."""
-        place = self._pool.submit(first_run, folder / "first", store).result()
-        return place, self._pool.submit(record_calls, place, folder / "recorded").result()
+    def start(self, folder: Path, store: str) -> Start:
+        """What all cases start from."""
+        return self._pool.submit(start, folder, store).result()
 
-    def recoveries(self, place: Place, folder: Path, some: Sequence[Point]) -> list[tuple[Point, list[Call]]]:
+    def recoveries(self, start: Start, folder: Path, some: Sequence[Point]) -> list[tuple[Point, list[Call]]]:
         """The calls of the recoveries from some points."""
         parts = [some[n::WORKERS] for n in range(WORKERS)]
-        work = [self._pool.submit(record_recoveries, place, folder / f"r{n}", part) for n, part in enumerate(parts)]
+        work = [
+            self._pool.submit(record_recoveries, start.place, folder / f"r{n}", part) for n, part in enumerate(parts)
+        ]
         return [found for future in work for found in future.result()]
 
-    def run(self, place: Place, folder: Path, some: Sequence[Trial], until: float | None = None) -> Tally:
+    def run(self, start: Start, folder: Path, some: Sequence[Trial], until: float | None = None) -> Tally:
         """Run cases, spread over the workers."""
         parts = [some[n::WORKERS] for n in range(WORKERS)]
-        work = [self._pool.submit(run_trials, place, folder / f"w{n}", part, until) for n, part in enumerate(parts)]
+        work = [self._pool.submit(run_trials, start, folder / f"w{n}", part, until) for n, part in enumerate(parts)]
         tally = Tally()
         for future in work:
             tally.add(future.result())

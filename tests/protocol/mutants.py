@@ -12,7 +12,7 @@ from unittest import mock
 from airflow_gobblin import commit, extraction, journal, pipeline
 from airflow_gobblin.commit import Committer, check_holds
 from airflow_gobblin.coverage import Range
-from airflow_gobblin.errors import GobblinError, StoreError
+from airflow_gobblin.errors import GobblinError, LostRaceError, StoreError
 from airflow_gobblin.journal import Decision, History, Journal, Outcome, OutcomeState, Slot
 from airflow_gobblin.pipeline import DatasetReport, Pipeline
 from airflow_gobblin.plan import Plan
@@ -47,10 +47,11 @@ def no_read_back() -> Iterable[Patch]:
 
 
 def no_plan_precondition() -> Iterable[Patch]:
-    """A plan is decided whatever was decided since it was made."""
+    """A plan is decided whatever was committed since it was made, in the same generation."""
 
     def holds(plan: Plan, ranges: object, history: History) -> None:
-        pass
+        if plan.generation != history.state.generation:
+            raise LostRaceError(operation="commit", subject=plan.urn, cause="its generation")
 
     return (Patch(commit, "check_holds", holds), Patch(pipeline, "check_holds", holds))
 

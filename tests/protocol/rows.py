@@ -201,6 +201,10 @@ class LineWriter:
             raise OSError(f"{self._path} has not the {self._size} bytes that were written: {found}")
         return (StagedFile(self._path, self._size, self._hash.hexdigest(), self._rows, found.mtime_ns),)
 
+    @property
+    def properties(self) -> Mapping[str, Json]:
+        return {}
+
     def abort(self) -> None:
         if self._out is not None:
             self._out.close()

@@ -1,0 +1,108 @@
+"""The crash matrix on the local store and on SQL stores. What it does is told in `matrix`."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.faults import Call, Fault
+from tests.protocol import matrix
+from tests.protocol.matrix import Point, Pool, Tally, Trial
+
+FLOOR = {"local": (250, 800), "sqlite": (170, 500), "postgres": (170, 500)}
+"""How many calls a run makes, and how many cases follow from them, at the least."""
+FIRST_FAULTS, SECOND_FAULTS = 10, 10
+"""Of crashes in the recovery: from how many first faults, and how many in each of the recoveries."""
+CRASHES = (Fault.CRASH_BEFORE, Fault.TORN, Fault.POWER_LOSS)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("store", ["local", "sqlite"])
+def test_every_call_with_every_fault(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the partial power losses every other one is tried; and with SQLite, of the faults in the target's files, which are
+    the same with every store, every tenth."""
+    started = time.monotonic()
+    with Pool(tmp_path) as pool:
+        start = pool.start(tmp_path, store)
+        points = [*matrix.points(start.calls)]
+        chosen = thinned(points, Fault.PARTIAL_POWER_LOSS, 2) if store == "local" else thinned(points, "target", 10)
+        tally = pool.run(start, tmp_path, [Trial(point) for point in chosen])
+    with capsys.disabled():
+        tell(store, start.calls, points, tally, started)
+    expect_floor(store, start.calls, points)
+    expect_whole(tally)
+
+
+@pytest.mark.timeout(1200)
+def test_a_sample_on_postgresql(tmp_path: Path, postgres_database: str, capsys: pytest.CaptureFixture[str]) -> None:
+    started = time.monotonic()
+    with Pool(tmp_path) as pool:
+        start = pool.start(tmp_path, postgres_database)
+        points = [*matrix.points(start.calls)]
+        tally = pool.run(start, tmp_path, [Trial(p) for p in points if p.call.place == "store"][::6])
+    with capsys.disabled():
+        tell("postgres", start.calls, points, tally, started)
+    expect_floor("postgres", start.calls, points)
+    expect_whole(tally)
+
+
+@pytest.mark.timeout(1200)
+def test_crashes_during_the_recovery(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A second fault, of each kind in turn, at calls spread evenly over the recovery from first ones spread over the run.
+    `make soak` tries all of them, in a random order, for as long as it is given."""
+    started = time.monotonic()
+    with Pool(tmp_path) as pool:
+        start = pool.start(tmp_path, "local")
+        firsts = spread([p for p in matrix.points(start.calls) if p.fault in CRASHES], FIRST_FAULTS)
+        trials = [
+            Trial(first, again)
+            for n, (first, made) in enumerate(pool.recoveries(start, tmp_path, firsts))
+            for again in spread([*matrix.points(made)], SECOND_FAULTS, skip=n)
+        ]
+        tally = pool.run(start, tmp_path, trials)
+    with capsys.disabled():
+        print(
+            f"\ncrashes during the recovery: {tally.trials - tally.missed} in {len(firsts)} recoveries, "
+            f"{len(tally.broken)} broke a promise, in {time.monotonic() - started:.0f} s"
+        )
+    assert len({t.again.fault for t in trials if t.again}) >= 6
+    assert tally.trials == FIRST_FAULTS * SECOND_FAULTS
+    assert tally.missed <= tally.trials // 10
+    expect_whole(tally)
+
+
+def spread(some: list[Point], number: int, *, skip: int = 0) -> list[Point]:
+    """A number of points, evenly spread."""
+    return [some[(n * len(some) + skip * len(some) // 100) // number % len(some)] for n in range(number)]
+
+
+def thinned(points: list[Point], what: str, stride: int) -> list[Point]:
+    """The points, but of those of a fault, or of a place, only every so manyth."""
+    thin = [p for p in points if what in (p.fault, p.call.place)]
+    return [p for p in points if what not in (p.fault, p.call.place)] + thin[::stride]
+
+
+def tell(store: str, calls: list[Call], points: list[Point], tally: Tally, started: float) -> None:
+    by_fault = Counter(p.fault.value for p in points)
+    print(
+        f"\ncrash matrix on {store}: {len(calls)} calls, {len(points)} points "
+        f"(and {matrix.twins(calls)} that leave the same disk as one of them), {tally.trials} tried, "
+        f"{len(tally.broken)} broke a promise, in {time.monotonic() - started:.0f} s\n"
+        f"  points by fault: {', '.join(f'{name} {number}' for name, number in by_fault.items())}"
+    )
+
+
+def expect_floor(store: str, calls: list[Call], points: list[Point]) -> None:
+    """The recording saw what there is to see."""
+    assert len(calls) >= FLOOR[store][0]
+    assert len(points) >= FLOOR[store][1]
+    seen = {(c.place, c.operation) for c in calls}
+    assert {("store", "put"), ("store", "get"), ("store", "list"), ("target", "link"), ("target", "write")} <= seen
+    assert set(Fault) == {p.fault for p in points}
+
+
+def expect_whole(tally: Tally) -> None:
+    assert not tally.broken, f"{len(tally.broken)} of {tally.trials}:\n" + "\n".join(tally.broken[:5])

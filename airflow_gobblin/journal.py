@@ -533,14 +533,15 @@ def _after(state: DatasetState, slot: Slot, units: _Units) -> DatasetState:
     state = replace(state, head=decision.slot)
     if not slot.done:
         return replace(state, previous_units=_unpublished(slot.notes) or state.previous_units)
+    dropped = decision.action is Action.DROP
     coverage = _coverage(state.coverage, decision, units.live)
     units.publish(slot)
     return replace(
         state,
         coverage=coverage,
         generation=decision.generation,
-        schema=None if decision.action is Action.DROP else decision.schema or state.schema,
-        previous_units=_unpublished(slot.notes) or decision.units or state.previous_units,
+        schema=None if dropped else decision.schema or state.schema,
+        previous_units=_unpublished(slot.notes) or decision.units or (() if dropped else state.previous_units),
     )
 
 

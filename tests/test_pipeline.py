@@ -293,6 +293,8 @@ def test_drop_forgets_a_dataset_and_frees_its_target(tmp_path: Path, delete: boo
     lab.run()
     lab.admin.drop("a", "moved elsewhere", delete_files=delete)
     assert lab.journal.read_dataset("a").paths == []
+    state = lab.journal.state("a")
+    assert (state.coverage.origin, state.schema, state.live, state.previous_units) == (None, None, {}, ())
     assert lab.rows("b") == B.all_rows()
     lab.journal = Journal.open(lab.journal.store, "lab2")
     lab.ingestion = replace(lab.ingestion, name="lab2")

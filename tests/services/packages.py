@@ -38,7 +38,11 @@ def install(python: Path, *requirements: str | Path, dependencies: bool = True, 
     """Install `requirements` into the environment of `python`, with or without what they need; `again`, where they are there."""
     options = ["--constraints", str(ROOT / ".setup" / "pins.txt")] if dependencies else ["--no-deps"]
     options += ["--reinstall"] if again else []
-    _run(_UV, "pip", "install", "--python", str(python), *options, *map(str, requirements))
+    command = (_UV, "pip", "install", "--python", str(python), *options, *map(str, requirements))
+    try:  # what the set-up brought is in the installer's cache; a registry that is asked again may cost a build of pyspark
+        _run(*command, "--offline")
+    except RuntimeError:
+        _run(*command)
 
 
 def _run(*command: str) -> None:

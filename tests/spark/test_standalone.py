@@ -78,18 +78,20 @@ def submit(cluster: SparkStandalone, driver_python: Path, tmp_path: Path) -> Sub
 
 def executors(cluster: SparkStandalone) -> list[psutil.Process]:
     below = [child for worker in cluster.workers for child in psutil.Process(worker.pid).children(recursive=True)]
-    return [process for process in below if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline())]
+    return [process for process in below if "CoarseGrainedExecutorBackend" in command_line(process)]
 
 
 def command_lines() -> list[str]:
     """What anybody on this host sees of all its processes."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            found.append(" ".join(process.cmdline()))
-        except psutil.Error:
-            continue
-    return found
+    return [command_line(process) for process in psutil.process_iter()]
+
+
+def command_line(process: psutil.Process) -> str:
+    """What a process was started with; nothing of one that ended just now."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
 
 
 def published_ids(planned: PlannedRun) -> list[tuple[int, int]]:

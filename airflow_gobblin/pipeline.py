@@ -33,7 +33,7 @@ from airflow_gobblin.guarded import GuardedConnections
 from airflow_gobblin.ingestion import Ingestion, target_root
 from airflow_gobblin.journal import Action, History, Journal, Note, NoteKind, Slot, now
 from airflow_gobblin.manifest import check_no_slot_is_lost, put_manifests
-from airflow_gobblin.naming import dataset_key
+from airflow_gobblin.naming import dataset_key, shown
 from airflow_gobblin.packing import pack_datasets
 from airflow_gobblin.plan import DatasetNote, Plan, RunPlan
 from airflow_gobblin.policy import CommitPolicy, publishable, reconciled
@@ -612,7 +612,7 @@ def incomplete(ingestion: Ingestion, reports: Iterable[DatasetReport]) -> Incomp
     bad = [r for r in reports if not r.ok and not (r.status == "partial" and ingestion.partial_ok)]
     if not bad:
         return None
-    lines = "; ".join(f"{r.urn}: {r.status} ({r.detail})" for r in bad[:10])
+    lines = "; ".join(f"{shown(r.urn)}: {r.status} ({r.detail})" for r in bad[:10])
     more = f"; and {len(bad) - 10} more" if len(bad) > 10 else ""
     return IncompleteRunError(
         operation="finish",

@@ -71,11 +71,11 @@ class _StageOperator(BaseOperator):
         self.outlets = [*self.outlets, AssetAlias(asset_uri(self.ingestion.name))]
         self.on_success_callback = [*self.on_success_callback, _note_announced]
 
-    def _announce(self, pipeline: Pipeline, reports: Iterable[DatasetReport], context: Context) -> None:
+    def _announce(self, pipeline: Pipeline, urns: Iterable[str], context: Context) -> None:
         """Make an event of each published slot of these datasets that has had none, whoever published it."""
         events = context["outlet_events"][AssetAlias(asset_uri(self.ingestion.name))]
         slots = []
-        for slot, report in pipeline.unannounced([r.urn for r in reports]):
+        for slot, report in pipeline.unannounced(urns):
             asset = Asset(
                 name=asset_uri(self.ingestion.name, report.urn), uri=asset_uri(self.ingestion.name, report.urn)
             )
@@ -194,7 +194,7 @@ class ExecuteCommitStepsOperator(_PackOperator):
             )
             self._log_reports(reports)
             _raise_unless_good("execute the commit steps of", self.pack, reports)
-            self._announce(pipeline, reports, context)
+            self._announce(pipeline, [r.urn for r in reports], context)
 
     def _log_step(self, urn: str, slot: int, k: int, n: int) -> None:
         if n <= STEPS_LOGGED or k % (n // STEPS_LOGGED) == 0:
@@ -239,7 +239,7 @@ class FinishOperator(_StageOperator):
             if error is not None:
                 # What couldn't be read, for example, may be read the next time.
                 raise (AirflowException if any(r.retryable for r in reports) else AirflowFailException)(str(error))
-            self._announce(pipeline, reports, context)
+            self._announce(pipeline, pipeline.journal.datasets(), context)
 
     def _unplanned(self) -> IncompleteRunError:
         return IncompleteRunError(

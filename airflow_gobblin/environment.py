@@ -8,6 +8,7 @@ fail much later, so this module looks at what is on disk: metadata and files onl
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
 import os
 import re
@@ -44,17 +45,25 @@ def _check_files(pyspark: metadata.Distribution, client: metadata.Distribution |
     """Every file of pyspark is there, and where the client has another version of it, pyspark's won."""
     subject = f"pyspark {pyspark.version}"
     way_out = _WAY_OUT.format(version=pyspark.version)
-    of_client = {str(file): _digest(file) for file in (client.files if client else None) or ()}
-    for file in pyspark.files or ():
-        path = Path(str(file.locate()))
-        if file.suffix == ".pyc":
+    of_client = _recorded(client) if client else {}
+    for file, own in _recorded(pyspark).items():
+        path = Path(str(pyspark.locate_file(file)))
+        if file.endswith(".pyc"):
             continue
         if not path.exists():
             raise _mismatch(subject, f"its file {file} is gone (was pyspark-client uninstalled?)", way_out)
-        own = _digest(file)
-        if client and own and of_client.get(str(file), own) != own and _digest_on_disk(path, own) != own:
+        if client and own and of_client.get(file, own) != own and _hash_on_disk(path, own) != own:
             cause = f"its file {file} was overwritten by pyspark-client {client.version}, which was installed after it"
             raise _mismatch(subject, cause, way_out)
+
+
+def _recorded(distribution: metadata.Distribution) -> dict[str, str]:
+    """The files that were installed, with their hashes, `sha256=…`.
+
+    Not `distribution.files`: in newer Pythons, and where `importlib_metadata` is loaded, it leaves out what is gone.
+    """
+    rows = csv.reader((distribution.read_text("RECORD") or "").splitlines())
+    return {row[0]: row[1] for row in rows if len(row) > 1}
 
 
 def _distribution(name: str) -> metadata.Distribution | None:
@@ -87,14 +96,10 @@ def _supported(version: str, *, subject: str) -> str:
     return version
 
 
-def _digest(file: metadata.PackagePath) -> tuple[str, str] | None:
-    return (file.hash.mode, file.hash.value) if file.hash else None
-
-
-def _digest_on_disk(path: Path, like: tuple[str, str]) -> tuple[str, str]:
-    mode = like[0]
+def _hash_on_disk(path: Path, like: str) -> str:
+    mode = like.partition("=")[0]
     value = base64.urlsafe_b64encode(hashlib.new(mode, path.read_bytes()).digest())
-    return mode, value.rstrip(b"=").decode()
+    return f"{mode}={value.rstrip(b'=').decode()}"
 
 
 def _mismatch(subject: str, cause: str, hint: str) -> EnvironmentMismatchError:

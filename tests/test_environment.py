@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib
 import sys
 from collections.abc import Mapping
 from importlib import metadata
@@ -14,6 +15,7 @@ import pytest
 from airflow_gobblin.environment import check_pyspark
 from airflow_gobblin.errors import EnvironmentMismatchError
 
+PATH = [*sys.path]
 PYSPARK = {"pyspark/__init__.py": b"spark", "pyspark/sql/connect.py": b"whole"}
 CLIENT = {"pyspark/__init__.py": b"spark", "pyspark/sql/connect.py": b"client"}
 
@@ -60,7 +62,15 @@ def test_pyspark_overwritten_by_the_client(site: Path) -> None:
     assert "pip install --force-reinstall --no-deps 'pyspark==4.1.4'" in str(caught.value)
 
 
-def test_client_uninstalled_takes_files_along(site: Path) -> None:
+@pytest.mark.parametrize("loaded", ["", "importlib_metadata"])
+def test_client_uninstalled_takes_files_along(site: Path, loaded: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the backport is loaded, as in Airflow: its finder leaves out files that are gone."""
+    if loaded:
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "path", PATH)
+            monkeypatch.setattr(
+                sys, "meta_path", [importlib.import_module(loaded).MetadataPathFinder(), *sys.meta_path]
+            )
     install(site, "pyspark", "4.1.4", PYSPARK)
     (site / "pyspark/__init__.py").unlink()
     with pytest.raises(EnvironmentMismatchError, match=r"pyspark/__init__\.py is gone.*--force-reinstall"):

@@ -22,14 +22,11 @@ CRASHES = (Fault.CRASH_BEFORE, Fault.TORN, Fault.POWER_LOSS)
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("store", ["local", "sqlite"])
 def test_every_call_with_every_fault(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of the partial power losses every other one is tried; and with SQLite, of the faults in the target's files, which are
-    the same with every store, every tenth."""
     started = time.monotonic()
     with Pool(tmp_path) as pool:
         start = pool.start(tmp_path, store)
         points = [*matrix.points(start.calls)]
-        chosen = thinned(points, Fault.PARTIAL_POWER_LOSS, 2) if store == "local" else thinned(points, "target", 10)
-        tally = pool.run(start, tmp_path, [Trial(point) for point in chosen])
+        tally = pool.run(start, tmp_path, [Trial(point) for point in points])
     with capsys.disabled():
         tell(store, start.calls, points, tally, started)
     expect_floor(store, start.calls, points)
@@ -42,7 +39,7 @@ def test_a_sample_on_postgresql(tmp_path: Path, postgres_database: str, capsys: 
     with Pool(tmp_path) as pool:
         start = pool.start(tmp_path, postgres_database)
         points = [*matrix.points(start.calls)]
-        tally = pool.run(start, tmp_path, [Trial(p) for p in points if p.call.place == "store"][::6])
+        tally = pool.run(start, tmp_path, [Trial(p) for p in points if p.call.place == "store"][::2])
     with capsys.disabled():
         tell("postgres", start.calls, points, tally, started)
     expect_floor("postgres", start.calls, points)
@@ -77,12 +74,6 @@ def test_crashes_during_the_recovery(tmp_path: Path, capsys: pytest.CaptureFixtu
 def spread(some: list[Point], number: int, *, skip: int = 0) -> list[Point]:
     """A number of points, evenly spread."""
     return [some[(n * len(some) + skip * len(some) // 100) // number % len(some)] for n in range(number)]
-
-
-def thinned(points: list[Point], what: str, stride: int) -> list[Point]:
-    """The points, but of those of a fault, or of a place, only every so manyth."""
-    thin = [p for p in points if what in (p.fault, p.call.place)]
-    return [p for p in points if what not in (p.fault, p.call.place)] + thin[::stride]
 
 
 def tell(store: str, calls: list[Call], points: list[Point], tally: Tally, started: float) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -32,32 +32,24 @@ from tests.protocol.rows import LineSink, NoConnections, RowSource, Table
 
 @record("test.broken_rows")
 @dataclass(frozen=True)
-class BrokenSource:
+class BrokenSource(RowSource):
     """Rows of which some can't be planned or read. :param units: as `urn:unit`. :param miscounted: URNs whose count is wrong."""
 
-    rows: RowSource
     unplannable: tuple[str, ...] = ()
     units: tuple[str, ...] = ()
     miscounted: tuple[str, ...] = ()
-    connection_ids: ClassVar[tuple[str, ...]] = ()
-
-    def modules(self, connections: Connections) -> tuple[str, ...]:
-        return ()
-
-    def datasets(self, connections: Connections) -> tuple[Dataset, ...]:
-        return self.rows.datasets(connections)
 
     def plan(
         self, dataset: Dataset, states: Mapping[str, DatasetState], request: PlanRequest, connections: Connections
     ) -> DatasetPlan:
         if dataset.urn in self.unplannable:
             raise SourceError(operation="plan", subject=f"table {dataset.urn!r}", cause="it is gone")
-        return self.rows.plan(dataset, states, request, connections)
+        return super().plan(dataset, states, request, connections)
 
     def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> Reader:
         if f"{unit.urn}:{unit.id}" in self.units:
             raise SourceError(operation="read", subject=f"unit {unit.id!r} of {unit.urn!r}", cause="the line is dead")
-        reader = self.rows.read(unit, schema, request, connections)
+        reader = super().read(unit, schema, request, connections)
         return Miscounting(reader) if unit.urn in self.miscounted else reader
 
 
@@ -106,7 +98,7 @@ class Lab:
         source = RowSource(tables) if tables else self.ingestion.source
         assert isinstance(source, RowSource)
         self.ingestion = replace(self.ingestion, source=source)
-        used = replace(self.ingestion, source=BrokenSource(source, **broken)) if broken else self.ingestion
+        used = replace(self.ingestion, source=BrokenSource(source.tables, **broken)) if broken else self.ingestion
         return Pipeline(used, self.journal, NoConnections())
 
     def run(

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pytest
@@ -366,23 +366,15 @@ def test_a_step_that_is_not_registered_is_known_before_a_slot_is_decided(tmp_pat
 
 @record("test.odd_source")
 @dataclass(frozen=True)
-class OddSource:
+class OddSource(RowSource):
     """Rows; dataset `a` is planned or read oddly."""
 
-    rows: RowSource
-    odd: str
-    connection_ids: ClassVar[tuple[str, ...]] = ()
-
-    def modules(self, connections: Connections) -> tuple[str, ...]:
-        return ()
-
-    def datasets(self, connections: Connections) -> tuple[Dataset, ...]:
-        return self.rows.datasets(connections)
+    odd: str = ""
 
     def plan(
         self, dataset: Dataset, states: Mapping[str, DatasetState], request: PlanRequest, connections: Connections
     ) -> DatasetPlan:
-        plan = self.rows.plan(dataset, states, request, connections)
+        plan = super().plan(dataset, states, request, connections)
         first = plan.units[0]
         if dataset.urn == "a" and self.odd == "twice":
             return replace(plan, units=(first, first))
@@ -398,7 +390,7 @@ class OddSource:
 
     def read(self, unit: WorkUnit, schema: Any, request: ReadRequest, connections: Connections) -> Reader:
         reader = LeavingReader if self.odd == "leaves no number" and unit.urn == "a" else RowReader
-        return reader(self.rows.table(unit.urn), unit, request.limits)
+        return reader(self.table(unit.urn), unit, request.limits)
 
 
 class LeavingReader(RowReader):
@@ -423,7 +415,7 @@ class LeavingReader(RowReader):
 def test_a_source_that_plans_or_reads_oddly_stops_its_dataset_alone(tmp_path: Path, odd: str, says: str) -> None:
     lab = Lab(tmp_path, *(Table(urn, ExtractKind.APPEND_ONLY, 4) for urn in "ab"))
     assert isinstance(lab.ingestion.source, RowSource)
-    source = OddSource(lab.ingestion.source, odd)
+    source = OddSource(lab.ingestion.source.tables, odd)
     pipeline = Pipeline(replace(lab.ingestion, source=source), lab.journal, NoConnections())
     reports = inprocess.run(pipeline, NoConnections())
     assert (reports["a"].status, reports["b"].status) == ("failed", "committed")

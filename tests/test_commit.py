@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
 
 import pyarrow as pa
 import pytest
@@ -21,7 +20,7 @@ from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
 from airflow_gobblin.plan import Plan, RunPlan
 from airflow_gobblin.policy import CommitPolicy
 from airflow_gobblin.sinks.base import Sink
-from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, Reader, ReadRequest
+from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.steps import CommitStep, MoveStep, StepContext, StepStatus
 from airflow_gobblin.stores import base
@@ -132,9 +131,7 @@ def test_who_finds_another_in_the_slot_takes_the_next_if_it_still_holds(tmp_path
     lab.run(replace(A, rows=4))
     lab.admin.rewind("a", LongWatermark(0), "anew")
     old, old_plan = planned(lab, "old", replace(A, rows=4))
-    new = Pipeline(
-        replace(lab.ingestion, source=RowsFrom(RowSource((A,)), 4)), Journal.open(store, "lab"), NoConnections()
-    )
+    new = Pipeline(replace(lab.ingestion, source=RowsFrom((A,), 4)), Journal.open(store, "lab"), NoConnections())
     new_plan = new.create_work_units(RunRequest("new"))
     inprocess.extract(new, new_plan, NoConnections())
     store.ending, store.before = "d/0000000003", lambda: write(old, old_plan)
@@ -148,27 +145,16 @@ def test_who_finds_another_in_the_slot_takes_the_next_if_it_still_holds(tmp_path
 
 @record("test.rows_from")
 @dataclass(frozen=True)
-class RowsFrom:
+class RowsFrom(RowSource):
     """Dataset `a` from a position on, whatever came before it."""
 
-    rows: RowSource
-    start: int
-    connection_ids: ClassVar[tuple[str, ...]] = ()
-
-    def modules(self, connections: Connections) -> tuple[str, ...]:
-        return ()
-
-    def datasets(self, connections: Connections) -> tuple[Dataset, ...]:
-        return self.rows.datasets(connections)
+    start: int = 0
 
     def plan(
         self, dataset: Dataset, states: Mapping[str, DatasetState], request: PlanRequest, connections: Connections
     ) -> DatasetPlan:
-        part = Range(LongWatermark(self.start), LongWatermark(self.rows.table("a").rows))
+        part = Range(LongWatermark(self.start), LongWatermark(self.table("a").rows))
         return DatasetPlan((WorkUnit("u0", "a", part.low, part.high),), SCHEMA, part)
-
-    def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> Reader:
-        return self.rows.read(unit, schema, request, connections)
 
 
 def test_two_attempts_of_one_task_decide_one_slot(tmp_path: Path) -> None:

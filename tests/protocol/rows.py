@@ -16,7 +16,7 @@ from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import ConfigurationError, StepLostError
 from airflow_gobblin.files import Files
 from airflow_gobblin.naming import dataset_key
-from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, ReadRequest
+from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, Reader, ReadRequest
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.steps import MoveStep
 from airflow_gobblin.watermark import Json, LongWatermark, Watermark
@@ -100,7 +100,7 @@ class RowSource:
         planned = Range(LongWatermark(pieces[0][0]), LongWatermark(pieces[-1][1])) if pieces else None
         return DatasetPlan(units, SCHEMA, planned)
 
-    def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> RowReader:
+    def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> Reader:
         return RowReader(self.table(unit.urn), unit, request.limits)
 
 

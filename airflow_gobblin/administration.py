@@ -64,7 +64,7 @@ class Administration:
                 cause="it was finished in this moment",
                 hint="Rewind the dataset to take it back.",
             )
-        self._committer.clean(urn, "")
+        self._committer.clean(self._journal.history(urn), "")
         return replace(pending, outcome=outcome)
 
     def _abort_plans(self, urn: str, reason: str) -> Slot:
@@ -212,7 +212,7 @@ class Administration:
         slot = self._journal.history(urn).by_token(mine.token)
         assert slot is not None  # it was stored just now
         done = self._committer.execute(slot, "")
-        put_manifests(self._files, self._journal, urn)
+        put_manifests(self._files, self._journal, self._journal.history(urn))
         return done
 
     def _refused(self, operation: str, urn: str, why: str) -> ConfigurationError:

@@ -320,12 +320,11 @@ class Committer:
 
     # Clean-up
 
-    def clean(self, urn: str, run_key: str) -> tuple[str, ...]:
+    def clean(self, history: History, run_key: str) -> tuple[str, ...]:
         """Remove what abandoned slots left, and the files that done slots retired, after their retention.
 
         :return: a sentence for every file that was left because somebody changed it.
         """
-        history = self.journal.history(urn)
         left: list[str] = []
         for slot in history.slots:
             if slot.noted(NoteKind.CLEANED) or not self._due(slot, history):
@@ -333,7 +332,7 @@ class Committer:
             found = tuple(self._clean_slot(slot, history))
             left += found
             self.journal.put_note(
-                urn, slot.decision.slot, Note(NoteKind.CLEANED, run_key, now(), "; ".join(found)[:10_000])
+                history.urn, slot.decision.slot, Note(NoteKind.CLEANED, run_key, now(), "; ".join(found)[:10_000])
             )
         return tuple(left)
 

@@ -44,20 +44,19 @@ def check_no_slot_is_lost(files: Files, journal: Journal, history: History) -> N
         )
 
 
-def put_manifests(files: Files, journal: Journal, urn: str) -> None:
+def put_manifests(files: Files, journal: Journal, history: History) -> None:
     """Write the manifests that a dataset's done slots lack, the oldest first, so that none is missing before one that stands.
 
-    :raises RecordError: the journal of the dataset can't be read. :raises StoreError: the target can't be written to.
+    :raises RecordError: the steps of a slot can't be read. :raises StoreError: the target can't be written to.
     """
-    history = journal.history(urn)
     missing: list[Slot] = []
     for slot in reversed(history.slots):
         if slot.done and slot.decision.action.needs_outcome:
-            if files.identity(manifest_path(journal, urn, slot.decision.slot)) is not None:
+            if files.identity(manifest_path(journal, history.urn, slot.decision.slot)) is not None:
                 break
             missing.append(slot)
     for slot in reversed(missing):
-        path = manifest_path(journal, urn, slot.decision.slot)
+        path = manifest_path(journal, history.urn, slot.decision.slot)
         settle(LocalStore(files), path, wire.canonical(_manifest(journal, history, slot)))
 
 

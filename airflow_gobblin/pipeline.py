@@ -407,7 +407,7 @@ class Pipeline:
             done = self.committer.execute(
                 slot, run_key, None if after_step is None else lambda k, n: after_step(ref.urn, number, k, n)
             )
-            put_manifests(self.files, self.journal, ref.urn)
+            put_manifests(self.files, self.journal, self.journal.history(ref.urn))
             return self._published(done, "committed", f"committed in slot {number}")
         except Exception as error:
             if isinstance(error, GobblinError) and not isinstance(error, LostRaceError):
@@ -424,9 +424,12 @@ class Pipeline:
         reports = [DatasetReport(n.urn, n.status, n.detail) for n in run.notes]
         for pack in run.packs:
             reports += [self._final(ref, run.run_key) for ref in pack.datasets]
-        for urn in self.journal.datasets():  # those that the source has no more, too
-            self._put_manifests(urn)
-            self._clean(urn, run.run_key)
+        for urn, found in self.journal.histories(self.journal.datasets()):  # those that the source has no more, too
+            if isinstance(found, History):
+                self._put_manifests(found)
+                self._clean(found, run.run_key)
+            else:
+                log.warning("dataset %r can't be cleaned up: %s", urn, found)
         self.staging.finish_run(run.run)
         self.sweep(keep=run.run)
         return tuple(reports)
@@ -477,18 +480,18 @@ class Pipeline:
                 reports.append(self._published(slot, "committed", f"already committed in slot {slot.decision.slot}"))
         return tuple(reports)
 
-    def _put_manifests(self, urn: str) -> None:
+    def _put_manifests(self, history: History) -> None:
         try:
-            put_manifests(self.files, self.journal, urn)
+            put_manifests(self.files, self.journal, history)
         except (GobblinError, OSError):  # the next run writes it
-            log.warning("dataset %r: a manifest can't be written", urn, exc_info=True)
+            log.warning("dataset %r: a manifest can't be written", history.urn, exc_info=True)
 
-    def _clean(self, urn: str, run_key: str) -> None:
+    def _clean(self, history: History, run_key: str) -> None:
         try:
-            for left in self.committer.clean(urn, run_key):
-                log.warning("dataset %r: %s", urn, left)
+            for left in self.committer.clean(history, run_key):
+                log.warning("dataset %r: %s", history.urn, left)
         except Exception:  # a user's step may raise anything; it is tried again by the next run
-            log.warning("dataset %r can't be cleaned up now", urn, exc_info=True)
+            log.warning("dataset %r can't be cleaned up now", history.urn, exc_info=True)
 
     def unannounced(self, urns: Iterable[str]) -> Iterator[tuple[Slot, DatasetReport]]:
         """The slots of some datasets that published files and that no run has announced, whoever finished them."""

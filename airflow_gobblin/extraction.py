@@ -22,7 +22,7 @@ from airflow_gobblin import wire
 from airflow_gobblin.converters.base import Converter, OnBadRow, RowCheck
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import CheckFailedError, ConfigurationError, GobblinError, SchemaConflictError, SourceError
-from airflow_gobblin.files import Files
+from airflow_gobblin.files.base import Files
 from airflow_gobblin.guarded import GuardedConnections
 from airflow_gobblin.job import ExtractJob
 from airflow_gobblin.plan import Plan
@@ -143,7 +143,8 @@ class _Way:
             self._unit, incoming, ReadRequest(self._job.limits, self._job.options), connections
         )
         try:
-            writer = self._job.sink.open(published, files, folder, self._unit.id)
+            stem = f"{self._plan.folder}/{self._plan.token}-{self._unit.id}"
+            writer = self._job.sink.open(published, files, f"{folder}/{self._unit.id}", stem)
             try:
                 for batch in self._timed(reader):
                     self._pass(batch, incoming, published, writer)
@@ -187,6 +188,7 @@ class _Way:
             metrics=tally.metrics(),
             properties=end.properties,
             error=error,
+            ended=time.time(),
         )
 
     def _timed(self, reader: Reader) -> Iterator[pa.RecordBatch]:

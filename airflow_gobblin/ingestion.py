@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 
 from airflow_gobblin import wire
 from airflow_gobblin.converters.base import Converter, RowCheck
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.job import ExtractJob
 from airflow_gobblin.naming import check_ingestion_name
-from airflow_gobblin.places import local_path
+from airflow_gobblin.places import object_place
 from airflow_gobblin.policy import CommitPolicy
 from airflow_gobblin.sinks.base import Sink
 from airflow_gobblin.sources.base import Source
@@ -28,7 +27,8 @@ class Ingestion:
     """One named job: a source, a sink, and how they are brought together.
 
     :param name: the name of its journal: mandatory, lasting, never derived from a DAG's or group's id.
-    :param journal: where the journal is: `file:///…`, `sqlite:////…`, or the id of an Airflow connection.
+    :param journal: where the journal is: `file:///…`, `sqlite:////…`, `s3://[connection@]bucket/prefix`, or the id of an Airflow
+        connection to PostgreSQL.
     :param policy: what a failed unit means for its dataset, as a `CommitPolicy` or its name.
     :param partial_ok: a run that published only a part of a dataset is green, too.
     :param attempts: after how many runs that failed to finish a slot its dataset is quarantined.
@@ -81,7 +81,9 @@ class Ingestion:
             self.name, self.source, self.sink, self.converters, self.checks, self.limits, self.options, self.code
         )
 
-
-def target_root(target: str) -> Path:
-    """The target root as a path. :raises ConfigurationError: it is relative, on another host, or on no file system."""
-    return local_path(target, operation="publish", subject=f"to target {target!r}")
+    @property
+    def connection_ids(self) -> tuple[str, ...]:
+        """The connections that Spark needs: the source's, and the target's if it is in an object store."""
+        place = object_place(self.sink.target)
+        target = () if place is None or place.conn_id is None else (place.conn_id,)
+        return (*self.source.connection_ids, *target)

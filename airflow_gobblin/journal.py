@@ -2,13 +2,16 @@
 
 A dataset's records are a chain of slots, each with one decision and one outcome::
 
-    <ingestion>/<dataset>/d/<slot>      decision: what is bound to happen
-    <ingestion>/<dataset>/o/<slot>      outcome: DONE or ABANDONED. Writing DONE is what publishes, and hands over the watermark
-    <ingestion>/<dataset>/n/<slot>/<i>  notes: an attempt failed, quarantined, released, announced, cleaned, …
-    <ingestion>/<dataset>/c/<digest>    shards of steps, by content, put before the decision that names them
+    <ingestion>/<dataset>/c/<digest>           shards of steps, by content, put before the decision that names them
+    <ingestion>/<dataset>/d/<slot>             decision: what is bound to happen
+    <ingestion>/<dataset>/n/<slot>/<i>-<says>  notes: an attempt failed, quarantined, released, announced, cleaned, …
+    <ingestion>/<dataset>/o/<slot>             outcome: DONE or ABANDONED. Writing DONE publishes, and hands over the watermark
+    <ingestion>/<dataset>/snap/<slot>          snapshot: the fold up to a slot, whose records and those before it are void
 
-Everything else is derived: the state of a dataset is the fold of its chain. A decision names the digest of the slot before it,
-so a chain that lost or changed a record is found out. The rules by which decisions are made and carried out are in `commit.py`.
+Everything else is derived: the state of a dataset is the fold of its chain (`history.py`). A decision names the digest of the
+slot before it, so a chain that lost or changed a record is found out. The rules by which decisions are made and carried out are
+in `commit.py`, those of trimming in `trimming.py`. Readers rely on snapshots being listed last: who doesn't see a record that
+was trimmed sees the snapshot that stands for it.
 """
 
 from __future__ import annotations
@@ -16,216 +19,109 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from enum import StrEnum
-from itertools import islice, pairwise
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeVar
 
 from airflow_gobblin import wire
-from airflow_gobblin.coverage import Coverage, Range
 from airflow_gobblin.errors import GobblinError, RecordError
+from airflow_gobblin.history import History, Slot, Snapshot, TrimmedSlot, fold
 from airflow_gobblin.naming import check_ingestion_name, dataset_key
 from airflow_gobblin.reading import PublishedDataset, PublishedFile
+from airflow_gobblin.records import (
+    Action,
+    Decision,
+    Note,
+    NoteKind,
+    Outcome,
+    OutcomeState,
+    Shard,
+    now,
+)
 from airflow_gobblin.state import DatasetState, UnitRef
-from airflow_gobblin.steps import MoveStep, Step
+from airflow_gobblin.steps import FileStep, Step
 from airflow_gobblin.stores.base import Store, settle
-from airflow_gobblin.wire import record
-from airflow_gobblin.work import UnitState, UnitSummary
+
+if TYPE_CHECKING:
+    from airflow_gobblin.sources.base import Connections
+
+__all__ = [
+    "Action",
+    "Decision",
+    "History",
+    "Journal",
+    "Keys",
+    "Note",
+    "NoteKind",
+    "Outcome",
+    "OutcomeState",
+    "Shard",
+    "Slot",
+    "Snapshot",
+    "TrimmedSlot",
+    "now",
+    "shards",
+    "slot_name",
+]
 
 STEPS_PER_SHARD = 1000
 _ID = "_journal"
 """The record that makes a store a journal: a random id, which claims name."""
-_RECORDS_KEPT = 10_000
+_UNREAD = frozenset({NoteKind.ANNOUNCED, NoteKind.CLEANED})
+"""Notes whose keys say all that the fold needs."""
+_BYTES_KEPT = 64 << 20
+_READ_TOGETHER = 1000
 _TRIES = 5
 _PAUSE = 0.05
 
 R = TypeVar("R")
 
 
-class Action(StrEnum):
-    """What a decision does. COMMIT, REWIND, IMPORT and DROP need an outcome; the others are finished by their decision."""
-
-    COMMIT = "commit"
-    NOOP = "noop"
-    """A commit without files: its ranges hold no rows."""
-    ABORT = "abort"
-    """Its token can win no slot any more."""
-    REWIND = "rewind"
-    SET = "set"
-    IMPORT = "import"
-    DROP = "drop"
-
-    @property
-    def needs_outcome(self) -> bool:
-        """Whether the slot is unfinished until an outcome stands."""
-        return self in (Action.COMMIT, Action.REWIND, Action.IMPORT, Action.DROP)
-
-
-class OutcomeState(StrEnum):
-    """How a slot ended."""
-
-    DONE = "done"
-    ABANDONED = "abandoned"
-
-
-@record("decision")
 @dataclass(frozen=True)
-class Decision:
-    """What a slot is bound to.
+class Keys:
+    """What the keys of a dataset's records say, before any is read.
 
-    :param generation: the dataset's generation once the slot is done.
-    :param previous: the digest of the slot before, its outcome included; empty for the first.
-    :param ranges: the ranges that it covers; :param removed: the ranges that it uncovers again.
-    :param coverage: the whole new coverage (SET, IMPORT, DROP), in place of those two.
-    :param planned: the range that was asked for; the first one gives the dataset its origin.
-    :param replaces: the units that it retires.
-    :param units: a summary of every unit of the plan, published or not.
-    :param complete: whether everything that was asked for is in it; only then is its run key answered.
-    :param staging: the folder of its token below `target`, the target root; :param shards: digests of its step shards, in order.
-    :param actor: who asked; :param reason: why, for the audited actions.
+    :param dataset: its key, as `naming.dataset_key` gives it. :param snapshot: the slot of its newest snapshot, or 0.
+    :param slots: the last slot that is decided, all after the snapshot are. :param outcomes: the slots that have one.
+    :param notes: what is noted of a slot, with the keys of the notes, in order.
+    :param void: keys of records that the snapshot stands for.
     """
 
-    slot: int
-    action: Action
-    urn: str
-    token: str
-    run_key: str
-    generation: int
-    previous: str
-    at: datetime
-    ranges: tuple[Range, ...] = ()
-    removed: tuple[Range, ...] = ()
-    coverage: Coverage | None = None
-    planned: Range | None = None
-    replaces: tuple[UnitRef, ...] = ()
-    schema: str | None = None
-    units: tuple[UnitSummary, ...] = ()
-    complete: bool = True
-    staging: str | None = None
-    target: str = ""
-    shards: tuple[str, ...] = ()
-    steps: int = 0
-    actor: str = ""
-    reason: str = ""
-
-
-@record("outcome")
-@dataclass(frozen=True)
-class Outcome:
-    """How a slot ended. :param decision: the digest of the decision that it is the outcome of."""
-
-    slot: int
-    state: OutcomeState
-    decision: str
-    run_key: str
-    at: datetime
-    actor: str = ""
-    reason: str = ""
-
-
-@record("shard")
-@dataclass(frozen=True)
-class Shard:
-    """Steps of a sequence, in order."""
-
-    steps: tuple[Step, ...]
-
-
-class NoteKind(StrEnum):
-    """What a note says."""
-
-    FAILED = "failed"
-    """A run failed to finish the slot."""
-    QUARANTINED = "quarantined"
-    RELEASED = "released"
-    ANNOUNCED = "announced"
-    CLEANED = "cleaned"
-    """What the slot retired, or staged and abandoned, is removed."""
-    UNPUBLISHED = "unpublished"
-    """A run that came after the slot published nothing; its units are kept for the next plan."""
-
-
-@record("note")
-@dataclass(frozen=True)
-class Note:
-    """A remark on a slot."""
-
-    says: NoteKind
-    run_key: str
-    at: datetime
-    detail: str = ""
-    token: str = ""
-    units: tuple[UnitSummary, ...] = ()
-    actor: str = ""
-
-
-@dataclass(frozen=True)
-class Slot:
-    """A slot as it stands, with the digests of its decision and its outcome as they are stored."""
-
-    decision: Decision
-    outcome: Outcome | None
-    decision_digest: str
-    outcome_digest: str = ""
-    notes: tuple[Note, ...] = ()
+    dataset: str
+    snapshot: int
+    head: int
+    outcomes: frozenset[int]
+    notes: Mapping[int, tuple[tuple[str, NoteKind], ...]]
+    void: tuple[str, ...]
 
     @property
-    def digest(self) -> str:
-        """What the next decision names as the slot before it."""
-        return wire.digest((self.decision_digest + self.outcome_digest).encode())
+    def slots(self) -> range:
+        """The slots after the snapshot."""
+        return range(self.snapshot + 1, self.head + 1)
 
     @property
-    def finished(self) -> bool:
-        """Whether nothing remains to be done to end it."""
-        return self.outcome is not None or not self.decision.action.needs_outcome
+    def may_be_pending(self) -> bool:
+        """Whether the newest slot has no outcome; it may need none."""
+        return bool(self.slots) and self.head not in self.outcomes
 
     @property
-    def done(self) -> bool:
-        """Whether it counts."""
-        if not self.decision.action.needs_outcome:
-            return self.decision.action is not Action.ABORT
-        return self.outcome is not None and self.outcome.state is OutcomeState.DONE
-
-    def noted(self, kind: NoteKind) -> bool:
-        """Whether a note of this kind stands."""
-        return any(note.says is kind for note in self.notes)
-
-
-@dataclass(frozen=True)
-class History:
-    """A dataset's chain, folded: its slots, and the state that follows from them."""
-
-    urn: str
-    slots: tuple[Slot, ...] = ()
-    early_notes: tuple[Note, ...] = ()
-    state: DatasetState = field(default_factory=lambda: DatasetState(""))
+    def may_be_unannounced(self) -> bool:
+        """Whether a slot that has ended was not announced; it may need not be."""
+        return any(all(k is not NoteKind.ANNOUNCED for _, k in self.notes.get(s, ())) for s in self.outcomes)
 
     @property
-    def pending(self) -> Slot | None:
-        """The newest slot, if its outcome is missing."""
-        return self.slots[-1] if self.slots and not self.slots[-1].finished else None
-
-    @property
-    def last_digest(self) -> str:
-        """What the next decision names as the slot before it."""
-        return self.slots[-1].digest if self.slots else ""
-
-    def by_token(self, token: str) -> Slot | None:
-        """The slot that a token took, if it did."""
-        return next((s for s in self.slots if s.decision.token == token), None)
-
-    def answer(self, run_key: str) -> Slot | None:
-        """The slot that answers a run key: finished, done, with everything that was asked for, and not taken back since."""
-        return next((s for s in reversed(self.slots) if s.decision.run_key == run_key and self._answers(s)), None)
-
-    def until(self, slot: int) -> History:
-        """The chain up to a slot, with the state that it had then."""
-        return _folded(replace(self, slots=self.slots[:slot]))
-
-    def _answers(self, slot: Slot) -> bool:
-        return slot.done and slot.decision.complete and slot.decision.generation == self.state.generation
+    def read(self) -> Iterator[str]:
+        """The keys, within the dataset, of the records that its fold needs."""
+        if self.snapshot:
+            yield _snapshot(self.snapshot)
+        for slot in self.slots:
+            yield _decision(slot)
+            if slot in self.outcomes:
+                yield _outcome(slot)
+        for notes in self.notes.values():
+            yield from (key for key, kind in notes if kind not in _UNREAD)
 
 
 class Journal:
@@ -238,13 +134,16 @@ class Journal:
         self.store = store
         self.ingestion = ingestion
         self.id = journal_id
-        self._read_before: dict[str, tuple[Any, str]] = {}
+        self._read_before: dict[str, tuple[object, str]] = {}
+        self._bytes_kept = 0
+        self._last: tuple[Keys, History] | None = None
 
     @classmethod
-    def open(cls, store: Store | str, ingestion: str) -> Journal:
+    def open(cls, store: Store | str, ingestion: str, connections: Connections | None = None) -> Journal:
         """Open the journal of an ingestion; it is made where there is none.
 
         :param store: a store, or the URL of one, as for `stores.open_store`.
+        :param connections: where the connection is that the URL names, if it names one.
         :raises ConfigurationError: the name can't be one. :raises StoreError: the store can't be reached.
         :raises RecordError: the record of its id is torn or changed.
         """
@@ -252,7 +151,7 @@ class Journal:
 
         check_ingestion_name(ingestion)
         if isinstance(store, str):
-            store = open_store(store)
+            store = open_store(store, connections)
         stored, _ = settle(store, _ID, uuid.uuid4().hex.encode())
         if not re.fullmatch(rb"[0-9a-f]{32}", stored):
             raise RecordError(
@@ -267,54 +166,63 @@ class Journal:
         """The key of a dataset's record."""
         return "/".join((self.ingestion, dataset_key(urn), *parts))
 
-    def datasets(self) -> tuple[str, ...]:
-        """The URNs of all datasets that have a slot, sorted; one whose first record can't be read is left out."""
-        return tuple(sorted(urn for _, urn in self.named_datasets() if isinstance(urn, str)))
+    # Reading
 
-    def named_datasets(self) -> Iterator[tuple[str, str | GobblinError]]:
-        """The key and the URN of every dataset that has a slot, or the error of its first record.
+    def datasets(self) -> tuple[str, ...]:
+        """The URNs of all datasets that have a slot, sorted; one whose first record can't be read is left out.
 
         One listing, and one read a dataset.
         """
-        first = f"/d/{slot_name(1)}"
-        for key in self.store.list(f"{self.ingestion}/"):
-            if key.endswith(first):
-                try:
-                    yield key.split("/")[1], self._read(key, Decision)[0].urn
-                except GobblinError as error:
-                    yield key.split("/")[1], error
+        first: dict[str, type[Decision] | type[Snapshot]] = {}
+        for dataset, keys in self._listed():
+            try:
+                found = self._keys(dataset, keys)
+            except RecordError:
+                continue
+            if found.slots:
+                first[f"{self.ingestion}/{dataset}/{_decision(found.slots[0])}"] = Decision
+            elif found.snapshot:
+                first[f"{self.ingestion}/{dataset}/{_snapshot(found.snapshot)}"] = Snapshot
+        urns = []
+        for key, data in self.store.get_many([*first]):
+            try:
+                urns.append(wire.loads(data or b"", first[key], key).urn)
+            except GobblinError:
+                continue
+        return tuple(sorted(urns))
 
     def history(self, urn: str) -> History:
         """Fold a dataset's chain.
 
         :raises RecordError: a record is unreadable, torn, newer, or doesn't fit the chain: this dataset stands still (I14).
         """
-        prefix = self.key(urn) + "/"
-        for left in reversed(range(_TRIES)):
-            try:
-                return self._fold(urn, [k[len(prefix) :] for k in self.store.list(prefix)])
-            except RecordError:  # a listing isn't atomic: a writer at work can make it look broken, for a moment
-                if left == 0:
-                    raise
-                time.sleep(_PAUSE)
-        raise AssertionError("unreachable")
+        return self._history(dataset_key(urn), urn)
 
-    def histories(self, urns: Iterable[str]) -> Iterator[tuple[str, History | GobblinError]]:
-        """The histories of many datasets, by one listing; one that can't be read gives its error instead."""
-        keys: dict[str, list[str]] = {}
-        for key in self.store.list(f"{self.ingestion}/"):
-            _, dataset, rest = (*key.split("/", 2), "")[:3]
-            keys.setdefault(dataset, []).append(rest)
-        for urn in urns:
+    def histories(
+        self, names: Mapping[str, str] = MappingProxyType({}), worth: Callable[[Keys], bool] = lambda keys: True
+    ) -> Iterator[tuple[str, History | GobblinError]]:
+        """The key of each dataset with its history, by one listing, and with few of them in memory at once.
+
+        One that can't be read gives its error instead.
+
+        :param names: the URNs that are known already, by key. :param worth: looks at the keys of a dataset's records, and says
+            whether to read them at all.
+        """
+        some: list[Keys] = []
+        reads = 0
+        for dataset, keys in self._listed():
             try:
-                yield urn, self._fold(urn, keys.get(dataset_key(urn), []))
+                found = self._keys(dataset, keys)
             except RecordError:
-                try:
-                    yield urn, self.history(urn)
-                except GobblinError as error:
-                    yield urn, error
-            except GobblinError as error:
-                yield urn, error
+                yield dataset, self._read_again(dataset, names)
+                continue
+            if (found.slots or found.snapshot or dataset in names) and worth(found):
+                some.append(found)
+                reads += sum(1 for _ in found.read)
+            if reads >= _READ_TOGETHER:
+                yield from self._read_together(some, names)
+                some, reads = [], 0
+        yield from self._read_together(some, names)
 
     def state(self, urn: str) -> DatasetState:
         """The state of a dataset. :raises RecordError: as `history`."""
@@ -325,6 +233,9 @@ class Journal:
 
         :param root: the target root, if it moved since the files were published. :raises RecordError: as `history`.
         """
+        return _patient(lambda: self._read_dataset(urn, root))
+
+    def _read_dataset(self, urn: str, root: str | None) -> PublishedDataset:
         history = self.history(urn)
         files = tuple(
             PublishedFile(
@@ -332,12 +243,12 @@ class Journal:
                 decision.slot,
                 step.unit,
                 step.rows,
-                step.identity.size,
+                step.size,
                 step.checksum,
             )
             for decision, step in self.moves(history, history.state.live)
         )
-        shown = max((s.decision.slot for s in history.slots if s.finished), default=0)
+        shown = history.state.head - history.state.pending
         return PublishedDataset(urn, shown, history.state.watermark, history.state.schema, files)
 
     def steps(self, decision: Decision) -> Iterator[Step]:
@@ -357,68 +268,146 @@ class Journal:
                 )
             yield from wire.loads(data, Shard, key).steps
 
-    def moves(self, history: History, units: Iterable[UnitRef]) -> Iterator[tuple[Decision, MoveStep]]:
+    def moves(self, history: History, units: Iterable[UnitRef]) -> Iterator[tuple[Decision, FileStep]]:
         """The steps that published the files of some units, slot by slot. :raises RecordError: as `steps`."""
         by_slot: dict[int, set[str]] = {}
         for ref in units:
             by_slot.setdefault(ref.slot, set()).add(ref.unit)
         for number, names in sorted(by_slot.items()):
-            decision = history.slots[number - 1].decision
+            decision = history.slot(number).decision
             for step in self.steps(decision):
-                if isinstance(step, MoveStep) and step.unit in names:
+                if isinstance(step, FileStep) and step.unit in names:
                     yield decision, step
 
     def outcome(self, urn: str, slot: int) -> Outcome | None:
         """The outcome of a slot, read now."""
-        key = self.key(urn, "o", slot_name(slot))
+        key = self.key(urn, _outcome(slot))
         data = self.store.get(key)
+        trimmed = self._trimmed(urn, slot)
+        if trimmed is not None:
+            return trimmed.outcome
         return None if data is None else wire.loads(data, Outcome, key)
 
-    def put_shards(self, urn: str, steps: Iterable[Step]) -> tuple[tuple[str, ...], int]:
+    def notes(self, urn: str, slot: int) -> tuple[Note, ...]:
+        """All notes of a slot, in order, for people to read."""
+        keys = [*self.store.list(self.key(urn, "n", slot_name(slot)) + "/")]
+        return tuple(wire.loads(data, Note, key) for key, data in self.store.get_many(keys) if data is not None)
+
+    # Writing
+
+    def put_shards(self, urn: str, token: str, steps: Iterable[Step]) -> tuple[tuple[str, ...], int]:
         """Store the steps of a sequence before its decision.
 
         :return: the digests of its shards, and how many steps. :raises ConfigurationError: a step is of no registered class.
         """
         digests, count = [], 0
-        rest = (step for step in steps if wire.kind_of(step))
-        while some := tuple(islice(rest, STEPS_PER_SHARD)):
-            data = wire.dumps(Shard(some))
-            name = wire.digest(data)
-            settle(self.store, self.key(urn, "c", name), data)
-            digests.append(name)
-            count += len(some)
+        for data, steps_in_it in shards(token, steps):
+            digests.append(self.put_shard(urn, data))
+            count += steps_in_it
         return tuple(digests), count
 
-    def put_decision(self, decision: Decision) -> Decision:
-        """Try to take a slot. :return: the decision that stands there, which may be another one (rules 4 and 5)."""
-        key = self.key(decision.urn, "d", slot_name(decision.slot))
+    def put_shard(self, urn: str, data: bytes) -> str:
+        """Store a shard, as `shards` gives it. :return: its digest, by which a decision names it."""
+        name = wire.digest(data)
+        settle(self.store, self.key(urn, "c", name), data)
+        return name
+
+    def put_decision(self, decision: Decision) -> Decision | None:
+        """Try to take a slot (rules 4 and 5).
+
+        :return: the decision that stands there, which may be another one; `None` if the slot was taken and trimmed long ago.
+        """
+        key = self.key(decision.urn, _decision(decision.slot))
         stored, _ = settle(self.store, key, wire.dumps(decision))
+        if self._newest_snapshot(decision.urn) >= decision.slot:
+            return None
         return wire.loads(stored, Decision, key)
 
     def put_outcome(self, slot: Slot, state: OutcomeState, run_key: str, actor: str = "", reason: str = "") -> Outcome:
         """End a slot. :return: the outcome that stands, which may be another one."""
         decision = slot.decision
         mine = Outcome(decision.slot, state, slot.decision_digest, run_key, now(), actor, reason)
-        key = self.key(decision.urn, "o", slot_name(decision.slot))
+        key = self.key(decision.urn, _outcome(decision.slot))
         stored, _ = settle(self.store, key, wire.dumps(mine))
+        trimmed = self._trimmed(decision.urn, decision.slot)
+        if trimmed is not None and trimmed.outcome is not None:
+            return trimmed.outcome
         return wire.loads(stored, Outcome, key)
 
     def put_note(self, urn: str, slot: int, note: Note) -> None:
-        """Add a remark to a slot (slot 0 is before the first)."""
+        """Add a remark to a slot (slot 0 is before the first). On one that was trimmed it is void: no rule needs it there."""
         data = wire.dumps(note)
         taken = sum(1 for _ in self.store.list(self.key(urn, "n", slot_name(slot)) + "/"))
         while True:
-            stored, _ = settle(self.store, self.key(urn, "n", slot_name(slot), f"{taken:06d}"), data)
+            key = self.key(urn, "n", slot_name(slot), f"{taken:06d}-{note.says}")
+            stored, _ = settle(self.store, key, data)
             if stored == data:
                 return
             taken += 1
 
-    def _read(self, key: str, expected: type[R]) -> tuple[R, str]:
-        """A record and its digest. Records never change (I5), so each is read once."""
+    def put_snapshot(self, snapshot: Snapshot) -> None:
+        """Store a snapshot: from now on the records of its slots are void. Durable when it returns."""
+        settle(self.store, self.key(snapshot.urn, _snapshot(snapshot.slot)), wire.dumps(snapshot))
+
+    # How it is read
+
+    def _listed(self) -> Iterator[tuple[str, Iterator[str]]]:
+        """The key of each dataset, with the keys of its records within it."""
+        start = len(self.ingestion) + 1
+        for dataset, keys in groupby(self.store.list(f"{self.ingestion}/"), lambda key: key[start:].partition("/")[0]):
+            yield dataset, (key[start + len(dataset) + 1 :] for key in keys)
+
+    def _history(self, dataset: str, urn: str | None) -> History:
+        prefix = f"{self.ingestion}/{dataset}/"
+        return _patient(lambda: self._listed_history(prefix, urn))
+
+    def _listed_history(self, prefix: str, urn: str | None) -> History:
+        keys = self._keys(prefix.split("/")[1], (key[len(prefix) :] for key in self.store.list(prefix)))
+        if self._last is not None and self._last[0] == keys and urn in (None, self._last[1].urn):
+            return self._last[1]  # records never change (I5), and there is no other one
+        unknown = [key for rest in keys.read if (key := prefix + rest) not in self._read_before]
+        history = self._fold(keys, urn, dict(self.store.get_many(unknown)) if unknown else {}, keep=True)
+        self._last = keys, history
+        return history
+
+    def _read_together(
+        self, some: Sequence[Keys], names: Mapping[str, str]
+    ) -> Iterator[tuple[str, History | GobblinError]]:
+        wanted = [f"{self.ingestion}/{keys.dataset}/{key}" for keys in some for key in keys.read]
+        records = dict(self.store.get_many(wanted))
+        for keys in some:
+            try:
+                yield keys.dataset, self._fold(keys, names.get(keys.dataset), records)
+            except RecordError:
+                yield keys.dataset, self._read_again(keys.dataset, names)
+            except GobblinError as error:
+                yield keys.dataset, error
+
+    def _read_again(self, dataset: str, names: Mapping[str, str]) -> History | GobblinError:
+        try:
+            return self._history(dataset, names.get(dataset))
+        except GobblinError as error:
+            return error
+
+    def _newest_snapshot(self, urn: str) -> int:
+        return max(
+            (self._number(urn, key.split("/", 2)[2]) for key in self.store.list(self.key(urn, "snap/"))), default=0
+        )
+
+    def _trimmed(self, urn: str, slot: int) -> Slot | None:
+        """A slot, if a snapshot stands for it."""
+        if self._newest_snapshot(urn) < slot:
+            return None
+        return self.history(urn).slot(slot)
+
+    def _read(
+        self, key: str, expected: type[R], records: Mapping[str, bytes | None], *, keep: bool = False
+    ) -> tuple[R, str]:
+        """A record and its digest. Records never change (I5), so one that is kept is read once."""
         known = self._read_before.get(key)
-        if known is not None:
-            return known
-        data = self.store.get(key)
+        if known is not None and isinstance(known[0], expected):
+            return known[0], known[1]
+        data = records[key] if key in records else self.store.get(key)
         if data is None:
             raise RecordError(
                 operation="read",
@@ -427,53 +416,118 @@ class Journal:
                 hint="Nobody but the journal may delete its records; restore it from a copy.",
             )
         found = wire.loads(data, expected, key), wire.digest(data)
-        if len(self._read_before) >= _RECORDS_KEPT:
-            self._read_before.clear()
-        self._read_before[key] = found
+        if keep:
+            self._keep(key, found, len(data))
         return found
 
-    def _fold(self, urn: str, keys: list[str]) -> History:
-        numbers = sorted(self._number(urn, k) for k in keys if k.startswith("d/"))
-        if numbers and (numbers[0] != 1 or any(b != a + 1 for a, b in pairwise(numbers))):
-            raise self._broken(urn, f"slots {numbers[0]} to {numbers[-1]} are not without a gap, from 1 on")
-        notes: dict[int, list[Note]] = {}
-        for key in sorted(k for k in keys if k.startswith("n/")):
-            notes.setdefault(self._number(urn, key), []).append(self._read(self.key(urn, key), Note)[0])
-        outcomes = {self._number(urn, k) for k in keys if k.startswith("o/")}
+    def _keep(self, key: str, found: tuple[object, str], size: int) -> None:
+        if self._bytes_kept + size > _BYTES_KEPT:
+            self._read_before.clear()
+            self._bytes_kept = 0
+        self._read_before[key] = found
+        self._bytes_kept += size
+
+    def _fold(self, keys: Keys, urn: str | None, records: Mapping[str, bytes | None], *, keep: bool = False) -> History:
+        prefix = f"{self.ingestion}/{keys.dataset}/"
+        snapshot: Snapshot | None = None
+        if keys.snapshot:
+            snapshot = self._read(prefix + _snapshot(keys.snapshot), Snapshot, records, keep=keep)[0]
+            self._check_name(snapshot, keys, urn)
+        notes = {
+            number: tuple(
+                self._read(prefix + key, Note, records, keep=keep)[0] for key, kind in found if kind not in _UNREAD
+            )
+            for number, found in keys.notes.items()
+        }
+        before = snapshot.digest if snapshot is not None else ""
         slots: list[Slot] = []
-        for number in numbers:
-            slots.append(self._slot(urn, number, number in outcomes, tuple(notes.get(number, ())), slots))
-        undecided = (outcomes | set(notes) - {0}) - set(numbers)
+        for number in keys.slots:
+            decision, name = self._read(prefix + _decision(number), Decision, records, keep=keep)
+            outcome, outcome_name = None, ""
+            if number in keys.outcomes:
+                outcome, outcome_name = self._read(prefix + _outcome(number), Outcome, records, keep=keep)
+            kinds = frozenset(kind for _, kind in keys.notes.get(number, ()))
+            slot = Slot(decision, outcome, name, outcome_name, notes.get(number, ()), kinds)
+            self._check_name(decision, keys, urn)
+            self._check_follows(slot, number, slots[-1] if slots else None, before)
+            before = slot.digest
+            slots.append(slot)
+        name_of_it = urn or (snapshot.urn if snapshot is not None else slots[0].decision.urn)
+        return fold(History(name_of_it, tuple(slots), notes.get(0, ()), snapshot, keys.void))
+
+    def _check_name(self, found: Decision | Snapshot, keys: Keys, urn: str | None) -> None:
+        if (found.urn != urn) if urn is not None else (dataset_key(found.urn) != keys.dataset):
+            what = "snapshot" if isinstance(found, Snapshot) else "decision"
+            raise self._broken(
+                urn or keys.dataset, f"slot {found.slot} holds a {what} of dataset {found.urn!r}, slot {found.slot}"
+            )
+
+    def _check_follows(self, slot: Slot, number: int, last: Slot | None, digest: str) -> None:
+        decision = slot.decision
+        if decision.slot != number:
+            finding = f"slot {number} holds a decision of dataset {decision.urn!r}, slot {decision.slot}"
+        elif decision.previous != digest:
+            finding = f"the decision of slot {number} doesn't follow from slot {number - 1} as it stands"
+        elif last is not None and not last.finished:
+            finding = f"slot {number} was decided before slot {number - 1} was finished"
+        elif slot.outcome is not None and slot.outcome.decision != slot.decision_digest:
+            finding = f"the outcome of slot {number} belongs to another decision"
+        else:
+            return
+        raise self._broken(decision.urn, finding)
+
+    def _keys(self, dataset: str, keys: Iterable[str]) -> Keys:
+        """What the keys of a dataset's records say. :raises RecordError: one is none, or there are gaps between them."""
+        by_kind: dict[str, list[tuple[int, str]]] = {"d": [], "n": [], "o": [], "snap": []}
+        for key in keys:
+            found = by_kind.get(key.partition("/")[0])
+            if found is not None:
+                found.append((self._number(dataset, key), key))
+        snapshot = max((number for number, _ in by_kind["snap"]), default=0)
+        void = [key for kind in ("d", "n", "o") for number, key in by_kind[kind] if number <= snapshot and snapshot]
+        void += [key for number, key in by_kind["snap"] if number < snapshot]
+        numbers = [number for number, _ in by_kind["d"] if number > snapshot]
+        if numbers and (numbers[0] != snapshot + 1 or numbers[-1] - snapshot != len(numbers)):
+            raise self._broken(
+                dataset, f"slots {numbers[0]} to {numbers[-1]} are not without a gap, from {snapshot + 1} on"
+            )
+        head = numbers[-1] if numbers else snapshot
+        outcomes = frozenset(number for number, _ in by_kind["o"] if number > snapshot)
+        notes: dict[int, list[tuple[str, NoteKind]]] = {}
+        for number, key in by_kind["n"]:
+            if number > snapshot or not snapshot:
+                notes.setdefault(number, []).append((key, self._note_kind(dataset, key)))
+        undecided = sorted(number for number in outcomes | notes.keys() if number > head)
         if undecided:
-            raise self._broken(urn, f"slots {sorted(undecided)} have an outcome or notes, and no decision")
-        return _folded(History(urn, tuple(slots), tuple(notes.get(0, ()))))
+            raise self._broken(dataset, f"slots {undecided} have an outcome or notes, and no decision")
+        return Keys(dataset, snapshot, head, outcomes, {n: tuple(sorted(k)) for n, k in notes.items()}, tuple(void))
 
-    def _slot(self, urn: str, number: int, ended: bool, notes: tuple[Note, ...], before: list[Slot]) -> Slot:
-        decision, name = self._read(self.key(urn, "d", slot_name(number)), Decision)
-        outcome, outcome_name = self._read(self.key(urn, "o", slot_name(number)), Outcome) if ended else (None, "")
-        if decision.urn != urn or decision.slot != number:
-            raise self._broken(urn, f"slot {number} holds a decision of dataset {decision.urn!r}, slot {decision.slot}")
-        if decision.previous != (before[-1].digest if before else ""):
-            raise self._broken(urn, f"the decision of slot {number} doesn't follow from slot {number - 1} as it stands")
-        if before and not before[-1].finished:
-            raise self._broken(urn, f"slot {number} was decided before slot {number - 1} was finished")
-        if outcome is not None and outcome.decision != name:
-            raise self._broken(urn, f"the outcome of slot {number} belongs to another decision")
-        return Slot(decision, outcome, name, outcome_name, notes)
-
-    def _number(self, urn: str, key: str) -> int:
+    def _number(self, dataset: str, key: str) -> int:
         digits = key.split("/")[1]
-        if slot_name(int(digits) if digits.isdecimal() else 0) != digits:
-            raise self._broken(urn, f"{key!r} is no record of it")
+        if len(digits) != len(_ZERO) or not digits.isdecimal():
+            raise self._broken(dataset, f"{key!r} is no record of it")
         return int(digits)
 
-    def _broken(self, urn: str, finding: str) -> RecordError:
+    def _note_kind(self, dataset: str, key: str) -> NoteKind:
+        try:
+            return NoteKind(key.rpartition("-")[2])
+        except ValueError as error:
+            raise self._broken(dataset, f"{key!r} is no record of it that this release knows") from error
+
+    def _broken(self, dataset: str, finding: str) -> RecordError:
         return RecordError(
             operation="read",
-            subject=f"the journal of dataset {urn!r} in {self.store.name}",
+            subject=f"the journal of dataset {dataset!r} in {self.store.name}",
             cause=finding,
             hint="A record was lost or changed. Restore the journal from a copy; the dataset stands still until then.",
         )
+
+
+def shards(token: str, steps: Iterable[Step]) -> Iterator[tuple[bytes, int]]:
+    """Steps as shards, encoded, and how many are in each. :raises ConfigurationError: a step is of no registered class."""
+    rest = (step for step in steps if wire.kind_of(step))
+    while some := tuple(islice(rest, STEPS_PER_SHARD)):
+        yield wire.dumps(Shard(some, token)), len(some)
 
 
 def slot_name(slot: int) -> str:
@@ -481,96 +535,28 @@ def slot_name(slot: int) -> str:
     return f"{slot:010d}"
 
 
-def now() -> datetime:
-    """The time, for people to read; no rule rests on it (I13)."""
-    return datetime.now(UTC)
+_ZERO = slot_name(0)
 
 
-def _folded(history: History) -> History:
-    return replace(history, state=_state(history))
+def _decision(slot: int) -> str:
+    return f"d/{slot:010d}"
 
 
-def _state(history: History) -> DatasetState:
-    state = DatasetState(history.urn, previous_units=_unpublished(history.early_notes))
-    units = _Units()
-    for slot in history.slots:
-        state = _after(state, slot, units)
-    pending = history.pending
-    return replace(
-        state,
-        live=units.live,
-        retired=units.retired,
-        pending=pending is not None,
-        failures=() if pending is None else _failures(pending.notes),
-        quarantined=pending is not None and _quarantined(pending.notes),
-    )
+def _outcome(slot: int) -> str:
+    return f"o/{slot:010d}"
 
 
-@dataclass
-class _Units:
-    """Published units, as they change from slot to slot: in place, for there may be many slots and many units."""
-
-    live: dict[UnitRef, UnitSummary] = field(default_factory=dict)
-    retired: dict[UnitRef, int] = field(default_factory=dict)
-
-    def publish(self, slot: Slot) -> None:
-        """What a done slot retires, and what it publishes."""
-        decision = slot.decision
-        for ref in decision.replaces:
-            self.live.pop(ref, None)
-            if not slot.noted(NoteKind.CLEANED):
-                self.retired[ref] = decision.slot
-        if decision.action is Action.DROP:
-            self.live.clear()
-        if decision.action in (Action.COMMIT, Action.NOOP, Action.IMPORT):
-            for unit in decision.units:
-                if unit.state is UnitState.SUCCESSFUL:
-                    self.live[UnitRef(decision.slot, unit.unit)] = unit
+def _snapshot(slot: int) -> str:
+    return f"snap/{slot:010d}"
 
 
-def _after(state: DatasetState, slot: Slot, units: _Units) -> DatasetState:
-    decision = slot.decision
-    state = replace(state, head=decision.slot)
-    if not slot.done:
-        return replace(state, previous_units=_unpublished(slot.notes) or state.previous_units)
-    dropped = decision.action is Action.DROP
-    coverage = _coverage(state.coverage, decision, units.live)
-    units.publish(slot)
-    return replace(
-        state,
-        coverage=coverage,
-        generation=decision.generation,
-        schema=None if dropped else decision.schema or state.schema,
-        previous_units=_unpublished(slot.notes) or decision.units or (() if dropped else state.previous_units),
-    )
-
-
-def _coverage(before: Coverage, decision: Decision, live: Mapping[UnitRef, UnitSummary]) -> Coverage:
-    if decision.coverage is not None:
-        return decision.coverage
-    coverage = before
-    for gone in (*(live[r].range for r in decision.replaces if r in live), *decision.removed):
-        if gone is not None and coverage.origin is not None:
-            coverage = coverage.remove(gone)
-    if decision.planned is not None:
-        coverage = coverage.starting_at(decision.planned.low)
-    for added in decision.ranges:
-        coverage = coverage.add(added)
-    return coverage
-
-
-def _unpublished(notes: tuple[Note, ...]) -> tuple[UnitSummary, ...]:
-    return next((n.units for n in reversed(notes) if n.says is NoteKind.UNPUBLISHED), ())
-
-
-def _since_release(notes: tuple[Note, ...]) -> tuple[Note, ...]:
-    released = [i for i, n in enumerate(notes) if n.says is NoteKind.RELEASED]
-    return notes[released[-1] + 1 :] if released else notes
-
-
-def _failures(notes: tuple[Note, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(n.run_key for n in _since_release(notes) if n.says is NoteKind.FAILED))
-
-
-def _quarantined(notes: tuple[Note, ...]) -> bool:
-    return any(n.says is NoteKind.QUARANTINED for n in _since_release(notes))
+def _patient(read: Callable[[], R]) -> R:
+    """Read what may look broken for a moment: a listing isn't atomic, and what it shows may just have been trimmed."""
+    for left in reversed(range(_TRIES)):
+        try:
+            return read()
+        except RecordError:
+            if left == 0:
+                raise
+            time.sleep(_PAUSE)
+    raise AssertionError("unreachable")

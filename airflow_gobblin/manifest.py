@@ -11,14 +11,13 @@ from collections.abc import Iterable
 
 from airflow_gobblin import wire
 from airflow_gobblin.errors import RecordError
-from airflow_gobblin.files import Files
+from airflow_gobblin.files.base import Files
 from airflow_gobblin.journal import Action, History, Journal, Slot, slot_name
 from airflow_gobblin.naming import dataset_key
 from airflow_gobblin.staging import ROOT, ingestion_folder
 from airflow_gobblin.state import UnitRef
-from airflow_gobblin.steps import MoveStep
+from airflow_gobblin.steps import FileStep
 from airflow_gobblin.stores.base import settle
-from airflow_gobblin.stores.local import LocalStore
 from airflow_gobblin.watermark import Json
 
 
@@ -32,9 +31,9 @@ def check_no_slot_is_lost(files: Files, journal: Journal, history: History) -> N
 
     :raises RecordError: the newest slots of a dataset, or all of them, are gone from the journal.
     """
-    urn, head = history.urn, len(history.slots)
-    ahead = max(LocalStore(files, _folder(journal, urn)).list(""), default="") > _name(head)
-    if ahead and len(journal.history(urn).slots) == head:  # and no other run has just added it
+    urn, head = history.urn, history.state.head
+    ahead = max(files.records(_folder(journal, urn)).list(""), default="") > _name(head)
+    if ahead and journal.state(urn).head == head:  # and no other run has just added it
         raise RecordError(
             operation="plan",
             subject=f"dataset {urn!r}",
@@ -57,7 +56,7 @@ def put_manifests(files: Files, journal: Journal, history: History) -> None:
             missing.append(slot)
     for slot in reversed(missing):
         path = manifest_path(journal, history.urn, slot.decision.slot)
-        settle(LocalStore(files), path, wire.canonical(_manifest(journal, history, slot)))
+        settle(files.records(""), path, wire.canonical(_manifest(journal, history, slot)))
 
 
 def _name(slot: int) -> str:
@@ -74,9 +73,9 @@ def _manifest(journal: Journal, history: History, slot: Slot) -> Json:
     if decision.action is Action.DROP:  # no file is live any more, also where they are left
         gone = history.until(decision.slot - 1).state.live
     added: list[Json] = [
-        {"path": s.target, "bytes": s.identity.size, "rows": s.rows, "sha256": s.checksum}
+        {"path": s.target, "bytes": s.size, "rows": s.rows, "sha256": s.checksum}
         for s in journal.steps(decision)
-        if isinstance(s, MoveStep)
+        if isinstance(s, FileStep)
     ]
     retired: list[Json] = [step.target for _, step in journal.moves(history, gone)]
     return {"dataset": decision.urn, "slot": decision.slot, "added": added, "retired": retired}

@@ -28,10 +28,10 @@ from airflow_gobblin.errors import (
     SourceError,
 )
 from airflow_gobblin.extraction import converted_schema
-from airflow_gobblin.files import Files, LocalFiles
+from airflow_gobblin.files import Files, open_files
 from airflow_gobblin.guarded import GuardedConnections
-from airflow_gobblin.ingestion import Ingestion, target_root
-from airflow_gobblin.journal import Action, History, Journal, Note, NoteKind, Slot, now
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.journal import History, Journal, Note, NoteKind, Slot, now
 from airflow_gobblin.manifest import check_no_slot_is_lost, put_manifests
 from airflow_gobblin.naming import dataset_key, shown
 from airflow_gobblin.packing import pack_datasets
@@ -40,6 +40,8 @@ from airflow_gobblin.policy import CommitPolicy, publishable, reconciled
 from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest
 from airflow_gobblin.staging import Staging, staging_folder
 from airflow_gobblin.state import DatasetState
+from airflow_gobblin.sweeping import Sweeper
+from airflow_gobblin.trimming import trim
 from airflow_gobblin.watermark import Json, Watermark
 from airflow_gobblin.work import (
     Dataset,
@@ -53,6 +55,8 @@ from airflow_gobblin.work import (
 )
 
 log = logging.getLogger(__name__)
+
+_STATES_KEPT = 1000
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,36 @@ class DatasetReport:
         return self.status in ("committed", "noop", "idle", "covered", "recovered")
 
 
+class States(Mapping[str, DatasetState]):
+    """The state of every dataset of an ingestion, by URN: each is read when it is looked at, and a bounded number kept."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._known: dict[str, DatasetState] = {}
+
+    def add(self, urn: str, history: History | GobblinError) -> None:
+        """What is known already of a dataset; one that can't be read has no state."""
+        self._known.pop(urn, None)
+        if isinstance(history, History):
+            while len(self._known) >= _STATES_KEPT:
+                del self._known[next(iter(self._known))]
+            self._known[urn] = history.state
+
+    def __getitem__(self, urn: str) -> DatasetState:
+        if urn not in self._known:
+            try:
+                self.add(urn, self._journal.history(urn))
+            except RecordError as error:
+                raise KeyError(urn) from error
+        return self._known[urn]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._journal.datasets())
+
+    def __len__(self) -> int:
+        return len(self._journal.datasets())
+
+
 class Pipeline:
     """The stages of an ingestion's runs.
 
@@ -109,27 +143,26 @@ class Pipeline:
     ) -> None:
         self.ingestion = ingestion
         self.journal = journal
-        self.files = files if files is not None else LocalFiles(target_root(ingestion.sink.target))
+        self._connections = GuardedConnections(connections)
+        self.files = files if files is not None else open_files(ingestion.sink.target, self._connections)
         self.staging = Staging(self.files, staging_folder(journal.ingestion, journal.id))
         self.committer = Committer(journal, self.files, attempts=ingestion.attempts, retention=ingestion.retention)
         self._claims = Claims(self.files)
-        self._connections = GuardedConnections(connections)
 
     # verify_recover
 
     def verify_recover(self, request: RunRequest) -> tuple[DatasetReport, ...]:
         """Finish what earlier runs decided and left, of all datasets of the journal.
 
-        A dataset that can't be recovered stands still, and the others go on.
+        A dataset that can't be recovered stands still, and the others go on. Only what may be unfinished is read.
         """
         run_key = request.run_key(self.ingestion.name)
-        named = dict(self.journal.named_datasets())
-        reports = [DatasetReport(key, "failed", str(e)) for key, e in named.items() if not isinstance(e, str)]
-        for urn, history in self.journal.histories(urn for urn in named.values() if isinstance(urn, str)):
+        reports = []
+        for dataset, history in self.journal.histories(worth=lambda keys: keys.may_be_pending):
             if isinstance(history, GobblinError):
-                reports.append(DatasetReport(urn, "failed", str(history)))
+                reports.append(DatasetReport(dataset, "failed", str(history)))
             elif history.pending is not None:
-                reports.append(self._recover(urn, run_key))
+                reports.append(self._recover(history.urn, run_key))
         return tuple(reports)
 
     def _recover(self, urn: str, run_key: str) -> DatasetReport:
@@ -141,7 +174,8 @@ class Pipeline:
             return _failed("recover", urn, error)
         if slot is None:
             return DatasetReport(urn, "idle", "nothing was pending")
-        return self._published(slot, "recovered", f"slot {slot.decision.slot}, which an earlier run left, is done")
+        detail = f"slot {slot.decision.slot}, which an earlier run left, is done"
+        return _published(slot, "recovered", detail, self.journal.state(urn))
 
     # create_work_units
 
@@ -156,25 +190,47 @@ class Pipeline:
         run_key = request.run_key(self.ingestion.name)
         every = self._datasets(request)
         datasets = [d for d in every if not request.datasets or d.urn in request.datasets]
-        histories = dict(self.journal.histories(sorted({*self.journal.datasets(), *(d.urn for d in every)})))
-        states = {urn: h.state for urn, h in histories.items() if isinstance(h, History)}
-        planned: list[DatasetRef] = []
-        notes = [] if request.datasets else [*_left_behind(histories, {d.urn for d in every})]
-        errors: list[GobblinError] = []
-        for dataset in datasets:
-            plan = self._plan(dataset, histories[dataset.urn], states, request, run_key)
-            if isinstance(plan, Plan):
-                planned.append(DatasetRef(plan.urn, plan.token, plan.weight, plan.planned))
-            elif isinstance(plan, GobblinError):
-                errors.append(plan)
-                notes.append(DatasetNote(dataset.urn, "failed", str(plan)))
-            else:
-                notes.append(plan)
+        found: dict[str, DatasetRef | DatasetNote | GobblinError] = {}
+        left: list[DatasetNote] = []
+        states = States(self.journal)
+        for dataset, history in self._with_histories(datasets, every, left):
+            states.add(dataset.urn, history)
+            found[dataset.urn] = self._plan(dataset, history, states, request, run_key)
+        errors = [plan for plan in found.values() if isinstance(plan, GobblinError)]
         if errors and len(errors) == len(datasets) and all(error.retryable for error in errors):
             raise errors[0]  # no database, no disk: nothing was planned, and the whole stage is worth a retry
+        notes = [] if request.datasets else left
+        planned: list[DatasetRef] = []
+        for dataset in datasets:
+            plan = found[dataset.urn]
+            if isinstance(plan, DatasetRef):
+                planned.append(plan)
+            else:
+                note = DatasetNote(dataset.urn, "failed", str(plan)) if isinstance(plan, GobblinError) else plan
+                notes.append(note)
         run = RunPlan(uuid.uuid4().hex, run_key, pack_datasets(planned, self.ingestion.max_packs), tuple(notes))
         self.staging.put_run(run, self.ingestion.job)
         return run
+
+    def _with_histories(
+        self, datasets: Iterable[Dataset], every: Iterable[Dataset], left: list[DatasetNote]
+    ) -> Iterator[tuple[Dataset, History | GobblinError]]:
+        """Each dataset with its history, by one listing, few of them in memory at once.
+
+        :param every: all that the source has. :param left: gets a note for each other one that an earlier run left unfinished.
+        """
+        wanted = {dataset_key(d.urn): d for d in datasets}
+        of_source = {dataset_key(d.urn) for d in every}
+        names = {key: dataset.urn for key, dataset in wanted.items()}
+        for key, history in self.journal.histories(
+            names, lambda keys: keys.dataset in names or (keys.may_be_pending and keys.dataset not in of_source)
+        ):
+            if key in wanted:
+                yield wanted.pop(key), history
+            elif key not in of_source and isinstance(history, History) and history.pending is not None:
+                left.append(_left_behind(history, history.pending))
+        for dataset in wanted.values():
+            yield dataset, History(dataset.urn)
 
     def _datasets(self, request: RunRequest) -> tuple[Dataset, ...]:
         """All datasets of the source, which has those that are asked for, each under a key of its own."""
@@ -207,11 +263,11 @@ class Pipeline:
         self,
         dataset: Dataset,
         history: History | GobblinError,
-        states: Mapping[str, DatasetState],
+        states: States,
         request: RunRequest,
         run_key: str,
-    ) -> Plan | DatasetNote | GobblinError:
-        """The plan of a dataset, written to staging; or why there is none."""
+    ) -> DatasetRef | DatasetNote | GobblinError:
+        """Where the plan of a dataset is; or why there is none."""
         urn = dataset.urn
         try:
             if isinstance(history, GobblinError):
@@ -219,7 +275,7 @@ class Pipeline:
             if history.pending is not None:
                 self.committer.recover(urn, run_key)
                 history = self.journal.history(urn)
-                states = {**states, urn: history.state}
+                states.add(urn, history)
             answer = history.answer(run_key)
             if answer is not None:
                 return DatasetNote(urn, "committed", f"this run committed it already, in slot {answer.decision.slot}")
@@ -232,7 +288,7 @@ class Pipeline:
                 return DatasetNote(urn, "idle", "there is nothing new")
             plan = self._bound(dataset, history, found, run_key)
             self.staging.put_plan(plan)
-            return plan
+            return DatasetRef(plan.urn, plan.token, plan.weight, plan.planned)
         except QuarantinedError as error:
             return DatasetNote(urn, "quarantined", str(error))
         except GobblinError as error:
@@ -315,7 +371,7 @@ class Pipeline:
         try:
             plan = self.staging.plan(ref.token)
             if plan is None:
-                return self._swept(ref, run_key)
+                return self._swept(ref, run_key, self.journal.history(ref.urn))
             history = self.journal.history(ref.urn)
             slot = history.by_token(ref.token)
             if slot is None:
@@ -325,7 +381,7 @@ class Pipeline:
                     return decided
                 slot = decided
             status = "pending" if not slot.finished else "committed" if slot.done else "lost"
-            return self._published(slot, status, f"slot {slot.decision.slot} is decided")
+            return _published(slot, status, f"slot {slot.decision.slot} is decided", self.journal.state(ref.urn))
         except Exception as error:
             return _failed("write the commit steps of", ref.urn, error)
 
@@ -364,9 +420,8 @@ class Pipeline:
         if last is None or (last.token, last.units) != (note.token, note.units):
             self.journal.put_note(plan.urn, slot.decision.slot if slot else 0, note)
 
-    def _swept(self, ref: DatasetRef, run_key: str) -> DatasetReport:
+    def _swept(self, ref: DatasetRef, run_key: str, history: History) -> DatasetReport:
         """What to say of a plan whose staging is gone: it was done, or could win no more."""
-        history = self.journal.history(ref.urn)
         slot = history.by_token(ref.token) or history.answer(run_key)
         if slot is None and ref.planned is not None and history.state.coverage.covers(ref.planned):
             return DatasetReport(ref.urn, "covered", f"range {ref.planned} was committed by another run")
@@ -377,9 +432,7 @@ class Pipeline:
                 "its plan could win no more and was swept; nothing was published by it. "
                 "Clear create_work_units to plan anew.",
             )
-        return self._published(
-            slot, "committed" if slot.done else "lost", f"already committed in slot {slot.decision.slot}"
-        )
+        return _already(slot, history)
 
     # execute_commit_steps
 
@@ -401,14 +454,14 @@ class Pipeline:
             if slot is None:
                 return DatasetReport(ref.urn, "skipped", "nothing is decided for it in this run")
             if slot.finished:
-                status = "committed" if slot.done else "lost"
-                return self._published(slot, status, f"already committed in slot {slot.decision.slot}")
+                return _already(slot, history)
             number = slot.decision.slot
             done = self.committer.execute(
                 slot, run_key, None if after_step is None else lambda k, n: after_step(ref.urn, number, k, n)
             )
-            put_manifests(self.files, self.journal, self.journal.history(ref.urn))
-            return self._published(done, "committed", f"committed in slot {number}")
+            history = self.journal.history(ref.urn)
+            put_manifests(self.files, self.journal, history)
+            return _published(done, "committed", f"committed in slot {number}", history.state)
         except Exception as error:
             if isinstance(error, GobblinError) and not isinstance(error, LostRaceError):
                 self.committer.count_failure(ref.urn, run_key, error)
@@ -421,28 +474,33 @@ class Pipeline:
 
         :return: a report per dataset; raise `incomplete(…)` for what isn't as the policy wants it.
         """
-        reports = [DatasetReport(n.urn, n.status, n.detail) for n in run.notes]
-        for pack in run.packs:
-            reports += [self._final(ref, run.run_key) for ref in pack.datasets]
-        for urn, found in self.journal.histories(self.journal.datasets()):  # those that the source has no more, too
+        refs = {dataset_key(ref.urn): ref for pack in run.packs for ref in pack.datasets}
+        final: dict[str, DatasetReport] = {}
+        names = {key: ref.urn for key, ref in refs.items()}
+        for key, found in self.journal.histories(names):  # those that the source has no more, too
+            if key in refs:
+                final[key] = self._final(refs[key], run.run_key, found)
             if isinstance(found, History):
-                self._put_manifests(found)
-                self._clean(found, run.run_key)
+                self._tidy(found, run.run_key)
             else:
-                log.warning("dataset %r can't be cleaned up: %s", urn, found)
+                log.warning("dataset %r can't be cleaned up: %s", key, found)
+        notes = (DatasetReport(n.urn, n.status, n.detail) for n in run.notes)
+        reports = (final.get(key) or self._final(ref, run.run_key, History(ref.urn)) for key, ref in refs.items())
+        told = (*notes, *reports)
         self.staging.finish_run(run.run)
         self.sweep(keep=run.run)
-        return tuple(reports)
+        return told
 
-    def _final(self, ref: DatasetRef, run_key: str) -> DatasetReport:
+    def _final(self, ref: DatasetRef, run_key: str, history: History | GobblinError) -> DatasetReport:
         try:
-            history = self.journal.history(ref.urn)
+            if isinstance(history, GobblinError):
+                raise history
             slot = history.by_token(ref.token) or history.answer(run_key)
             if slot is not None:
-                return self._final_slot(slot, history)
+                return _final_slot(slot, history)
             plan = self.staging.plan(ref.token)
             if plan is None:
-                return self._swept(ref, run_key)
+                return self._swept(ref, run_key, history)
             check_holds(plan, (), history)
             if plan.planned is not None and history.state.coverage.covers(plan.planned):
                 return DatasetReport(ref.urn, "covered", f"range {plan.planned} was committed by another run")
@@ -453,55 +511,44 @@ class Pipeline:
         except Exception as error:
             return _failed("finish", ref.urn, error)
 
-    def _final_slot(self, slot: Slot, history: History) -> DatasetReport:
-        number = slot.decision.slot
-        if not slot.finished:
-            status = "quarantined" if history.state.quarantined else "failed"
-            return self._published(
-                slot, status, f"slot {number} is decided and not finished: clear execute_commit_steps"
-            )
-        if not slot.done:
-            return self._published(slot, "lost", f"slot {number} was abandoned")
-        if not slot.decision.complete:
-            failed = [u for u in slot.decision.units if u.state is not UnitState.SUCCESSFUL]
-            first = next((u.error for u in failed if u.error), "they are left to the next run")
-            why = f"{len(failed)} of {len(slot.decision.units)} units are not published: {first}"
-            return self._published(slot, "partial", f"slot {number} holds a part; {why}")
-        return self._published(slot, "committed", f"slot {number}")
-
     def answered(self, request: RunRequest) -> tuple[DatasetReport, ...]:
         """What the journal says of a request whose plan was swept: the datasets that were committed for it."""
         run_key = request.run_key(self.ingestion.name)
         reports = []
-        for urn, history in self.journal.histories(self.journal.datasets()):
+        for key, history in self.journal.histories():
             if isinstance(history, GobblinError):
-                reports.append(DatasetReport(urn, "failed", str(history), retryable=history.retryable))
+                reports.append(DatasetReport(key, "failed", str(history), retryable=history.retryable))
             elif (slot := history.answer(run_key)) is not None:
-                reports.append(self._published(slot, "committed", f"already committed in slot {slot.decision.slot}"))
+                reports.append(_already(slot, history))
         return tuple(reports)
 
-    def _put_manifests(self, history: History) -> None:
-        try:
-            put_manifests(self.files, self.journal, history)
-        except (GobblinError, OSError):  # the next run writes it
-            log.warning("dataset %r: a manifest can't be written", history.urn, exc_info=True)
-
-    def _clean(self, history: History, run_key: str) -> None:
+    def _tidy(self, history: History, run_key: str) -> None:
+        """What may be done for a dataset by any run at its end; what can't be done is tried again by the next one."""
         try:
             for left in self.committer.clean(history, run_key):
                 log.warning("dataset %r: %s", history.urn, left)
-        except Exception:  # a user's step may raise anything; it is tried again by the next run
+        except Exception:  # a user's step may raise anything
             log.warning("dataset %r can't be cleaned up now", history.urn, exc_info=True)
+        try:
+            put_manifests(self.files, self.journal, history)
+            trim(self.journal, history)  # not before its manifests stand, which are made from what is trimmed
+        except (GobblinError, OSError):
+            log.warning("dataset %r: its manifests or its journal can't be seen to now", history.urn, exc_info=True)
 
-    def unannounced(self, urns: Iterable[str]) -> Iterator[tuple[Slot, DatasetReport]]:
-        """The slots of some datasets that published files and that no run has announced, whoever finished them."""
-        for _, history in self.journal.histories(urns):
+    def unannounced(self, urns: Iterable[str] | None = None) -> Iterator[tuple[Slot, DatasetReport]]:
+        """The slots that published files and that no run has announced, whoever finished them.
+
+        :param urns: only those of some datasets; `None` for all.
+        """
+        wanted = None if urns is None else {dataset_key(urn) for urn in urns}
+        for _, history in self.journal.histories(
+            worth=lambda keys: keys.may_be_unannounced and (wanted is None or keys.dataset in wanted)
+        ):
             if isinstance(history, GobblinError):
                 continue
             for slot in history.slots:
-                publishes = slot.decision.action in (Action.COMMIT, Action.IMPORT)
-                if publishes and slot.done and not slot.noted(NoteKind.ANNOUNCED):
-                    yield slot, self._published(slot, "committed", "")
+                if slot.publishes and not slot.noted(NoteKind.ANNOUNCED):
+                    yield slot, _published(slot, "committed", "", history.state)
 
     def announced(self, slot: Slot, run_key: str) -> None:
         """Note that a slot was announced."""
@@ -512,60 +559,50 @@ class Pipeline:
 
         :param keep: a run whose plan is kept, though its tokens are gone. :return: the tokens that were swept.
         """
-        swept = []
-        runs = self.staging.runs()  # before the tokens: a run is written after its plans
-        for token, plan in self.staging.plans():
-            try:
-                if self._needed(plan):
-                    continue
-                self.staging.remove_token(token)
-            except (GobblinError, OSError):  # what can't be read might need it
-                log.warning("staging of token %s can't be judged or removed, and is kept", token, exc_info=True)
-                continue
-            swept.append(token)
-        tokens = set(self.staging.tokens())
-        for run in runs:
-            try:
-                if run != keep and self._over(run, tokens):
-                    self.staging.remove_run(run)
-            except (GobblinError, OSError):
-                log.warning("run %s in staging can't be judged or removed, and is kept", run, exc_info=True)
-        return tuple(swept)
+        return Sweeper(self.journal, self.staging, self._claims).sweep(keep)
 
-    def _over(self, run: str, tokens: set[str]) -> bool:
-        """Whether a run was reported to its end, and none of its tokens is left."""
-        if not self.staging.run_finished(run):
-            return False
-        found = self.staging.run(run)
-        return found is None or not tokens & {d.token for p in found.packs for d in p.datasets}
 
-    def _needed(self, plan: Plan | GobblinError | None) -> bool:
-        if plan is None:
-            return False
-        if isinstance(plan, GobblinError):
-            raise plan
-        history = self.journal.history(plan.urn)
-        slot = history.by_token(plan.token)
-        return can_win(plan, history) if slot is None else not slot.finished
+def _published(slot: Slot, status: str, detail: str, state: DatasetState) -> DatasetReport:
+    decision = slot.decision
+    good = [u for u in decision.units if u.state is UnitState.SUCCESSFUL]
+    return DatasetReport(
+        decision.urn,
+        status,
+        detail,
+        decision.slot,
+        files=sum(u.files for u in good),
+        rows=sum(u.rows_written for u in good),
+        watermark=state.watermark,
+    )
 
-    def _published(self, slot: Slot, status: str, detail: str) -> DatasetReport:
-        decision = slot.decision
-        good = [u for u in decision.units if u.state is UnitState.SUCCESSFUL]
-        return DatasetReport(
-            decision.urn,
-            status,
-            detail,
-            decision.slot,
-            files=sum(u.files for u in good),
-            rows=sum(u.rows_written for u in good),
-            watermark=self.journal.state(decision.urn).watermark,
-        )
+
+def _already(slot: Slot, history: History) -> DatasetReport:
+    """What to say of a slot that was finished before."""
+    status = "committed" if slot.done else "lost"
+    return _published(slot, status, f"already committed in slot {slot.decision.slot}", history.state)
+
+
+def _final_slot(slot: Slot, history: History) -> DatasetReport:
+    number = slot.decision.slot
+    if not slot.finished:
+        status = "quarantined" if history.state.quarantined else "failed"
+        why = f"slot {number} is decided and not finished: clear execute_commit_steps"
+        return _published(slot, status, why, history.state)
+    if not slot.done:
+        return _published(slot, "lost", f"slot {number} was abandoned", history.state)
+    if not slot.decision.complete:
+        failed = [u for u in slot.decision.units if u.state is not UnitState.SUCCESSFUL]
+        first = next((u.error for u in failed if u.error), "they are left to the next run")
+        why = f"{len(failed)} of {len(slot.decision.units)} units are not published: {first}"
+        return _published(slot, "partial", f"slot {number} holds a part; {why}", history.state)
+    return _published(slot, "committed", f"slot {number}", history.state)
 
 
 def _check_kind(dataset: Dataset, history: History) -> None:
     """What is published of a dataset, and what is planned, must both have positions, or both none."""
     snapshot = dataset.extract.kind is ExtractKind.SNAPSHOT_ONLY
-    published = {history.slots[r.slot - 1].decision.planned is None for r, u in history.state.live.items() if u.files}
+    slots = {ref.slot for ref, unit in history.state.live.items() if unit.files}
+    published = {history.slot(number).decision.planned is None for number in slots}
     if (not snapshot) in published:
         was = "has positions, and a snapshot none" if snapshot else "is a snapshot, whose rows would come again"
         raise ConfigurationError(
@@ -576,13 +613,11 @@ def _check_kind(dataset: Dataset, history: History) -> None:
         )
 
 
-def _left_behind(histories: Mapping[str, History | GobblinError], of_source: set[str]) -> Iterator[DatasetNote]:
-    """The datasets that an earlier run left unfinished and that the source has no more: while there are any, no run is green."""
-    for urn, history in histories.items():
-        if isinstance(history, History) and history.pending is not None and urn not in of_source:
-            status = "quarantined" if history.state.quarantined else "failed"
-            why = f"slot {history.pending.decision.slot} is not finished, and the source has no such dataset any more"
-            yield DatasetNote(urn, status, f"{why}: mend what keeps it from being finished, or abandon it")
+def _left_behind(history: History, pending: Slot) -> DatasetNote:
+    """Of a dataset that an earlier run left unfinished and that the source has no more: while there is any, no run is green."""
+    status = "quarantined" if history.state.quarantined else "failed"
+    why = f"slot {pending.decision.slot} is not finished, and the source has no such dataset any more"
+    return DatasetNote(history.urn, status, f"{why}: mend what keeps it from being finished, or abandon it")
 
 
 def _unpublished(history: History, token: str) -> Iterator[UnitSummary]:

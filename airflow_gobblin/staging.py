@@ -6,7 +6,8 @@
         s/<token>/results/…       unit results that stand: the first whose files keep their identity
         s/<token>/<attempt>/…     staged files and failed results of one run of a Spark driver
 
-It is on one file system with the target, so that publishing is a link, and visible to workers, driver and executors.
+It is in one place with the target, so that publishing is a link, and visible to workers, driver and executors. In an object
+store that keeps uploads open (S3) staged files are uploads to their published names, and only the records are here.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from typing import TypeVar
 
 from airflow_gobblin import wire
 from airflow_gobblin.errors import GobblinError, StoreError
-from airflow_gobblin.files import Files, LocalFiles
+from airflow_gobblin.files.base import Files
 from airflow_gobblin.job import ExtractJob
 from airflow_gobblin.plan import Plan, RunPlan
+from airflow_gobblin.steps import staged_identity
 from airflow_gobblin.stores.base import settle
-from airflow_gobblin.stores.local import LocalStore
-from airflow_gobblin.work import Pack, StagedFile, UnitResult, UnitState
+from airflow_gobblin.work import Pack, UnitResult, UnitState
 
 ROOT = "_gobblin"
 T = TypeVar("T")
@@ -47,12 +48,7 @@ class Staging:
     def __init__(self, files: Files, folder: str) -> None:
         self.files = files
         self.folder = folder
-        self._store = LocalStore(files, folder)
-
-    @classmethod
-    def at(cls, root: str, folder: str) -> Staging:
-        """Staging under a target root on a local or mounted file system."""
-        return cls(LocalFiles(root), folder)
+        self._store = files.records(folder)
 
     def token_folder(self, token: str) -> str:
         """Where a token's files are, below the target root."""
@@ -149,28 +145,18 @@ class Staging:
         return None
 
     def failed_results(self, token: str) -> dict[str, UnitResult]:
-        """The newest failed result of each unit that has one, by its file's time: attempts have no order of their own."""
-        written: dict[str, int] = {}
+        """The newest failed result of each unit that has one, by when it ended: attempts have no order of their own."""
+        results = []
         for attempt in self.files.folders(self.token_folder(token)):
             for key in self._store.list(f"s/{token}/{attempt}/failed/"):
-                file = self.files.identity(f"{self.folder}/{key}")
-                if file is not None:
-                    written[key] = file.mtime_ns
-        found = {}
-        for key in sorted(written, key=lambda key: written[key]):
-            data = self._store.get(key)
-            if data is not None:
-                result = wire.loads(data, UnitResult, key)
-                found[result.unit] = result
-        return found
+                data = self._store.get(key)
+                if data is not None:
+                    results.append(wire.loads(data, UnitResult, key))
+        return {result.unit: result for result in sorted(results, key=lambda result: result.ended)}
 
     def intact(self, result: UnitResult) -> bool:
-        """Whether a result's files keep their identity: its size and time."""
-        return all(self._keeps(file) for file in result.files)
-
-    def _keeps(self, file: StagedFile) -> bool:
-        found = self.files.identity(file.path)
-        return found is not None and (found.size, found.mtime_ns) == (file.size, file.mtime_ns)
+        """Whether a result's files keep their identity."""
+        return all(staged_identity(file, self.files) is not None for file in result.files)
 
     def tokens(self) -> tuple[str, ...]:
         """The tokens that have a plan or a folder."""
@@ -180,6 +166,15 @@ class Staging:
     def runs(self) -> tuple[str, ...]:
         """The runs that have a folder."""
         return self.files.folders(f"{self.folder}/r")
+
+    def open_uploads(self) -> tuple[tuple[str, str], ...]:
+        """The target and the id of every upload below the target root that isn't completed."""
+        return () if self.files.uploads is None else tuple(self.files.uploads.open_below("."))
+
+    def abort_upload(self, target: str, upload: str) -> None:
+        """Throw the parts of an upload away. :param upload: its id."""
+        if self.files.uploads is not None:
+            self.files.uploads.abort(target, upload)
 
     def remove_token(self, token: str) -> None:
         """Remove a token's folder, and then its plan: what has a plan can be swept again."""

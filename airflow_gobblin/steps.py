@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from airflow_gobblin.errors import StepConflictError, StepLostError
-from airflow_gobblin.files import FileIdentity, Files
+from airflow_gobblin.errors import ConfigurationError, StepConflictError, StepLostError
+from airflow_gobblin.files.base import FileIdentity, Files, Uploads
 from airflow_gobblin.watermark import Watermark
 from airflow_gobblin.wire import record
+from airflow_gobblin.work import StagedFile, Upload
 
 
 class StepStatus(StrEnum):
@@ -73,48 +74,162 @@ class MoveStep:
     checksum: str
     rows: int
 
+    @property
+    def size(self) -> int:
+        """The bytes of the file."""
+        return self.identity.size
+
     def verify(self, context: StepContext) -> StepStatus:
         published = context.files.identity(self.target)
         if published is not None:
-            ours = self.is_ours(self.target, published, context.files)
-            return StepStatus.DONE if ours else StepStatus.CONFLICT
+            return StepStatus.DONE if self.is_ours(published, context.files) else StepStatus.CONFLICT
         staged = context.files.identity(self.source)
-        ours = staged is not None and self.is_ours(self.source, staged, context.files)
+        ours = staged is not None and _same(self, self.source, staged, context.files)
         return StepStatus.TODO if ours else StepStatus.LOST
 
-    def is_ours(self, path: str, found: FileIdentity, files: Files) -> bool:
-        """Whether what was found at a path is the file that this step publishes: by inode, size and time, else by checksum."""
-        if found == self.identity:
-            return True
-        return found.size == self.identity.size and files.checksum(path) == self.checksum
+    def is_ours(self, found: FileIdentity, files: Files) -> bool:
+        """Whether what was found at the target is the file that this step publishes."""
+        return _same(self, self.target, found, files)
 
     def execute(self, context: StepContext) -> None:
         context.files.make_folder(posixpath.dirname(self.target))
         context.files.link(self.source, self.target)
 
     def undo(self, context: StepContext) -> None:
-        found = context.files.identity(self.target)
-        if found is not None and self.is_ours(self.target, found, context.files):
-            context.files.unlink(self.target)
+        _remove(self, context.files)
 
     def folders(self) -> tuple[str, ...]:
         return (posixpath.dirname(self.target),)
 
-    def error(self, status: StepStatus, urn: str) -> StepConflictError | StepLostError:
-        """What to say of a step that can't be done."""
-        if status is StepStatus.CONFLICT:
-            return StepConflictError(
-                operation="publish",
-                subject=f"file {self.target!r} of dataset {urn!r}",
-                cause="another file stands there, of other content",
-                hint="Move it away and clear execute_commit_steps, or abandon the slot.",
-            )
-        return StepLostError(
+    @property
+    def lost(self) -> str:
+        """What to say where neither source nor result is there."""
+        return f"neither it nor its staged file {self.source!r} is there as it was written"
+
+
+@record("upload_step")
+@dataclass(frozen=True)
+class UploadStep:
+    """Completes an upload, and so makes it the published object, without moving a byte and never over anything.
+
+    :param target: the published object, relative to the target root. :param unit: the work unit it belongs to.
+    :param upload: the upload, which holds the parts. :param identity: what the object will be known by.
+    """
+
+    target: str
+    unit: str
+    upload: Upload
+    identity: FileIdentity
+    checksum: str
+    rows: int
+
+    @property
+    def size(self) -> int:
+        """The bytes of the object."""
+        return self.identity.size
+
+    def verify(self, context: StepContext) -> StepStatus:
+        for _ in range(2):  # somebody may complete it between the two looks
+            published = context.files.identity(self.target)
+            if published is not None:
+                return StepStatus.DONE if self.is_ours(published, context.files) else StepStatus.CONFLICT
+            if _uploads(context.files).stands(self.target, self.upload):
+                return StepStatus.TODO
+        return StepStatus.LOST
+
+    def is_ours(self, found: FileIdentity, files: Files) -> bool:
+        """Whether what was found at the target is the object that this step publishes."""
+        return _same(self, self.target, found, files)
+
+    def execute(self, context: StepContext) -> None:
+        _uploads(context.files).complete(self.target, self.upload)
+
+    def undo(self, context: StepContext) -> None:
+        _uploads(context.files).abort(self.target, self.upload.id)  # first, so that nobody completes it later
+        _remove(self, context.files)
+
+    def folders(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def lost(self) -> str:
+        """What to say where neither the upload nor its object is there."""
+        return "the store has no such object, and has expired or aborted its upload"
+
+
+FileStep = MoveStep | UploadStep
+"""A step that publishes a file."""
+
+
+def publish_file(staged: StagedFile, target: str, unit: str, files: Files) -> FileStep:
+    """The step that publishes a staged file.
+
+    :param target: what it was staged for. :param unit: the work unit that it belongs to.
+    :raises StepLostError: it is gone, or is no longer as it was written.
+    """
+    found = staged_identity(staged, files)
+    if found is None:
+        raise StepLostError(
             operation="publish",
-            subject=f"file {self.target!r} of dataset {urn!r}",
-            cause=f"neither it nor its staged file {self.source!r} is there as it was written",
-            hint="Restore one of them, or abandon the slot: its range is then extracted anew.",
+            subject=f"staged file {staged.path!r} of unit {unit!r}",
+            cause=f"it is gone, or was changed since it was written as {staged}",
+            hint="Clear the extract task: it reads the unit again.",
         )
+    if staged.upload is None:
+        return MoveStep(staged.path, target, unit, found, staged.checksum, staged.rows)
+    return UploadStep(target, unit, staged.upload, found, staged.checksum, staged.rows)
+
+
+def staged_identity(staged: StagedFile, files: Files) -> FileIdentity | None:
+    """What a staged file is known by, if it is there as it was written, or was published since."""
+    promised = FileIdentity(0, staged.size, staged.stamp)
+    if staged.upload is not None and _uploads(files).stands(staged.path, staged.upload):
+        return promised
+    found = files.identity(staged.path)
+    if found is None or (found.size, found.stamp) != (staged.size, staged.stamp):
+        return None
+    return found
+
+
+def file_error(step: FileStep, status: StepStatus, urn: str) -> StepConflictError | StepLostError:
+    """What to say of a file that can't be published."""
+    if status is StepStatus.CONFLICT:
+        return StepConflictError(
+            operation="publish",
+            subject=f"file {step.target!r} of dataset {urn!r}",
+            cause="another file stands there, of other content",
+            hint="Move it away and clear execute_commit_steps, or abandon the slot.",
+        )
+    return StepLostError(
+        operation="publish",
+        subject=f"file {step.target!r} of dataset {urn!r}",
+        cause=step.lost,
+        hint="Restore one of them, or abandon the slot: its range is then extracted anew.",
+    )
+
+
+def _same(step: FileStep, path: str, found: FileIdentity, files: Files) -> bool:
+    """Whether what was found at a path is what a step publishes: by its identity, else by its checksum."""
+    if found == step.identity:
+        return True
+    return found.size == step.size and files.checksum(path) == step.checksum
+
+
+def _remove(step: FileStep, files: Files) -> None:
+    found = files.identity(step.target)
+    if found is not None and step.is_ours(found, files):
+        files.unlink(step.target)
+
+
+def _uploads(files: Files) -> Uploads:
+    if files.uploads is None:
+        raise ConfigurationError(
+            operation="publish",
+            subject=f"an upload below {files.root}",
+            cause="this place keeps no uploads",
+            hint="The target was moved from an object store to a file system with a slot unfinished: abandon the slot.",
+        )
+    return files.uploads
 
 
 @record("high_watermark_step")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import datetime
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from airflow_gobblin import watermark
@@ -63,6 +63,8 @@ def record(kind: str, version: int = 1) -> Callable[[type[T]], type[T]]:
             )
         _by_kind[kind] = cls
         _by_type[cls] = _Kind(kind, version)
+        for found_out in (_encoders.clear, _decoder.cache_clear, _is_plain_part.cache_clear, _shape.cache_clear):
+            found_out()  # perhaps before it was a record
         return cls
 
     return register
@@ -83,29 +85,47 @@ def kind_of(value: object) -> str:
 
 def to_json(value: Any) -> Json:
     """A value of a record as JSON."""
+    encode = _encoders.get(type(value))
+    if encode is None:
+        encode = _encoders[type(value)] = _encoder(value)
+    return encode(value)
+
+
+_encoders: dict[type[Any], Callable[[Any], Json]] = {}
+"""How the values of a class are encoded, found out once."""
+
+
+def _encoder(value: Any) -> Callable[[Any], Json]:  # one branch a shape
     if isinstance(value, Enum):
-        return to_json(value.value)
+        return lambda value: to_json(value.value)
     if value is None or isinstance(value, bool | int | float | str):
-        return value
+        return _same
     if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, tuple | list | frozenset):
-        return [to_json(v) for v in (sorted(value) if isinstance(value, frozenset) else value)]
+        return datetime.isoformat
+    if isinstance(value, tuple | list):
+        return lambda value: [to_json(v) for v in value]
+    if isinstance(value, frozenset):
+        return lambda value: [to_json(v) for v in sorted(value)]
     if isinstance(value, Mapping):
-        return {str(k): to_json(v) for k, v in value.items()}
+        return lambda value: {str(k): to_json(v) for k, v in value.items()}
     if type(value) in _by_type:
         known = _by_type[type(value)]
-        return {"kind": known.name, "version": known.version, **_fields(value)}
+        return _field_encoder(type(value), {"kind": known.name, "version": known.version})
     if isinstance(value, Watermark):
-        return {**watermark.encode(value)}
+        return lambda value: {**watermark.encode(value)}
     if is_dataclass(value):
-        return _fields(value)
+        return _field_encoder(type(value), {})
     kind_of(value)
     raise AssertionError("unreachable")
 
 
-def _fields(value: Any) -> dict[str, Json]:
-    return {f.name: to_json(getattr(value, f.name)) for f in fields(value)}
+def _field_encoder(cls: Any, envelope: dict[str, Json]) -> Callable[[Any], Json]:
+    names = tuple(f.name for f in fields(cls))
+    return lambda value: {**envelope, **{name: to_json(getattr(value, name)) for name in names}}
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def canonical(document: Json) -> bytes:
@@ -121,8 +141,21 @@ def digest(data: bytes) -> str:
 def dumps(value: Any) -> bytes:
     """A record as bytes to store. :raises ConfigurationError: its class is not registered."""
     kind_of(value)
-    document = to_json(value)
-    return canonical({"digest": digest(canonical(document)), "record": document})
+    body = canonical(to_json(value))
+    return _HEAD + digest(body).encode() + _MIDDLE + body + b"}"
+
+
+_HEAD, _MIDDLE = b'{"digest":"', b'","record":'
+_BODY = len(_HEAD) + 64 + len(_MIDDLE)
+"""Where the record begins in what `dumps` gave."""
+
+
+def _digest_fits(document: dict[str, Any], data: bytes) -> bool:
+    """Whether a record is whole: as the bytes stand, or as JSON that somebody has spelt otherwise."""
+    named = document["digest"]
+    if data[_BODY - len(_MIDDLE) : _BODY] == _MIDDLE and digest(data[_BODY:-1]) == named:
+        return True
+    return bool(named == digest(canonical(document["record"])))
 
 
 def loads(data: bytes, expected: type[T], subject: str) -> T:
@@ -135,7 +168,7 @@ def loads(data: bytes, expected: type[T], subject: str) -> T:
     try:
         document = json.loads(data)
         body = document["record"]
-        whole = document["digest"] == digest(canonical(body))
+        whole = _digest_fits(document, data)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise RecordError(
             operation="read",
@@ -171,61 +204,93 @@ def from_json(expected: Any, value: Json, subject: str) -> Any:
         ) from error
 
 
-def _decode(expected: Any, value: Any) -> Any:  # one branch a shape
+def _decode(expected: Any, value: Any) -> Any:
+    return _decoder(expected)(value)
+
+
+@cache
+def _decoder(expected: Any) -> Callable[[Any], Any]:  # one branch a shape
+    """How a value of a type is decoded, found out once."""
     origin = get_origin(expected)
     if expected is Any or expected is Json or expected is object:
-        return value
+        return _same
     if origin in (Union, types.UnionType):
-        return _decode_union(get_args(expected), value)
+        return _union_decoder(get_args(expected))
     if origin is tuple:
-        arguments = get_args(expected)
-        _expect(isinstance(value, list), "a list", value)
-        if len(arguments) == 2 and arguments[1] is Ellipsis:
-            return tuple(_decode(arguments[0], v) for v in value)
-        return tuple(_decode(a, v) for a, v in zip(arguments, value, strict=True))
+        return _tuple_decoder(get_args(expected))
     if origin is frozenset:
-        return frozenset(_decode(get_args(expected)[0], v) for v in value)
+        element = _decoder(get_args(expected)[0])
+        return lambda value: frozenset(map(element, value))
     if origin is not None and issubclass(origin, Mapping):
-        _expect(isinstance(value, dict), "an object", value)
-        return {k: _decode(get_args(expected)[1], v) for k, v in value.items()}
+        return partial(_decode_mapping, _decoder(get_args(expected)[1]))
     if expected in (str, bool, type(None)):
-        _expect(isinstance(value, expected), expected.__name__, value)
-        return value
+        return partial(_decode_plain, expected, expected.__name__)
     if expected is int:
-        _expect(isinstance(value, int) and not isinstance(value, bool), "an integer", value)
-        return value
+        return partial(_decode_number, int, "an integer")
     if expected is float:
-        _expect(isinstance(value, int | float) and not isinstance(value, bool), "a number", value)
-        return float(value)
+        return lambda value: float(_decode_number((int, float), "a number", value))
     if expected is datetime:
-        return datetime.fromisoformat(value)
+        return datetime.fromisoformat
     if isinstance(expected, type) and issubclass(expected, Enum):
-        return expected(value)
-    return _decode_object(expected, value)
+        return expected
+    return partial(_decode_object, expected)
 
 
-def _decode_union(options: tuple[Any, ...], value: Any) -> Any:
-    if value is None and type(None) in options:
-        return None
+def _decode_plain(expected: type[Any], name: str, value: Any) -> Any:
+    _expect(isinstance(value, expected), name, value)
+    return value
+
+
+def _decode_number(expected: type[Any] | tuple[type[Any], ...], name: str, value: Any) -> Any:
+    _expect(isinstance(value, expected) and not isinstance(value, bool), name, value)
+    return value
+
+
+def _decode_mapping(element: Callable[[Any], Any], value: Any) -> Any:
+    _expect(isinstance(value, dict), "an object", value)
+    return {k: element(v) for k, v in value.items()}
+
+
+def _tuple_decoder(arguments: tuple[Any, ...]) -> Callable[[Any], Any]:
+    elements = [_decoder(a) for a in arguments if a is not Ellipsis]
+
+    def decode(value: Any) -> Any:
+        _expect(isinstance(value, list), "a list", value)
+        if arguments[-1] is Ellipsis:
+            return tuple(map(elements[0], value))
+        return tuple(element(v) for element, v in zip(elements, value, strict=True))
+
+    return decode
+
+
+def _union_decoder(options: tuple[Any, ...]) -> Callable[[Any], Any]:
     if {list, dict} <= {get_origin(option) for option in options}:  # Json, as get_type_hints resolves it
-        return value
+        return _same
+    optional = type(None) in options
     rest = [o for o in options if o is not type(None)]
-    if len(rest) == 1:
-        return _decode(rest[0], value)
-    for option in rest:  # a union of plain types and records: the first that fits
-        try:
-            return _decode(option, value)
-        except (TypeError, ValueError, KeyError):
-            continue
-    names = " or ".join(getattr(option, "__name__", str(option)) for option in rest)
-    raise ValueError(f"expected {names}, not {str(value)[:200]}")
+    decoders = [_decoder(option) for option in rest]
+
+    def decode(value: Any) -> Any:
+        if value is None and optional:
+            return None
+        if len(decoders) == 1:
+            return decoders[0](value)
+        for option in decoders:  # a union of plain types and records: the first that fits
+            try:
+                return option(value)
+            except (TypeError, ValueError, KeyError):
+                continue
+        names = " or ".join(getattr(option, "__name__", str(option)) for option in rest)
+        raise ValueError(f"expected {names}, not {str(value)[:200]}")
+
+    return decode
 
 
 def _decode_object(expected: Any, value: Any) -> Any:
     _expect(isinstance(value, dict), "an object", value)
-    if is_dataclass(expected) and expected not in _by_type and not hasattr(expected, "from_json"):
-        return _build(expected, value)  # a plain part of a record, which may have a field named `kind`; no watermark
-    if set(value) == {"kind", "value"}:
+    if _is_plain_part(expected):
+        return _build(expected, value)
+    if value.keys() == {"kind", "value"}:
         position = watermark.decode(value)
         _expect_fit(type(position), expected, value)
         return position
@@ -250,41 +315,61 @@ def _decode_object(expected: Any, value: Any) -> Any:
     return _build(cls, {k: v for k, v in value.items() if k not in ("kind", "version")})
 
 
+@cache
+def _is_plain_part(expected: Any) -> bool:
+    """Whether a class is a plain part of a record, which may have a field named `kind`: no record, and no watermark."""
+    return is_dataclass(expected) and expected not in _by_type and not hasattr(expected, "from_json")
+
+
 def _expect_fit(cls: type[Any], expected: Any, value: dict[str, Any]) -> None:
     """Whether a class may stand for the expected one: is it, or has all that the protocol asks for."""
-    if getattr(expected, "_is_protocol", False):
-        has = {*dir(cls), *(f.name for f in (fields(cls) if is_dataclass(cls) else ()))}
-        missing = [name for name in _asked(expected) if name not in has]
-        _expect(not missing, f"a {expected.__name__}", f"a {value['kind']!r}, which has no {missing}")
-    else:
-        _expect(cls is expected, f"a {expected.__name__}", f"a {value['kind']!r}")
+    if cls is expected:
+        return
+    protocol = getattr(expected, "_is_protocol", False)
+    missing = _lacking(cls, expected) if protocol else ()
+    found = f"a {value['kind']!r}" + (f", which has no {[*missing]}" if missing else "")
+    _expect(protocol and not missing, f"a {expected.__name__}", found)
 
 
 @cache
+def _lacking(cls: Any, protocol: Any) -> tuple[str, ...]:
+    """What a protocol asks for, and a class doesn't have."""
+    has = {*dir(cls), *(f.name for f in (fields(cls) if is_dataclass(cls) else ()))}
+    return tuple(name for name in _asked(protocol) if name not in has)
+
+
 def _asked(protocol: type[Any]) -> tuple[str, ...]:
     """The public names of a protocol."""
     names = {name for part in protocol.__mro__ for name in (*vars(part), *vars(part).get("__annotations__", ()))}
     return tuple(sorted(name for name in names if not name.startswith("_")))
 
 
+@dataclass(frozen=True)
+class _Shape:
+    """How the fields of a class are decoded, and which of them have no default."""
+
+    fields: Mapping[str, Callable[[Any], Any]]
+    required: frozenset[str]
+
+
 @cache
-def _hints(cls: type[Any]) -> dict[str, Any]:
-    return get_type_hints(cls)
+def _shape(cls: type[Any]) -> _Shape:
+    hints = get_type_hints(cls)
+    required = (f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING)
+    return _Shape({f.name: _decoder(hints[f.name]) for f in fields(cls)}, frozenset(required))
 
 
 def _build(cls: Any, value: dict[str, Any]) -> Any:
-    hints = _hints(cls)
-    known = {f.name: f for f in fields(cls)}
-    unknown = set(value) - set(known)
+    shape = _shape(cls)
+    unknown, missing = value.keys() - shape.fields.keys(), shape.required - value.keys()
     _expect(not unknown, f"fields of {cls.__name__} and not {sorted(unknown)}", value)
-    missing = [n for n, f in known.items() if n not in value and f.default is MISSING and f.default_factory is MISSING]
-    _expect(not missing, f"a {cls.__name__} with {missing}", value)
-    return cls(**{name: _field(cls, name, hints[name], v) for name, v in value.items()})
+    _expect(not missing, f"a {cls.__name__} with {sorted(missing)}", value)
+    return cls(**{name: _field(cls, name, shape.fields[name], v) for name, v in value.items()})
 
 
-def _field(cls: Any, name: str, expected: Any, value: Any) -> Any:
+def _field(cls: Any, name: str, decode: Callable[[Any], Any], value: Any) -> Any:
     try:
-        return _decode(expected, value)
+        return decode(value)
     except (TypeError, ValueError, KeyError) as error:
         raise ValueError(f"field {name!r} of {cls.__name__}: {error}") from error
 

@@ -150,19 +150,32 @@ class UnitState(StrEnum):
 
 
 @dataclass(frozen=True)
+class Upload:
+    """An upload to an object store that isn't completed: its parts are there, and nobody sees them.
+
+    :param id: as the store calls it. :param etags: those of its parts, in order.
+    """
+
+    id: str
+    etags: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class StagedFile:
     """A file in staging.
 
-    :param path: relative to the target root, with `/`.
+    :param path: relative to the target root, with `/`; of an upload, where it will be.
     :param size: bytes. :param checksum: SHA-256 in hex, taken while writing. :param rows: rows in it.
-    :param mtime_ns: the modification time it had when it was closed; part of its identity.
+    :param stamp: the modification time it had when it was closed, in ns, or the ETag that it will have; part of its identity.
+    :param upload: the upload that it is, where staged files are uploads.
     """
 
     path: str
     size: int
     checksum: str
     rows: int
-    mtime_ns: int
+    stamp: str
+    upload: Upload | None = None
 
 
 @record("unit_result")
@@ -176,6 +189,7 @@ class UnitResult:
     :param expected_rows: how many rows the source says the range has, if it can tell; compared with `rows_read`.
     :param properties: what the source or the writer leaves for the next run.
     :param error: the first error, if it failed.
+    :param ended: when, in seconds since 1970, for people to read; no rule rests on it (I13).
     """
 
     unit: str
@@ -191,6 +205,7 @@ class UnitResult:
     metrics: Mapping[str, float] = field(default_factory=dict)
     properties: Mapping[str, Json] = field(default_factory=dict)
     error: str | None = None
+    ended: float = 0.0
 
     @property
     def bytes_written(self) -> int:

@@ -6,14 +6,13 @@ import argparse
 import logging
 import sys
 import traceback
+import uuid
 from collections.abc import Sequence
-
-from pyspark.sql import SparkSession
 
 from airflow_gobblin.spark.connections import take_connections
 from airflow_gobblin.spark.pack import run_pack
 from airflow_gobblin.spark.report import FIRST_ERROR
-from airflow_gobblin.staging import Staging
+from airflow_gobblin.spark.session import spark_session
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,6 +23,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--run", required=True, help="the run's id in staging")
     parser.add_argument("--pack", required=True, type=int, help="the pack's number in the run")
     parser.add_argument("--code", action="append", default=[], help="a module of the DAG author's; may be given again")
+    parser.add_argument(
+        "--zip", action="append", default=[], help="code for executors, where `spark-submit` brings none"
+    )
+    parser.add_argument("--conf", action="append", default=[], help="a setting of Spark, key=value, likewise")
     asked = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     # py4j tells of every lost connection at length.
@@ -41,12 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(asked: argparse.Namespace) -> str | None:
     connections = take_connections()
-    spark = SparkSession.builder.getOrCreate()
-    try:
-        staging = Staging.at(asked.root, asked.staging)
-        report = run_pack(spark, staging, asked.run, asked.pack, asked.code, connections)
-    finally:
-        spark.stop()
+    attempt, conf = uuid.uuid4().hex, dict(setting.split("=", 1) for setting in asked.conf)
+    with spark_session(attempt, zips=asked.zip, conf=conf) as spark:
+        report = run_pack(spark, asked.root, asked.staging, asked.run, asked.pack, asked.code, connections, attempt)
     return report.errors[0] if report.errors else None
 
 

@@ -15,9 +15,12 @@ import pytest
 from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
+from tests.services import s3
 from tests.services.environment import ROOT, TEMPORARY, use_environment
 from tests.services.packages import build_wheel
 from tests.services.postgres import Postgres, running_postgres
+from tests.services.s3_proxy import Proxy, running_proxy
+from tests.services.spark_connect import SparkConnect, running_spark_connect
 from tests.services.spark_standalone import SparkStandalone, running_spark_standalone
 
 if TYPE_CHECKING:
@@ -56,11 +59,49 @@ def postgres_database(postgres_server: Postgres) -> str:
     return postgres_server.create_database(f"test_{uuid.uuid4().hex}")
 
 
+@pytest.fixture(scope="session")
+def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3.S3Server]:
+    """A running S3 server that keeps what it has on disk, and checks who comes."""
+    with s3.running(s3.versitygw(tmp_path_factory.mktemp("versitygw"))) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3.S3Server]:
+    """A running S3 server that keeps what it has in memory, and lets everybody in."""
+    with s3.running(s3.moto(tmp_path_factory.mktemp("moto"))) as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(versitygw: s3.S3Server) -> str:
+    """An empty bucket of the test's own, on versitygw."""
+    return versitygw.create_bucket()
+
+
+@pytest.fixture
+def s3_proxy(versitygw: s3.S3Server) -> Iterator[Proxy]:
+    """A proxy before versitygw, that does no harm yet."""
+    with running_proxy(versitygw.access.endpoint) as proxy:
+        yield proxy
+
+
 @pytest.fixture(scope="module")
 def spark_standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkStandalone]:
     """A Spark master with one worker, whose executors use this Python."""
     with running_spark_standalone(tmp_path_factory.mktemp("spark")) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def spark_connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkConnect]:
+    """A warm Spark with two cores, reached by Spark Connect; it writes an event log into `events` beside its log."""
+    folder = tmp_path_factory.mktemp("connect")
+    events = folder / "events"
+    events.mkdir()
+    logged = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri()}
+    with running_spark_connect(folder, logged | {"spark.eventLog.compress": "false"}) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

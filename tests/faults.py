@@ -11,7 +11,7 @@ import errno
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
 from airflow_gobblin.errors import StoreError, UnknownOutcomeError
-from airflow_gobblin.files import FileIdentity, Files
+from airflow_gobblin.files import FileIdentity, Files, StagedOutput
+from airflow_gobblin.files.local import stage_file
 from airflow_gobblin.stores.base import Store
+from airflow_gobblin.stores.local import LocalStore
 
 T = TypeVar("T")
 
@@ -176,11 +178,17 @@ class FaultyStore:
     def get(self, key: str) -> bytes | None:
         return self._call("get", key, Effect.READ, lambda: self._store.get(key))
 
+    def get_many(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
+        return self._call("get many", " ".join(keys[:1]), Effect.READ, lambda: iter([*self._store.get_many(keys)]))
+
     def list(self, prefix: str) -> Iterator[str]:
         return self._call("list", prefix, Effect.READ, lambda: iter([*self._store.list(prefix)]))
 
     def delete(self, key: str) -> None:
         self._call("delete", key, Effect.PUT, lambda: self._store.delete(key))
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        self._call("delete many", " ".join(keys[:1]), Effect.PUT, lambda: self._store.delete_many(keys))
 
     def close(self) -> None:
         self._store.close()
@@ -289,6 +297,23 @@ class FaultyFiles:
         tear: Callable[[], object] | None = None,
     ) -> T:
         return self._faults.call(Call(self._place, operation, subject, effect, tear is not None), do, tear)
+
+    @property
+    def parallel(self) -> int:
+        return 1
+
+    @property
+    def uploads(self) -> None:
+        return None
+
+    def other(self, root: str) -> Files:
+        return self._files.other(root)
+
+    def records(self, folder: str) -> Store:
+        return LocalStore(self, folder)
+
+    def stage(self, path: str, target: str) -> StagedOutput:
+        return stage_file(self, path)
 
     def identity(self, path: str) -> FileIdentity | None:
         return self._call("identity", path, Effect.READ, lambda: self._files.identity(path))

@@ -8,7 +8,10 @@ import os
 from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
 
-from airflow_gobblin.files import FileIdentity, contained
+from airflow_gobblin.files import FileIdentity, Files, StagedOutput, contained
+from airflow_gobblin.files.local import stage_file
+from airflow_gobblin.stores.base import Store
+from airflow_gobblin.stores.local import LocalStore
 
 
 class MemoryFiles:
@@ -24,6 +27,23 @@ class MemoryFiles:
     def root(self) -> str:
         return self._root
 
+    @property
+    def parallel(self) -> int:
+        return 1
+
+    @property
+    def uploads(self) -> None:
+        return None
+
+    def other(self, root: str) -> Files:
+        return MemoryFiles(root)
+
+    def records(self, folder: str) -> Store:
+        return LocalStore(self, folder)
+
+    def stage(self, path: str, target: str) -> StagedOutput:
+        return stage_file(self, path)
+
     def tick(self) -> int:
         self._clock += 1
         return self._clock
@@ -31,8 +51,8 @@ class MemoryFiles:
     def identity(self, path: str) -> FileIdentity | None:
         file = self._files.get(contained(path))
         if file is not None:
-            return FileIdentity(file.inode, len(file.data), file.mtime_ns)
-        return FileIdentity(0, 0, 0) if path in self._folders else None
+            return FileIdentity(file.inode, len(file.data), str(file.mtime_ns))
+        return FileIdentity(0, 0, "") if path in self._folders else None
 
     def read(self, path: str) -> bytes:
         return bytes(self._at(path).data)

@@ -412,8 +412,8 @@ class StrangeSink:
     def schema(self, planned: pa.Schema, published: pa.Schema | None, urn: str) -> pa.Schema:
         return planned
 
-    def open(self, schema: pa.Schema, files: Files, folder: str, stem: str) -> LineWriter:
-        return LineSink(self.target).open(schema, files, folder, stem)
+    def open(self, schema: pa.Schema, files: Files, staged: str, published: str) -> LineWriter:
+        return LineSink(self.target).open(schema, files, staged, published)
 
     def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
         if plan.urn == "a":

@@ -9,8 +9,9 @@ from airflow.sdk import DAG
 from sqlalchemy import make_url
 
 from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.files import check_target, open_files
 from airflow_gobblin.hooks.ingestion import AirflowConnections, check_ingestion, check_journal, open_pipeline
-from airflow_gobblin.ingestion import Ingestion, target_root
+from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.operators import ExtractOperator, GobblinIngestion, VerifyRecoverOperator
 from airflow_gobblin.sinks.parquet import ParquetSink
 from airflow_gobblin.sources.sql import SqlSource, SqlTable
@@ -74,24 +75,26 @@ def test_what_can_be_no_journal_is_refused_without_telling_its_password(journal:
     [
         ("lake/tables", "not an absolute path"),
         ("file:lake/tables", "not an absolute path"),
-        ("s3://lake/tables", "not an absolute path on a local or mounted file system"),
+        ("hdfs://lake/tables", "not an absolute path on a local or mounted file system"),
+        ("s3://", "must name a bucket"),
+        ("s3://lake/../tables", "a plain prefix"),
         ("file://lake/shop", "'lake' in it is a host.*three slashes, 'file:///lake/shop'"),
     ],
 )
 def test_what_can_be_no_target_is_refused(target: str, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says) as caught:
-        target_root(target)
+        check_target(target)
     assert target in str(caught.value)
     with pytest.raises(ConfigurationError, match=says):
         check_ingestion(ingestion(target=target))
 
 
 def test_targets() -> None:
-    assert target_root("file:///lake/a%20b") == target_root("file://localhost/lake/a%20b") == Path("/lake/a b")
-    assert target_root("/lake/a%20b") == Path("/lake/a%20b")
+    assert open_files("file:///lake/a%20b").root == open_files("file://localhost/lake/a%20b").root == "/lake/a b"
+    assert open_files("/lake/a%20b").root == "/lake/a%20b"
 
 
-@pytest.mark.parametrize("bad", [{"journal": "sqlite:///journal.db"}, {"target": "s3://lake/tables"}])
+@pytest.mark.parametrize("bad", [{"journal": "sqlite:///journal.db"}, {"target": "hdfs://lake/tables"}])
 def test_what_cannot_work_is_refused_when_the_dag_is_parsed(bad: dict[str, str]) -> None:
     broken, whole = ingestion(**bad), ingestion()
     with DAG("shop", schedule=None), pytest.raises(ConfigurationError):

@@ -19,6 +19,7 @@ AIRFLOW_SIDE = ("operators", "hooks", "links", "plugins", "cli")
 FORBIDDEN = {
     "": ("airflow", "pyspark"),
     "converters": ("airflow", "pyspark"),
+    "files": ("airflow", "pyspark"),
     "stores": ("airflow", "pyspark"),
     "sources": ("airflow", "pyspark"),
     "sinks": ("airflow", "pyspark"),

@@ -13,7 +13,7 @@ import pytest
 
 from airflow_gobblin import journal, wire
 from airflow_gobblin.errors import ConfigurationError, GobblinError, RecordError
-from airflow_gobblin.journal import Action, Journal, Note, NoteKind, OutcomeState, now
+from airflow_gobblin.journal import Action, History, Journal, Note, NoteKind, OutcomeState, now
 from airflow_gobblin.pipeline import RunRequest
 from airflow_gobblin.state import UnitRef
 from airflow_gobblin.steps import HighWatermarkStep, MoveStep
@@ -38,7 +38,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     lab = Lab(tmp_path_factory.mktemp("made"), A, B)
     for rows in range(10, 10 + SLOTS):
         lab.run(replace(A, rows=rows), replace(B, rows=rows))
-    lab.journal.put_note("a", 2, Note(NoteKind.ANNOUNCED, "run", now()))
+    lab.journal.put_note("a", 2, Note(NoteKind.FAILED, "run", now()))
     return lab
 
 
@@ -127,7 +127,7 @@ BAD: dict[str, tuple[Spoil, str]] = {
     "torn first decision": (torn(d(1)), "torn or no record"),
     "torn outcome": (torn(o(3)), "torn or no record"),
     "newer outcome": (newer(o(2)), "version 2, and this release knows 1"),
-    "torn note": (torn("n/0000000002/000000"), "torn or no record"),
+    "torn note": (torn("n/0000000002/000000-failed"), "torn or no record"),
     "first slot missing": (gone(d(1), o(1)), "slots 2 to 3 are not without a gap"),
     "middle slot missing": (gone(d(2), o(2)), "slots 1 to 3 are not without a gap"),
     "decision missing below its outcome": (gone(d(3)), r"slots \[3\] have an outcome or notes, and no decision"),
@@ -185,7 +185,8 @@ def test_lost_steps_stop_their_slot_and_abandoning_it_is_a_way_out(tmp_path: Pat
     assert lab.run()["a"].status == "committed"
     assert lab.rows("a") == A.all_rows()
     lost = lab.journal.history("a").slots[0]
-    assert any("are left" in note.detail for note in lost.notes if note.says is NoteKind.CLEANED)
+    assert lost.noted(NoteKind.CLEANED)
+    assert "are left" in lab.journal.notes("a", 1)[-1].detail
 
 
 def test_lost_steps_of_a_done_slot_are_told_to_who_reads_it_and_stop_no_run(lab: Lab) -> None:
@@ -257,7 +258,7 @@ def test_a_slot_that_was_taken_back_answers_its_run_no_more(tmp_path: Path) -> N
 def test_notes_stand_in_the_order_they_came(lab: Lab) -> None:
     for number in range(12):
         lab.journal.put_note("b", 3, Note(NoteKind.CLEANED, f"run {number}", now()))
-    assert [n.run_key for n in lab.journal.history("b").slots[2].notes] == [f"run {n}" for n in range(12)]
+    assert [n.run_key for n in lab.journal.notes("b", 3)] == [f"run {n}" for n in range(12)]
 
 
 class Overtaken(MemoryStore):
@@ -268,7 +269,7 @@ class Overtaken(MemoryStore):
     def put_if_absent(self, key: str, data: bytes) -> bool:
         if self.left and "/n/" in key:
             self.left -= 1
-            super().put_if_absent(key, wire.dumps(Note(NoteKind.FAILED, f"other {self.left}", now())))
+            super().put_if_absent(key, wire.dumps(Note(NoteKind.ANNOUNCED, f"other {self.left}", now())))
         return super().put_if_absent(key, data)
 
 
@@ -278,7 +279,7 @@ def test_no_note_is_lost_to_another_that_came_at_once(tmp_path: Path) -> None:
     lab.run()
     store.left = 2
     lab.journal.put_note("a", 1, Note(NoteKind.ANNOUNCED, "mine", now()))
-    assert [n.run_key for n in lab.journal.history("a").slots[0].notes] == ["other 1", "other 0", "mine"]
+    assert [n.run_key for n in lab.journal.notes("a", 1)] == ["other 1", "other 0", "mine"]
 
 
 def test_failures_count_since_the_last_release_and_once_a_run(tmp_path: Path) -> None:
@@ -312,12 +313,14 @@ def test_the_last_step_hands_over_the_watermark(lab: Lab) -> None:
 def test_steps_are_stored_in_shards_by_their_content(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "STEPS_PER_SHARD", 2)
     steps = [HighWatermarkStep(LongWatermark(n)) for n in range(5)]
-    shards, count = lab.journal.put_shards("a", steps)
+    shards, count = lab.journal.put_shards("a", "t", steps)
     assert (len(shards), count) == (3, 5)
-    assert lab.journal.put_shards("a", iter(steps)) == (shards, count), "the same steps are the same shards"
+    assert lab.journal.put_shards("a", "t", iter(steps)) == (shards, count), "the same steps are the same shards"
+    others, _ = lab.journal.put_shards("a", "other", steps)
+    assert not {*others} & {*shards}, "and those of another token are its own"
     decision = replace(lab.journal.history("a").slots[0].decision, shards=shards)
     assert list(lab.journal.steps(decision)) == steps
-    assert lab.journal.put_shards("a", ()) == ((), 0)
+    assert lab.journal.put_shards("a", "t", ()) == ((), 0)
 
 
 def test_what_stands_is_what_counts_and_not_what_was_meant(lab: Lab) -> None:
@@ -332,8 +335,8 @@ def test_what_stands_is_what_counts_and_not_what_was_meant(lab: Lab) -> None:
 def test_datasets_are_named_by_their_records(lab: Lab) -> None:
     assert lab.journal.datasets() == ("a", "b")
     put(lab, d(1), b"")
-    found = dict(lab.reopened().named_datasets())
-    assert found["b"] == "b"
+    found = dict(lab.reopened().histories())
+    assert isinstance(found["b"], History)
     assert isinstance(found["a"], GobblinError)
     assert lab.journal.datasets() == ("b",)
 

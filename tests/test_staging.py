@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +34,7 @@ def staged(staging: Staging, name: str, data: bytes = b"row\n") -> StagedFile:
         out.write(data)
     found = staging.files.identity(path)
     assert found is not None
-    return StagedFile(path, found.size, "", 1, found.mtime_ns)
+    return StagedFile(path, found.size, "", 1, found.stamp)
 
 
 def good(attempt: str, *files: StagedFile) -> UnitResult:
@@ -91,10 +90,10 @@ def test_a_failed_result_belongs_to_its_attempt_and_stands_in_no_ones_way(stagin
 @pytest.mark.parametrize(("older", "newer"), [("a1", "a2"), ("a2", "a1"), ("a1", "a1")])
 def test_of_failed_results_the_newest_is_told(staging: Staging, older: str, newer: str) -> None:
     """Attempts have random names, so their order says nothing."""
-    staging.put_result("t", bad(older, "SourceDataError: a row is bad"))
-    time.sleep(0.02)  # more than a tick of the file system's clock
-    staging.put_result("t", bad(newer, "StoreError: the disk is full"))
-    assert staging.failed_results("t") == {"u0": bad(newer, "StoreError: the disk is full")}
+    newest = replace(bad(newer, "StoreError: the disk is full"), ended=2.0)
+    staging.put_result("t", replace(bad(older, "SourceDataError: a row is bad"), ended=1.0))
+    staging.put_result("t", newest)
+    assert staging.failed_results("t") == {"u0": newest}
 
 
 def test_what_is_not_there_is_said_with_the_way_out(staging: Staging) -> None:

@@ -14,7 +14,7 @@ from airflow_gobblin import wire
 from airflow_gobblin.errors import StepConflictError, StepLostError
 from airflow_gobblin.files import LocalFiles
 from airflow_gobblin.journal import Shard
-from airflow_gobblin.steps import HighWatermarkStep, MoveStep, StepContext, StepStatus
+from airflow_gobblin.steps import HighWatermarkStep, MoveStep, StepContext, StepStatus, file_error
 from airflow_gobblin.watermark import LongWatermark
 
 CONTENT = b"".join(b"row %d\n" % n for n in range(100))
@@ -167,10 +167,10 @@ def test_a_disk_error_while_looking_is_no_answer(bench: Bench, monkeypatch: pyte
 
 
 def test_its_errors_name_file_dataset_and_the_way_out(bench: Bench) -> None:
-    conflict = bench.step.error(StepStatus.CONFLICT, "flights")
+    conflict = file_error(bench.step, StepStatus.CONFLICT, "flights")
     assert isinstance(conflict, StepConflictError)
     assert f"file '{TARGET}' of dataset 'flights': another file stands there" in str(conflict)
-    lost = bench.step.error(StepStatus.LOST, "flights")
+    lost = file_error(bench.step, StepStatus.LOST, "flights")
     assert isinstance(lost, StepLostError)
     assert f"neither it nor its staged file '{SOURCE}'" in str(lost)
     assert all("abandon the slot" in str(error) for error in (conflict, lost))

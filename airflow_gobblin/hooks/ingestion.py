@@ -9,7 +9,8 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.ingestion import target_root
+from airflow_gobblin.files import check_target
+from airflow_gobblin.places import ObjectPlace
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -34,9 +35,11 @@ _POSTGRES_SETTINGS = (
     "target_session_attrs",
 )
 
+_OBJECT_STORES = ("aws", "google_cloud_platform", "wasb", "adls")
+
 
 class AirflowConnections:
-    """Airflow's connections as URIs, `postgresql://…` and `sqlite:////path`."""
+    """Airflow's connections as URIs: `postgresql://…`, `sqlite:////path`, `aws://key:secret@/?region_name=…`."""
 
     def uri(self, conn_id: str) -> str:
         """A connection as a URI, with its password.
@@ -50,17 +53,19 @@ class AirflowConnections:
                 operation="use",
                 subject=f"connection {conn_id!r}",
                 cause="Airflow has no connection of this id",
-                hint=f"Add it, of type Postgres or Sqlite: airflow connections add {conn_id} --conn-uri …",
+                hint=f"Add it: airflow connections add {conn_id} --conn-uri …",
             ) from error
         if connection.conn_type in ("postgres", "postgresql"):
             return _postgres_uri(connection)
         if connection.conn_type == "sqlite":
             return _sqlite_uri(connection)
+        if connection.conn_type in _OBJECT_STORES:
+            return str(connection.get_uri())
         raise ConfigurationError(
             operation="use",
             subject=f"connection {conn_id!r}",
             cause=f"it is of type {connection.conn_type!r}",
-            hint="Known are connections of type 'postgres' and 'sqlite'.",
+            hint=f"Known are connections of type 'postgres', 'sqlite' and {', '.join(map(repr, _OBJECT_STORES))}.",
         )
 
 
@@ -70,7 +75,7 @@ def check_ingestion(ingestion: Ingestion) -> None:
     :raises ConfigurationError: its journal or its target can't be one.
     """
     check_journal(ingestion.journal)
-    target_root(ingestion.sink.target)
+    check_target(ingestion.sink.target)
 
 
 def check_journal(journal: str) -> None:
@@ -83,7 +88,7 @@ def check_journal(journal: str) -> None:
 
     if _is_place(journal):
         place = store_place(journal)
-        if not isinstance(place, Path) and holds_secret(place):
+        if not isinstance(place, Path | ObjectPlace) and holds_secret(place):
             raise ConfigurationError(
                 operation="use",
                 subject=f"the journal at {place.get_backend_name()}://{place.host or ''}",
@@ -95,7 +100,8 @@ def check_journal(journal: str) -> None:
             operation="use",
             subject=f"journal {journal!r}",
             cause="it is neither a URL, an absolute path, nor the id of a connection",
-            hint="Give 'file:///…', 'sqlite:////path/journal.db', or the id of an Airflow connection to PostgreSQL.",
+            hint="Give 'file:///…', 'sqlite:////path/journal.db', 's3://connection@bucket/prefix', or the id of an Airflow "
+            "connection to PostgreSQL.",
         )
 
 
@@ -119,7 +125,7 @@ def open_pipeline(ingestion: Ingestion) -> Pipeline:
     place = ingestion.journal
     if not _is_place(place):
         place = connections.uri(place)
-    return Pipeline(ingestion, Journal.open(place, ingestion.name), connections)
+    return Pipeline(ingestion, Journal.open(place, ingestion.name, connections), connections)
 
 
 def _postgres_uri(connection: Connection) -> str:

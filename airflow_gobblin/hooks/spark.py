@@ -1,25 +1,42 @@
-"""What a driver is started with: a Spark connection that can hold secrets, and an environment that does."""
+"""How a driver is started: by which Spark connection, in which environment, and by `spark-submit` or for Spark Connect."""
 
 from __future__ import annotations
 
+import logging
 import os
+import shlex
 import shutil
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
 from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.spark.session import REMOTE
 
-__all__ = ["check_spark_connection", "driver_environment"]
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
+__all__ = ["CONNECT", "ConnectHook", "check_spark_connection", "driver_environment"]
+
+log = logging.getLogger(__name__)
+
+CONNECT = SparkConnectHook.conn_type
+LINES_TOLD = 50
+SECONDS_TO_END = 20.0
 
 
-def check_spark_connection(conn_id: str, *deploy_modes: object) -> None:
+def check_spark_connection(conn_id: str, *deploy_modes: object) -> Connection:
     """Make sure that a Spark connection exists, and that a driver runs beside the Airflow task, where it can be given secrets.
 
     :param deploy_modes: what else may say in which mode the driver runs.
+    :return: the connection; of Spark Connect, if its type is `CONNECT`.
     :raises ConfigurationError: it doesn't exist (the provider would go on with `master=yarn`), or it is of cluster mode.
     """
     try:
@@ -29,7 +46,8 @@ def check_spark_connection(conn_id: str, *deploy_modes: object) -> None:
             operation="submit to",
             subject=f"Spark connection {conn_id!r}",
             cause="Airflow has no such connection",
-            hint="Add one of type Spark, with host 'local[*]' or 'spark://host' and a port, or name another in `conn_id`.",
+            hint="Add one of type Spark, with host 'local[*]' or 'spark://host' and a port, or of type Spark Connect; "
+            "or name another in `conn_id`.",
         ) from error
     for mode in (connection.extra_dejson.get("deploy-mode"), *deploy_modes):
         if mode not in (None, "", "client"):
@@ -39,6 +57,7 @@ def check_spark_connection(conn_id: str, *deploy_modes: object) -> None:
                 cause="secrets would reach the driver only by command lines or by settings that Spark shows",
                 hint="Use the deploy mode 'client': the driver then runs beside the Airflow task.",
             )
+    return connection
 
 
 def driver_environment(master: str, *more: Mapping[str, object]) -> dict[str, str]:
@@ -54,3 +73,44 @@ def driver_environment(master: str, *more: Mapping[str, object]) -> dict[str, st
     for variables in more:
         environment |= {name: str(value) for name, value in variables.items()}
     return environment
+
+
+class ConnectHook:
+    """Runs a driver beside the Airflow task that works on a Spark which runs already, by Spark Connect: nothing is submitted.
+
+    It has the methods of the provider's `SparkSubmitHook` that are needed here.
+
+    :param conn_id: a connection of type Spark Connect. :param arguments: the script's. :param environment: what to set for it.
+    """
+
+    def __init__(self, conn_id: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._url = SparkConnectHook(conn_id).get_connection_url()
+        self._arguments = tuple(arguments)
+        self._environment = environment
+        self._driver: subprocess.Popen[str] | None = None
+
+    def submit(self, application: str) -> None:
+        """Run a script of `spark_jobs` to its end. :raises AirflowException: it failed; the end of its output is in the text."""
+        environment = os.environ | self._environment | {REMOTE: self._url}
+        command = [sys.executable, application, *self._arguments]
+        log.info("driver for Spark Connect: %s", shlex.join(command))
+        output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        with subprocess.Popen(command, env=environment, text=True, start_new_session=True, **output) as driver:
+            self._driver = driver
+            last: deque[str] = deque(maxlen=LINES_TOLD)
+            for line in driver.stdout or ():
+                last.append(line.rstrip())
+                log.info("%s", last[-1])
+        if driver.returncode:
+            raise AirflowException("\n".join([f"the driver ended with status {driver.returncode}:", *last]))
+
+    def on_kill(self) -> None:
+        """End the driver; it cancels what it has running on the server."""
+        driver = self._driver
+        if driver is None or driver.poll() is not None:
+            return
+        driver.terminate()
+        try:
+            driver.wait(SECONDS_TO_END)
+        except subprocess.TimeoutExpired:
+            driver.kill()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -12,10 +14,11 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_gobblin import errors
 from airflow_gobblin.environment import check_pyspark
-from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.hooks.ingestion import AirflowConnections, check_ingestion, open_pipeline
-from airflow_gobblin.hooks.spark import check_spark_connection, driver_environment
+from airflow_gobblin.hooks.spark import CONNECT, ConnectHook, check_spark_connection, driver_environment
 from airflow_gobblin.operators.stages import failing_at_once
+from airflow_gobblin.places import object_place
 from airflow_gobblin.spark.connections import give_connections
 from airflow_gobblin.spark.report import FIRST_ERROR
 from airflow_gobblin.spark.ship import ship
@@ -34,6 +37,27 @@ if TYPE_CHECKING:
 
 __all__ = ["ExtractOperator"]
 
+_OF_SUBMITS = (
+    "files",
+    "jars",
+    "packages",
+    "exclude_packages",
+    "driver_class_path",
+    "properties_file",
+    "keytab",
+    "principal",
+    "proxy_user",
+    "_archives",
+    "_driver_memory",
+    "_executor_cores",
+    "_executor_memory",
+    "_num_executors",
+    "_repositories",
+    "_total_executor_cores",
+    "_yarn_queue",
+)
+"""What says how an application is started, which Spark Connect doesn't do."""
+
 
 class ExtractOperator(SparkSubmitOperator):
     """Runs the work units of one pack on Spark: one submit, the units in parallel as Spark tasks.
@@ -43,7 +67,8 @@ class ExtractOperator(SparkSubmitOperator):
     driver that has finished says nothing about the units.
 
     :param ingestion: the job. :param pack: the reference of the pack that `create_work_units` gave. (templated)
-    :param conn_id: the Spark connection, of local or client mode. All else is `SparkSubmitOperator`'s.
+    :param conn_id: the Spark connection: of local or client mode, or of Spark Connect, where the driver works on a Spark that
+        runs already. All else is `SparkSubmitOperator`'s.
     """
 
     template_fields: Sequence[str] = ("pack", *SparkSubmitOperator.template_fields)
@@ -64,6 +89,7 @@ class ExtractOperator(SparkSubmitOperator):
         check_ingestion(ingestion)
         self.ingestion = ingestion
         self.pack = pack
+        self._connect: ConnectHook | None = None
 
     def execute(self, context: Context) -> None:
         """Submit what is missing, and see that nothing is missing afterwards."""
@@ -75,10 +101,9 @@ class ExtractOperator(SparkSubmitOperator):
                     "every unit of %s has a result, or is no longer wanted: nothing to do", self.pack["label"]
                 )
                 return
-            check_pyspark()
             self._prepare(pipeline)
             try:
-                super().execute(context)
+                self._run_driver(context)
             except AirflowException as error:
                 failure = error
             missing = self._missing(pipeline)
@@ -93,26 +118,50 @@ class ExtractOperator(SparkSubmitOperator):
 
     def _prepare(self, pipeline: Pipeline) -> None:
         """Fill in what is submitted. Templates are rendered and shown before, so nothing of this is."""
-        from airflow_gobblin.staging import ROOT
-
         staging, code = pipeline.staging, self.ingestion.code
-        shipped = ship(code, Path(staging.files.root) / ROOT / "code")
+        shipped = ship(code, _code_folder(self.ingestion.sink.target, staging.files.root))
         self.py_files = ",".join(filter(None, [str(shipped), self.py_files]))
         self.application = str(spark_job("extract_pack.py"))
-        where = {"root": staging.files.root, "staging": staging.folder} | {
+        where = {"root": self.ingestion.sink.target, "staging": staging.folder} | {
             name: self.pack[name] for name in ("run", "pack")
         }
         self.application_args = [f"--{name}={value}" for name, value in where.items()]
         self.application_args += [f"--code={module}" for module in code]
 
+    def _run_driver(self, context: Context) -> None:
+        """Run a driver to its end, by `spark-submit` or for Spark Connect. :raises AirflowException: it failed."""
+        modes = (self._deploy_mode, (self.conf or {}).get("spark.submit.deployMode"))
+        if check_spark_connection(self._conn_id, *modes).conn_type == CONNECT:
+            self._connect = self._get_connect_hook()
+            self._connect.submit(self.application)
+        else:
+            check_pyspark()
+            super().execute(context)
+
+    def _get_connect_hook(self) -> ConnectHook:
+        for name in _OF_SUBMITS:
+            if getattr(self, name, None):
+                raise ConfigurationError(
+                    operation="use",
+                    subject=f"{name.removeprefix('_')} with Spark connection {self._conn_id!r}",
+                    cause="it is of Spark Connect, whose server has been started with resources and packages of its own",
+                    hint="Leave it out, and set it where the server is started.",
+                )
+        arguments = [*self.application_args, *(f"--zip={file}" for file in self.py_files.split(","))]
+        arguments += [f"--conf={key}={value}" for key, value in (self.conf or {}).items()]
+        return ConnectHook(self._conn_id, arguments, self._secrets())
+
+    def _secrets(self) -> dict[str, str]:
+        others, self.env_vars = self.env_vars or {}, None
+        secrets = give_connections(AirflowConnections(), self.ingestion.connection_ids)
+        return {**{name: str(value) for name, value in others.items()}, **secrets}
+
     def _get_hook(self) -> SparkSubmitHook:
-        check_spark_connection(self._conn_id, self._deploy_mode, (self.conf or {}).get("spark.submit.deployMode"))
         self._deploy_mode = "client"
         # The provider's own way for `env_vars` ends on the command line of some masters.
-        others, self.env_vars = self.env_vars or {}, None
+        secrets = self._secrets()
         hook = super()._get_hook()
-        secrets = give_connections(AirflowConnections(), self.ingestion.source.connection_ids)
-        hook._env = driver_environment(hook._connection["master"], others, secrets)
+        hook._env = driver_environment(hook._connection["master"], secrets)
         return hook
 
     def _failed(self, pipeline: Pipeline, missing: Missing, failure: AirflowException | None) -> AirflowException:
@@ -126,9 +175,20 @@ class ExtractOperator(SparkSubmitOperator):
         return AirflowException(text) if any(healing) else AirflowFailException(text)
 
     def on_kill(self) -> None:
-        """End `spark-submit`, and the driver with it."""
-        if self._hook is not None:
+        """End the driver, and `spark-submit` with it."""
+        if self._connect is not None:
+            self._connect.on_kill()
+        elif self._hook is not None:
             super().on_kill()
+
+
+def _code_folder(target: str, root: str) -> Path:
+    """Where the zip for Spark is put: below the target; with a target in an object store, beside the driver that is started."""
+    from airflow_gobblin.staging import ROOT
+
+    if object_place(target) is None:
+        return Path(root) / ROOT / "code"
+    return Path(tempfile.gettempdir()) / f"airflow-gobblin-{os.getuid()}"
 
 
 def _told(output: str) -> str | None:

@@ -71,7 +71,7 @@ class _StageOperator(BaseOperator):
         self.outlets = [*self.outlets, AssetAlias(asset_uri(self.ingestion.name))]
         self.on_success_callback = [*self.on_success_callback, _note_announced]
 
-    def _announce(self, pipeline: Pipeline, urns: Iterable[str], context: Context) -> None:
+    def _announce(self, pipeline: Pipeline, urns: Iterable[str] | None, context: Context) -> None:
         """Make an event of each published slot of these datasets that has had none, whoever published it."""
         events = context["outlet_events"][AssetAlias(asset_uri(self.ingestion.name))]
         slots = []
@@ -239,7 +239,7 @@ class FinishOperator(_StageOperator):
             if error is not None:
                 # What couldn't be read, for example, may be read the next time.
                 raise (AirflowException if any(r.retryable for r in reports) else AirflowFailException)(str(error))
-            self._announce(pipeline, pipeline.journal.datasets(), context)
+            self._announce(pipeline, None, context)
 
     def _unplanned(self) -> IncompleteRunError:
         return IncompleteRunError(

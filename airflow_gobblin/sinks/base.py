@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from airflow_gobblin.files import Files
+from airflow_gobblin.files.base import Files
 from airflow_gobblin.watermark import Json
 from airflow_gobblin.work import Dataset, StagedFile, UnitResult
 
@@ -42,7 +42,8 @@ class Sink(Protocol):
 
     @property
     def target(self) -> str:
-        """The target root: an absolute path or `file://` URL, used as it stands (Airflow doesn't render it)."""
+        """The target root: an absolute path, a `file://` URL or `s3://[connection@]bucket/prefix`, used as it stands (Airflow
+        doesn't render it)."""
 
     def folder(self, dataset: Dataset) -> str:
         """A dataset's folder below the target root, relative; never leaves it (see `naming.dataset_key`)."""
@@ -50,11 +51,16 @@ class Sink(Protocol):
     def schema(self, planned: pa.Schema, published: pa.Schema | None, urn: str) -> pa.Schema:
         """The schema to publish by. :raises SchemaConflictError: it doesn't fit what was published."""
 
-    def open(self, schema: pa.Schema, files: Files, folder: str, stem: str) -> Writer:
-        """Start the staged files of a unit: `<folder>/<stem>-<index>.<suffix>`, in a folder of this task attempt's own."""
+    def open(self, schema: pa.Schema, files: Files, staged: str, published: str) -> Writer:
+        """Start the staged files of a unit, by `files.stage`.
+
+        :param staged: how their paths begin, in a folder of this task attempt's own: `<staged>-<index>.<suffix>`.
+        :param published: how the paths begin that `publish` gives them: `<published>-<index>.<suffix>`.
+        """
 
     def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
-        """The steps that publish these results, to names made from the plan's token, the unit and the index alone.
+        """The steps that publish these results, to names made from the plan's token, the unit and the index alone: those
+        that the files were staged for. `steps.publish_file` makes the step of a file.
 
         Names starting with `_` or `.` are ignored by readers, so no published name does.
 

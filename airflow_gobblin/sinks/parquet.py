@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_gobblin.errors import ConfigurationError, SchemaConflictError, StepLostError
-from airflow_gobblin.files import FileIdentity, Files
+from airflow_gobblin.errors import ConfigurationError, SchemaConflictError
+from airflow_gobblin.files.base import Files
 from airflow_gobblin.naming import dataset_key
-from airflow_gobblin.steps import MoveStep
+from airflow_gobblin.steps import FileStep, publish_file
 from airflow_gobblin.wire import record
-from airflow_gobblin.work import Dataset, StagedFile, UnitResult
+from airflow_gobblin.work import Dataset, UnitResult
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,14 +27,14 @@ MIB = 1 << 20
 class ParquetSink:
     """Writes Parquet below a target root, one folder a dataset.
 
-    :param target: the target root: an absolute path or a `file://` URL.
+    :param target: the target root: an absolute path, a `file://` URL or `s3://[connection@]bucket/prefix`.
     :param file_bytes: the size of a file to aim at; the last one of a unit is smaller.
     :param compression_level: of zstd, 1 (fast) to 22 (small).
     """
 
     target: str
     file_bytes: int = 128 * MIB
-    compression_level: int = 3
+    compression_level: int = 1
 
     def __post_init__(self) -> None:
         if self.file_bytes <= 0 or not 1 <= self.compression_level <= 22:
@@ -68,37 +68,19 @@ class ParquetSink:
             )
         return evolved
 
-    def open(self, schema: pa.Schema, files: Files, folder: str, stem: str) -> ParquetFiles:
-        """Start the staged files of a unit: `<folder>/<stem>-<index>.parquet`."""
+    def open(self, schema: pa.Schema, files: Files, staged: str, published: str) -> ParquetFiles:
+        """Start the staged files of a unit: `<staged>-<index>.parquet`, for `<published>-<index>.parquet`."""
         from airflow_gobblin.sinks.parquet_files import ParquetFiles
 
         size, level = self.file_bytes, self.compression_level
-        return ParquetFiles(schema, files, folder, stem, file_bytes=size, compression_level=level)
+        return ParquetFiles(schema, files, staged, published, file_bytes=size, compression_level=level)
 
-    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[MoveStep]:
-        """One move a staged file, to `<plan.folder>/<token>-<unit>-<index>.parquet`.
+    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[FileStep]:
+        """One step a staged file, to `<plan.folder>/<token>-<unit>-<index>.parquet`.
 
         :raises StepLostError: a staged file is gone, or is no longer what its result says.
         """
         for result in results:
             for index, staged in enumerate(result.files):
-                yield MoveStep(
-                    source=staged.path,
-                    target=f"{plan.folder}/{plan.token}-{result.unit}-{index}.parquet",
-                    unit=result.unit,
-                    identity=_unchanged(staged, plan, result, files),
-                    checksum=staged.checksum,
-                    rows=staged.rows,
-                )
-
-
-def _unchanged(staged: StagedFile, plan: Plan, result: UnitResult, files: Files) -> FileIdentity:
-    found = files.identity(staged.path)
-    if found is not None and (found.size, found.mtime_ns) == (staged.size, staged.mtime_ns):
-        return found
-    raise StepLostError(
-        operation="publish",
-        subject=f"staged file {staged.path!r} of unit {result.unit!r} of dataset {plan.urn!r}",
-        cause="it is gone" if found is None else f"it was changed: it is {found}, and was written as {staged}",
-        hint="Clear the extract task: it reads the unit again.",
-    )
+                target = f"{plan.folder}/{plan.token}-{result.unit}-{index}.parquet"
+                yield publish_file(staged, target, result.unit, files)

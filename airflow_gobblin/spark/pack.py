@@ -19,9 +19,12 @@ from typing import TYPE_CHECKING, Any
 from airflow_gobblin import wire
 from airflow_gobblin.errors import GobblinError, StoreError
 from airflow_gobblin.extraction import extract_unit
+from airflow_gobblin.files import open_files
 from airflow_gobblin.job import ExtractJob
 from airflow_gobblin.kinds import import_kinds
+from airflow_gobblin.object_storage import OBJECT_CLIENTS
 from airflow_gobblin.packing import worst_fit_decreasing
+from airflow_gobblin.places import object_place
 from airflow_gobblin.plan import Plan
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.failures import cause_of
@@ -60,29 +63,45 @@ _Group = tuple[_Piece, ...]
 
 
 def run_pack(
-    spark: SparkSession, staging: Staging, run: str, index: int, code: Iterable[str], connections: SparkConnections
+    spark: SparkSession,
+    target: str,
+    staging: str,
+    run: str,
+    index: int,
+    code: Iterable[str],
+    connections: SparkConnections,
+    attempt: str | None = None,
 ) -> PackReport:
     """Run the units of a pack that have no result.
 
     A unit that fails is a result, and a dataset whose plan can't be read an error of the report; the others go on.
 
+    :param target: the target root. :param staging: the ingestion's staging folder below it.
     :param index: the pack's number in its run. :param code: the author's modules, which the Spark application was given.
+    :param attempt: the id of this run of a driver, by default a new one; what it runs on Spark is tagged with it.
     :raises StoreError: the pack is not in staging. :raises EnvironmentMismatchError: the executors lack something.
     """
-    return _PackRun(spark, staging, tuple(code), connections).run(run, index)
+    return _PackRun(spark, target, staging, tuple(code), connections, attempt or uuid.uuid4().hex).run(run, index)
 
 
 class _PackRun:
     """One run of a driver."""
 
     def __init__(
-        self, spark: SparkSession, staging: Staging, code: tuple[str, ...], connections: SparkConnections
+        self,
+        spark: SparkSession,
+        target: str,
+        staging: str,
+        code: tuple[str, ...],
+        connections: SparkConnections,
+        attempt: str,
     ) -> None:
         self._spark = spark
-        self._staging = staging
+        self._target = target
+        self._staging = Staging(open_files(target, connections), staging)
         self._code = code
         self._connections = connections
-        self._attempt = uuid.uuid4().hex
+        self._attempt = attempt
         self._errors: list[str] = []
         self._standing = 0
         self._empty = 0
@@ -147,19 +166,23 @@ class _PackRun:
         self._empty += 1
 
     def _run_missing(self, job: ExtractJob, missing: list[_Piece], run: str) -> tuple[int, list[GroupReport]]:
-        folder = f"{self._staging.files.root}/{self._staging.folder}"
-        modules = ("pyarrow", *self._code, *job.source.modules(self._connections))
+        place = object_place(self._target)
+        folder = None if place else f"{self._staging.files.root}/{self._staging.folder}"
+        client = (OBJECT_CLIENTS[place.scheme],) if place else ()
+        modules = ("pyarrow", *client, *self._code, *job.source.modules(self._connections))
+        self._spark.addTag(self._attempt)
         slots = probe_executors(self._spark, modules, folder)
         groups = _groups(missing, slots)
         log.info("attempt %s: %d units in %d Spark tasks on %d slots", self._attempt, len(missing), len(groups), slots)
-        with ThreadPoolExecutor(min(len(groups), max(slots, MIN_JOBS)), "spark-job") as pool:
+        threads, tag = min(len(groups), max(slots, MIN_JOBS)), (self._attempt,)
+        with ThreadPoolExecutor(threads, "spark-job", self._spark.addTag, tag) as pool:
             running = [pool.submit(self._run_group, run, group) for group in groups]
             return slots, [done.result() for done in as_completed(running)]
 
     def _run_group(self, run: str, group: _Group) -> GroupReport:
         order = Order(
             code=self._code,
-            root=self._staging.files.root,
+            target=self._target,
             staging=self._staging.folder,
             attempt=self._attempt,
             run=run,
@@ -200,7 +223,8 @@ class _PackRun:
             result, cause = None, f"its staged files are not visible to the driver below {self._staging.files.root!r}"
         if result is None:
             error = GobblinError(operation="extract", subject=f"unit {unit.id!r} of dataset {plan.urn!r}", cause=cause)
-            result = UnitResult(unit.id, self._attempt, UnitState.FAILED, error=f"{type(error).__name__}: {error}")
+            text = f"{type(error).__name__}: {error}"
+            result = UnitResult(unit.id, self._attempt, UnitState.FAILED, error=text, ended=time.time())
         try:
             kept = self._staging.put_result(plan.token, result)
         except GobblinError as error:

@@ -26,7 +26,7 @@ __all__ = ["probe_executors"]
 _ROWS = 1000
 
 
-def probe_executors(spark: SparkSession, modules: Iterable[str], folder: str) -> int:
+def probe_executors(spark: SparkSession, modules: Iterable[str], folder: str | None) -> int:
     """Try to import `modules` in the executors' Pythons, and to see `folder` there, by one small Spark job.
 
     It is a plain Python function, not one on Arrow: without pyarrow an executor couldn't even say that it lacks it.
@@ -67,7 +67,7 @@ def _raise_for(found: dict[str, str | list[str]]) -> None:
 
 
 @lru_cache
-def _found(modules: tuple[str, ...], folder: str) -> str:
+def _found(modules: tuple[str, ...], folder: str | None) -> str:
     """What is missing in this process, as JSON."""
     problems = []
     for module in modules:
@@ -75,7 +75,9 @@ def _found(modules: tuple[str, ...], folder: str) -> str:
             importlib.import_module(module)
         except Exception as error:  # a broken native library raises all sorts
             problems.append(f"module {module!r} can't be imported: {type(error).__name__}: {error}")
-    if not os.path.isdir(folder):
+    if folder is None:
+        pass  # the target is in an object store
+    elif not os.path.isdir(folder):
         problems.append(
             f"folder {folder!r} is not there: the target must be on a file system that workers and executors share"
         )

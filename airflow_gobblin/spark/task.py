@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from airflow_gobblin import wire
 from airflow_gobblin.extraction import extract_unit
+from airflow_gobblin.files import open_files
 from airflow_gobblin.kinds import import_kinds
 from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
 from airflow_gobblin.staging import Staging
@@ -28,11 +29,12 @@ class Order:
     them from staging.
 
     :param code: the author's modules, imported before anything is decoded.
+    :param target: the target root, and :param staging: the ingestion's staging folder below it.
     :param run: whose job it is. :param units: by the token of each plan, the units that this task runs.
     """
 
     code: tuple[str, ...]
-    root: str
+    target: str
     staging: str
     attempt: str
     run: str
@@ -44,7 +46,7 @@ def run_order(order: Order) -> Iterator[pa.RecordBatch]:
     """Run the units of an order; a row a result."""
     os.environ.pop(VARIABLE, None)  # in local mode executors are started by the driver's process
     import_kinds(order.code)
-    staging = Staging.at(order.root, order.staging)
+    staging = Staging(open_files(order.target, order.connections), order.staging)
     job = staging.job(order.run)
     for token, units in order.units.items():
         plan = staging.plan(token)

@@ -7,23 +7,27 @@ from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.files import LocalFiles
-from airflow_gobblin.places import local_path
+from airflow_gobblin.places import ObjectPlace, local_path, object_place
 from airflow_gobblin.stores.base import Store, probe
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
+    from airflow_gobblin.sources.base import Connections
+
 __all__ = ["Store", "open_store", "probe", "store_place"]
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str, connections: Connections | None = None) -> Store:
     """Open a journal store, and make sure that it can be relied on.
 
-    :param url: `file:///path` or an absolute path, `sqlite:////path/journal.db`, `postgresql://user@host/database`.
+    :param url: `file:///path` or an absolute path, `sqlite:////path/journal.db`, `postgresql://user@host/database`,
+        `s3://connection@bucket/prefix` (also `gs://`, `abfs://`).
+    :param connections: where the connection is that the URL names.
     :raises ConfigurationError: it can be no store's URL. :raises StoreError: it can't be reached.
     :raises UnreliableStoreError: it can't do what the journal rests on.
     """
-    store = _backend(url)
+    store = _backend(url, connections)
     probe(store, race=store.get(_PROBED) is None)
     store.put_if_absent(_PROBED, b"1")
     return store
@@ -32,7 +36,7 @@ def open_store(url: str) -> Store:
 _PROBED = "_probe_passed/1"
 
 
-def store_place(url: str) -> Path | URL:
+def store_place(url: str) -> Path | URL | ObjectPlace:
     """Where a store is, by its URL and without going there.
 
     :raises ConfigurationError: no backend has this scheme, or the URL can't be read, is relative, or is on another host.
@@ -44,16 +48,22 @@ def store_place(url: str) -> Path | URL:
         from airflow_gobblin.stores.sql import database_url
 
         return database_url(url)
+    if place := object_place(url):
+        return place
     raise ConfigurationError(
         operation="open",
         subject=f"journal store of scheme {scheme!r}",
         cause="no backend has it",
-        hint="Use 'file:///…', 'sqlite:////…' or 'postgresql://…'.",
+        hint="Use 'file:///…', 'sqlite:////…', 'postgresql://…', or 's3://connection@bucket/prefix' (also 'gs://', 'abfs://').",
     )
 
 
-def _backend(url: str) -> Store:
+def _backend(url: str, connections: Connections | None) -> Store:
     place = store_place(url)
+    if isinstance(place, ObjectPlace):
+        from airflow_gobblin.stores.objects import open_object_store
+
+        return open_object_store(place, connections)
     if isinstance(place, Path):
         from airflow_gobblin.stores.local import LocalStore
 

@@ -11,7 +11,7 @@ import contextlib
 import errno
 import posixpath
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from airflow_gobblin.errors import StoreError, UnknownOutcomeError
 from airflow_gobblin.files import Files
@@ -83,6 +83,9 @@ class LocalStore:
         except OSError as error:
             raise self._error("read", key, error) from error
 
+    def get_many(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
+        return ((key, self.get(key)) for key in keys)
+
     def list(self, prefix: str) -> Iterator[str]:
         folder = self._path(prefix) if prefix.endswith("/") or not prefix else posixpath.dirname(self._path(prefix))
         skip = len(self._folder) + 1 if self._folder else 0
@@ -95,14 +98,24 @@ class LocalStore:
         )
 
     def delete(self, key: str) -> None:
-        path = self._path(key)
-        try:
-            self._files.unlink(path)
-            self._files.sync_folder(posixpath.dirname(path) or ".")
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise self._error("delete", key, error) from error
+        self.delete_many((key,))
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        folders = set()
+        for key in keys:
+            path = self._path(key)
+            try:
+                self._files.unlink(path)
+                folders.add(posixpath.dirname(path) or ".")
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise self._error("delete", key, error) from error
+        for folder in sorted(folders):
+            try:
+                self._files.sync_folder(folder)
+            except OSError as error:
+                raise self._error("delete", folder, error) from error
 
     def close(self) -> None:
         """Nothing to let go of."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 
 class MemoryStore:
@@ -24,6 +24,9 @@ class MemoryStore:
     def get(self, key: str) -> bytes | None:
         return self._records.get(key)
 
+    def get_many(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
+        return ((key, self.get(key)) for key in keys)
+
     def list(self, prefix: str) -> Iterator[str]:
         with self._lock:
             keys = sorted(k for k in self._records if k.startswith(prefix))
@@ -32,6 +35,10 @@ class MemoryStore:
     def delete(self, key: str) -> None:
         with self._lock:
             self._records.pop(key, None)
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self.delete(key)
 
     def close(self) -> None:
         """Nothing to let go of."""

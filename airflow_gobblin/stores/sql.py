@@ -6,7 +6,7 @@ statement.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -18,6 +18,7 @@ from airflow_gobblin.errors import ConfigurationError, MissingExtraError, StoreE
 
 TABLE = "gobblin_journal"
 _SECONDS_TO_WAIT = 30
+_RECORDS_A_QUERY = 500
 
 
 class SqlStore:
@@ -74,6 +75,14 @@ class SqlStore:
         with self._transaction("read", key, StoreError) as connection:
             return connection.execute(sa.select(self._table.c.data).where(self._table.c.key == key)).scalar()
 
+    def get_many(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
+        for start in range(0, len(keys), _RECORDS_A_QUERY):
+            some = keys[start : start + _RECORDS_A_QUERY]
+            query = sa.select(self._table.c.key, self._table.c.data).where(self._table.c.key.in_(some))
+            with self._transaction("read", some[0], StoreError) as connection:
+                found = dict(connection.execute(query).tuples().all())
+            yield from ((key, found.get(key)) for key in some)
+
     def list(self, prefix: str) -> Iterator[str]:
         key = self._table.c.key
         query = sa.select(key).where(key >= prefix).where(key < prefix + "\U0010ffff").order_by(key)
@@ -83,6 +92,12 @@ class SqlStore:
     def delete(self, key: str) -> None:
         with self._transaction("delete", key, UnknownOutcomeError) as connection:
             connection.execute(sa.delete(self._table).where(self._table.c.key == key))
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        for start in range(0, len(keys), _RECORDS_A_QUERY):
+            some = keys[start : start + _RECORDS_A_QUERY]
+            with self._transaction("delete", some[0], UnknownOutcomeError) as connection:
+                connection.execute(sa.delete(self._table).where(self._table.c.key.in_(some)))
 
     def close(self) -> None:
         self._engine.dispose()

@@ -135,8 +135,8 @@ class GatedSink:
     def schema(self, planned: pa.Schema, published: pa.Schema | None, urn: str) -> pa.Schema:
         return self.inner.schema(planned, published, urn)
 
-    def open(self, schema: pa.Schema, files: Files, folder: str, stem: str) -> Writer:
-        return self.inner.open(schema, files, folder, stem)
+    def open(self, schema: pa.Schema, files: Files, staged: str, published: str) -> Writer:
+        return self.inner.open(schema, files, staged, published)
 
     def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
         self.gates.pass_through(f"publish-{dataset_key(plan.urn)}")

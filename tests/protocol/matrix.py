@@ -31,8 +31,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from airflow_gobblin import administration, claims, commit, files, journal, pipeline
+from airflow_gobblin import administration, claims, commit, journal, pipeline
 from airflow_gobblin.coverage import Coverage
+from airflow_gobblin.files import local
 from airflow_gobblin.stores import base, sql
 from airflow_gobblin.work import ExtractKind
 from tests.faults import POWER, Call, Effect, Fault, Faults
@@ -113,7 +114,7 @@ def start_worker(folder: Path, mutant: str | None) -> None:
 def make_deterministic() -> None:
     """One thread, no waiting, no real sync (what is synced is known to the `Disk`), and a clock nobody can rely on (I13)."""
     commit.THREADS = 1
-    files._fsync = lambda path, flags: None
+    local._fsync = lambda path, flags: None
     base._PAUSE = 0.0
     journal._PAUSE = 0.0
     sql._make_durable = _make_fast

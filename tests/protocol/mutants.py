@@ -118,7 +118,7 @@ def clean_up_by_age() -> Iterable[Patch]:
 
 def _made(staging: Staging, token: str) -> int:
     found = staging.files.identity(f"{staging.folder}/p/{token}")
-    return 0 if found is None else found.mtime_ns
+    return 0 if found is None else int(found.stamp)
 
 
 def shared_staging() -> Iterable[Patch]:

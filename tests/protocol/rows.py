@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import posixpath
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
 from airflow_gobblin.coverage import Range
-from airflow_gobblin.errors import ConfigurationError, StepLostError
-from airflow_gobblin.files import Files
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.files import Files, StagedOutput
 from airflow_gobblin.naming import dataset_key
 from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, Reader, ReadRequest
 from airflow_gobblin.state import DatasetState
-from airflow_gobblin.steps import MoveStep
+from airflow_gobblin.steps import FileStep, publish_file
 from airflow_gobblin.watermark import Json, LongWatermark, Watermark
 from airflow_gobblin.wire import record
 from airflow_gobblin.work import Dataset, Extract, ExtractKind, Limits, StagedFile, UnitResult, WorkUnit
@@ -150,56 +149,39 @@ class LineSink:
     def schema(self, planned: pa.Schema, published: pa.Schema | None, urn: str) -> pa.Schema:
         return planned
 
-    def open(self, schema: pa.Schema, files: Files, folder: str, stem: str) -> LineWriter:
-        return LineWriter(files, f"{folder}/{stem}-0.{self.suffix}")
+    def open(self, schema: pa.Schema, files: Files, staged: str, published: str) -> LineWriter:
+        return LineWriter(files, f"{staged}-0.{self.suffix}", f"{published}-0.{self.suffix}")
 
-    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[MoveStep]:
+    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[FileStep]:
         for result in results:
             for index, staged in enumerate(result.files):
-                found = files.identity(staged.path)
-                if found is None or (found.size, found.mtime_ns) != (staged.size, staged.mtime_ns):
-                    raise StepLostError(operation="publish", subject=f"staged file {staged.path!r}", cause=str(found))
-                yield MoveStep(
-                    source=staged.path,
-                    target=f"{plan.folder}/{plan.token}-{result.unit}-{index}.{self.suffix}",
-                    unit=result.unit,
-                    identity=found,
-                    checksum=staged.checksum,
-                    rows=staged.rows,
-                )
+                target = f"{plan.folder}/{plan.token}-{result.unit}-{index}.{self.suffix}"
+                yield publish_file(staged, target, result.unit, files)
 
 
 class LineWriter:
     """The one file of a unit. Two attempts write the same rows in other bytes, as writers of compressed files may."""
 
-    def __init__(self, files: Files, path: str) -> None:
+    def __init__(self, files: Files, staged: str, published: str) -> None:
         self._files = files
-        self._path = path
+        self._staged = staged
+        self._published = published
         self._end = " " * (uuid.uuid4().int % 8) + "\n"
-        self._out: BinaryIO | None = None
-        self._hash = hashlib.sha256()
-        self._size = 0
+        self._out: StagedOutput | None = None
         self._rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         if self._out is None:
-            self._out = self._files.create(self._path)
-        data = "".join(f"{row}{self._end}" for row in batch.column(0).to_pylist()).encode()
-        self._out.write(data)
-        self._hash.update(data)
-        self._size += len(data)
+            self._out = self._files.stage(self._staged, self._published)
+        self._out.write("".join(f"{row}{self._end}" for row in batch.column(0).to_pylist()).encode())
         self._rows += batch.num_rows
 
     def close(self) -> tuple[StagedFile, ...]:
         if self._out is None:
             return ()
-        self._out.close()
-        self._files.sync_file(self._path)
-        self._files.sync_folder(posixpath.dirname(self._path))
-        found = self._files.identity(self._path)
-        if found is None or found.size != self._size:
-            raise OSError(f"{self._path} has not the {self._size} bytes that were written: {found}")
-        return (StagedFile(self._path, self._size, self._hash.hexdigest(), self._rows, found.mtime_ns),)
+        staged = self._out.finish(self._rows)
+        self._files.sync_folder(posixpath.dirname(self._staged))
+        return (staged,)
 
     @property
     def properties(self) -> Mapping[str, Json]:
@@ -207,5 +189,4 @@ class LineWriter:
 
     def abort(self) -> None:
         if self._out is not None:
-            self._out.close()
-            self._files.unlink(self._path)
+            self._out.abort()

@@ -6,7 +6,7 @@ import re
 import shutil
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -370,10 +370,16 @@ class _Torn:
         data = self._store.get(key)
         return data if data is None or key != self._torn else data[: len(data) // 2]
 
+    def get_many(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
+        return ((key, self.get(key)) for key in keys)
+
     def list(self, prefix: str) -> Iterator[str]:
         return self._store.list(prefix)
 
     def delete(self, key: str) -> None:
+        raise AssertionError("reading deletes nothing")
+
+    def delete_many(self, keys: Sequence[str]) -> None:
         raise AssertionError("reading deletes nothing")
 
     def close(self) -> None:

@@ -130,7 +130,7 @@ def test_a_cast_that_fails_is_an_error(database: PostgresDatabase) -> None:
         ("date", "infinity", "a date or time: it is infinite"),
         ("date", "10000-01-01", "a date or time: it is infinite, or outside the years 1 to 9999"),
         ("timestamp", "0044-03-15 BC", "a date or time: it is infinite, or outside"),
-        ("numeric(5,2)", "NaN", r"'nan': expected decimal128\(5, 2\)"),
+        ("numeric(5,2)", "NaN", r"'NaN': expected decimal128\(5, 2\)"),
     ],
 )
 def test_a_value_that_arrow_can_not_hold_is_named(

@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import psutil
 
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import Journal
+from airflow_gobblin.operators.extract import ExtractOperator
 from airflow_gobblin.pipeline import Pipeline, RunRequest
 from airflow_gobblin.plan import Plan, RunPlan
 from airflow_gobblin.sinks.parquet import ParquetSink
@@ -69,6 +74,13 @@ def planned_run(folder: Path, source: RowsSource, *, squares: bool = False, code
     )
     pipeline = Pipeline(ingestion, Journal.open(ingestion.journal, ingestion.name), SparkConnections({}))
     return PlannedRun(folder, pipeline, pipeline.create_work_units(RunRequest("test")))
+
+
+def extract_operator(planned: PlannedRun, **options: Any) -> ExtractOperator:
+    """The operator that extracts the run's pack."""
+    (pack,) = planned.run.packs
+    reference = {"run": planned.run.run, "pack": pack.index, "label": pack.label}
+    return ExtractOperator(task_id="extract", ingestion=planned.pipeline.ingestion, pack=reference, **options)
 
 
 @dataclass(frozen=True)
@@ -141,3 +153,35 @@ def overlapping(results: Mapping[str, UnitResult]) -> Iterator[tuple[str, str]]:
         for other in times:
             if one < other and times[one][0] < times[other][1] and times[other][0] < times[one][1]:
                 yield one, other
+
+
+def command_lines() -> dict[int, str]:
+    """What anybody on this host sees of the descendants of this process."""
+    found = {}
+    for process in psutil.Process().children(recursive=True):
+        try:
+            found[process.pid] = " ".join(process.cmdline())
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+    return found
+
+
+class Watch(threading.Thread):
+    """Looks at all command lines while something runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        while not self._ended.wait(0.2):
+            self.seen |= set(command_lines().values())
+
+    def __enter__(self) -> Watch:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._ended.set()
+        self.join()

@@ -11,14 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_gobblin.operators.extract import ExtractOperator
 from airflow_gobblin.spark.connections import VARIABLE
 from tests.spark.acme_rows import RowsSource
-from tests.spark.runs import PlannedRun, planned_run
+from tests.spark.runs import PlannedRun, Watch, command_lines, extract_operator, planned_run
 
 CANARY = "canary-Zq8vP3"
 # The provider's hook leaves its pipe from spark-submit to the garbage collector.
@@ -39,42 +38,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def operator(planned: PlannedRun, **options: Any) -> ExtractOperator:
-    (pack,) = planned.run.packs
-    options = {"conn_id": "spark_here", "conf": {"spark.ui.enabled": "false"}, **options}
-    reference = {"run": planned.run.run, "pack": pack.index, "label": pack.label}
-    return ExtractOperator(task_id="extract", ingestion=planned.pipeline.ingestion, pack=reference, **options)
-
-
-def command_lines() -> dict[int, str]:
-    """What anybody on this host sees of the descendants of this process."""
-    found = {}
-    for process in psutil.Process().children(recursive=True):
-        try:
-            found[process.pid] = " ".join(process.cmdline())
-        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-            continue
-    return found
-
-
-class Watch(threading.Thread):
-    """Looks at all command lines while something runs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: set[str] = set()
-        self._ended = threading.Event()
-
-    def run(self) -> None:
-        while not self._ended.wait(0.2):
-            self.seen |= set(command_lines().values())
-
-    def __enter__(self) -> Watch:
-        self.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._ended.set()
-        self.join()
+    return extract_operator(planned, **{"conn_id": "spark_here", "conf": {"spark.ui.enabled": "false"}, **options})
 
 
 def test_it_extracts_with_secrets_that_nobody_sees(

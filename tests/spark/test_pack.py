@@ -27,7 +27,12 @@ def shipped_spark(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory)
 
 
 def run(spark: SparkSession, planned: PlannedRun) -> PackReport:
-    return run_pack(spark, planned.pipeline.staging, planned.run.run, 0, CODE, SparkConnections({}))
+    return run_planned(spark, planned, SparkConnections({}))
+
+
+def run_planned(spark: SparkSession, planned: PlannedRun, connections: SparkConnections) -> PackReport:
+    staging = planned.pipeline.staging
+    return run_pack(spark, staging.files.root, staging.folder, planned.run.run, 0, CODE, connections)
 
 
 def test_units_run_at_the_same_time_and_each_gives_its_result(shipped_spark: SparkSession, tmp_path: Path) -> None:
@@ -103,7 +108,7 @@ def test_no_secret_is_in_a_file_of_spark_however_large_the_plan(shipped_spark: S
     """Spark broadcasts a closure of a megabyte or more, by a file in its local folder; the closure holds the secrets."""
     planned = planned_run(tmp_path, RowsSource(2, conn_id="acme_db", note="x" * (2 << 20)))
     uris = SparkConnections({"acme_db": f"postgresql://ann:{CANARY}@db/main"})
-    report = run_pack(shipped_spark, planned.pipeline.staging, planned.run.run, 0, CODE, uris)
+    report = run_planned(shipped_spark, planned, uris)
     assert (report.errors, set(planned.results)) == ((), {"u0", "u1"})
     local = Path(shipped_spark.sparkContext._temp_dir)
     assert local.is_dir()

@@ -37,6 +37,15 @@ def test_any_bytes_are_kept(store: Store, open_store: Open, data: bytes) -> None
     assert not store.put_if_absent("k", b"other")
 
 
+def test_many_records_come_in_the_order_of_their_keys(store: Store) -> None:
+    keys = [f"m/{number:04d}" for number in range(1200)]
+    for key in keys[::3]:
+        store.put_if_absent(key, key.encode())
+    asked = keys[::-1]
+    assert list(store.get_many(asked)) == [(k, k.encode() if k in set(keys[::3]) else None) for k in asked]
+    assert list(store.get_many([])) == []
+
+
 def test_a_prefix_lists_sorted_and_only_what_begins_with_it(store: Store) -> None:
     keys = [
         "i/a/d/0000000002",
@@ -68,6 +77,16 @@ def test_delete_is_harmless_twice_and_frees_the_key(store: Store) -> None:
     assert store.get("k/1") is None
     assert list(store.list("k")) == []
     assert store.put_if_absent("k/1", b"b")
+
+
+def test_many_records_are_deleted_whether_they_are_there_or_not(store: Store) -> None:
+    keys = [f"m/{number % 7}/{number:04d}" for number in range(1200)]
+    for key in keys[::3]:
+        store.put_if_absent(key, b"")
+    store.put_if_absent("m/other", b"")
+    store.delete_many(keys)
+    store.delete_many([])
+    assert list(store.list("m/")) == ["m/other"]
 
 
 def test_a_key_beside_a_folder_of_its_name_is_its_own(store: Store) -> None:

@@ -1,8 +1,5 @@
-"""The file system under a root: the few calls that publishing rests on, and their order of durability.
-
-Paths are relative to the root, with `/`; none leaves it. `LocalFiles` is the real one; the tests wrap it to crash at every call.
-Publishing is a `link`: unlike a rename it never overwrites, and a file keeps its inode, by which it is known again.
-"""
+"""The local file system, or one that is mounted. Publishing is a `link`: unlike a rename it never overwrites, and a file keeps
+its inode, by which it is known again."""
 
 from __future__ import annotations
 
@@ -12,77 +9,14 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
-from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.files.base import FileIdentity, Files, StagedOutput, contained
+from airflow_gobblin.work import Upload
 
-
-@dataclass(frozen=True)
-class FileIdentity:
-    """What a file is known by: after a move within a file system all three stay."""
-
-    inode: int
-    size: int
-    mtime_ns: int
-
-
-class Files(Protocol):
-    """A file system under a root. Errors are `OSError`, with its errno."""
-
-    @property
-    def root(self) -> str:
-        """The absolute path of the root."""
-
-    def identity(self, path: str) -> FileIdentity | None:
-        """The identity of a file, or of whatever else stands at its path; `None` if nothing does. Links aren't followed."""
-
-    def read(self, path: str) -> bytes:
-        """A whole file, into memory: a record."""
-
-    def checksum(self, path: str) -> str | None:
-        """The SHA-256 of a file in hex, read piece by piece; `None` if what stands there is no plain file."""
-
-    def create(self, path: str) -> BinaryIO:
-        """A new file, open for writing; its folders are made. :raises FileExistsError: it exists."""
-
-    def link(self, source: str, target: str) -> None:
-        """A second name for a file. :raises FileExistsError: the target exists."""
-
-    def unlink(self, path: str) -> None:
-        """Remove a name. :raises FileNotFoundError: there is none."""
-
-    def make_folder(self, path: str) -> None:
-        """A folder, with those above it; harmless if it exists."""
-
-    def walk(self, path: str) -> Iterator[str]:
-        """All files below a folder, none if it doesn't exist."""
-
-    def folders(self, path: str) -> tuple[str, ...]:
-        """The names of the folders in a folder, sorted; none if it doesn't exist."""
-
-    def remove_tree(self, path: str) -> None:
-        """Remove a folder and all below it; harmless if it doesn't exist."""
-
-    def sync_file(self, path: str) -> None:
-        """Wait until a file's content is durable."""
-
-    def sync_folder(self, path: str) -> None:
-        """Wait until the names in a folder are durable, and the folder's own name in the one above, up to the root."""
-
-
-def contained(path: str) -> str:
-    """A relative path, if it stays below its root. :raises ConfigurationError: absolute, empty, or with `..`."""
-    pure = PurePosixPath(path)
-    if not path or pure.is_absolute() or ".." in pure.parts or "\0" in path or str(pure) != path:
-        raise ConfigurationError(
-            operation="use",
-            subject=f"path {path!r}",
-            cause="it must be a plain relative path below the target root",
-            hint="Give it as 'folder/file': no '/' at its start, no '..', '.' or empty part.",
-        )
-    return path
+if TYPE_CHECKING:
+    from airflow_gobblin.stores.base import Store
 
 
 class LocalFiles:
@@ -96,6 +30,22 @@ class LocalFiles:
     def root(self) -> str:
         return str(self._root)
 
+    @property
+    def parallel(self) -> int:
+        return 1  # a name is made in microseconds
+
+    @property
+    def uploads(self) -> None:
+        return None
+
+    def other(self, root: str) -> LocalFiles:
+        return LocalFiles(root)
+
+    def records(self, folder: str) -> Store:
+        from airflow_gobblin.stores.local import LocalStore
+
+        return LocalStore(self, folder)
+
     def _at(self, path: str) -> Path:
         return self._root / contained(path)
 
@@ -104,7 +54,7 @@ class LocalFiles:
             found = os.stat(self._at(path), follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return FileIdentity(found.st_ino, found.st_size, found.st_mtime_ns)
+        return FileIdentity(found.st_ino, found.st_size, str(found.st_mtime_ns))
 
     def read(self, path: str) -> bytes:
         return self._at(path).read_bytes()
@@ -123,6 +73,9 @@ class LocalFiles:
         except FileNotFoundError:
             self._make(at.parent)
             return open(at, "xb")
+
+    def stage(self, path: str, target: str) -> StagedOutput:
+        return stage_file(self, path)
 
     def link(self, source: str, target: str) -> None:
         os.link(self._at(source), self._at(target), follow_symlinks=False)
@@ -171,6 +124,42 @@ class LocalFiles:
             if at == self._root or at in self._durable:
                 return
             above, at = {at}, at.parent
+
+
+def stage_file(files: Files, path: str) -> StagedOutput:
+    """A staged file on a file system. :raises FileExistsError: it exists."""
+    return StagedOutput(_FileOutput(files, path))
+
+
+class _FileOutput:
+    """A `RawOutput`. Its folder is the writer's to sync, once for all of its files."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._path = path
+        self._out: BinaryIO | None = files.create(path)
+
+    def write(self, data: memoryview) -> object:
+        assert self._out is not None, "it is finished"
+        return self._out.write(data)
+
+    def finish(self) -> tuple[str, FileIdentity, Upload | None]:
+        assert self._out is not None, "it is finished"
+        self._out.close()
+        self._out = None
+        self._files.sync_file(self._path)
+        found = self._files.identity(self._path)
+        if found is None:
+            raise FileNotFoundError(f"staged file {self._path!r} is gone")
+        return self._path, found, None
+
+    def abort(self) -> None:
+        with contextlib.suppress(OSError):
+            if self._out is not None:
+                self._out.close()
+        self._out = None
+        with contextlib.suppress(OSError):  # what can't be removed stays, and nobody counts it
+            self._files.unlink(self._path)
 
 
 def _raise_unless_gone(error: OSError) -> None:

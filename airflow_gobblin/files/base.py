@@ -1,0 +1,177 @@
+"""What is under a target root: the few calls that publishing rests on, and their order of durability.
+
+Paths are relative to the root, with `/`; none leaves it. `LocalFiles` and `ObjectFiles` are the real ones; the tests wrap them
+to crash at every call. Nothing here overwrites: a file is published by a `link`, or by completing an upload that was made
+while it was extracted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.work import StagedFile, Upload
+
+if TYPE_CHECKING:
+    from airflow_gobblin.stores.base import Store
+
+
+@dataclass(frozen=True)
+class FileIdentity:
+    """What a file is known by: after a move within a file system all three stay.
+
+    :param inode: 0 where there is none. :param size: bytes.
+    :param stamp: what changes whenever its content does: the time of its last change in ns, or an object's ETag.
+    """
+
+    inode: int
+    size: int
+    stamp: str
+
+
+class Uploads(Protocol):
+    """Uploads of an object store: their parts are there, and they are no objects yet. Errors are `OSError`."""
+
+    def stands(self, target: str, upload: Upload) -> bool:
+        """Whether an upload can still be completed: it is open, with all of its parts as they were sent."""
+
+    def complete(self, target: str, upload: Upload) -> None:
+        """Make an upload the object at its target, and never over anything. It doesn't move a byte.
+
+        :raises FileExistsError: an object stands there. :raises FileNotFoundError: the upload is gone.
+        """
+
+    def abort(self, target: str, upload: str) -> None:
+        """Throw the parts of an upload away; harmless if it was completed, or is gone. :param upload: its id."""
+
+    def open_below(self, folder: str) -> Iterator[tuple[str, str]]:
+        """The target and the id of every upload below a folder that was neither completed nor aborted."""
+
+
+class Files(Protocol):
+    """What is under a root. Errors are `OSError`, with its errno."""
+
+    @property
+    def root(self) -> str:
+        """The absolute path or the URL of the root, without secrets."""
+
+    @property
+    def parallel(self) -> int:
+        """How many of its calls are worth making at once."""
+
+    @property
+    def uploads(self) -> Uploads | None:
+        """Its uploads, where staged files are uploads; `None` where they are files."""
+
+    def other(self, root: str) -> Files:
+        """What is under another root in the same place."""
+
+    def records(self, folder: str) -> Store:
+        """Write-once records in a folder."""
+
+    def identity(self, path: str) -> FileIdentity | None:
+        """The identity of a file, or of whatever else stands at its path; `None` if nothing does. Links aren't followed."""
+
+    def read(self, path: str) -> bytes:
+        """A whole file, into memory: a record."""
+
+    def checksum(self, path: str) -> str | None:
+        """The SHA-256 of a file in hex, read piece by piece; `None` if what stands there is no plain file."""
+
+    def create(self, path: str) -> BinaryIO:
+        """A new file, open for writing; its folders are made. :raises FileExistsError: it exists."""
+
+    def stage(self, path: str, target: str) -> StagedOutput:
+        """A new staged file, open for writing, that a commit step may publish at `target`, and nowhere else.
+
+        :raises FileExistsError: it exists.
+        """
+
+    def link(self, source: str, target: str) -> None:
+        """A second name for a file. :raises FileExistsError: the target exists."""
+
+    def unlink(self, path: str) -> None:
+        """Remove a name. :raises FileNotFoundError: there is none, where the place can tell."""
+
+    def make_folder(self, path: str) -> None:
+        """A folder, with those above it; harmless if it exists."""
+
+    def walk(self, path: str) -> Iterator[str]:
+        """All files below a folder, none if it doesn't exist."""
+
+    def folders(self, path: str) -> tuple[str, ...]:
+        """The names of the folders in a folder, sorted; none if it doesn't exist."""
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a folder and all below it; harmless if it doesn't exist."""
+
+    def sync_file(self, path: str) -> None:
+        """Wait until a file's content is durable."""
+
+    def sync_folder(self, path: str) -> None:
+        """Wait until the names in a folder are durable, and the folder's own name in the one above, up to the root."""
+
+
+class RawOutput(Protocol):
+    """Where the bytes of a staged file go."""
+
+    def write(self, data: memoryview) -> object:
+        """Append bytes; they may be changed after it returns."""
+
+    def finish(self) -> tuple[str, FileIdentity, Upload | None]:
+        """Make its content whole and durable. :return: its path, its identity, and the upload that it is, if it is one."""
+
+    def abort(self) -> None:
+        """Remove what was written; harmless twice."""
+
+
+class StagedOutput:
+    """A staged file being written; size and SHA-256 are taken as its bytes pass by.
+
+    :param raw: where they go.
+    """
+
+    def __init__(self, raw: RawOutput) -> None:
+        self._raw = raw
+        self._hash = hashlib.sha256()
+        self.size = 0
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Append bytes. :return: how many."""
+        with memoryview(data) as view:
+            self._raw.write(view)
+            self._hash.update(view)
+            self.size += view.nbytes
+            return view.nbytes
+
+    def finish(self, rows: int) -> StagedFile:
+        """Make its content whole and durable; its name is once its folder is synced.
+
+        :param rows: how many are in it. :raises OSError: it isn't there as it was written.
+        """
+        path, found, upload = self._raw.finish()
+        if found.size != self.size:
+            raise OSError(f"staged file {path!r} has {found.size} bytes after writing {self.size}")
+        return StagedFile(path, self.size, self._hash.hexdigest(), rows, found.stamp, upload)
+
+    def abort(self) -> None:
+        """Remove what was written; harmless twice."""
+        self._raw.abort()
+
+
+_NO_NAMES = frozenset(("", ".", ".."))
+
+
+def contained(path: str) -> str:
+    """A relative path, if it stays below its root. :raises ConfigurationError: absolute, empty, or with `..`."""
+    if (path != "." and not _NO_NAMES.isdisjoint(path.split("/"))) or "\0" in path:
+        raise ConfigurationError(
+            operation="use",
+            subject=f"path {path!r}",
+            cause="it must be a plain relative path below the target root",
+            hint="Give it as 'folder/file': no '/' at its start, no '..', '.' or empty part.",
+        )
+    return path

@@ -1,0 +1,381 @@
+"""A dataset's chain, folded: its slots, and the state that follows from them.
+
+What the slots up to some number came to may be kept as one record, a snapshot. It stands for all their records, which are then
+void, whatever they are: they are removed, and one that a late attempt writes there counts for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from airflow_gobblin import wire
+from airflow_gobblin.coverage import Coverage, Range
+from airflow_gobblin.records import Action, Decision, Note, NoteKind, Outcome, OutcomeState
+from airflow_gobblin.state import DatasetState, UnitRef
+from airflow_gobblin.wire import record
+from airflow_gobblin.work import UnitState, UnitSummary
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A slot as it stands, with the digests of its decision and its outcome as they are stored.
+
+    :param notes: those that the fold needs, in order; :param kinds: what all its notes say.
+    """
+
+    decision: Decision
+    outcome: Outcome | None
+    decision_digest: str
+    outcome_digest: str = ""
+    notes: tuple[Note, ...] = ()
+    kinds: frozenset[NoteKind] = frozenset()
+
+    @property
+    def digest(self) -> str:
+        """What the next decision names as the slot before it."""
+        return wire.digest((self.decision_digest + self.outcome_digest).encode())
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing remains to be done to end it."""
+        return self.outcome is not None or not self.decision.action.needs_outcome
+
+    @property
+    def done(self) -> bool:
+        """Whether it counts."""
+        if not self.decision.action.needs_outcome:
+            return self.decision.action is not Action.ABORT
+        return self.outcome is not None and self.outcome.state is OutcomeState.DONE
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether it was given up."""
+        return self.outcome is not None and self.outcome.state is OutcomeState.ABANDONED
+
+    @property
+    def publishes(self) -> bool:
+        """Whether it published files, which is to be announced."""
+        return self.done and self.decision.action in (Action.COMMIT, Action.IMPORT)
+
+    @property
+    def leaves_files(self) -> bool:
+        """Whether there is something to clean up once it has ended: what it retired, or what it staged in vain."""
+        return self.abandoned or bool(self.decision.replaces)
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing remains to be done at all."""
+        announced = self.noted(NoteKind.ANNOUNCED) or not self.publishes
+        cleaned = self.noted(NoteKind.CLEANED) or not self.leaves_files
+        return self.finished and announced and cleaned
+
+    def noted(self, kind: NoteKind) -> bool:
+        """Whether a note of this kind stands."""
+        return kind in self.kinds
+
+
+@dataclass(frozen=True)
+class TrimmedSlot:
+    """What stays of a slot whose records were trimmed: how it ended, for whom, and its units that are live."""
+
+    slot: int
+    action: Action
+    token: str
+    run_key: str
+    generation: int
+    complete: bool
+    at: datetime
+    outcome: OutcomeState | None
+    actor: str = ""
+    reason: str = ""
+    planned: Range | None = None
+    units: tuple[UnitSummary, ...] = ()
+    shards: tuple[str, ...] = ()
+    staging: str | None = None
+    target: str = ""
+
+    def as_slot(self, urn: str) -> Slot:
+        """It as a slot that has ended. What was trimmed is empty in it."""
+        decision = Decision(
+            slot=self.slot,
+            action=self.action,
+            urn=urn,
+            token=self.token,
+            run_key=self.run_key,
+            generation=self.generation,
+            previous="",
+            at=self.at,
+            planned=self.planned,
+            units=self.units,
+            complete=self.complete,
+            staging=self.staging,
+            target=self.target,
+            shards=self.shards,
+            actor=self.actor,
+            reason=self.reason,
+        )
+        outcome = None
+        if self.outcome is not None:
+            outcome = Outcome(self.slot, self.outcome, "", self.run_key, self.at, self.actor, self.reason)
+        return Slot(decision, outcome, "")
+
+
+@record("snapshot")
+@dataclass(frozen=True)
+class Snapshot:
+    """The fold of a dataset's chain up to a slot.
+
+    :param digest: of that slot, as the next decision names it. :param slots: what stays of each slot, from 1 on.
+    """
+
+    slot: int
+    urn: str
+    digest: str
+    at: datetime
+    coverage: Coverage
+    generation: int
+    schema: str | None
+    previous_units: tuple[UnitSummary, ...]
+    slots: tuple[TrimmedSlot, ...]
+
+    @property
+    def live(self) -> dict[UnitRef, UnitSummary]:
+        """The units that were live then."""
+        return {UnitRef(s.slot, u.unit): u for s in self.slots for u in s.units}
+
+    @property
+    def shards(self) -> set[str]:
+        """The step shards that are still needed to find these units' files."""
+        return {name for s in self.slots for name in s.shards}
+
+
+@dataclass(frozen=True)
+class History:
+    """A dataset's chain, folded: its slots, and the state that follows from them.
+
+    :param slots: those after the snapshot. :param early_notes: notes from before the first slot.
+    :param snapshot: what stands for the slots before them; :param void: keys of records that it stands for and that are
+        still there.
+    """
+
+    urn: str
+    slots: tuple[Slot, ...] = ()
+    early_notes: tuple[Note, ...] = ()
+    snapshot: Snapshot | None = None
+    void: tuple[str, ...] = ()
+    state: DatasetState = field(default_factory=lambda: DatasetState(""))
+
+    @property
+    def pending(self) -> Slot | None:
+        """The newest slot, if its outcome is missing."""
+        return self.slots[-1] if self.slots and not self.slots[-1].finished else None
+
+    @property
+    def last_digest(self) -> str:
+        """What the next decision names as the slot before it."""
+        return _last_digest(self.snapshot, self.slots)
+
+    @property
+    def trimmed(self) -> tuple[TrimmedSlot, ...]:
+        """What stays of the slots that were trimmed, from 1 on."""
+        return self.snapshot.slots if self.snapshot is not None else ()
+
+    def slot(self, number: int) -> Slot:
+        """A slot by its number. :raises IndexError: there is none."""
+        if 0 < number <= len(self.trimmed):
+            return self.trimmed[number - 1].as_slot(self.urn)
+        return self.slots[number - len(self.trimmed) - 1]
+
+    def after(self, number: int) -> tuple[Slot, ...]:
+        """The slots after a number, but for those that were trimmed."""
+        return self.slots[max(0, number - len(self.trimmed)) :]
+
+    def by_token(self, token: str) -> Slot | None:
+        """The slot that a token took, if it did."""
+        slot = next((s for s in self.slots if s.decision.token == token), None)
+        trimmed = None if slot is not None else next((s for s in self.trimmed if s.token == token), None)
+        return slot if trimmed is None else trimmed.as_slot(self.urn)
+
+    def answer(self, run_key: str) -> Slot | None:
+        """The slot that answers a run key: finished, done, with everything that was asked for, and not taken back since."""
+        mine = (s for s in reversed(self.slots) if s.decision.run_key == run_key)
+        trimmed = (s.as_slot(self.urn) for s in reversed(self.trimmed) if s.run_key == run_key)
+        return next((s for slots in (mine, trimmed) for s in slots if self._answers(s)), None)
+
+    def until(self, slot: int) -> History:
+        """The chain up to a slot that was not trimmed, with the state that it had then."""
+        return fold(replace(self, slots=self.slots[: slot - len(self.trimmed)]))
+
+    def settled(self, kept: int) -> int:
+        """The number up to which nothing remains to be done for any slot, the newest few left out; 0 if there is none.
+
+        :param kept: how many are left out, at least one.
+        """
+        number = len(self.trimmed)
+        for slot in self.slots[:-kept]:
+            if not slot.settled:
+                break
+            number = slot.decision.slot
+        return number
+
+    def _answers(self, slot: Slot) -> bool:
+        return slot.done and slot.decision.complete and slot.decision.generation == self.state.generation
+
+
+def take_snapshot(history: History, slot: int, at: datetime) -> Snapshot:
+    """What stands for a chain up to a slot, which isn't trimmed and has ended."""
+    past = history.until(slot)
+    live: dict[int, list[UnitSummary]] = {}
+    for ref, unit in past.state.live.items():
+        live.setdefault(ref.slot, []).append(unit)
+    state = past.state
+    return Snapshot(
+        slot=slot,
+        urn=history.urn,
+        digest=past.last_digest,
+        at=at,
+        coverage=state.coverage,
+        generation=state.generation,
+        schema=state.schema,
+        previous_units=state.previous_units,
+        slots=(
+            *(_with_units(s, live.get(s.slot, ())) for s in past.trimmed),
+            *(_trimmed(s, live.get(s.decision.slot, ())) for s in past.slots),
+        ),
+    )
+
+
+def _trimmed(slot: Slot, live: Iterable[UnitSummary]) -> TrimmedSlot:
+    decision, outcome = slot.decision, slot.outcome
+    whole = TrimmedSlot(
+        slot=decision.slot,
+        action=decision.action,
+        token=decision.token,
+        run_key=decision.run_key,
+        generation=decision.generation,
+        complete=decision.complete,
+        at=decision.at,
+        outcome=None if outcome is None else outcome.state,
+        actor=decision.actor or ("" if outcome is None else outcome.actor),
+        reason=decision.reason or ("" if outcome is None else outcome.reason),
+        planned=decision.planned,
+        shards=decision.shards,
+        staging=decision.staging,
+        target=decision.target,
+    )
+    return _with_units(whole, live)
+
+
+def _with_units(slot: TrimmedSlot, live: Iterable[UnitSummary]) -> TrimmedSlot:
+    units = tuple(live)
+    if units:
+        return replace(slot, units=units)
+    return replace(slot, units=(), planned=None, shards=(), staging=None, target="")
+
+
+def fold(history: History) -> History:
+    """A chain with the state that follows from it."""
+    return replace(history, state=_state(history))
+
+
+def _last_digest(snapshot: Snapshot | None, slots: tuple[Slot, ...]) -> str:
+    if slots:
+        return slots[-1].digest
+    return snapshot.digest if snapshot is not None else ""
+
+
+def _state(history: History) -> DatasetState:
+    growing = _Growing(previous_units=_unpublished(history.early_notes))
+    if history.snapshot is not None:
+        growing.begin(history.snapshot)
+    for slot in history.slots:
+        growing.take(slot)
+    pending = history.pending
+    return DatasetState(
+        history.urn,
+        **vars(growing),
+        pending=pending is not None,
+        failures=() if pending is None else _failures(pending.notes),
+        quarantined=pending is not None and _quarantined(pending.notes),
+    )
+
+
+@dataclass
+class _Growing:
+    """A state as it grows from slot to slot: in place, for there may be many slots and many units."""
+
+    coverage: Coverage = field(default_factory=Coverage)
+    generation: int = 0
+    head: int = 0
+    schema: str | None = None
+    live: dict[UnitRef, UnitSummary] = field(default_factory=dict)
+    retired: dict[UnitRef, int] = field(default_factory=dict)
+    previous_units: tuple[UnitSummary, ...] = ()
+
+    def begin(self, snapshot: Snapshot) -> None:
+        """Begin with what stands for the slots before."""
+        self.coverage = snapshot.coverage
+        self.generation = snapshot.generation
+        self.head = snapshot.slot
+        self.schema = snapshot.schema
+        self.live = snapshot.live
+        self.previous_units = snapshot.previous_units
+
+    def take(self, slot: Slot) -> None:
+        """One slot more."""
+        decision = slot.decision
+        self.head = decision.slot
+        if slot.done:
+            self._cover(decision)
+            self._publish(slot)
+            self.generation = decision.generation
+            self.schema = decision.schema or self.schema
+            self.previous_units = decision.units or self.previous_units
+            if decision.action is Action.DROP:
+                self.schema, self.previous_units = None, ()
+        self.previous_units = _unpublished(slot.notes) or self.previous_units
+
+    def _publish(self, slot: Slot) -> None:
+        """What a done slot retires, and what it publishes."""
+        decision = slot.decision
+        for ref in decision.replaces:
+            self.live.pop(ref, None)
+            if not slot.noted(NoteKind.CLEANED):
+                self.retired[ref] = decision.slot
+        if decision.action is Action.DROP:
+            self.live.clear()
+        if decision.action in (Action.COMMIT, Action.NOOP, Action.IMPORT):
+            for unit in decision.units:
+                if unit.state is UnitState.SUCCESSFUL:
+                    self.live[UnitRef(decision.slot, unit.unit)] = unit
+
+    def _cover(self, decision: Decision) -> None:
+        if decision.coverage is not None:
+            self.coverage = decision.coverage
+            return
+        for gone in (*(self.live[r].range for r in decision.replaces if r in self.live), *decision.removed):
+            if gone is not None and self.coverage.origin is not None:
+                self.coverage = self.coverage.remove(gone)
+        if decision.planned is not None:
+            self.coverage = self.coverage.starting_at(decision.planned.low)
+        for added in decision.ranges:
+            self.coverage = self.coverage.add(added)
+
+
+def _unpublished(notes: tuple[Note, ...]) -> tuple[UnitSummary, ...]:
+    return next((n.units for n in reversed(notes) if n.says is NoteKind.UNPUBLISHED), ())
+
+
+def _since_release(notes: tuple[Note, ...]) -> tuple[Note, ...]:
+    released = [i for i, n in enumerate(notes) if n.says is NoteKind.RELEASED]
+    return notes[released[-1] + 1 :] if released else notes
+
+
+def _failures(notes: tuple[Note, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(n.run_key for n in _since_release(notes) if n.says is NoteKind.FAILED))
+
+
+def _quarantined(notes: tuple[Note, ...]) -> bool:
+    return any(n.says is NoteKind.QUARANTINED for n in _since_release(notes))

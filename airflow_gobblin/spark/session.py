@@ -1,0 +1,119 @@
+"""Which Spark a driver works on: one that it starts itself, or a warm one that it reaches by Spark Connect.
+
+A session of a Connect server has Python workers of its own, which take seconds to start, and leaves their parent process behind
+for as long as the server lives. So drivers that ship the same code and set the same share a session, and nobody closes it: the
+server does, when it has been idle (`spark.connect.session.manager.defaultSessionTimeout`, an hour by default).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import signal
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import count
+from typing import TYPE_CHECKING
+
+from airflow_gobblin.errors import ConfigurationError, GobblinError
+from airflow_gobblin.spark.failures import cause_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["REMOTE", "spark_session"]
+
+log = logging.getLogger(__name__)
+
+REMOTE = "SPARK_REMOTE"
+"""The environment variable with the URL of a Connect server, and its token. Without it a driver starts a Spark of its own."""
+PATIENCE = 60.0
+"""Seconds in which a Connect server must answer."""
+KILLED = 128 + signal.SIGTERM
+
+
+@contextmanager
+def spark_session(
+    tag: str, *, zips: Sequence[str] = (), conf: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """The session to work with.
+
+    :param tag: what the operations of this driver are tagged with; if SIGTERM ends it, they are cancelled on the server.
+    :param zips: the code that executors need. :param conf: Spark's settings. Both are for Spark Connect only: another
+        driver was given them by `spark-submit`.
+    :raises GobblinError: the Connect server can't be reached.
+    """
+    from pyspark.sql import SparkSession
+
+    url = os.environ.pop(REMOTE, None)
+    if url is None:
+        spark = SparkSession.builder.getOrCreate()
+        try:
+            yield spark
+        finally:
+            spark.stop()
+        return
+    _await(url)
+    spark = _shared(url, zips, conf or {})
+
+    def end(*_: object) -> None:
+        spark.interruptTag(tag)
+        os._exit(KILLED)  # the threads that wait for the server's answers would hold up any other end
+
+    signal.signal(signal.SIGTERM, end)
+    yield spark
+    spark.client.close()
+
+
+def _await(url: str) -> None:
+    """See that somebody listens there: Spark's own patience is ten minutes, and the error at its end names nobody."""
+    import grpc
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    builder = DefaultChannelBuilder(url)
+    channel = builder.toChannel()
+    try:
+        grpc.channel_ready_future(channel).result(timeout=PATIENCE)
+    except grpc.FutureTimeoutError:
+        raise GobblinError(
+            operation="reach",
+            subject=f"the Spark Connect server at {builder.endpoint}",
+            cause=f"it gave no answer in {PATIENCE:.0f} s",
+            hint="See that it runs, and that host and port of the Spark Connect connection are its.",
+        ) from None
+    finally:
+        channel.close()
+
+
+def _shared(url: str, zips: Sequence[str], conf: Mapping[str, str]) -> SparkSession:
+    """The session of everybody who ships this code with these settings: today's first one that isn't closed."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    known_by = ([os.path.basename(path) for path in zips], sorted(conf.items()), datetime.now(UTC).date())
+    for life in count():
+        name = uuid.UUID(bytes=hashlib.sha256(repr((known_by, life)).encode()).digest()[:16], version=4)
+        spark = SparkSession.builder.remote(f"{url};session_id={name}").create()
+        try:
+            spark.addArtifacts(*zips, pyfile=True)
+            for key, value in conf.items():
+                spark.conf.set(key, value)
+            log.info("Spark %s, by Spark Connect", spark.version)  # it is the server that knows its version
+            break
+        except PySparkException as error:
+            spark.client.close()
+            if error.getCondition() != "INVALID_HANDLE.SESSION_CLOSED":
+                raise _refused(error) from error
+    return spark
+
+
+def _refused(error: Exception) -> ConfigurationError:
+    return ConfigurationError(
+        operation="open",
+        subject="a session of the Spark Connect server",
+        cause=cause_of(error),
+        hint="Of Spark's settings, only those of a session can be set here; the others are the server's.",
+    )

@@ -1,0 +1,247 @@
+"""A store in an object store that knows a conditional create (S3's `If-None-Match`), through fsspec: an object a record.
+
+A put whose answer was lost may stand, and a client that sends it again is told "exists": so after any error it is read back, and
+"exists" says only that something stands. `open("xb")` is not used: with no bytes it was measured to truncate what stood.
+
+Clients send a request again without telling, too. So a put or delete has failed for sure only where the store refused it for a
+reason that held for every time it was sent, such as a missing permission; else its outcome is unknown.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow_gobblin.errors import StoreError, UnknownOutcomeError
+from airflow_gobblin.object_storage import open_filesystem, reopened
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+    from airflow_gobblin.places import ObjectPlace
+    from airflow_gobblin.sources.base import Connections
+
+_PAUSES = (0.1, 0.5, 2.0)
+"""Seconds between one try and the next."""
+_SECONDS_TO_ANSWER = 20
+_CONCURRENT = 32
+
+T = TypeVar("T")
+
+
+class ObjectStore:
+    """Records as objects below a root. Threads may share it; a forked process gets connections of its own.
+
+    :param fs: the file system, without caches. :param root: `bucket/prefix`, or a bucket, without slashes at the ends.
+    """
+
+    def __init__(self, fs: AbstractFileSystem, root: str) -> None:
+        self._root = root
+        self._bucket = root.partition("/")[0]
+        self.name = str(fs.unstrip_protocol(root))
+        self._fs = fs
+        self._process = os.getpid()
+
+    def _filesystem(self) -> AbstractFileSystem:
+        if self._process != os.getpid():
+            self._fs, self._process = reopened(self._fs), os.getpid()
+        return self._fs
+
+    def _path(self, key: str) -> str:
+        return f"{self._root}/{key}"
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        errors: list[Exception] = []
+        for pause in (*_PAUSES, None):
+            try:
+                self._filesystem().pipe_file(self._path(key), data, mode="create")
+                return True
+            except FileExistsError:
+                return False
+            except Exception as error:
+                answer = _answer(error)
+                if answer.exists:
+                    return False
+                errors.append(error)
+                if answer.final and len(errors) == 1 and not answer.expired:
+                    raise self._error("write", key, error, StoreError) from error
+                if self._stands(key):
+                    return False
+                if pause is None or answer.final:
+                    break
+                time.sleep(pause)
+        raise self._error("write", key, errors[-1], UnknownOutcomeError) from errors[-1]
+
+    def _stands(self, key: str) -> bool:
+        try:
+            return self.get(key) is not None
+        except StoreError:
+            return False
+
+    def get(self, key: str) -> bytes | None:
+        try:
+            # More than one at a time would ask for the size first.
+            return self._tried(lambda fs: bytes(fs.cat_file(self._path(key), max_concurrency=1)))
+        except Exception as error:
+            if _answer(error).absent:
+                return None
+            raise self._error("read", key, error, StoreError) from error
+
+    def get_many(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
+        with ThreadPoolExecutor(_CONCURRENT, thread_name_prefix="records") as pool:
+            asked: deque[tuple[str, Future[bytes | None]]] = deque()
+            try:
+                for key in keys:
+                    asked.append((key, pool.submit(self.get, key)))
+                    if len(asked) >= 2 * _CONCURRENT:
+                        first, record = asked.popleft()
+                        yield first, record.result()
+                while asked:
+                    first, record = asked.popleft()
+                    yield first, record.result()
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        skip = len(self._root) + 1
+        try:
+            found = self._tried(lambda fs: fs.find(self._root, prefix=prefix))
+        except Exception as error:
+            raise self._error("list", prefix, error, StoreError) from error
+        keys = (str(path)[skip:] for path in found)
+        return iter(sorted(key for key in keys if key and key.startswith(prefix)))
+
+    def delete(self, key: str) -> None:
+        try:
+            self._tried(lambda fs: fs.rm_file(self._path(key)))
+        except Exception as error:
+            answer = _answer(error)
+            if answer.absent:
+                return
+            kind = StoreError if answer.final and not answer.expired else UnknownOutcomeError
+            raise self._error("delete", key, error, kind) from error
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        # s3fs deletes many by one request, but leaves out what was refused without a word.
+        with ThreadPoolExecutor(_CONCURRENT, thread_name_prefix="records") as pool:
+            for _ in pool.map(self.delete, keys):
+                pass
+
+    def close(self) -> None:
+        self._fs = reopened(self._filesystem())  # the old one's connections go with it, and the new one has none yet
+
+    def _tried(self, do: Callable[[AbstractFileSystem], T]) -> T:
+        """What may be done twice is done until it is answered."""
+        for pause in _PAUSES:
+            try:
+                return do(self._filesystem())
+            except Exception as error:
+                if _answer(error).final:
+                    raise
+                time.sleep(pause)
+        return do(self._filesystem())
+
+    def _error(self, operation: str, key: str, error: Exception, kind: type[StoreError]) -> StoreError:
+        answer = _answer(error)
+        return kind(
+            operation=operation,
+            subject=f"record {key!r} in {self.name}",
+            cause=f"{answer.told}{type(error).__name__}: {error}",
+            hint=answer.hint(operation, self._bucket),
+        )
+
+
+def open_object_store(place: ObjectPlace, connections: Connections | None = None) -> ObjectStore:
+    """A store at a place, with connections of its own; nothing is asked yet. :raises ConfigurationError: as `open_filesystem`."""
+    return ObjectStore(open_filesystem(place, connections, tries=1, seconds=_SECONDS_TO_ANSWER), place.path)
+
+
+_PERMISSION = {
+    "write": "to write (s3:PutObject)",
+    "read": "to read (s3:GetObject), and to list (s3:ListBucket), or what is absent can't be told from what is forbidden",
+    "list": "to list (s3:ListBucket)",
+    "delete": "to delete (s3:DeleteObject)",
+}
+_EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired", "InvalidToken")
+_UNKNOWN_KEYS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidClientTokenId", "AuthFailure")
+_OTHER_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "301", "IllegalLocationConstraintException")
+_AGAIN = (408, 409, 425, 429)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What a store answered, as far as its client's error says. :param status: of HTTP; `None`: there was no answer."""
+
+    status: int | None
+    code: str
+    error: Exception
+
+    @property
+    def exists(self) -> bool:
+        return isinstance(self.error, FileExistsError) or self.status == 412
+
+    @property
+    def absent(self) -> bool:
+        no_bucket = self.code in ("NoSuchBucket", "ContainerNotFound") or "bucket does not exist" in str(self.error)
+        return not no_bucket and (
+            self.status == 404 or (self.status is None and isinstance(self.error, FileNotFoundError))
+        )
+
+    @property
+    def final(self) -> bool:
+        """Whether trying again would change nothing."""
+        if self.status is None:
+            return isinstance(self.error, (FileNotFoundError, PermissionError)) or _lacks_credentials(self.error)
+        return 300 <= self.status < 500 and self.status not in _AGAIN
+
+    @property
+    def expired(self) -> bool:
+        return self.code in _EXPIRED
+
+    @property
+    def told(self) -> str:
+        """Its words in short, where the error's own text has them not."""
+        words = " ".join(str(word) for word in (self.status, self.code) if word)
+        return f"{words}, " if words else ""
+
+    def hint(self, operation: str, bucket: str) -> str:
+        if self.expired:
+            return "The credentials have expired: renew them in the Airflow connection, or in the environment."
+        if self.code in _UNKNOWN_KEYS or _lacks_credentials(self.error):
+            return "The credentials are wrong or missing: mend the connection before the '@' in the URL, or the environment."
+        if self.code in _OTHER_REGION:
+            return "The bucket is in another region: name it in the connection (region_name)."
+        if self.status in (401, 403):
+            return f"The credentials must have permission {_PERMISSION[operation]} in bucket {bucket!r}."
+        if self.status == 404:
+            return f"Make bucket {bucket!r}, or mend its name in the URL; or the connection's endpoint_url is no object store."
+        if self.status is None:
+            return "No answer came: check the connection's endpoint_url and the network between."
+        if self.status >= 500 or self.status in _AGAIN:
+            return f"The store, or a proxy before it, kept answering {self.status}: clear the task when it has healed."
+        return "Check the connection's endpoint_url, region_name and keys, and the bucket."
+
+
+def _answer(error: Exception) -> _Answer:
+    """What is told by botocore (`response`), Azure (`status_code`) or gcsfs (`code`), itself or as a cause."""
+    told: BaseException | None = error
+    while told is not None:
+        response: Any = getattr(told, "response", None)
+        if isinstance(response, dict):
+            code = str(response.get("Error", {}).get("Code", ""))
+            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            return _Answer(status, code, error)
+        for name in ("status_code", "code"):
+            if isinstance(status := getattr(told, name, None), int):
+                return _Answer(status, str(getattr(told, "error_code", "") or ""), error)
+        told = told.__cause__
+    return _Answer(None, "", error)
+
+
+def _lacks_credentials(error: Exception) -> bool:
+    return type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError")

@@ -1,0 +1,95 @@
+"""Sweeping staging: what can win no more goes, whoever left it, and never by age (I11).
+
+A token is needed while its plan can still be decided, or its slot is decided and unfinished. What can't be judged is kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+import re
+
+from airflow_gobblin.claims import Claims
+from airflow_gobblin.commit import can_win
+from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.journal import Journal
+from airflow_gobblin.plan import Plan
+from airflow_gobblin.staging import Staging
+
+log = logging.getLogger(__name__)
+
+_TOKEN = re.compile(r"([0-9a-f]{32})-")
+"""How a published name begins."""
+
+
+class Sweeper:
+    """Removes what no run of an ingestion needs any more from its staging.
+
+    :param claims: whose the folders below the target root are: an upload to a folder of somebody else's is left alone.
+    """
+
+    def __init__(self, journal: Journal, staging: Staging, claims: Claims) -> None:
+        self._journal = journal
+        self._staging = staging
+        self._claims = claims
+
+    def sweep(self, keep: str = "") -> tuple[str, ...]:
+        """Delete the staging of every token that isn't needed, the runs that are over, and the uploads of such tokens.
+
+        :param keep: a run whose plan is kept, though its tokens are gone. :return: the tokens that were swept.
+        """
+        staging = self._staging
+        swept = []
+        runs = staging.runs()  # before the tokens: a run is written after its plans
+        uploads = staging.open_uploads()  # before the tokens, too: an upload begins after its plan is written
+        for token, plan in staging.plans():
+            try:
+                if self._needed(plan):
+                    continue
+                staging.remove_token(token)
+            except (GobblinError, OSError):  # what can't be read might need it
+                log.warning("staging of token %s can't be judged or removed, and is kept", token, exc_info=True)
+                continue
+            swept.append(token)
+        tokens = set(staging.tokens())
+        for run in runs:
+            try:
+                if run != keep and self._over(run, tokens):
+                    staging.remove_run(run)
+            except (GobblinError, OSError):
+                log.warning("run %s in staging can't be judged or removed, and is kept", run, exc_info=True)
+        for target, upload in uploads:
+            try:
+                if self._abandoned(target, tokens):
+                    staging.abort_upload(target, upload)
+            except (GobblinError, OSError):
+                log.warning("the upload to %s can't be judged or aborted, and is kept", target, exc_info=True)
+        return tuple(swept)
+
+    def _over(self, run: str, tokens: set[str]) -> bool:
+        """Whether a run was reported to its end, and none of its tokens is left."""
+        if not self._staging.run_finished(run):
+            return False
+        found = self._staging.run(run)
+        return found is None or not tokens & {d.token for p in found.packs for d in p.datasets}
+
+    def _needed(self, plan: Plan | GobblinError | None) -> bool:
+        if plan is None:
+            return False
+        if isinstance(plan, GobblinError):
+            raise plan
+        history = self._journal.history(plan.urn)
+        slot = history.by_token(plan.token)
+        return can_win(plan, history) if slot is None else not slot.finished
+
+    def _abandoned(self, target: str, tokens: set[str]) -> bool:
+        """Whether an upload is one of ours, of a token that isn't needed: a late attempt may have begun it after the sweep."""
+        folder, name = posixpath.split(target)
+        found = _TOKEN.match(name)
+        claim = self._claims.standing().get(folder)
+        if found is None or claim is None or claim.owner[:2] != (self._journal.id, self._journal.ingestion):
+            return False
+        if found[1] in tokens:
+            return False
+        slot = self._journal.history(claim.urn).by_token(found[1])
+        return slot is None or slot.finished

@@ -1,0 +1,64 @@
+"""Trimming: a dataset's oldest slots are folded into a snapshot, and their records removed.
+
+The snapshot is durable before anything is removed, and from then on it alone counts: what is left of the records, or is written
+among them by an attempt from long ago, is void. So a crash anywhere leaves nothing but void records, which the next trim removes.
+A slot that was trimmed never opens again: `Journal.put_decision` and `put_outcome` look for a snapshot after they have written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from airflow_gobblin import wire
+from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.history import History, Snapshot, take_snapshot
+from airflow_gobblin.journal import Journal
+from airflow_gobblin.records import Decision, now
+
+KEPT = 20
+"""How many of the newest slots keep their records."""
+TRIMMED_TOGETHER = 50
+"""How many slots, at the least, are worth a snapshot."""
+_REMOVED_TOGETHER = 1000
+
+
+def trim(journal: Journal, history: History) -> bool:
+    """Fold the oldest slots of a dataset into a snapshot, if they are many and nothing remains to be done for them.
+
+    What an earlier trim didn't come to remove is removed, too. :return: whether anything was removed.
+    """
+    upto = history.settled(KEPT)
+    if upto - len(history.trimmed) >= TRIMMED_TOGETHER:
+        journal.put_snapshot(take_snapshot(history, upto, now()))
+        history = journal.history(history.urn)
+    if history.snapshot is None or not history.void:
+        return False
+    _remove(journal, history, history.snapshot)
+    return True
+
+
+def _remove(journal: Journal, history: History, snapshot: Snapshot) -> None:
+    """Remove void records, the steps that nobody needs any more first: they are named by the others."""
+    store, urn = journal.store, history.urn
+    void = [journal.key(urn, key) for key in history.void]
+    for start in range(0, len(void), _REMOVED_TOGETHER):
+        some = void[start : start + _REMOVED_TOGETHER]
+        named = {name for key, data in store.get_many(some) for name in _shards(key, data, snapshot)}
+        store.delete_many([journal.key(urn, "c", name) for name in sorted(named - snapshot.shards)])
+        store.delete_many(some)
+
+
+def _shards(key: str, data: bytes | None, snapshot: Snapshot) -> Iterator[str]:
+    """The step shards that a void record names, if it ever counted; one that didn't may yet be decided in another slot."""
+    kind = key.split("/")[2]
+    if data is None or kind not in ("d", "snap"):
+        return
+    try:
+        if kind == "snap":
+            yield from wire.loads(data, Snapshot, key).shards
+        else:
+            decision = wire.loads(data, Decision, key)
+            if snapshot.slots[decision.slot - 1].token == decision.token:
+                yield from decision.shards
+    except GobblinError:  # its steps stay; it goes
+        return

@@ -1,0 +1,28 @@
+"""The bare loop: one ADBC stream, each batch written to one Parquet file. Numeric stays the text that it comes as."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import adbc_driver_postgresql.dbapi as driver
+import pyarrow.parquet as pq
+
+from tests.benchmarks.contenders.parquet_rows import parquet_rows
+from tests.benchmarks.contenders.saying import Laps, arguments, say
+
+
+def main() -> None:
+    asked = arguments(folder="", query="", compression="snappy")
+    clock = Laps()
+    with driver.connect(asked.url) as connection, connection.cursor() as cursor:
+        cursor.execute(asked.query)
+        reader = cursor.fetch_record_batch()
+        with pq.ParquetWriter(Path(asked.folder) / "all.parquet", reader.schema, compression=asked.compression) as writer:
+            for batch in reader:
+                writer.write_batch(batch)
+    seconds = clock.lap("data")
+    say(seconds, clock.phases, rows=parquet_rows(asked.folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""What a contender's program hears and says."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Mapping
+
+__all__ = ["DATABASE", "Laps", "arguments", "say"]
+
+DATABASE = "BENCHMARK_DATABASE"
+"""The variable that holds the database's URL."""
+
+
+def arguments(**defaults: str) -> argparse.Namespace:
+    """What it was asked for on its command line, by name; an empty default must be given."""
+    parser = argparse.ArgumentParser()
+    for name, default in defaults.items():
+        parser.add_argument(f"--{name}", default=default, required=not default)
+    asked = parser.parse_args()
+    asked.url = os.environ.get(DATABASE, "")
+    return asked
+
+
+class Laps:
+    """A stopwatch."""
+
+    def __init__(self) -> None:
+        self.phases: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> float:
+        """End a phase, and tell its seconds."""
+        now = time.perf_counter()
+        self.phases[name], self._last = now - self._last, now
+        return self.phases[name]
+
+
+def say(seconds: float, phases: Mapping[str, float], **facts: int) -> None:
+    """End with the figures."""
+    print(json.dumps({"seconds": seconds, "phases": dict(phases), "facts": facts}), flush=True)

@@ -1,0 +1,33 @@
+"""Spark's own JDBC read and Parquet write. The session and its SQL engine are started before the clock."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from tests.benchmarks.contenders.parquet_rows import parquet_rows
+from tests.benchmarks.contenders.saying import Laps, arguments, say
+from tests.benchmarks.contenders.spark_session import start_session
+
+
+def main() -> None:
+    asked = arguments(folder="", table="", partitions="1", key="", last="", jars="")
+    clock = Laps()
+    spark = start_session(asked.jars)
+    clock.lap("Spark start")
+    database, partitions = urlsplit(asked.url), int(asked.partitions)
+    properties = {"user": database.username, "password": database.password, "driver": "org.postgresql.Driver"}
+    split: dict[str, Any] = {"column": asked.key, "lowerBound": 1, "upperBound": int(asked.last)}
+    spark.read.jdbc(
+        f"jdbc:postgresql://{database.hostname}:{database.port}{database.path}",
+        asked.table,
+        **({**split, "numPartitions": partitions} if partitions > 1 else {}),
+        properties={**properties, "fetchsize": "10000"},
+    ).write.parquet(f"{asked.folder}/out")
+    seconds = clock.lap("data")
+    spark.stop()
+    say(seconds, clock.phases, rows=parquet_rows(asked.folder))
+
+
+if __name__ == "__main__":
+    main()

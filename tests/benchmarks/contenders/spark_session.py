@@ -1,0 +1,16 @@
+"""A Spark session in local mode with two cores, as all contenders on Spark have it."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+__all__ = ["start_session"]
+
+
+def start_session(jars: str = "") -> SparkSession:
+    """Start it, with its SQL engine: a first small job. :param jars: paths, with commas between."""
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    spark = (builder.config("spark.jars", jars) if jars else builder).getOrCreate()
+    spark.range(1000).selectExpr("sum(id)").collect()
+    return spark

@@ -1,0 +1,168 @@
+"""Measuring contenders at the same work: alternately, each round in another order, medians of the rounds.
+
+A contender is a program of its own, started anew for each round, so that none profits from what another left in memory. It
+times itself the part that is compared, and says so by one line of JSON on its standard output (see `contenders`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import statistics
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+__all__ = ["SEED", "Contender", "Figures", "Once", "alternately", "run_program"]
+
+SEED = 20261121
+"""Of the order of contenders in each round. Workloads follow from the numbers of their rows."""
+
+
+@dataclass(frozen=True)
+class Once:
+    """What one round of one contender gave.
+
+    :param phases: parts of `seconds`, or what came before them. :param facts: counts by which contenders' results are compared.
+    :param peak_mb: the most memory that one of its processes had resident, in MB.
+    :param task_mb: the same, of the Python workers of Spark's tasks only.
+    """
+
+    seconds: float
+    phases: Mapping[str, float] = field(default_factory=dict)
+    facts: Mapping[str, int] = field(default_factory=dict)
+    peak_mb: int | None = None
+    task_mb: int | None = None
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Who does the work. :param run: one round, in an empty folder of its own."""
+
+    who: str
+    run: Callable[[Path], Once]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """All rounds of one contender."""
+
+    who: str
+    rounds: tuple[Once, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(once.seconds for once in self.rounds)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """The fastest and the slowest round."""
+        return min(once.seconds for once in self.rounds), max(once.seconds for once in self.rounds)
+
+    @property
+    def phases(self) -> dict[str, float]:
+        """The medians of the phases, in the order of the first round."""
+        return {name: statistics.median(o.phases[name] for o in self.rounds) for name in self.rounds[0].phases}
+
+    def peak(self, which: str) -> int | None:
+        """The highest of all rounds. :param which: `peak_mb` or `task_mb`."""
+        found = [getattr(once, which) for once in self.rounds]
+        return max((mb for mb in found if mb is not None), default=None)
+
+
+def alternately(contenders: Sequence[Contender], rounds: int, folder: Path) -> list[Figures]:
+    """Measure so many rounds; in each every contender once, in an order drawn from the seed.
+
+    :raises AssertionError: contenders' facts differ: they have not done the same work.
+    """
+    order, taken = random.Random(SEED), {c.who: list[Once]() for c in contenders}
+    for number in range(1, rounds + 1):
+        for contender in order.sample(contenders, len(contenders)):
+            own = folder / f"{number}-{len(taken[contender.who])}-{abs(hash(contender.who)) % 10**6}"
+            own.mkdir(parents=True)
+            once = contender.run(own)
+            _remove(own)
+            taken[contender.who].append(once)
+            print(f"  round {number} of {rounds}: {once.seconds:8.2f} s  {contender.who}", flush=True)
+    facts = {who: {tuple(sorted(once.facts.items())) for once in found} for who, found in taken.items()}
+    assert len(set().union(*facts.values())) == 1, f"they have not done the same work: {facts}"
+    return [Figures(c.who, tuple(taken[c.who])) for c in contenders]
+
+
+def run_program(python: Path, module: str, arguments: Mapping[str, object], *, secrets: Mapping[str, str]) -> Once:
+    """Run a contender's program and take its figures.
+
+    :param module: of this project, run with `-m`. :param arguments: as `--name=value`. :param secrets: for its environment.
+    :raises RuntimeError: it failed; its output is in the text.
+    """
+    command = [str(python), "-m", module, *(f"--{name}={value}" for name, value in arguments.items())]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | dict(secrets)
+    )
+    with _Memory(process.pid) as memory:
+        out, err = process.communicate()
+    lines = [line for line in out.splitlines() if line.startswith("{")]
+    if process.returncode or not lines:
+        raise RuntimeError(f"{module} ended with {process.returncode}:\n{out[-5000:]}\n{err[-5000:]}")
+    said = json.loads(lines[-1])
+    return Once(said["seconds"], said["phases"], said["facts"], memory.peak_mb, memory.task_mb)
+
+
+class _Memory:
+    """Watches the resident memory of a process and of all below it.
+
+    The kernel keeps each process's peak, so that looking now and then is enough to have nearly all of it.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._peaks: dict[int, tuple[bool, int]] = {}
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> _Memory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    @property
+    def peak_mb(self) -> int | None:
+        return max((mb for _, mb in self._peaks.values()), default=None)
+
+    @property
+    def task_mb(self) -> int | None:
+        return max((mb for is_task, mb in self._peaks.values() if is_task), default=None)
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.05):
+            for process in self._processes():
+                try:
+                    is_task = any("pyspark.daemon" in word for word in process.cmdline())
+                    status = Path(f"/proc/{process.pid}/status").read_text()
+                except (psutil.Error, OSError):
+                    continue
+                peak = next((int(li.split()[1]) // 1024 for li in status.splitlines() if li.startswith("VmHWM")), 0)
+                self._peaks[process.pid] = (is_task, max(peak, self._peaks.get(process.pid, (False, 0))[1]))
+
+    def _processes(self) -> list[psutil.Process]:
+        try:
+            first = psutil.Process(self._pid)
+            return [first, *first.children(recursive=True)]
+        except psutil.Error:
+            return []
+
+
+def _remove(folder: Path) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+    time.sleep(0.2)

@@ -1,0 +1,63 @@
+"""Bringing the peers: their Python packages in an environment of their own, and jars for Spark, all below `.build`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.services.environment import ROOT
+
+__all__ = ["FOLDER", "VERSIONS", "jars", "peers_python"]
+
+FOLDER = ROOT / ".build" / "benchmarks"
+VERSIONS = {"dlt": "1.31.0", "connectorx": "0.4.6", "pyiceberg": "0.12.0"}
+_PACKAGES = (
+    f"dlt[parquet,sql_database]=={VERSIONS['dlt']}",
+    f"connectorx=={VERSIONS['connectorx']}",
+    "psycopg2-binary==2.9.13",
+    f"pyiceberg[sql-sqlite,pyarrow]=={VERSIONS['pyiceberg']}",
+)
+_UV = ROOT / ".build" / "uv" / "bin" / "uv"
+# Ivy looks into ~/.m2 first, where a pom may lie without its jar.
+_IVY_SETTINGS = """<ivysettings>
+  <settings defaultResolver="central"/>
+  <resolvers><ibiblio name="central" m2compatible="true"/></resolvers>
+</ivysettings>
+"""
+
+
+def peers_python() -> Path:
+    """The Python that has the peers' packages; they are installed on first use."""
+    folder = FOLDER / "peers"
+    python, stamp = folder / "bin" / "python", folder / "installed"
+    if not stamp.exists() or stamp.read_text() != "\n".join(_PACKAGES):
+        print("installing the peers", flush=True)
+        subprocess.run([_UV, "venv", "--quiet", "--clear", "--python", sys.executable, folder], check=True)
+        subprocess.run([_UV, "pip", "install", "--quiet", "--python", python, *_PACKAGES], check=True)
+        stamp.write_text("\n".join(_PACKAGES))
+    return python
+
+
+def jars(*artifacts: str, without: tuple[str, ...] = ()) -> list[Path]:
+    """Maven artifacts, `group:name:version`, with all they need; they are brought on first use, by Spark's own Ivy.
+
+    :param without: `group:name` of those to leave out.
+    """
+    folder = FOLDER / "jars" / "+".join(artifact.split(":", 1)[1].replace(":", "-") for artifact in artifacts)
+    stamp = folder / "brought"
+    if not stamp.exists():
+        print(f"bringing {', '.join(artifacts)}", flush=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        settings, nothing = folder / "ivysettings.xml", folder / "nothing.py"
+        settings.write_text(_IVY_SETTINGS)
+        nothing.write_text("")
+        options = {"spark.jars.ivySettings": settings, "spark.jars.ivy": folder}
+        command = ["spark-submit", "--master=local", f"--packages={','.join(artifacts)}"]
+        command += [f"--exclude-packages={','.join(without)}"] if without else []
+        command += [word for name, value in options.items() for word in ("--conf", f"{name}={value}")]
+        done = subprocess.run([*command, str(nothing)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"bringing {artifacts} failed:\n{done.stderr[-5000:]}")
+        stamp.write_text("")
+    return sorted((folder / "jars").glob("*.jar"))

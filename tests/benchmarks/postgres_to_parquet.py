@@ -1,0 +1,87 @@
+"""PostgreSQL to Parquet, the data phase: this package's Spark tasks against a bare loop, dlt with connectorx, and Spark's JDBC.
+
+    python -m tests.benchmarks.postgres_to_parquet --rounds 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from tests.benchmarks.contenders.saying import DATABASE
+from tests.benchmarks.measure import Contender, Once, alternately, run_program
+from tests.benchmarks.peers import FOLDER, VERSIONS, jars, peers_python
+from tests.benchmarks.results import JSON, Row, Target, keep, rows_of
+from tests.benchmarks.workload import COLUMNS, TABLE, orders_database
+from tests.services.environment import use_environment
+
+OURS = "airflow_gobblin, Spark tasks in local[2]"
+BARE = "bare ADBC loop, one stream, snappy"
+DLT = "dlt with connectorx"
+JDBC = "org.postgresql:postgresql:42.7.8"
+PARTITIONS = (1, 2, 4)
+
+
+def contenders(url: str, rows: int) -> list[Contender]:
+    """All who take part."""
+    mine, peers = Path(sys.executable), peers_python()
+    jdbc = ",".join(map(str, jars(JDBC)))
+
+    def program(who: str, python: Path, name: str, **arguments: object) -> Contender:
+        module = f"tests.benchmarks.contenders.{name}"
+
+        def run(folder: Path) -> Once:
+            return run_program(python, module, {"folder": folder, **arguments}, secrets={DATABASE: url})
+
+        return Contender(who, run)
+
+    dlt = partial(program, python=peers, name="dlt_connectorx", table=TABLE, key="id")
+    spark = partial(program, python=mine, name="spark_jdbc", table=TABLE, key="id", last=rows, jars=jdbc)
+    bare = partial(program, python=mine, name="adbc_loop", query=f"SELECT * FROM {TABLE}")
+    return [
+        program(OURS, mine, "gobblin", table=TABLE, key="updated_at"),
+        program("the same tasks in two processes, without Spark", mine, "gobblin", table=TABLE, key="updated_at", spark="no"),
+        bare(BARE),
+        bare("bare ADBC loop, one stream, zstd", compression="zstd"),
+        dlt(DLT),
+        dlt(f"{DLT}, 2 partitions", partitions=2),
+        *(spark(_spark_name(n), partitions=n) for n in PARTITIONS),
+    ]
+
+
+def measure(rounds: int, rows: int) -> list[Row]:
+    """The rows of this work."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder, orders_database(Path(folder) / "postgres", rows) as (_, url):
+        figures = alternately(contenders(url, rows), rounds, Path(folder) / "rounds")
+    best = min((f for f in figures if f.who in map(_spark_name, PARTITIONS)), key=lambda f: f.median).who
+    return rows_of(
+        f"PostgreSQL to Parquet, {rows:,} rows of {COLUMNS} columns, data phase",
+        figures,
+        f"python -m tests.benchmarks.postgres_to_parquet --rounds {rounds} --rows {rows}",
+        ours=OURS,
+        targets=[Target(BARE, round(1 / 1.3, 2)), Target(DLT, 1.3), Target(best, 2)],
+        versions={**VERSIONS, "PostgreSQL JDBC": JDBC.rpartition(":")[2]},
+    )
+
+
+def _spark_name(partitions: int) -> str:
+    return f"Spark JDBC read and Parquet write, {partitions} partition{'s' * (partitions > 1)}"
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--results", type=Path, default=JSON)
+    asked = parser.parse_args(words)
+    use_environment()
+    keep(measure(asked.rounds, asked.rows), asked.results)
+
+
+if __name__ == "__main__":
+    main()

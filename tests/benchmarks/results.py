@@ -1,0 +1,138 @@
+"""The results page: `results.json`, a list of rows, and its twin `results.md`. A program replaces the rows of its own works."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from itertools import groupby
+from pathlib import Path
+
+import psutil
+
+from tests.benchmarks.measure import SEED, Figures
+
+__all__ = ["JSON", "Row", "Target", "keep", "rows_of"]
+
+JSON = Path(__file__).with_name("results.json")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a ratio, a peer's seconds to ours, is to be at the least."""
+
+    who: str
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One contender at one work.
+
+    :param ratio: its median to ours: above 1 we are faster. :param target: what the ratio is to be at the least, if anything.
+    :param seconds: the median of the rounds. :param phases: their medians, in seconds.
+    """
+
+    work: str
+    who: str
+    seconds: float
+    ratio: float
+    target: float | None
+    fastest: float
+    slowest: float
+    rounds: int
+    phases: Mapping[str, float]
+    peak_mb: int | None
+    task_mb: int | None
+    seed: int
+    command: str
+    date: str
+    machine: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+def rows_of(
+    work: str,
+    figures: Sequence[Figures],
+    command: str,
+    *,
+    ours: str,
+    targets: Sequence[Target] = (),
+    versions: Mapping[str, str] | None = None,
+) -> list[Row]:
+    """The rows of one work. :param ours: who the others are compared with."""
+    reference = next(f.median for f in figures if f.who == ours)
+    wanted = {target.who: target.ratio for target in targets}
+    assert wanted.keys() <= {f.who for f in figures}
+    return [
+        Row(
+            work=work,
+            who=f.who,
+            seconds=round(f.median, 3),
+            ratio=round(f.median / reference, 2),
+            target=wanted.get(f.who),
+            fastest=round(f.spread[0], 3),
+            slowest=round(f.spread[1], 3),
+            rounds=len(f.rounds),
+            phases={name: round(seconds, 3) for name, seconds in f.phases.items()},
+            peak_mb=f.peak("peak_mb"),
+            task_mb=f.peak("task_mb"),
+            seed=SEED,
+            command=command,
+            date=datetime.now(UTC).date().isoformat(),
+            machine=_machine(),
+            versions={**_versions(), **(versions or {})},
+        )
+        for f in figures
+    ]
+
+
+def keep(rows: Sequence[Row], path: Path = JSON) -> None:
+    """Replace the rows of these works in a results file and write its twin beside it; print them."""
+    known = json.loads(path.read_text()) if path.exists() else []
+    works = {row.work for row in rows}
+    merged = [row for row in known if row["work"] not in works] + [asdict(row) for row in rows]
+    path.write_text(json.dumps(merged, indent=1) + "\n")
+    path.with_suffix(".md").write_text(_markdown(merged))
+    print(_table([asdict(row) for row in rows]))
+
+
+def _markdown(rows: list[Mapping[str, object]]) -> str:
+    parts = [
+        "# Benchmarks\n",
+        "Medians of rounds in which all contenders ran alternately, in seconds. *Ratio* is a contender's median to ours, in the",
+        "same run: above 1 we are faster. Only ratios mean something on another machine. `results.json` has the same rows.\n",
+    ]
+    for work, group in groupby(rows, key=lambda row: row["work"]):
+        found = list(group)
+        first = found[0]
+        versions = ", ".join(f"{name} {number}" for name, number in first["versions"].items())  # type: ignore[attr-defined]
+        parts += [f"## {work}\n", _table(found)]
+        parts += [f"`{first['command']}`, seed {first['seed']}, {first['date']}, {first['machine']}; {versions}.\n"]
+    return "\n".join(parts)
+
+
+def _table(rows: Sequence[Mapping[str, object]]) -> str:
+    head = ["who", "seconds", "fastest–slowest", "ratio", "target", "peak MB", "Spark task MB", "phases"]
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for row in rows:
+        phases = ", ".join(f"{name} {seconds:.2f}" for name, seconds in row["phases"].items())  # type: ignore[attr-defined]
+        met = "" if row["target"] is None else f"≥ {row['target']}: {'met' if row['ratio'] >= row['target'] else 'missed'}"  # type: ignore[operator]
+        spread = f"{row['fastest']:.2f}–{row['slowest']:.2f}"
+        cells = [row["who"], f"{row['seconds']:.2f}", spread, f"{row['ratio']:.2f}", met, row["peak_mb"], row["task_mb"], phases]
+        lines.append(f"| {' | '.join('' if cell is None else str(cell) for cell in cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _machine() -> str:
+    memory = psutil.virtual_memory().total / 2**30
+    return f"{os.cpu_count()} cores, {memory:.0f} GB, {platform.system()} {platform.machine()}"
+
+
+def _versions() -> dict[str, str]:
+    names = ("apache-airflow", "pyspark", "pyarrow", "adbc-driver-postgresql")
+    return {"Python": platform.python_version(), **{name: version(name) for name in names}}

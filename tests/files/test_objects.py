@@ -1,0 +1,206 @@
+"""What is below a prefix of a bucket, on real servers; and uploads, which publish without moving a byte."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+
+import pytest
+
+from airflow_gobblin.files import Files, open_files
+from airflow_gobblin.files import s3_uploads as module
+from airflow_gobblin.steps import MoveStep, StepContext, StepStatus, UploadStep, publish_file
+from airflow_gobblin.work import StagedFile, Upload
+from tests.services.s3 import S3Server
+from tests.services.s3_proxy import Fault, Proxy
+
+TARGET = "trips/0123-u0-0.parquet"
+
+
+@pytest.fixture(params=["versitygw", "moto"])
+def server(request: pytest.FixtureRequest) -> S3Server:
+    found: S3Server = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def files(server: S3Server) -> Files:
+    return open_files(server.access.url(f"{server.create_bucket()}/lake"), server.access)
+
+
+def stage(files: Files, content: bytes = b"rows", target: str = TARGET) -> StagedFile:
+    out = files.stage("_gobblin/s/0123/a0/u0/u0-0.parquet", target)
+    out.write(content)
+    return out.finish(1)
+
+
+def step_of(files: Files, staged: StagedFile) -> UploadStep:
+    step = publish_file(staged, staged.path, "u0", files)
+    assert isinstance(step, UploadStep)
+    return step
+
+
+def test_objects_are_files_without_folders(files: Files) -> None:
+    with files.create("a/b/one") as out:
+        out.write(b"1")
+    with pytest.raises(FileExistsError), files.create("a/b/one") as out:
+        out.write(b"other")
+    with files.create("a/two") as out:
+        out.write(b"22")
+    assert [*files.walk(".")] == ["a/b/one", "a/two"]
+    assert [*files.walk("a/b")] == ["a/b/one"]
+    assert [*files.walk("nothing")] == []
+    assert (files.folders("."), files.folders("a"), files.folders("nothing")) == (("a",), ("b",), ())
+    assert files.read("a/b/one") == b"1"
+    found = files.identity("a/two")
+    assert found is not None
+    assert (found.inode, found.size) == (0, 2)
+    assert files.identity("a") is None
+    assert files.identity("a/three") is None
+    with pytest.raises(FileNotFoundError):
+        files.read("a/three")
+    files.remove_tree("a/b")
+    files.remove_tree("a/b")
+    assert [*files.walk(".")] == ["a/two"]
+
+
+def test_a_staged_file_is_seen_by_nobody_until_it_is_published(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PART_BYTES", 5 << 20)  # the least that S3 takes
+    content = os.urandom(12 << 20)
+    staged = stage(files, content)
+    assert staged.upload is not None
+    assert (staged.path, staged.size, len(staged.upload.etags)) == (TARGET, len(content), 3)
+    assert [*files.walk(".")] == []
+    assert files.uploads is not None
+    assert [*files.uploads.open_below("trips")] == [(TARGET, staged.upload.id)]
+
+    step = step_of(files, staged)
+    assert step.verify(StepContext(files)) is StepStatus.TODO
+    step.execute(StepContext(files))
+    assert step.verify(StepContext(files)) is StepStatus.DONE
+    assert files.read(TARGET) == content
+    assert files.checksum(TARGET) == staged.checksum
+    assert files.identity(TARGET) == step.identity
+    assert [*files.uploads.open_below(".")] == []
+
+
+def test_publishing_never_overwrites(files: Files) -> None:
+    ours = step_of(files, stage(files, b"ours"))
+    with files.create(TARGET) as out:
+        out.write(b"theirs")
+    with pytest.raises(FileExistsError):
+        ours.execute(StepContext(files))
+    assert ours.verify(StepContext(files)) is StepStatus.CONFLICT
+    ours.undo(StepContext(files))
+    assert files.read(TARGET) == b"theirs"
+
+
+def test_of_two_attempts_one_is_published(files: Files) -> None:
+    """Both wrote to one name; the decision names one upload, and the other is thrown away."""
+    ours, theirs = (step_of(files, stage(files, content)) for content in (b"ours", b"the other's"))
+    ours.execute(StepContext(files))
+    assert files.read(TARGET) == b"ours"
+    assert (ours.verify(StepContext(files)), theirs.verify(StepContext(files))) == (
+        StepStatus.DONE,
+        StepStatus.CONFLICT,
+    )
+    theirs.undo(StepContext(files))
+    assert files.read(TARGET) == b"ours"
+
+
+def test_racing_executors_publish_one_whole_file(files: Files) -> None:
+    for number in range(10):
+        target = f"trips/{number}-u0-0.parquet"
+        step = step_of(files, stage(files, b"rows %d" % number, target))
+        start = threading.Barrier(4)
+        answers: list[StepStatus] = []
+
+        def execute(step: UploadStep = step, start: threading.Barrier = start, answers: list[StepStatus] = answers) -> None:
+            start.wait()
+            try:
+                step.execute(StepContext(files))
+            except OSError:  # an error says nothing: look
+                pass
+            answers.append(step.verify(StepContext(files)))
+
+        threads = [threading.Thread(target=execute) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert Counter(answers) == {StepStatus.DONE: 4}
+        assert files.read(target) == b"rows %d" % number
+
+
+def test_an_upload_that_is_gone_is_lost(files: Files) -> None:
+    staged = stage(files)
+    step = step_of(files, staged)
+    assert files.uploads is not None
+    assert staged.upload is not None
+    files.uploads.abort(TARGET, staged.upload.id)
+    files.uploads.abort(TARGET, staged.upload.id)
+    assert step.verify(StepContext(files)) is StepStatus.LOST
+    with pytest.raises(OSError, match="."):
+        step.execute(StepContext(files))
+    assert step.verify(StepContext(files)) is StepStatus.LOST
+
+
+def test_an_upload_that_lost_a_part_is_lost(files: Files) -> None:
+    staged = stage(files)
+    assert staged.upload is not None
+    assert files.uploads is not None
+    more = Upload(staged.upload.id, (*staged.upload.etags, "0" * 32))
+    assert not files.uploads.stands(TARGET, more)
+
+
+def test_undoing_takes_the_upload_first_so_that_no_late_executor_publishes(files: Files) -> None:
+    step = step_of(files, stage(files))
+    step.undo(StepContext(files))
+    with pytest.raises(OSError, match="."):
+        step.execute(StepContext(files))
+    assert files.identity(TARGET) is None
+    done = step_of(files, stage(files))
+    done.execute(StepContext(files))
+    done.undo(StepContext(files))
+    assert files.identity(TARGET) is None
+
+
+def test_an_aborted_output_leaves_nothing(files: Files) -> None:
+    out = files.stage("_gobblin/s/0123/a0/u0/u0-0.parquet", TARGET)
+    out.write(b"rows")
+    out.abort()
+    out.abort()
+    assert files.uploads is not None
+    assert [*files.uploads.open_below(".")] == []
+    assert [*files.walk(".")] == []
+
+
+def test_where_uploads_are_not_kept_files_are_copied(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_uploads", None)
+    staged = stage(files)
+    step = publish_file(staged, TARGET, "u0", files)
+    assert isinstance(step, MoveStep)
+    assert step.verify(StepContext(files)) is StepStatus.TODO
+    step.execute(StepContext(files))
+    assert step.verify(StepContext(files)) is StepStatus.DONE
+    assert files.read(TARGET) == b"rows"
+    with pytest.raises(FileExistsError):
+        step.execute(StepContext(files))
+
+
+@pytest.mark.parametrize("fault", [Fault.DROP_ANSWER, Fault.DROP_REQUEST, Fault.INTERNAL_ERROR_AFTER, Fault.SLOW_DOWN])
+@pytest.mark.parametrize("query", ["uploads", "partNumber", "uploadId"])
+def test_answers_that_are_lost(versitygw: S3Server, s3_proxy: Proxy, fault: Fault, query: str) -> None:
+    access = versitygw.access.through(s3_proxy.endpoint)
+    files = open_files(access.url(f"{versitygw.create_bucket()}/lake"), access)
+    s3_proxy.harm(fault, query=query, times=1)
+    step = step_of(files, stage(files))
+    try:
+        step.execute(StepContext(files))
+    except OSError:
+        assert step.verify(StepContext(files)) is not StepStatus.LOST
+        if step.verify(StepContext(files)) is StepStatus.TODO:
+            step.execute(StepContext(files))
+    assert step.verify(StepContext(files)) is StepStatus.DONE
+    assert files.read(TARGET) == b"rows"

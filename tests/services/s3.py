@@ -1,0 +1,157 @@
+"""Real S3 servers for tests, each on a port of its own, gone afterwards.
+
+versitygw keeps its buckets on disk, checks signatures and permissions, and can be killed and started again. moto keeps them in
+memory, and takes any credentials.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from tests.services.processes import free_port, start_process, stop_process
+
+__all__ = ["CONNECTION", "S3Access", "S3Server", "moto", "running", "versitygw"]
+
+CONNECTION = "lake"
+"""The id of the Airflow connection that tests give a server."""
+REGION = "us-east-1"
+
+
+@dataclass(frozen=True)
+class S3Access:
+    """Where a server is, and as whom one comes."""
+
+    endpoint: str
+    key: str
+    secret: str
+
+    @property
+    def connection(self) -> str:
+        """The URI of an Airflow connection."""
+        login = f"{quote(self.key, safe='')}:{quote(self.secret, safe='')}"
+        return f"aws://{login}@/?region_name={REGION}&endpoint_url={quote(self.endpoint, safe='')}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What gives other processes this connection, by Airflow's own way."""
+        return {f"AIRFLOW_CONN_{CONNECTION.upper()}": self.connection}
+
+    def uri(self, conn_id: str) -> str:
+        """The connection, by its id: an access is `Connections`, of one."""
+        assert conn_id == CONNECTION, conn_id
+        return self.connection
+
+    def url(self, path: str) -> str:
+        """A place as a DAG author writes it. :param path: `bucket/prefix`."""
+        return f"s3://{CONNECTION}@{path}"
+
+    def through(self, endpoint: str) -> S3Access:
+        """The same, by way of a proxy."""
+        return replace(self, endpoint=endpoint)
+
+    def filesystem(self, **options: Any) -> Any:
+        """A file system of fsspec's, of one's own."""
+        import fsspec
+
+        return fsspec.filesystem(
+            "s3",
+            key=self.key,
+            secret=self.secret,
+            endpoint_url=self.endpoint,
+            client_kwargs={"region_name": REGION},
+            use_listings_cache=False,
+            skip_instance_cache=True,
+            **options,
+        )
+
+
+class S3Server:
+    """A server on 127.0.0.1. It can be stopped, killed and started again on the same port.
+
+    :param command: with `{port}` in it.
+    """
+
+    def __init__(
+        self, name: str, command: Sequence[str], log: Path, access: S3Access, environment: Mapping[str, str]
+    ) -> None:
+        self.name = name
+        self.access = access
+        self._command = command
+        self._log = log
+        self._environment = environment
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        self._process = start_process(self._command, log=self._log, env=self._environment)
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                httpx.get(self.access.endpoint)
+                return
+            except httpx.TransportError:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"{self.name} doesn't answer:\n{self._log.read_text()}") from None
+                time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Stop it."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill it as a crash would."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is not None:
+            stop_process(self._process, first=how)
+            self._process = None
+
+    def create_bucket(self) -> str:
+        """A new, empty bucket, without versions. :return: its name."""
+        bucket = f"bucket-{uuid.uuid4().hex[:12]}"
+        self.access.filesystem().call_s3("create_bucket", Bucket=bucket)
+        return bucket
+
+
+def versitygw(folder: Path) -> S3Server:
+    """A versitygw with its buckets below a folder; not started."""
+    port, access = free_port(), S3Access("", "tester", secrets.token_hex(12))
+    for part in ("buckets", "accounts"):
+        (folder / part).mkdir(parents=True)
+    command = [os.environ["VERSITYGW"], "--quiet", "--keep-alive", "--region", REGION, "--port", f"127.0.0.1:{port}"]
+    command += ["--iam-dir", str(folder / "accounts"), "posix", str(folder / "buckets")]
+    environment = {"ROOT_ACCESS_KEY": access.key, "ROOT_SECRET_KEY": access.secret}
+    return S3Server("versitygw", command, folder / "log", access.through(f"http://127.0.0.1:{port}"), environment)
+
+
+def moto(folder: Path) -> S3Server:
+    """A moto, not started. :param folder: of its log."""
+    port = free_port()
+    access = S3Access(f"http://127.0.0.1:{port}", "tester", "anything")
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    return S3Server("moto", command, folder / "log", access, {})
+
+
+@contextmanager
+def running(server: S3Server) -> Iterator[S3Server]:
+    """Run a server for a while."""
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()

@@ -1,0 +1,73 @@
+"""A real Spark Connect server for tests: a Spark in local mode that stays warm."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from tests.services.processes import start_process, stop_process, wait_for_line
+
+__all__ = ["SparkConnect", "running_spark_connect"]
+
+_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+
+
+@dataclass(frozen=True)
+class SparkConnect:
+    """A running server on 127.0.0.1, with its log in a file."""
+
+    port: int
+    log: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def url(self) -> str:
+        return f"sc://127.0.0.1:{self.port}/"
+
+    @property
+    def connection(self) -> str:
+        """An Airflow connection to it, as JSON."""
+        return json.dumps({"conn_type": "spark_connect", "host": "127.0.0.1", "port": self.port})
+
+    @property
+    def python_daemons(self) -> list[psutil.Process]:
+        """The parents of its Python workers: one for each session that has run Python."""
+        found = []
+        for process in psutil.Process(self.process.pid).children():
+            with suppress(psutil.Error):  # it starts others, too, and they may be gone
+                if "pyspark.daemon" in process.cmdline():
+                    found.append(process)
+        return found
+
+
+@contextmanager
+def running_spark_connect(folder: Path, conf: Mapping[str, str] | None = None) -> Iterator[SparkConnect]:
+    """Run a server with two cores and its files in `folder`, which exists and is empty.
+
+    :param conf: more of Spark's settings.
+    """
+    log = folder / "connect.log"
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+        "spark.ui.enabled": "false",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        **(conf or {}),
+    }
+    command = [os.path.join(os.environ["SPARK_HOME"], "bin", "spark-submit"), "--master=local[2]", f"--class={_SERVER}"]
+    command += [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+    # It leaves a folder for artifacts where it is started.
+    server = start_process([*command, "spark-internal"], log=log, cwd=folder)
+    try:
+        port = wait_for_line(server, log, r"Spark Connect server started at: \S+:(\d+)")[1]
+        yield SparkConnect(int(port), log, server)
+    finally:
+        stop_process(server, first=signal.SIGTERM)

@@ -29,6 +29,10 @@ test: setup ## run the tests (at most 25 minutes on two cores)
 soak: setup ## run the long tests
 	@$(PY) -m pytest -m soak --timeout=0 && echo "make soak: all tests passed" || { echo "make soak: FAILED"; exit 1; }
 
+.PHONY: bench
+bench: setup ## measure against the peers, and write tests/benchmarks/results.md (an hour)
+	@$(PY) -m tests.benchmarks && echo "make bench: tests/benchmarks/results.md is written" || { echo "make bench: FAILED"; exit 1; }
+
 .PHONY: check
 check: setup ## format, lint and types
 	@$(PY) -m ruff format --check --quiet . || { echo "make check: not formatted; run: $(PY) -m ruff format ."; exit 1; }

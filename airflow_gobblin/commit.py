@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from itertools import islice
 
 from airflow_gobblin import schema
+from airflow_gobblin.carry_out import carry_out, carry_out_all, sync
 from airflow_gobblin.coverage import Coverage, Range
 from airflow_gobblin.errors import (
     AlreadyCoveredError,
@@ -30,7 +31,7 @@ from airflow_gobblin.errors import (
     StepError,
     StepLostError,
 )
-from airflow_gobblin.files.base import Files
+from airflow_gobblin.files.base import Files, each
 from airflow_gobblin.ingestion import DEFAULT_ATTEMPTS, DEFAULT_RETENTION
 from airflow_gobblin.journal import (
     Action,
@@ -46,13 +47,12 @@ from airflow_gobblin.journal import (
 )
 from airflow_gobblin.plan import Plan
 from airflow_gobblin.state import UnitRef
-from airflow_gobblin.steps import CommitStep, FileStep, HighWatermarkStep, Step, StepContext, StepStatus, file_error
+from airflow_gobblin.steps import CommitStep, FileStep, HighWatermarkStep, Step, StepContext
 from airflow_gobblin.work import UnitResult, UnitState, UnitSummary, summarize
 
 log = logging.getLogger(__name__)
 
-STEPS_PER_BATCH = 500
-THREADS = 8
+STEPS_PER_BATCH = 1000
 
 
 @dataclass(frozen=True)
@@ -215,27 +215,28 @@ class Committer:
 
     def _carry_out_all(self, decision: Decision, after_step: Callable[[int, int], None] | None) -> Outcome | None:
         """Carry out the stored steps, to the durability of what they made; an outcome that stands already ends it."""
-        count = 0
+        seen = done = 0
         folders: set[str] = set()
-        steps = iter(enumerate(self.journal.steps(decision), start=1))
-        with ThreadPoolExecutor(THREADS) as pool:
-            while batch := list(islice(steps, STEPS_PER_BATCH)):
-                outcome = self.journal.outcome(decision.urn, decision.slot)
-                if outcome is not None:
-                    return outcome
-                moving = [(k, step) for k, step in batch if not isinstance(step, HighWatermarkStep)]
-                for k, done_here in pool.map(lambda item: (item[0], self._carry_out(item[1], decision)), moving):
-                    count += done_here
-                    if done_here and after_step is not None:
-                        after_step(k, decision.steps)
-                folders.update(folder for _, step in moving for folder in step.folders())
+        steps = (step for step in self.journal.steps(decision) if not isinstance(step, HighWatermarkStep))
+        while batch := list(islice(steps, STEPS_PER_BATCH)):
+            outcome = self.journal.outcome(decision.urn, decision.slot)
+            if outcome is not None:
+                return outcome
+            for done_here in carry_out_all(batch, self.files, partial(self._carry_out, decision)):
+                seen += 1
+                done += done_here
+                if done_here and after_step is not None:
+                    after_step(seen, decision.steps)
+            folders.update(folder for step in batch for folder in step.folders())
         self._sync(folders)
-        log.info("dataset %r slot %d: %d of %d steps done here", decision.urn, decision.slot, count, decision.steps)
+        log.info("dataset %r slot %d: %d of %d steps done here", decision.urn, decision.slot, done, decision.steps)
         return None
 
+    def _carry_out(self, decision: Decision, step: CommitStep) -> bool:
+        return carry_out(step, self.files, decision.urn, decision.slot)
+
     def _sync(self, folders: Iterable[str]) -> None:
-        for folder in sorted(folders):
-            self.files.sync_folder(folder)
+        sync(self.files, folders)
 
     def _ended(self, slot: Slot) -> Slot:
         if slot.abandoned:
@@ -246,28 +247,6 @@ class Committer:
                 hint="Clear create_work_units to plan its range anew.",
             )
         return slot
-
-    def _carry_out(self, step: CommitStep, decision: Decision) -> bool:
-        status, failure = self._verify(step, decision), None
-        if status is StepStatus.DONE:
-            return False
-        if status is StepStatus.TODO:
-            try:
-                step.execute(StepContext(self.files))
-                return True
-            except Exception as error:  # a user's step may raise anything
-                failure = error
-            status = self._verify(step, decision, failure)
-            if status is StepStatus.DONE:
-                return True
-        raise _step_error(step, status, decision, failure)
-
-    def _verify(self, step: CommitStep, decision: Decision, first: Exception | None = None) -> StepStatus:
-        """What a step finds. :param first: the error to tell, if it can't look either."""
-        try:
-            return step.verify(StepContext(self.files))
-        except Exception as error:
-            raise _step_error(step, StepStatus.TODO, decision, first or error) from error
 
     # Recovering
 
@@ -351,28 +330,24 @@ class Committer:
         folders: set[str] = set()
         if slot.abandoned:
             self._remove_staging(decision)
+            steps = (step for step in self.journal.steps(decision) if not isinstance(step, HighWatermarkStep))
             try:
-                for step in self.journal.steps(decision):
-                    if not isinstance(step, HighWatermarkStep):
-                        self._undo(step, decision)
-                        folders.update(step.folders())
+                for touched in each(self.files, partial(self._undo, decision), steps):
+                    folders.update(touched)
             except RecordError as error:  # to abandon is the way out of lost steps, so it must come to its end
                 yield f"files that slot {decision.slot} may have published are left, for {error}"
         else:
             for number in {ref.slot for ref in decision.replaces}:
                 self._remove_staging(history.slot(number).decision)
-            for _, step in self.journal.moves(history, decision.replaces):
-                found = self.files.identity(step.target)
-                if found is None:
-                    continue
-                if step.is_ours(found, self.files):
-                    self.files.unlink(step.target)
-                    folders.update(step.folders())
-                else:
-                    yield f"{step.target} was changed after it was published and is left"
+            retired = (step for _, step in self.journal.moves(history, decision.replaces))
+            for left, touched in each(self.files, self._remove, retired):
+                folders.update(touched)
+                if left:
+                    yield f"{left} was changed after it was published and is left"
         self._sync(f for f in folders if self.files.identity(f) is not None)
 
-    def _undo(self, step: CommitStep, decision: Decision) -> None:
+    def _undo(self, decision: Decision, step: CommitStep) -> tuple[str, ...]:
+        """:return: the folders that it may have changed."""
         try:
             step.undo(StepContext(self.files))
         except Exception as error:
@@ -382,6 +357,17 @@ class Committer:
                 cause=error,
                 hint="The slot is abandoned, and readers of the journal don't see it. The next run cleans up.",
             ) from error
+        return step.folders()
+
+    def _remove(self, step: FileStep) -> tuple[str, tuple[str, ...]]:
+        """Remove a retired file. :return: its name if it isn't what was published, and the folders that were changed."""
+        found = self.files.identity(step.target)
+        if found is None:
+            return "", ()
+        if not step.is_ours(found, self.files):
+            return step.target, ()
+        self.files.unlink(step.target)
+        return "", step.folders()
 
     def _remove_staging(self, decision: Decision) -> None:
         if decision.staging is not None:
@@ -448,21 +434,6 @@ def _lost(plan: Plan, why: str) -> LostRaceError:
         cause=why,
         hint="Nothing of this plan was published. Clear create_work_units to plan anew.",
     )
-
-
-def _step_error(step: CommitStep, status: StepStatus, decision: Decision, failure: Exception | None) -> StepError:
-    subject = f"slot {decision.slot} of dataset {decision.urn!r}"
-    if isinstance(step, FileStep) and status is not StepStatus.TODO:
-        error: StepError = file_error(step, status, decision.urn)
-    else:
-        error = StepError(
-            operation=f"carry out a {type(step).__name__} of",
-            subject=subject,
-            cause=failure or f"its state is {status.value}",
-            hint="Nothing is lost: clear execute_commit_steps once the cause is mended, or abandon the slot.",
-        )
-    error.__cause__ = failure
-    return error
 
 
 def _disk_error(decision: Decision, error: OSError) -> StepError:

@@ -66,7 +66,7 @@ __all__ = [
     "slot_name",
 ]
 
-STEPS_PER_SHARD = 1000
+STEPS_PER_SHARD = 5000
 _ID = "_journal"
 """The record that makes a store a journal: a random id, which claims name."""
 _UNREAD = frozenset({NoteKind.ANNOUNCED, NoteKind.CLEANED})

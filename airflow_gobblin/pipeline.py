@@ -354,9 +354,8 @@ class Pipeline:
             except RecordError as error:  # it stands still, as write_commit_steps will say, and the others go on
                 log.warning("dataset %r is not extracted: %s", ref.urn, error)
                 continue
-            for unit in plan.units:
-                if self.staging.result(ref.token, unit.id) is None:
-                    yield plan, unit
+            standing = self.staging.results(ref.token, (unit.id for unit in plan.units))
+            yield from ((plan, unit) for unit in plan.units if unit.id not in standing)
 
     # write_commit_steps
 
@@ -405,10 +404,11 @@ class Pipeline:
         return self.committer.decide(proposal, lambda: self.ingestion.sink.publish(plan, proposal.results, self.files))
 
     def _results(self, plan: Plan) -> Iterator[UnitResult]:
-        failed = self.staging.failed_results(plan.token)
+        standing = self.staging.results(plan.token, (unit.id for unit in plan.units))
+        failed = self.staging.failed_results(plan.token) if len(standing) < len(plan.units) else {}
         missing = "it has no result: its extract did not finish"
         for unit in plan.units:
-            result = self.staging.result(plan.token, unit.id) or failed.get(unit.id)
+            result = standing.get(unit.id) or failed.get(unit.id)
             yield reconciled(result or UnitResult(unit.id, "", UnitState.FAILED, error=missing))
 
     def _keep_unpublished(self, plan: Plan, units: tuple[UnitSummary, ...]) -> None:

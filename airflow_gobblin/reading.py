@@ -7,13 +7,16 @@ later slot replaced.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from airflow_gobblin.places import object_place
 from airflow_gobblin.watermark import Watermark
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
+
+    from airflow_gobblin.sources.base import Connections
 
 _GLOB = re.compile(r"[\\*?\[\]{}]")
 """What Spark takes for a pattern in a path, unless a backslash stands before it."""
@@ -21,7 +24,7 @@ _GLOB = re.compile(r"[\\*?\[\]{}]")
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """A file that a finished slot published. :param path: absolute."""
+    """A file that a finished slot published. :param path: absolute, or a URL."""
 
     path: str
     slot: int
@@ -54,17 +57,30 @@ class PublishedDataset:
         """How many rows it has."""
         return sum(f.rows for f in self.files)
 
-    def to_arrow(self) -> ds.Dataset:
-        """It as an Arrow dataset."""
+    def to_arrow(self, connections: Connections | None = None, conn_id: str | None = None) -> ds.Dataset:
+        """It as an Arrow dataset.
+
+        :param connections: where the secrets of an object store come from, and :param conn_id: under which id; without them the
+            environment has them.
+        """
         import pyarrow.dataset as ds
 
         from airflow_gobblin import schema
 
         arrow_schema = schema.decode(self.schema) if self.schema else None
-        return ds.dataset(self.paths, schema=arrow_schema, format="parquet")
+        place = object_place(self.paths[0]) if self.paths else None
+        if place is None:
+            return ds.dataset(self.paths, schema=arrow_schema, format="parquet")
+        from airflow_gobblin.object_storage import open_filesystem
+
+        filesystem = open_filesystem(replace(place, conn_id=conn_id), connections)
+        names = [path.partition("://")[2] for path in self.paths]
+        return ds.dataset(names, schema=arrow_schema, format="parquet", filesystem=filesystem)
 
     def to_spark(self, spark: Any) -> Any:
         """It as a DataFrame. A timestamp without a zone stays one (`timestamp_ntz`), whatever the session's zone.
+
+        Spark reads S3 by its own client (`s3a`), with the session's settings.
 
         :param spark: a `SparkSession`, classic or Connect.
         """
@@ -77,4 +93,8 @@ class PublishedDataset:
         as_spark = from_arrow_schema(schema.decode(self.schema), prefer_timestamp_ntz=True)
         if not self.files:
             return spark.createDataFrame([], as_spark)
-        return spark.read.schema(as_spark).parquet(*(_GLOB.sub(r"\\\g<0>", path) for path in self.paths))
+        return spark.read.schema(as_spark).parquet(*map(_for_spark, self.paths))
+
+
+def _for_spark(path: str) -> str:
+    return re.sub("^s3://", "s3a://", _GLOB.sub(r"\\\g<0>", path))

@@ -13,12 +13,12 @@ store that keeps uploads open (S3) staged files are uploads to their published n
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from airflow_gobblin import wire
 from airflow_gobblin.errors import GobblinError, StoreError
-from airflow_gobblin.files.base import Files
+from airflow_gobblin.files.base import Files, each
 from airflow_gobblin.job import ExtractJob
 from airflow_gobblin.plan import Plan, RunPlan
 from airflow_gobblin.steps import staged_identity
@@ -143,6 +143,15 @@ class Staging:
             if self.intact(result):
                 return result
         return None
+
+    def results(self, token: str, units: Iterable[str]) -> dict[str, UnitResult]:
+        """The successful results that stand, by unit; of many units at once."""
+        keys = {f"s/{token}/results/{unit}.0": unit for unit in units}
+        found = [(key, data) for key, data in self._store.get_many([*keys]) if data is not None]
+        first = [wire.loads(data, UnitResult, key) for key, data in found]
+        intact = each(self.files, self.intact, first)
+        standing = (r if whole else self.result(token, r.unit) for r, whole in zip(first, intact, strict=True))
+        return {result.unit: result for result in standing if result is not None}
 
     def failed_results(self, token: str) -> dict[str, UnitResult]:
         """The newest failed result of each unit that has one, by when it ended: attempts have no order of their own."""

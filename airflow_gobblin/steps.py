@@ -92,8 +92,11 @@ class MoveStep:
         return _same(self, self.target, found, files)
 
     def execute(self, context: StepContext) -> None:
-        context.files.make_folder(posixpath.dirname(self.target))
-        context.files.link(self.source, self.target)
+        try:
+            context.files.link(self.source, self.target)
+        except FileNotFoundError:  # the first one into its folder
+            context.files.make_folder(posixpath.dirname(self.target))
+            context.files.link(self.source, self.target)
 
     def undo(self, context: StepContext) -> None:
         _remove(self, context.files)

@@ -5,6 +5,10 @@ a kind is only ever looked up among the classes that imported code has registere
 there is no pickle. A stored record carries a digest of itself, so that a torn one is told from a whole one (I14)::
 
     {"digest": "…", "record": {"kind": "decision", "version": 1, "slot": 4, …}}
+
+Many values of one class are a table, a list for each field: a third of the size, and several times faster::
+
+    {"kind": "move_step", "version": 1, "columns": {"source": ["…", …], "identity": {"columns": {…}}, …}}
 """
 
 from __future__ import annotations
@@ -12,12 +16,13 @@ from __future__ import annotations
 import hashlib
 import json
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import datetime
 from enum import Enum
 from functools import cache, partial
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from airflow_gobblin import watermark
 from airflow_gobblin.errors import ConfigurationError, GobblinError, RecordError, UnknownKindError
@@ -63,7 +68,13 @@ def record(kind: str, version: int = 1) -> Callable[[type[T]], type[T]]:
             )
         _by_kind[kind] = cls
         _by_type[cls] = _Kind(kind, version)
-        for found_out in (_encoders.clear, _decoder.cache_clear, _is_plain_part.cache_clear, _shape.cache_clear):
+        for found_out in (
+            _encoders.clear,
+            _columns_of.cache_clear,
+            _decoder.cache_clear,
+            _is_plain_part.cache_clear,
+            _shape.cache_clear,
+        ):
             found_out()  # perhaps before it was a record
         return cls
 
@@ -103,20 +114,44 @@ def _encoder(value: Any) -> Callable[[Any], Json]:  # one branch a shape
     if isinstance(value, datetime):
         return datetime.isoformat
     if isinstance(value, tuple | list):
-        return lambda value: [to_json(v) for v in value]
+        return _encode_items
     if isinstance(value, frozenset):
         return lambda value: [to_json(v) for v in sorted(value)]
     if isinstance(value, Mapping):
         return lambda value: {str(k): to_json(v) for k, v in value.items()}
     if type(value) in _by_type:
-        known = _by_type[type(value)]
-        return _field_encoder(type(value), {"kind": known.name, "version": known.version})
+        return _field_encoder(type(value), _envelope(type(value)))
     if isinstance(value, Watermark):
         return lambda value: {**watermark.encode(value)}
     if is_dataclass(value):
         return _field_encoder(type(value), {})
     kind_of(value)
     raise AssertionError("unreachable")
+
+
+TABLE_FROM = 16
+"""How many values of one class are a table."""
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+def _encode_items(values: Sequence[Any]) -> Json:
+    classes = {*map(type, values)} if len(values) >= TABLE_FROM else ()
+    cls = next(iter(classes), None)
+    names = _columns_of(cls) if len(classes) == 1 else ()
+    if not names:
+        return [*values] if cls in _PLAIN and len(classes) == 1 else [to_json(v) for v in values]
+    return {**_envelope(cls), "columns": {name: _encode_items([getattr(v, name) for v in values]) for name in names}}
+
+
+@cache
+def _columns_of(cls: Any) -> tuple[str, ...]:
+    """The fields of a class whose values may be a table; none if they may not."""
+    return tuple(f.name for f in fields(cls)) if cls in _by_type or _is_plain_part(cls) else ()
+
+
+def _envelope(cls: Any) -> dict[str, Json]:
+    known = _by_type.get(cls)
+    return {"kind": known.name, "version": known.version} if known is not None else {}
 
 
 def _field_encoder(cls: Any, envelope: dict[str, Json]) -> Callable[[Any], Json]:
@@ -255,12 +290,51 @@ def _tuple_decoder(arguments: tuple[Any, ...]) -> Callable[[Any], Any]:
     elements = [_decoder(a) for a in arguments if a is not Ellipsis]
 
     def decode(value: Any) -> Any:
+        if arguments[-1] is Ellipsis and isinstance(value, dict):
+            return tuple(_decode_table(arguments[0], value))
         _expect(isinstance(value, list), "a list", value)
         if arguments[-1] is Ellipsis:
             return tuple(map(elements[0], value))
         return tuple(element(v) for element, v in zip(elements, value, strict=True))
 
     return decode
+
+
+def _decode_table(expected: Any, table: dict[str, Any]) -> Iterable[Any]:
+    """The values of a table, whose class may stand for the expected one."""
+    columns: Any = table.get("columns")
+    _expect(isinstance(columns, dict) and bool(columns) and table.keys() <= _ENVELOPE, "a list", table)
+    cls = _class_of_rows(expected, table)
+    shape = _shape(cls)
+    shape.expect_fit(cls, columns)
+    found = {name: _field(cls, name, partial(_decode_column, shape, name), column) for name, column in columns.items()}
+    _expect(len({*map(len, found.values())}) == 1, "columns of one length", [*map(len, found.values())])
+    if found.keys() == shape.fields.keys():
+        return map(cls, *(found[name] for name in shape.fields))
+    return (cls(**dict(zip(found, row, strict=True))) for row in zip(*found.values(), strict=True))
+
+
+_ENVELOPE = frozenset({"kind", "version", "columns"})
+
+
+def _class_of_rows(expected: Any, table: dict[str, Any]) -> Any:
+    if get_origin(expected) in (Union, types.UnionType):
+        for option in get_args(expected):
+            with suppress(ValueError):
+                return _class_of_rows(option, table)
+    _expect(isinstance(expected, type), "a list", table)
+    if _is_plain_part(expected):
+        return expected
+    return _class_of(expected, table)
+
+
+def _decode_column(shape: _Shape, name: str, column: Any) -> Sequence[Any]:
+    if isinstance(column, dict):
+        return tuple(_decode_table(shape.hints[name], column))
+    _expect(isinstance(column, list), "a list", column)
+    if {*map(type, column)} == {shape.hints[name]} and shape.hints[name] in _PLAIN:
+        return cast(list[Any], column)
+    return [*map(shape.fields[name], column)]
 
 
 def _union_decoder(options: tuple[Any, ...]) -> Callable[[Any], Any]:
@@ -294,6 +368,12 @@ def _decode_object(expected: Any, value: Any) -> Any:
         position = watermark.decode(value)
         _expect_fit(type(position), expected, value)
         return position
+    cls = _class_of(expected, value)
+    return _build(cls, {k: v for k, v in value.items() if k not in ("kind", "version")})
+
+
+def _class_of(expected: Any, value: dict[str, Any]) -> Any:
+    """The class that a record names, if it may stand for the expected one."""
     _expect("kind" in value, f"a {expected.__name__}", value)
     cls = _by_kind.get(value["kind"])
     if cls is None:
@@ -312,7 +392,7 @@ def _decode_object(expected: Any, value: Any) -> Any:
             hint="Upgrade airflow-gobblin here to at least the release that wrote it.",
         )
     _expect_fit(cls, expected, value)
-    return _build(cls, {k: v for k, v in value.items() if k not in ("kind", "version")})
+    return cls
 
 
 @cache
@@ -321,7 +401,7 @@ def _is_plain_part(expected: Any) -> bool:
     return is_dataclass(expected) and expected not in _by_type and not hasattr(expected, "from_json")
 
 
-def _expect_fit(cls: type[Any], expected: Any, value: dict[str, Any]) -> None:
+def _expect_fit(cls: Any, expected: Any, value: dict[str, Any]) -> None:
     """Whether a class may stand for the expected one: is it, or has all that the protocol asks for."""
     if cls is expected:
         return
@@ -346,25 +426,39 @@ def _asked(protocol: type[Any]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Shape:
-    """How the fields of a class are decoded, and which of them have no default."""
+    """How the fields of a class are decoded, what they hold, and which of them have no default."""
 
     fields: Mapping[str, Callable[[Any], Any]]
+    hints: Mapping[str, Any]
     required: frozenset[str]
+
+    def expect_fit(self, cls: Any, names: Mapping[str, Any]) -> None:
+        """See that no field is missing and none is unknown."""
+        if names.keys() == self.fields.keys():
+            return
+        unknown, missing = names.keys() - self.fields.keys(), self.required - names.keys()
+        _expect(not unknown, f"fields of {cls.__name__} and not {sorted(unknown)}", names)
+        _expect(not missing, f"a {cls.__name__} with {sorted(missing)}", names)
 
 
 @cache
-def _shape(cls: type[Any]) -> _Shape:
+def _shape(cls: Any) -> _Shape:
     hints = get_type_hints(cls)
     required = (f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING)
-    return _Shape({f.name: _decoder(hints[f.name]) for f in fields(cls)}, frozenset(required))
+    names = [f.name for f in fields(cls)]
+    return _Shape({n: _decoder(hints[n]) for n in names}, {n: hints[n] for n in names}, frozenset(required))
 
 
 def _build(cls: Any, value: dict[str, Any]) -> Any:
     shape = _shape(cls)
-    unknown, missing = value.keys() - shape.fields.keys(), shape.required - value.keys()
-    _expect(not unknown, f"fields of {cls.__name__} and not {sorted(unknown)}", value)
-    _expect(not missing, f"a {cls.__name__} with {sorted(missing)}", value)
-    return cls(**{name: _field(cls, name, shape.fields[name], v) for name, v in value.items()})
+    shape.expect_fit(cls, value)
+    hints, decoders = shape.hints, shape.fields
+    return cls(
+        **{
+            name: v if type(v) is hints[name] and type(v) in _PLAIN else _field(cls, name, decoders[name], v)
+            for name, v in value.items()
+        }
+    )
 
 
 def _field(cls: Any, name: str, decode: Callable[[Any], Any], value: Any) -> Any:

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
 from airflow_gobblin.errors import StoreError, UnknownOutcomeError
-from airflow_gobblin.files import FileIdentity, Files, StagedOutput
+from airflow_gobblin.files import FileIdentity, Files, StagedOutput, Uploads
 from airflow_gobblin.files.local import stage_file
 from airflow_gobblin.stores.base import Store
 from airflow_gobblin.stores.local import LocalStore
+from airflow_gobblin.work import Upload
 
 T = TypeVar("T")
 
@@ -75,7 +76,7 @@ APPLICABLE: dict[Effect, tuple[Fault, ...]] = {
 
 @dataclass(frozen=True)
 class Call:
-    """A call that was made. :param place: whose it is: a store, or a disk."""
+    """A call that was made. :param place: whose it is: a store's, whose place ends so, or a disk's or bucket's."""
 
     place: str
     operation: str
@@ -152,7 +153,7 @@ class Faults:
 
 
 def injected(call: Call, fault: Fault) -> Exception:
-    if call.place == "store":
+    if call.place.endswith("store"):
         lost = fault is Fault.ANSWER_LOST
         return (UnknownOutcomeError if lost else StoreError)(
             operation=call.operation, subject=call.subject, cause=f"injected: {fault}"
@@ -164,13 +165,21 @@ def injected(call: Call, fault: Fault) -> Exception:
 class FaultyStore:
     """A store whose calls are made by way of `Faults`."""
 
-    def __init__(self, store: Store, faults: Caller) -> None:
+    def __init__(self, store: Store, faults: Caller, place: str = "store") -> None:
         self._store = store
         self._faults = faults
+        self._place = place
         self.name = store.name
 
-    def _call(self, operation: str, key: str, effect: Effect, do: Callable[[], T]) -> T:
-        return self._faults.call(Call("store", operation, key, effect), do)
+    def _call(
+        self,
+        operation: str,
+        key: str,
+        effect: Effect,
+        do: Callable[[], T],
+        tear: Callable[[], object] | None = None,
+    ) -> T:
+        return self._faults.call(Call(self._place, operation, key, effect, tear is not None), do, tear)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         return self._call("put", key, Effect.PUT, lambda: self._store.put_if_absent(key, data))
@@ -188,7 +197,10 @@ class FaultyStore:
         self._call("delete", key, Effect.PUT, lambda: self._store.delete(key))
 
     def delete_many(self, keys: Sequence[str]) -> None:
-        self._call("delete many", " ".join(keys[:1]), Effect.PUT, lambda: self._store.delete_many(keys))
+        def tear() -> None:
+            self._store.delete_many(keys[::2])
+
+        self._call("delete many", " ".join(keys[:1]), Effect.PUT, lambda: self._store.delete_many(keys), tear)
 
     def close(self) -> None:
         self._store.close()
@@ -303,17 +315,21 @@ class FaultyFiles:
         return 1
 
     @property
-    def uploads(self) -> None:
-        return None
+    def uploads(self) -> Uploads | None:
+        return None if self._files.uploads is None else FaultyUploads(self._files.uploads, self._call)
 
     def other(self, root: str) -> Files:
         return self._files.other(root)
 
     def records(self, folder: str) -> Store:
-        return LocalStore(self, folder)
+        if self._files.uploads is None:
+            return LocalStore(self, folder)
+        return FaultyStore(self._files.records(folder), self._faults, f"{self._place} store")
 
     def stage(self, path: str, target: str) -> StagedOutput:
-        return stage_file(self, path)
+        if self._files.uploads is None:
+            return stage_file(self, path)
+        return StagedOutput(_FaultyUpload(lambda: self._files.stage(path, target), target, self._call))
 
     def identity(self, path: str) -> FileIdentity | None:
         return self._call("identity", path, Effect.READ, lambda: self._files.identity(path))
@@ -395,6 +411,46 @@ class FaultyFiles:
                 self._disk.synced_folder(path)
 
         self._call("sync_folder", path, Effect.SYNC, do)
+
+
+class FaultyUploads:
+    """Uploads whose calls are made by way of `Faults`."""
+
+    def __init__(self, uploads: Uploads, call: Callable[..., Any]) -> None:
+        self._uploads = uploads
+        self._call = call
+
+    def stands(self, target: str, upload: Upload) -> bool:
+        return bool(self._call("look at upload", target, Effect.READ, lambda: self._uploads.stands(target, upload)))
+
+    def complete(self, target: str, upload: Upload) -> None:
+        self._call("complete upload", target, Effect.PUT, lambda: self._uploads.complete(target, upload))
+
+    def abort(self, target: str, upload: str) -> None:
+        self._call("abort upload", target, Effect.PUT, lambda: self._uploads.abort(target, upload))
+
+    def open_below(self, folder: str) -> Iterator[tuple[str, str]]:
+        found = self._call("list uploads", folder, Effect.READ, lambda: [*self._uploads.open_below(folder)])
+        return iter(found)
+
+
+class _FaultyUpload:
+    """A staged file that is an upload: its parts are small enough to be sent at its end."""
+
+    def __init__(self, begin: Callable[[], StagedOutput], target: str, call: Callable[..., Any]) -> None:
+        self._target = target
+        self._call = call
+        self._out: StagedOutput = call("begin upload", target, Effect.PUT, begin)
+
+    def write(self, data: memoryview) -> object:
+        return self._out.write(data)
+
+    def finish(self) -> tuple[str, FileIdentity, Upload | None]:
+        staged = self._call("send upload", self._target, Effect.PUT, lambda: self._out.finish(0))
+        return staged.path, FileIdentity(0, staged.size, staged.stamp), staged.upload
+
+    def abort(self) -> None:
+        self._call("abort upload", self._target, Effect.PUT, self._out.abort)
 
 
 class _FaultyOutput:

@@ -1,27 +1,37 @@
-"""A file system in memory, for tests that need thousands of them: `Files`, without a disk under it."""
+"""A file system and an object store in memory, for tests that need thousands of them: `Files`, without a disk under it."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
 import os
-from collections.abc import Iterator
-from typing import Any, BinaryIO, cast
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, Self, cast
 
-from airflow_gobblin.files import FileIdentity, Files, StagedOutput, contained
+from airflow_gobblin.files import FileIdentity, Files, StagedOutput, Uploads, contained
 from airflow_gobblin.files.local import stage_file
 from airflow_gobblin.stores.base import Store
 from airflow_gobblin.stores.local import LocalStore
+from airflow_gobblin.work import Upload
 
 
 class MemoryFiles:
     """Names and what they stand for. Made for one thread at a time; every change of a file is at a later time."""
 
-    def __init__(self, root: str = "/memory") -> None:
+    def __init__(self, root: str = "memory://target") -> None:
         self._root = root
         self._files: dict[str, _File] = {}
         self._folders: set[str] = {"."}
         self._clock = 0
+
+    def copy(self) -> Self:
+        """Another one with the same in it."""
+        other = type(self)(self._root)
+        copies = {id(file): file.copy(other) for file in self._files.values()}  # a file may have two names
+        other._files = {name: copies[id(file)] for name, file in self._files.items()}
+        other._folders = {*self._folders}
+        other._clock = self._clock
+        return other
 
     @property
     def root(self) -> str:
@@ -32,7 +42,7 @@ class MemoryFiles:
         return 1
 
     @property
-    def uploads(self) -> None:
+    def uploads(self) -> Uploads | None:
         return None
 
     def other(self, root: str) -> Files:
@@ -85,6 +95,18 @@ class MemoryFiles:
             self._folders.add(path)
             path = _parent(path)
 
+    def content(self) -> tuple[tuple[str, bytes], ...]:
+        """All files with what is in them."""
+        return tuple((name, bytes(self._files[name].data)) for name in sorted(self._files))
+
+    def names(self) -> Iterator[str]:
+        """The names of all files."""
+        return iter([*self._files])
+
+    def remove(self, path: str) -> None:
+        """Remove a file; harmless if there is none."""
+        self._files.pop(contained(path), None)
+
     def walk(self, path: str) -> Iterator[str]:
         inside = "" if path == "." else f"{contained(path)}/"
         return iter(sorted(name for name in self._files if name.startswith(inside)))
@@ -115,12 +137,179 @@ class MemoryFiles:
             raise _error(FileExistsError, errno.EEXIST, path)
 
 
+class MemoryObjects(MemoryFiles):
+    """An object store in memory: records are objects, and staged files are uploads, as in S3."""
+
+    def __init__(self, root: str = "s3://bucket/memory") -> None:
+        super().__init__(root)
+        self._uploads = MemoryUploads(self)
+
+    def copy(self) -> Self:
+        other = super().copy()
+        other._uploads._open = {upload: (target, [*parts]) for upload, (target, parts) in self._uploads._open.items()}
+        return other
+
+    @property
+    def uploads(self) -> MemoryUploads:
+        return self._uploads
+
+    def other(self, root: str) -> Files:
+        return MemoryObjects(root)
+
+    def records(self, folder: str) -> Store:
+        return _ObjectRecords(self, folder)
+
+    def stage(self, path: str, target: str) -> StagedOutput:
+        return StagedOutput(_UploadOutput(self._uploads, target))
+
+    def identity(self, path: str) -> FileIdentity | None:
+        file = self._files.get(contained(path))
+        return None if file is None else FileIdentity(0, len(file.data), file.etag)
+
+    def content(self) -> tuple[tuple[str, bytes], ...]:
+        return (*super().content(), *((upload, target.encode()) for upload, target in self._uploads.open_below(".")))
+
+    def put(self, path: str, data: bytes, etag: str = "") -> bool:
+        """A new object, unless one stands. :return: whether it was made."""
+        if contained(path) in self._files:
+            return False
+        self._files[path] = file = _File(self.tick(), self)
+        file.data += data
+        file.etag = etag or _etag(data)
+        return True
+
+    def link(self, source: str, target: str) -> None:
+        raise _error(OSError, errno.ENOTSUP, target)
+
+    def make_folder(self, path: str) -> None:
+        contained(path)
+
+    def folders(self, path: str) -> tuple[str, ...]:
+        inside = f"{contained(path)}/"
+        below = (name.removeprefix(inside) for name in self._files if name.startswith(inside))
+        return tuple(sorted({name.partition("/")[0] for name in below if "/" in name}))
+
+    def sync_folder(self, path: str) -> None:
+        contained(path)
+
+
+class MemoryUploads:
+    """The uploads of a `MemoryObjects`, each of one part."""
+
+    def __init__(self, objects: MemoryObjects) -> None:
+        self._objects = objects
+        self._open: dict[str, tuple[str, list[bytes]]] = {}
+
+    def begin(self, target: str) -> str:
+        upload = f"upload-{self._objects.tick()}"
+        self._open[upload] = (contained(target), [])
+        return upload
+
+    def send(self, upload: str, data: bytes) -> str:
+        """Send a part. :return: its ETag."""
+        if upload not in self._open:
+            raise _error(FileNotFoundError, errno.ENOENT, upload)
+        self._open[upload][1].append(data)
+        return _etag(data)
+
+    def stands(self, target: str, upload: Upload) -> bool:
+        found = self._open.get(upload.id)
+        return found is not None and tuple(_etag(part) for part in found[1]) == upload.etags
+
+    def complete(self, target: str, upload: Upload) -> None:
+        if not self.stands(target, upload):
+            raise _error(FileNotFoundError, errno.ENOENT, target)
+        if not self._objects.put(target, b"".join(self._open[upload.id][1]), object_etag(upload.etags)):
+            raise _error(FileExistsError, errno.EEXIST, target)
+        del self._open[upload.id]
+
+    def abort(self, target: str, upload: str) -> None:
+        self._open.pop(upload, None)
+
+    def open_below(self, folder: str) -> Iterator[tuple[str, str]]:
+        inside = "" if folder == "." else f"{contained(folder)}/"
+        return iter(sorted((target, upload) for upload, (target, _) in self._open.items() if target.startswith(inside)))
+
+
+def object_etag(etags: tuple[str, ...]) -> str:
+    """The ETag of the object that an upload of these parts becomes."""
+    return f"{_etag(''.join(etags).encode())}-{len(etags)}"
+
+
+def _etag(data: bytes) -> str:
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
+class _UploadOutput:
+    """A staged file that is an upload."""
+
+    def __init__(self, uploads: MemoryUploads, target: str) -> None:
+        self._uploads = uploads
+        self._target = target
+        self._id = uploads.begin(target)
+        self._data = bytearray()
+
+    def write(self, data: memoryview) -> object:
+        self._data += data
+        return data.nbytes
+
+    def finish(self) -> tuple[str, FileIdentity, Upload | None]:
+        etags = (self._uploads.send(self._id, bytes(self._data)),)
+        return self._target, FileIdentity(0, len(self._data), object_etag(etags)), Upload(self._id, etags)
+
+    def abort(self) -> None:
+        self._uploads.abort(self._target, self._id)
+
+
+class _ObjectRecords:
+    """Records that are objects of a folder."""
+
+    def __init__(self, objects: MemoryObjects, folder: str) -> None:
+        self._objects = objects
+        self._inside = f"{folder}/" if folder else ""
+        self.name = f"{objects.root}/{folder}"
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        return self._objects.put(self._inside + key, data)
+
+    def get(self, key: str) -> bytes | None:
+        try:
+            return self._objects.read(self._inside + key)
+        except FileNotFoundError:
+            return None
+
+    def get_many(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
+        return ((key, self.get(key)) for key in keys)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        inside = self._inside + prefix
+        found = (name[len(self._inside) :] for name in self._objects.names() if name.startswith(inside))
+        return iter(sorted(found))
+
+    def delete(self, key: str) -> None:
+        self._objects.remove(self._inside + key)
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self.delete(key)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
 class _File:
+    etag = ""
+
     def __init__(self, inode: int, files: MemoryFiles) -> None:
         self.inode = inode
         self.mtime_ns = inode
         self.data = bytearray()
         self._files = files
+
+    def copy(self, files: MemoryFiles) -> _File:
+        other = _File(self.inode, files)
+        other.mtime_ns, other.data, other.etag = self.mtime_ns, bytearray(self.data), self.etag
+        return other
 
     def append(self, data: bytes) -> None:
         self.data += data

@@ -544,7 +544,7 @@ def test_an_interrupt_passes_and_leaves_nothing(tmp_path: Path, interrupt: type[
 
 
 def test_memory_does_not_grow_with_the_unit(tmp_path: Path) -> None:
-    """50 MB in batches of 1 MB, through a converter and a check, into files of 4 MB."""
+    """50 MB in batches of 1 MB, through a converter and a check, into files of 2 MB."""
     setup = _setup(tmp_path, checks=(NotNull(("id",)),), converters=(AddColumn("origin", 1),))
     with pq.ParquetWriter(tmp_path / "source.parquet", TABLE.schema) as source:
         for start in range(0, 3_000_000, 100_000):
@@ -555,7 +555,7 @@ def test_memory_does_not_grow_with_the_unit(tmp_path: Path) -> None:
         job=replace(
             setup.job,
             source=FileSource(str(tmp_path / "source.parquet"), batch_rows=65_536),
-            sink=ParquetSink("/target", file_bytes=4 << 20),
+            sink=ParquetSink("/target", file_bytes=2 << 20),
         ),
         unit=replace(setup.unit, expected_high=LongWatermark(3_000_000)),
     )

@@ -18,12 +18,13 @@ from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
 from airflow_gobblin.plan import RunPlan
+from airflow_gobblin.sinks.parquet import ParquetSink
 from airflow_gobblin.stores.objects import ObjectStore
 from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.work import ExtractKind
 from tests import inprocess
 from tests.protocol.rows import LineSink, RowSource, Table
-from tests.services.s3 import S3Access, S3Server
+from tests.services.s3 import CONNECTION, S3Access, S3Server
 from tests.services.s3_proxy import Fault, Proxy
 
 URN = "trips"
@@ -256,3 +257,11 @@ def test_a_bare_bucket_is_a_root_too(real: Lake) -> None:
 
 def test_records_below_a_target(real: Lake) -> None:
     assert isinstance(real.files.records("_gobblin"), ObjectStore)
+
+
+def test_what_is_published_is_read_as_arrow(real: Lake) -> None:
+    source, sink = RowSource((ROWS,)), ParquetSink(real.access.url(f"{real.bucket}/lake"))
+    real.ingestion = replace(real.ingestion, source=source, sink=sink)
+    assert real.run()[URN].status == "committed"
+    table = real.journal.read_dataset(URN).to_arrow(real.access, CONNECTION).to_table()
+    assert Counter(table.column("row").to_pylist()) == ROWS.all_rows()

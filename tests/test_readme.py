@@ -18,20 +18,20 @@ from airflow_gobblin.journal import Journal
 from airflow_gobblin.pipeline import Pipeline
 from tests import inprocess
 from tests.services.environment import ROOT
+from tests.services.s3 import S3Server
 
 BLOCK = re.compile(r"<!-- test: (.+?) -->\n```python\n(.*?)```", re.DOTALL)
 BLOCKS = dict(BLOCK.findall((ROOT / "README.md").read_text()))
 
 
 class Shop:
-    """The connection `shop_db`."""
+    """The connection `shop_db`, and others."""
 
-    def __init__(self, database: Path) -> None:
-        self._database = database
+    def __init__(self, database: Path, **others: str) -> None:
+        self._uris = {"shop_db": f"sqlite:///{database}", **others}
 
     def uri(self, conn_id: str) -> str:
-        assert conn_id == "shop_db"
-        return f"sqlite:///{self._database}"
+        return self._uris[conn_id]
 
 
 def block(name: str, lake: Path, **names: Any) -> dict[str, Any]:
@@ -39,6 +39,22 @@ def block(name: str, lake: Path, **names: Any) -> dict[str, Any]:
     defined = dict(names)
     exec(compile(BLOCKS[name].replace("/lake/", f"{lake}/"), f"README.md, {name}", "exec"), defined)
     return defined
+
+
+def test_an_ingestion_on_s3(tmp_path: Path, versitygw: S3Server) -> None:
+    with sqlite3.connect(tmp_path / "shop.db") as database:
+        database.execute("CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT NOT NULL)")
+        database.execute("INSERT INTO customers VALUES (1, 'Ann'), (2, 'Bo')")
+    database.close()
+    code = BLOCKS["s3"].replace("@lake/", f"@{versitygw.create_bucket()}/")
+    defined: dict[str, Any] = {}
+    exec(compile(code, "README.md, s3", "exec"), defined)
+    ingestion: Ingestion = defined["lake"]
+    shop = Shop(tmp_path / "shop.db", lake_s3=versitygw.access.connection)
+    pipeline = Pipeline(ingestion, Journal.open(ingestion.journal, ingestion.name, shop), shop)
+    assert inprocess.run(pipeline, shop)["customers"].rows == 2
+    published = pipeline.journal.read_dataset("customers").to_arrow(shop, "lake_s3")
+    assert sorted(published.to_table().column("name").to_pylist()) == ["Ann", "Bo"]
 
 
 def test_every_python_block_is_run() -> None:

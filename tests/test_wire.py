@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_gobblin import wire
@@ -26,7 +26,7 @@ from airflow_gobblin.plan import Plan
 from airflow_gobblin.sinks.parquet import ParquetSink
 from airflow_gobblin.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.state import UnitRef
-from airflow_gobblin.steps import HighWatermarkStep, MoveStep
+from airflow_gobblin.steps import HighWatermarkStep, MoveStep, Step
 from airflow_gobblin.watermark import Json, LongWatermark, Watermark, split
 from airflow_gobblin.work import (
     Dataset,
@@ -83,7 +83,7 @@ results = st.builds(
     texts,
     st.sampled_from(UnitState),
     st.none() | watermarks,
-    st.lists(st.builds(StagedFile, texts, st.integers(0), texts, st.integers(0), st.integers()), max_size=2).map(tuple),
+    st.lists(st.builds(StagedFile, texts, st.integers(0), texts, st.integers(0), texts), max_size=2).map(tuple),
     expected_rows=st.none() | st.integers(0),
     seconds=numbers,
     metrics=st.dictionaries(texts, numbers, max_size=2),
@@ -112,6 +112,21 @@ def test_what_is_decoded_is_what_was_encoded(value: Any) -> None:
     assert found == value
     assert wire.dumps(found) == stored, "one spelling"
     assert json.loads(stored)["record"]["kind"] == wire.kind_of(value)
+
+
+@pytest.fixture
+def _tables_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "TABLE_FROM", 2)
+
+
+@pytest.mark.usefixtures("_tables_soon")
+@given(records)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_is_decoded_from_tables_is_what_was_encoded(value: Any) -> None:
+    stored = wire.dumps(value)
+    found = wire.loads(stored, type(value), "record")
+    assert found == value
+    assert wire.dumps(found) == stored
 
 
 @given(records, st.data())
@@ -185,6 +200,49 @@ def test_a_step_of_an_unknown_kind_tells_the_way_out() -> None:
         wire.from_json(Shard, unknown, "steps")
     with pytest.raises(RecordError, match=r"expected CommitStep or HighWatermarkStep"):
         wire.from_json(Shard, {**document, "steps": [wire.to_json(ParquetSink("/target"))]}, "steps")  # type: ignore[dict-item]
+
+
+MOVES = tuple(MoveStep(f"from {n}", f"to {n}", "u", FileIdentity(n, 2, "3"), "c", n) for n in range(20))
+
+
+def test_many_values_of_a_class_are_a_table_and_as_a_list_they_are_the_same() -> None:
+    document: Any = wire.to_json(Shard(MOVES))
+    table = document["steps"]
+    assert table.keys() == {"kind", "version", "columns"}
+    assert table["columns"]["rows"] == [*range(20)]
+    assert table["columns"]["identity"]["columns"]["inode"] == [*range(20)]
+    as_list = [wire.to_json(step) for step in MOVES]
+    for steps in (table, as_list):
+        assert wire.from_json(Shard, document | {"steps": steps}, "steps") == Shard(MOVES)
+    mixed: tuple[Step, ...] = (*MOVES, HighWatermarkStep(LongWatermark(5)))
+    assert wire.loads(wire.dumps(Shard(mixed)), Shard, "steps") == Shard(mixed)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"columns": {}},
+        {"columns": []},
+        {"columns": {"rows": [1] * 20}},
+        {"columns": {"unknown": [1]}},
+        {"rows": []},
+        {"kind": "parquet_sink"},
+        {"kind": "high_watermark_step"},
+        {"version": 2},
+    ],
+)
+def test_a_wrong_table_is_refused(change: dict[str, Any]) -> None:
+    document: Any = wire.to_json(Shard(MOVES))
+    with pytest.raises(RecordError, match="the record"):
+        wire.from_json(Shard, document | {"steps": document["steps"] | change}, "the record")
+
+
+@pytest.mark.parametrize("column", [[1] * 20, ["u"] * 19, [True] * 20, "u" * 20, None, {"columns": {"a": ["u"] * 20}}])
+def test_a_wrong_column_is_refused(column: Any) -> None:
+    document: Any = wire.to_json(Shard(MOVES))
+    document["steps"]["columns"]["unit"] = column
+    with pytest.raises(RecordError, match="the record"):
+        wire.from_json(Shard, document, "the record")
 
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])

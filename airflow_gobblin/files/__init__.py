@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_gobblin.files.base import FileIdentity, Files, RawOutput, StagedOutput, Uploads, contained
+from airflow_gobblin.files.base import FileIdentity, Files, RawOutput, StagedOutput, Uploads, contained, each
 from airflow_gobblin.files.local import LocalFiles
 from airflow_gobblin.places import local_path, object_place
 
@@ -20,6 +20,7 @@ __all__ = [
     "Uploads",
     "check_target",
     "contained",
+    "each",
     "open_files",
 ]
 

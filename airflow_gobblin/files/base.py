@@ -8,15 +8,20 @@ while it was extracted.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from itertools import islice
+from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.work import StagedFile, Upload
 
 if TYPE_CHECKING:
     from airflow_gobblin.stores.base import Store
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -163,11 +168,27 @@ class StagedOutput:
 
 
 _NO_NAMES = frozenset(("", ".", ".."))
+_ODD_ENDS = frozenset(("", ".", "/"))
+
+
+def each(files: Files, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """Apply a function that calls `files` to each of many items, as many at once as pays; the answers in order.
+
+    A bounded number of items is in memory.
+    """
+    if files.parallel == 1:
+        yield from map(function, items)
+        return
+    rest = iter(items)
+    with ThreadPoolExecutor(files.parallel) as pool:
+        while some := list(islice(rest, files.parallel * 16)):
+            yield from pool.map(function, some)
 
 
 def contained(path: str) -> str:
     """A relative path, if it stays below its root. :raises ConfigurationError: absolute, empty, or with `..`."""
-    if (path != "." and not _NO_NAMES.isdisjoint(path.split("/"))) or "\0" in path:
+    odd = "/." in path or "//" in path or path[:1] in _ODD_ENDS or path[-1:] == "/"  # the quick look, for there are many
+    if (odd and path != "." and not _NO_NAMES.isdisjoint(path.split("/"))) or "\0" in path:
         raise ConfigurationError(
             operation="use",
             subject=f"path {path!r}",

@@ -23,12 +23,12 @@ class LocalFiles:
     """The local file system, or one that is mounted and knows hard links (NFS, CephFS …)."""
 
     def __init__(self, root: str | Path) -> None:
-        self._root = Path(root).absolute()
-        self._durable: set[Path] = set()  # folders whose own name is known to be on disk
+        self._root = str(Path(root).absolute())  # text, for every call joins paths, and `Path` is slow
+        self._durable: set[str] = set()  # folders whose own name is known to be on disk
 
     @property
     def root(self) -> str:
-        return str(self._root)
+        return self._root
 
     @property
     def parallel(self) -> int:
@@ -46,8 +46,8 @@ class LocalFiles:
 
         return LocalStore(self, folder)
 
-    def _at(self, path: str) -> Path:
-        return self._root / contained(path)
+    def _at(self, path: str) -> str:
+        return f"{self._root}/{contained(path)}" if path != "." else self._root
 
     def identity(self, path: str) -> FileIdentity | None:
         try:
@@ -57,7 +57,8 @@ class LocalFiles:
         return FileIdentity(found.st_ino, found.st_size, str(found.st_mtime_ns))
 
     def read(self, path: str) -> bytes:
-        return self._at(path).read_bytes()
+        with open(self._at(path), "rb", buffering=0) as file:
+            return file.readall()
 
     def checksum(self, path: str) -> str | None:
         at = self._at(path)
@@ -71,7 +72,7 @@ class LocalFiles:
         try:
             return open(at, "xb")
         except FileNotFoundError:
-            self._make(at.parent)
+            self._make(os.path.dirname(at))
             return open(at, "xb")
 
     def stage(self, path: str, target: str) -> StagedOutput:
@@ -86,19 +87,19 @@ class LocalFiles:
     def make_folder(self, path: str) -> None:
         self._make(self._at(path))
 
-    def _make(self, folder: Path) -> None:
-        if folder.is_dir():
+    def _make(self, folder: str) -> None:
+        if os.path.isdir(folder):
             return
         if folder != self._root:
-            self._make(folder.parent)
-        folder.mkdir(parents=folder == self._root, exist_ok=True)
+            self._make(os.path.dirname(folder))
+        Path(folder).mkdir(parents=folder == self._root, exist_ok=True)
         self._durable.discard(folder)
 
     def walk(self, path: str) -> Iterator[str]:
         for folder, folders, names in os.walk(self._at(path), onerror=_raise_unless_gone):
             folders.sort()
             for name in sorted(names):
-                yield (Path(folder) / name).relative_to(self._root).as_posix()
+                yield f"{folder}/{name}"[len(self._root) + 1 :]
 
     def folders(self, path: str) -> tuple[str, ...]:
         try:
@@ -117,13 +118,13 @@ class LocalFiles:
         _fsync(self._at(path), os.O_RDONLY)
 
     def sync_folder(self, path: str) -> None:
-        at, above = self._at(path), set[Path]()
+        at, above = self._at(path), set[str]()
         while True:
             _fsync(at, os.O_RDONLY | os.O_DIRECTORY)
             self._durable |= above
             if at == self._root or at in self._durable:
                 return
-            above, at = {at}, at.parent
+            above, at = {at}, os.path.dirname(at)
 
 
 def stage_file(files: Files, path: str) -> StagedOutput:
@@ -168,7 +169,7 @@ def _raise_unless_gone(error: OSError) -> None:
         raise error
 
 
-def _fsync(path: Path, flags: int) -> None:
+def _fsync(path: str, flags: int) -> None:
     handle = os.open(path, flags)
     try:
         os.fsync(handle)

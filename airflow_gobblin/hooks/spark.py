@@ -32,10 +32,11 @@ LINES_TOLD = 50
 SECONDS_TO_END = 20.0
 
 
-def check_spark_connection(conn_id: str, *deploy_modes: object) -> Connection:
+def check_spark_connection(conn_id: str, *deploy_modes: object, durable: bool = False) -> Connection:
     """Make sure that a Spark connection exists, and that a driver runs beside the Airflow task, where it can be given secrets.
 
-    :param deploy_modes: what else may say in which mode the driver runs.
+    :param deploy_modes: what else may say in which mode the driver runs. :param durable: it is to run on the cluster instead, and
+        to find secrets there.
     :return: the connection; of Spark Connect, if its type is `CONNECT`.
     :raises ConfigurationError: it doesn't exist (the provider would go on with `master=yarn`), or it is of cluster mode.
     """
@@ -50,12 +51,13 @@ def check_spark_connection(conn_id: str, *deploy_modes: object) -> Connection:
             "or name another in `conn_id`.",
         ) from error
     for mode in (connection.extra_dejson.get("deploy-mode"), *deploy_modes):
-        if mode not in (None, "", "client"):
+        if mode not in (None, "", "client") and not (durable and mode == "cluster"):
             raise ConfigurationError(
                 operation="submit to",
                 subject=f"Spark connection {conn_id!r} in deploy mode {mode!r}",
                 cause="secrets would reach the driver only by command lines or by settings that Spark shows",
-                hint="Use the deploy mode 'client': the driver then runs beside the Airflow task.",
+                hint="Use the deploy mode 'client': the driver then runs beside the Airflow task. On a standalone cluster, "
+                "`durable` is the way to run it there.",
             )
     return connection
 
@@ -94,8 +96,15 @@ class ConnectHook:
         environment = os.environ | self._environment | {REMOTE: self._url}
         command = [sys.executable, application, *self._arguments]
         log.info("driver for Spark Connect: %s", shlex.join(command))
-        output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        with subprocess.Popen(command, env=environment, text=True, start_new_session=True, **output) as driver:
+        with subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            text=True,
+            start_new_session=True,
+        ) as driver:
             self._driver = driver
             last: deque[str] = deque(maxlen=LINES_TOLD)
             for line in driver.stdout or ():

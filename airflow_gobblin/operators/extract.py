@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -17,16 +18,25 @@ from airflow_gobblin.environment import check_pyspark
 from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.hooks.ingestion import AirflowConnections, check_ingestion, open_pipeline
 from airflow_gobblin.hooks.spark import CONNECT, ConnectHook, check_spark_connection, driver_environment
+from airflow_gobblin.hooks.standalone import (
+    ENDED,
+    SUBMITTER,
+    SUCCEEDED,
+    UNKNOWN,
+    StandaloneMasters,
+    submitting_environment,
+)
 from airflow_gobblin.operators.stages import failing_at_once
 from airflow_gobblin.places import object_place
 from airflow_gobblin.spark.connections import give_connections
-from airflow_gobblin.spark.report import FIRST_ERROR
-from airflow_gobblin.spark.ship import ship
+from airflow_gobblin.spark.report import FIRST_ERROR, PackReport
+from airflow_gobblin.spark.ship import ship, ship_file, ship_launcher
 from airflow_gobblin.spark_jobs import spark_job
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Context
+    from pydantic import JsonValue
 
     from airflow_gobblin.ingestion import Ingestion
     from airflow_gobblin.pipeline import Pipeline
@@ -37,7 +47,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ExtractOperator"]
 
+MISSES = 10
+"""How often in a row nobody may know how a durable driver does."""
 _OF_SUBMITS = (
+    "durable",
     "files",
     "jars",
     "packages",
@@ -63,12 +76,13 @@ class ExtractOperator(SparkSubmitOperator):
     """Runs the work units of one pack on Spark: one submit, the units in parallel as Spark tasks.
 
     A retry runs the units that have no result that stands, and nothing at all once the pack is decided. Whether the units
-    have results is what counts, not how the driver ended; and every try submits anew (`durable` is off), for a stored
-    driver that has finished says nothing about the units.
+    have results is what counts, not how the driver ended.
 
     :param ingestion: the job. :param pack: the reference of the pack that `create_work_units` gave. (templated)
     :param conn_id: the Spark connection: of local or client mode, or of Spark Connect, where the driver works on a Spark that
         runs already. All else is `SparkSubmitOperator`'s.
+    :param durable: the driver runs on a worker of a standalone cluster and outlives the Airflow task; a retry finds it again. It
+        finds its secrets there (see `spark.connections`). Otherwise every try submits anew.
     """
 
     template_fields: Sequence[str] = ("pack", *SparkSubmitOperator.template_fields)
@@ -81,15 +95,22 @@ class ExtractOperator(SparkSubmitOperator):
         retries: int = 2,
         retry_delay: timedelta = timedelta(seconds=30),
         map_index_template: str = "{{ task.pack['label'] }}",
+        durable: bool = False,
         **kwargs: Any,
     ) -> None:
-        kwargs["durable"] = False
         kwargs.setdefault("name", f"{ingestion.name} extract")
-        super().__init__(retries=retries, retry_delay=retry_delay, map_index_template=map_index_template, **kwargs)
+        super().__init__(
+            retries=retries, retry_delay=retry_delay, map_index_template=map_index_template, durable=durable, **kwargs
+        )
         check_ingestion(ingestion)
         self.ingestion = ingestion
         self.pack = pack
         self._connect: ConnectHook | None = None
+        self._masters: StandaloneMasters | None = None
+        self._driver: str | None = None
+        self._zips: list[str] = []
+        self._arguments: list[str] = []
+        self._submitted = False
 
     def execute(self, context: Context) -> None:
         """Submit what is missing, and see that nothing is missing afterwards."""
@@ -104,6 +125,12 @@ class ExtractOperator(SparkSubmitOperator):
             self._prepare(pipeline)
             try:
                 self._run_driver(context)
+                if self.durable and not self._submitted and self._missing(pipeline):
+                    self.log.warning(
+                        "the driver of an earlier try has ended, and units have no result: submitting anew"
+                    )
+                    context["task_state_store"].delete(self.external_id_key)
+                    self._run_driver(context)
             except AirflowException as error:
                 failure = error
             missing = self._missing(pipeline)
@@ -122,21 +149,34 @@ class ExtractOperator(SparkSubmitOperator):
         shipped = ship(code, _code_folder(self.ingestion.sink.target, staging.files.root))
         self.py_files = ",".join(filter(None, [str(shipped), self.py_files]))
         self.application = str(spark_job("extract_pack.py"))
+        self._zips = self.py_files.split(",")
         where = {"root": self.ingestion.sink.target, "staging": staging.folder} | {
             name: self.pack[name] for name in ("run", "pack")
         }
-        self.application_args = [f"--{name}={value}" for name, value in where.items()]
-        self.application_args += [f"--code={module}" for module in code]
+        arguments = [f"--{name}={value}" for name, value in where.items()]
+        arguments += [f"--code={module}" for module in code]
+        arguments += [f"--connection={conn_id}" for conn_id in self.ingestion.connection_ids]
+        self._arguments = self.application_args = [*arguments, *(["--durable"] if self.durable else [])]
+        self.external_id_key = f"spark_driver_{self.pack['run']}_{self.pack['pack']}"  # another pack's is none of ours
 
     def _run_driver(self, context: Context) -> None:
         """Run a driver to its end, by `spark-submit` or for Spark Connect. :raises AirflowException: it failed."""
         modes = (self._deploy_mode, (self.conf or {}).get("spark.submit.deployMode"))
-        if check_spark_connection(self._conn_id, *modes).conn_type == CONNECT:
+        if check_spark_connection(self._conn_id, *modes, durable=self.durable).conn_type == CONNECT:
             self._connect = self._get_connect_hook()
             self._connect.submit(self.application)
         else:
             check_pyspark()
-            super().execute(context)
+            try:
+                super().execute(context)
+            finally:
+                self._close_output()
+
+    def _close_output(self) -> None:
+        """Close the pipe from `spark-submit`, which the provider's hook leaves open."""
+        process = self._hook and self._hook._submit_sp
+        if process is not None and process.stdout is not None:
+            process.stdout.close()
 
     def _get_connect_hook(self) -> ConnectHook:
         for name in _OF_SUBMITS:
@@ -147,7 +187,7 @@ class ExtractOperator(SparkSubmitOperator):
                     cause="it is of Spark Connect, whose server has been started with resources and packages of its own",
                     hint="Leave it out, and set it where the server is started.",
                 )
-        arguments = [*self.application_args, *(f"--zip={file}" for file in self.py_files.split(","))]
+        arguments = [*self._arguments, *(f"--zip={file}" for file in self._zips)]
         arguments += [f"--conf={key}={value}" for key, value in (self.conf or {}).items()]
         return ConnectHook(self._conn_id, arguments, self._secrets())
 
@@ -157,6 +197,8 @@ class ExtractOperator(SparkSubmitOperator):
         return {**{name: str(value) for name, value in others.items()}, **secrets}
 
     def _get_hook(self) -> SparkSubmitHook:
+        if self.durable:
+            return self._get_durable_hook()
         self._deploy_mode = "client"
         # The provider's own way for `env_vars` ends on the command line of some masters.
         secrets = self._secrets()
@@ -164,20 +206,90 @@ class ExtractOperator(SparkSubmitOperator):
         hook._env = driver_environment(hook._connection["master"], secrets)
         return hook
 
+    # A durable driver: what `execute_resumable` asks for
+
+    def _get_durable_hook(self) -> SparkSubmitHook:
+        self._deploy_mode, self._java_class = "cluster", SUBMITTER
+        if object_place(self.ingestion.sink.target) is not None:
+            raise ConfigurationError(
+                operation="submit",
+                subject=f"a durable driver for target {self.ingestion.sink.target!r}",
+                cause="workers find the code below the target, and this one is in an object store",
+                hint="Leave out `durable`, or use a target on a file system that workers share.",
+            )
+        folder = Path(self._zips[0]).parent
+        script = ship_file(Path(self.application), folder)
+        self.application, self.py_files, self.env_vars = ship_launcher(folder).as_uri(), None, None
+        self.conf = {**(self.conf or {}), "spark.master.rest.enabled": "true"}
+        hook = super()._get_hook()
+        self._masters = StandaloneMasters(hook)
+        hook._connection["master"] = self._masters.rest_url
+        driver = ["--master", self._masters.url, "--deploy-mode", "client", "--name", self.name]
+        hook._application_args = [*driver, "--py-files", ",".join(self._zips), str(script), *self._arguments]
+        return hook
+
+    def submit_job(self, context: Context) -> str:
+        """Submit a durable driver. :return: its id."""
+        assert self._hook is not None
+        self._submitted = True
+        return str(self._hook.submit(self.application, env=submitting_environment()))
+
+    def get_job_status(self, external_id: JsonValue, context: Context) -> str:
+        """How a durable driver does."""
+        assert self._masters is not None
+        return self._masters.status(str(external_id))
+
+    def is_job_active(self, status: str) -> bool:
+        """Whether a durable driver is worth waiting for."""
+        return status not in {*ENDED, UNKNOWN}
+
+    def is_job_succeeded(self, status: str) -> bool:
+        """Whether a durable driver has ended well, as far as it knows."""
+        return status == SUCCEEDED
+
+    def poll_until_complete(self, external_id: JsonValue, context: Context) -> None:
+        """Wait for a durable driver's end. :raises AirflowException: it wasn't good."""
+        self._driver, status, misses = str(external_id), "", 0
+        while self.is_job_active(status):
+            time.sleep(self._status_poll_interval)
+            last = status
+            try:
+                status, misses = self.get_job_status(external_id, context), 0
+            except AirflowException as error:
+                misses += 1
+                if misses > MISSES:
+                    raise
+                self.log.warning("%s", error)
+            if status != last:
+                self.log.info("driver %s: %s", external_id, status)
+        if not self.is_job_succeeded(status):
+            raise AirflowException(f"driver {external_id} ended as {status}; the log is with its worker")
+
     def _failed(self, pipeline: Pipeline, missing: Missing, failure: AirflowException | None) -> AirflowException:
         """What to raise for units without a result: a failure for good, if no retry heals any of them."""
         results = {token: pipeline.staging.failed_results(token) for token in {plan.token for plan, _ in missing}}
         found = [results[plan.token].get(unit.id) for plan, unit in missing]
         causes = [result.error if result else None for result in found]
-        first = _told(str(failure)) or next(filter(None, causes), None) or str(failure or "the driver told none")
+        first = _told(str(failure)) or next(filter(None, causes), None) or self._left(pipeline)
+        first = first or str(failure or "the driver told none")
         text = f"{len(missing)} units of {self.pack['label']} have no result. The first error: {first}"
         healing = [cause is None or _may_heal(cause) for cause in (causes if any(causes) else [first])]
         return AirflowException(text) if any(healing) else AirflowFailException(text)
+
+    def _left(self, pipeline: Pipeline) -> str | None:
+        """The first error of the last driver that left one: nobody reads the output of one that runs elsewhere."""
+        if not self.durable:
+            return None
+        reports = pipeline.staging.reports(self.pack["run"], PackReport)
+        failed = [report for report in reports if report.pack == self.pack["pack"] and report.errors]
+        return max(failed, key=lambda report: report.started).errors[0] if failed else None
 
     def on_kill(self) -> None:
         """End the driver, and `spark-submit` with it."""
         if self._connect is not None:
             self._connect.on_kill()
+        elif self._masters is not None and self._driver is not None:
+            self._masters.kill(self._driver)
         elif self._hook is not None:
             super().on_kill()
 

@@ -26,8 +26,10 @@ __all__ = ["GobblinIngestion", "SparkOptions"]
 class SparkOptions:
     """How `extract` submits to Spark.
 
-    :param conn_id: the Spark connection: `local[*]`, or a cluster in client mode.
+    :param conn_id: the Spark connection: `local[*]`, a cluster in client mode, or Spark Connect: a Spark that runs already, which
+        spares each pack the seconds that one takes to start.
     :param conf: Spark's own settings. What is left `None` is as the connection or Spark says.
+    :param durable: drivers run on the workers of a standalone cluster, and are found again after a crash (see `ExtractOperator`).
     """
 
     conn_id: str = "spark_default"
@@ -37,6 +39,7 @@ class SparkOptions:
     executor_memory: str | None = None
     num_executors: int | None = None
     total_executor_cores: int | None = None
+    durable: bool = False
 
     def arguments(self) -> dict[str, Any]:
         """The arguments for `ExtractOperator`."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import ConfigurationError, SchemaConflictError
-from airflow_gobblin.files.base import Files
+from airflow_gobblin.files.base import Files, each
 from airflow_gobblin.naming import dataset_key
 from airflow_gobblin.steps import FileStep, publish_file
 from airflow_gobblin.wire import record
-from airflow_gobblin.work import Dataset, UnitResult
+from airflow_gobblin.work import Dataset, StagedFile, UnitResult
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,7 +80,10 @@ class ParquetSink:
 
         :raises StepLostError: a staged file is gone, or is no longer what its result says.
         """
-        for result in results:
-            for index, staged in enumerate(result.files):
-                target = f"{plan.folder}/{plan.token}-{result.unit}-{index}.parquet"
-                yield publish_file(staged, target, result.unit, files)
+        staged = ((result.unit, index, file) for result in results for index, file in enumerate(result.files))
+
+        def step(of: tuple[str, int, StagedFile]) -> FileStep:
+            unit, index, file = of
+            return publish_file(file, f"{plan.folder}/{plan.token}-{unit}-{index}.parquet", unit, files)
+
+        yield from each(files, step, staged)

@@ -2,6 +2,9 @@
 
 An argument of a command line is seen by everyone on the host, a Spark setting in Spark's UI and event log, a file by whoever
 finds it. The driver takes the variable out of its environment as soon as it starts.
+
+A durable driver runs on a worker of the cluster, which nobody can hand a secret to in private. So it has to find them there:
+in the same variable of the worker's environment, or in a file that another variable names and Spark's user alone may read.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import ConfigurationError
@@ -17,10 +21,12 @@ from airflow_gobblin.errors import ConfigurationError
 if TYPE_CHECKING:
     from airflow_gobblin.sources.base import Connections
 
-__all__ = ["VARIABLE", "SparkConnections", "give_connections", "take_connections"]
+__all__ = ["FILE_VARIABLE", "VARIABLE", "SparkConnections", "give_connections", "take_connections"]
 
 VARIABLE = "AIRFLOW_GOBBLIN_CONNECTIONS"
 """The environment variable: a JSON object of connection id → URI."""
+FILE_VARIABLE = "AIRFLOW_GOBBLIN_CONNECTIONS_FILE"
+"""The environment variable, on the workers of a cluster, with the path of a file of the same content."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +52,49 @@ def give_connections(connections: Connections, conn_ids: Iterable[str]) -> dict[
     return {VARIABLE: json.dumps({conn_id: connections.uri(conn_id) for conn_id in sorted(set(conn_ids))})}
 
 
-def take_connections(environment: MutableMapping[str, str] | None = None) -> SparkConnections:
+def take_connections(
+    environment: MutableMapping[str, str] | None = None, conn_ids: Iterable[str] | None = None
+) -> SparkConnections:
     """The connections given to this process, which are then no longer in its environment.
 
-    :raises ConfigurationError: none were given, not even an empty list: the driver doesn't run where it was started.
+    :param conn_ids: those that are wanted; the others stay where they are.
+    :raises ConfigurationError: none were given, not even an empty list; or the file with them can't be read, or can be by others.
     """
-    given = (os.environ if environment is None else environment).pop(VARIABLE, None)
+    environment = os.environ if environment is None else environment
+    given, file = environment.pop(VARIABLE, None), environment.get(FILE_VARIABLE)
+    if given is None and file:
+        given = _read_private(Path(file))
     if given is None:
         raise ConfigurationError(
             operation="start",
             subject="the Spark driver",
-            cause=f"{VARIABLE} is not in its environment",
-            hint="Submit it by ExtractOperator, in local or client mode: only there a driver has its submitter's environment.",
+            cause=f"neither {VARIABLE} nor {FILE_VARIABLE} is in its environment",
+            hint="ExtractOperator sets the first where the driver runs beside it. A durable driver runs on a worker: set one of "
+            "them in the environment of each, to the JSON object of connection ids and URIs, or to the path of a file with it.",
         )
-    return SparkConnections(json.loads(given))
+    wanted = None if conn_ids is None else frozenset(conn_ids)
+    uris = _parsed(given, VARIABLE if file is None else f"{VARIABLE} or {file}")
+    return SparkConnections({name: uri for name, uri in uris.items() if wanted is None or name in wanted})
+
+
+def _read_private(file: Path) -> str:
+    subject = f"the connections in {file}, named by {FILE_VARIABLE}"
+    try:
+        mode = file.stat().st_mode
+        if mode & 0o077:
+            cause, hint = f"others than its owner may read or write it (mode {mode & 0o777:o})", f"chmod 600 {file}"
+            raise ConfigurationError(operation="use", subject=subject, cause=cause, hint=hint)
+        return file.read_text()
+    except OSError as error:
+        raise ConfigurationError(operation="read", subject=subject, cause=error) from error
+
+
+def _parsed(given: str, where: str) -> dict[str, str]:
+    try:
+        uris = json.loads(given)
+    except ValueError:
+        uris = None
+    if not isinstance(uris, dict) or not all(isinstance(uri, str) for uri in uris.values()):
+        cause = 'it is not a JSON object of strings, {"connection id": "URI"}'
+        raise ConfigurationError(operation="read", subject=f"the connections in {where}", cause=cause) from None
+    return uris

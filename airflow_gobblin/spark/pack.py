@@ -105,6 +105,7 @@ class _PackRun:
         self._errors: list[str] = []
         self._standing = 0
         self._empty = 0
+        self._probe_seconds = 0.0
 
     def run(self, run: str, index: int) -> PackReport:
         started, clock = datetime.now(UTC), time.monotonic()
@@ -124,6 +125,7 @@ class _PackRun:
             empty=self._empty,
             groups=tuple(groups),
             errors=tuple(self._errors),
+            probe_seconds=self._probe_seconds,
         )
         self._staging.put_report(run, index, self._attempt, report)
         log.info("%s", report)
@@ -169,9 +171,11 @@ class _PackRun:
         place = object_place(self._target)
         folder = None if place else f"{self._staging.files.root}/{self._staging.folder}"
         client = (OBJECT_CLIENTS[place.scheme],) if place else ()
-        modules = ("pyarrow", *client, *self._code, *job.source.modules(self._connections))
+        modules = ("pyarrow", run_order.__module__, *client, *self._code, *job.source.modules(self._connections))
         self._spark.addTag(self._attempt)
+        clock = time.monotonic()
         slots = probe_executors(self._spark, modules, folder)
+        self._probe_seconds = time.monotonic() - clock
         groups = _groups(missing, slots)
         log.info("attempt %s: %d units in %d Spark tasks on %d slots", self._attempt, len(missing), len(groups), slots)
         threads, tag = min(len(groups), max(slots, MIN_JOBS)), (self._attempt,)

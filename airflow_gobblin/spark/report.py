@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from airflow_gobblin.wire import record
 
@@ -35,6 +35,7 @@ class PackReport:
 
     :param slots: how many Spark tasks the cluster runs at once. :param standing: units that had a result already.
     :param empty: units with nothing to read, which cost no Spark task. :param errors: in the order in which they came.
+    :param probe_seconds: the part of `seconds` until the executors' Pythons were started and checked.
     """
 
     run: str
@@ -48,6 +49,13 @@ class PackReport:
     empty: int
     groups: tuple[GroupReport, ...]
     errors: tuple[str, ...]
+    probe_seconds: float = 0.0
+
+    @classmethod
+    def of_failure(cls, run: str, pack: int, attempt: str, error: str) -> PackReport:
+        """The report of a driver that came to nothing."""
+        now = datetime.now(UTC)
+        return cls(run, pack, f"pack {pack}", attempt, now, 0.0, 0, 0, 0, (), (error,))
 
     def __str__(self) -> str:
         """One line for a log."""
@@ -59,5 +67,5 @@ class PackReport:
             f"{self.label}: {sum(g.units for g in self.groups)} units in {len(self.groups)} Spark tasks on {self.slots} slots, "
             f"{self.standing} had a result, {self.empty} were empty, {len(self.errors)} errors; "
             f"weight predicted {weight}, at most {heaviest} a task; actual {written} bytes, {slowest:.1f} s at most a task "
-            f"and {mean:.1f} s in the mean; {self.seconds:.1f} s in all"
+            f"and {mean:.1f} s in the mean; {self.seconds:.1f} s in all, {self.probe_seconds:.1f} s to start Python"
         )

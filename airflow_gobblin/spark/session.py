@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.spark.failures import cause_of
@@ -57,20 +57,20 @@ def spark_session(
             spark.stop()
         return
     _await(url)
-    spark = _shared(url, zips, conf or {})
+    remote: Any = _shared(url, zips, conf or {})
 
     def end(*_: object) -> None:
-        spark.interruptTag(tag)
+        remote.interruptTag(tag)
         os._exit(KILLED)  # the threads that wait for the server's answers would hold up any other end
 
     signal.signal(signal.SIGTERM, end)
-    yield spark
-    spark.client.close()
+    yield remote
+    remote.client.close()
 
 
 def _await(url: str) -> None:
     """See that somebody listens there: Spark's own patience is ten minutes, and the error at its end names nobody."""
-    import grpc
+    import grpc  # type: ignore[import-untyped]
     from pyspark.sql.connect.client import DefaultChannelBuilder
 
     builder = DefaultChannelBuilder(url)
@@ -94,26 +94,40 @@ def _shared(url: str, zips: Sequence[str], conf: Mapping[str, str]) -> SparkSess
     from pyspark.sql import SparkSession
 
     known_by = ([os.path.basename(path) for path in zips], sorted(conf.items()), datetime.now(UTC).date())
-    for life in count():
-        name = uuid.UUID(bytes=hashlib.sha256(repr((known_by, life)).encode()).digest()[:16], version=4)
-        spark = SparkSession.builder.remote(f"{url};session_id={name}").create()
-        try:
-            spark.addArtifacts(*zips, pyfile=True)
-            for key, value in conf.items():
-                spark.conf.set(key, value)
-            log.info("Spark %s, by Spark Connect", spark.version)  # it is the server that knows its version
-            break
-        except PySparkException as error:
-            spark.client.close()
-            if error.getCondition() != "INVALID_HANDLE.SESSION_CLOSED":
-                raise _refused(error) from error
+    ids = (uuid.UUID(bytes=_digest(known_by, life), version=4) for life in count())
+    place = next(filter(_is_open, (f"{url};session_id={session}" for session in ids)))
+    spark: SparkSession = SparkSession.builder.remote(place).create()
+    try:
+        spark.addArtifacts(*zips, pyfile=True)
+        for key, value in conf.items():
+            spark.conf.set(key, value)
+    except PySparkException as error:
+        raise ConfigurationError(
+            operation="open",
+            subject="a session of the Spark Connect server",
+            cause=cause_of(error),
+            hint="Of Spark's settings, only those of a session can be set here; the others are the server's.",
+        ) from error
     return spark
 
 
-def _refused(error: Exception) -> ConfigurationError:
-    return ConfigurationError(
-        operation="open",
-        subject="a session of the Spark Connect server",
-        cause=cause_of(error),
-        hint="Of Spark's settings, only those of a session can be set here; the others are the server's.",
-    )
+def _digest(*known_by: object) -> bytes:
+    return hashlib.sha256(repr(known_by).encode()).digest()[:16]
+
+
+def _is_open(place: str) -> bool:
+    """Whether the server lets one go on with a session, or begin it.
+
+    It is a client that asks: Spark takes a process's first session for its active one, whatever becomes of it, and each session
+    closes what all of them share when it is collected.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql.connect.client import SparkConnectClient
+
+    try:
+        SparkConnectClient(place).get_configs("spark.app.name")
+    except PySparkException as error:
+        if error.getCondition() == "INVALID_HANDLE.SESSION_CLOSED":
+            return False
+        raise
+    return True

@@ -1,8 +1,8 @@
 """What goes to Spark: this package and the author's own modules, as one zip for `--py-files`.
 
-Executors have neither Airflow nor this package. The zip is named by its content and has the same bytes wherever it is built, so
-that it is written once and an unchanged one is found again. Modules are located without being imported: what a DAG author's
-package does on import is nobody's business here.
+Executors have neither Airflow nor this package. What is shipped is named by its content and has the same bytes wherever it is
+built, so that it is written once and an unchanged one is found again. Modules are located without being imported: what a DAG
+author's package does on import is nobody's business here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from airflow_gobblin.errors import ConfigurationError
 
-__all__ = ["ship"]
+__all__ = ["ship", "ship_file", "ship_launcher"]
 
 _PACKAGE = "airflow_gobblin"
 _AIRFLOW_SIDE = frozenset({"operators", "hooks", "links", "plugins", "cli", "_spark_jobs"})
@@ -37,7 +37,17 @@ def ship(code: Iterable[str], folder: Path) -> Path:
     entries = {name: data for name, data in _entries(_PACKAGE) if not _airflow_only(name)}
     for module in code:
         entries.update(_entries(module))
-    return _write(_zip(entries), folder)
+    return _write(_zip(entries), folder, ".zip")
+
+
+def ship_file(path: Path, folder: Path) -> Path:
+    """Write a copy of a file into `folder`, unless it is there already, for a driver that runs elsewhere."""
+    return _write(path.read_bytes(), folder, path.suffix)
+
+
+def ship_launcher(folder: Path) -> Path:
+    """Write a jar without classes: what a Java application must bring that needs no more than Spark's own."""
+    return _write(_zip({"META-INF/MANIFEST.MF": b"Manifest-Version: 1.0\n"}), folder, ".jar")
 
 
 def _airflow_only(name: str) -> bool:
@@ -105,12 +115,12 @@ def _zip(entries: Mapping[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def _write(data: bytes, folder: Path) -> Path:
-    target = folder / f"{hashlib.sha256(data).hexdigest()[:32]}.zip"
+def _write(data: bytes, folder: Path, suffix: str) -> Path:
+    target = folder / f"{hashlib.sha256(data).hexdigest()[:32]}{suffix}"
     if target.is_file() and target.read_bytes() == data:
         return target
     folder.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".tmp-", suffix=".zip")
+    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".tmp-", suffix=suffix)
     try:
         with open(handle, "wb") as file:
             file.write(data)

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 _PAUSES = (0.1, 0.5, 2.0)
 """Seconds between one try and the next."""
-_SECONDS_TO_ANSWER = 20
+_SECONDS_TO_ANSWER = 10
 _CONCURRENT = 32
+_INHERITED: list[AbstractFileSystem] = []
+"""File systems of the process that forked this one. Their end would close the parent's connections, whose epoll is shared."""
 
 T = TypeVar("T")
 
@@ -49,6 +51,7 @@ class ObjectStore:
 
     def _filesystem(self) -> AbstractFileSystem:
         if self._process != os.getpid():
+            _INHERITED.append(self._fs)
             self._fs, self._process = reopened(self._fs), os.getpid()
         return self._fs
 
@@ -79,14 +82,18 @@ class ObjectStore:
 
     def _stands(self, key: str) -> bool:
         try:
-            return self.get(key) is not None
-        except StoreError:
+            self._read(self._filesystem(), key)
+        except Exception:  # absent, or no answer again: nothing is known
             return False
+        return True
+
+    def _read(self, fs: AbstractFileSystem, key: str) -> bytes:
+        # More than one part at a time would ask for the size first.
+        return bytes(fs.cat_file(self._path(key), max_concurrency=1))
 
     def get(self, key: str) -> bytes | None:
         try:
-            # More than one at a time would ask for the size first.
-            return self._tried(lambda fs: bytes(fs.cat_file(self._path(key), max_concurrency=1)))
+            return self._tried(lambda fs: self._read(fs, key))
         except Exception as error:
             if _answer(error).absent:
                 return None
@@ -151,7 +158,7 @@ class ObjectStore:
         return kind(
             operation=operation,
             subject=f"record {key!r} in {self.name}",
-            cause=f"{answer.told}{type(error).__name__}: {error}",
+            cause=f"{answer.told}{type(error).__name__}: {str(error).rstrip('.')}",
             hint=answer.hint(operation, self._bucket),
         )
 
@@ -163,7 +170,7 @@ def open_object_store(place: ObjectPlace, connections: Connections | None = None
 
 _PERMISSION = {
     "write": "to write (s3:PutObject)",
-    "read": "to read (s3:GetObject), and to list (s3:ListBucket), or what is absent can't be told from what is forbidden",
+    "read": "to read (s3:GetObject), and to list (s3:ListBucket), without which what is absent looks forbidden,",
     "list": "to list (s3:ListBucket)",
     "delete": "to delete (s3:DeleteObject)",
 }
@@ -196,7 +203,7 @@ class _Answer:
     def final(self) -> bool:
         """Whether trying again would change nothing."""
         if self.status is None:
-            return isinstance(self.error, (FileNotFoundError, PermissionError)) or _lacks_credentials(self.error)
+            return isinstance(self.error, FileNotFoundError | PermissionError | ValueError) or _was_not_sent(self.error)
         return 300 <= self.status < 500 and self.status not in _AGAIN
 
     @property
@@ -212,7 +219,7 @@ class _Answer:
     def hint(self, operation: str, bucket: str) -> str:
         if self.expired:
             return "The credentials have expired: renew them in the Airflow connection, or in the environment."
-        if self.code in _UNKNOWN_KEYS or _lacks_credentials(self.error):
+        if self.code in _UNKNOWN_KEYS or "Credential" in type(self.error).__name__:
             return "The credentials are wrong or missing: mend the connection before the '@' in the URL, or the environment."
         if self.code in _OTHER_REGION:
             return "The bucket is in another region: name it in the connection (region_name)."
@@ -220,10 +227,10 @@ class _Answer:
             return f"The credentials must have permission {_PERMISSION[operation]} in bucket {bucket!r}."
         if self.status == 404:
             return f"Make bucket {bucket!r}, or mend its name in the URL; or the connection's endpoint_url is no object store."
-        if self.status is None:
-            return "No answer came: check the connection's endpoint_url and the network between."
-        if self.status >= 500 or self.status in _AGAIN:
+        if self.status is not None and not self.final:
             return f"The store, or a proxy before it, kept answering {self.status}: clear the task when it has healed."
+        if not self.final:
+            return "No answer came: check the connection's endpoint_url and the network between."
         return "Check the connection's endpoint_url, region_name and keys, and the bucket."
 
 
@@ -243,5 +250,7 @@ def _answer(error: Exception) -> _Answer:
     return _Answer(None, "", error)
 
 
-def _lacks_credentials(error: Exception) -> bool:
-    return type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError")
+def _was_not_sent(error: Exception) -> bool:
+    """Whether botocore itself refused a request: it found no credentials, or the bucket's name can't be one."""
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    return "BotoCoreError" in kinds and not kinds & {"HTTPClientError", "ConnectionError"}

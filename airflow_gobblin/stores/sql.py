@@ -80,7 +80,7 @@ class SqlStore:
             some = keys[start : start + _RECORDS_A_QUERY]
             query = sa.select(self._table.c.key, self._table.c.data).where(self._table.c.key.in_(some))
             with self._transaction("read", some[0], StoreError) as connection:
-                found = dict(connection.execute(query).tuples().all())
+                found = {key: data for key, data in connection.execute(query)}
             yield from ((key, found.get(key)) for key in some)
 
     def list(self, prefix: str) -> Iterator[str]:

@@ -9,17 +9,19 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
-__all__ = ["SEED", "Contender", "Figures", "Once", "alternately", "run_program"]
+from tests.benchmarks.contenders.saying import DATABASE
+
+__all__ = ["SEED", "Contender", "Figures", "Once", "alternately", "program", "run_program"]
 
 SEED = 20261121
 """Of the order of contenders in each round. Workloads follow from the numbers of their rows."""
@@ -87,7 +89,7 @@ def alternately(contenders: Sequence[Contender], rounds: int, folder: Path) -> l
             own = folder / f"{number}-{len(taken[contender.who])}-{abs(hash(contender.who)) % 10**6}"
             own.mkdir(parents=True)
             once = contender.run(own)
-            _remove(own)
+            shutil.rmtree(own)
             taken[contender.who].append(once)
             print(f"  round {number} of {rounds}: {once.seconds:8.2f} s  {contender.who}", flush=True)
     facts = {who: {tuple(sorted(once.facts.items())) for once in found} for who, found in taken.items()}
@@ -95,13 +97,23 @@ def alternately(contenders: Sequence[Contender], rounds: int, folder: Path) -> l
     return [Figures(c.who, tuple(taken[c.who])) for c in contenders]
 
 
-def run_program(python: Path, module: str, arguments: Mapping[str, object], *, secrets: Mapping[str, str]) -> Once:
+def program(who: str, python: Path, name: str, url: str, **arguments: object) -> Contender:
+    """A contender that is a program. :param name: its module, in `contenders`. :param url: of the database."""
+
+    def run(folder: Path) -> Once:
+        return run_program(python, name, {"folder": folder, **arguments}, secrets={DATABASE: url})
+
+    return Contender(who, run)
+
+
+def run_program(python: Path, name: str, arguments: Mapping[str, object], *, secrets: Mapping[str, str]) -> Once:
     """Run a contender's program and take its figures.
 
-    :param module: of this project, run with `-m`. :param arguments: as `--name=value`. :param secrets: for its environment.
+    :param arguments: as `--name=value`. :param secrets: for its environment.
     :raises RuntimeError: it failed; its output is in the text.
     """
-    command = [str(python), "-m", module, *(f"--{name}={value}" for name, value in arguments.items())]
+    module = f"tests.benchmarks.contenders.{name}"
+    command = [str(python), "-m", module, *(f"--{key}={value}" for key, value in arguments.items())]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | dict(secrets)
     )
@@ -159,10 +171,3 @@ class _Memory:
             return [first, *first.children(recursive=True)]
         except psutil.Error:
             return []
-
-
-def _remove(folder: Path) -> None:
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)
-    time.sleep(0.2)

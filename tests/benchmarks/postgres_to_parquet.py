@@ -1,6 +1,6 @@
 """PostgreSQL to Parquet, the data phase: this package's Spark tasks against a bare loop, dlt with connectorx, and Spark's JDBC.
 
-    python -m tests.benchmarks.postgres_to_parquet --rounds 5
+python -m tests.benchmarks.postgres_to_parquet --rounds 5
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from tests.benchmarks.contenders.saying import DATABASE
-from tests.benchmarks.measure import Contender, Once, alternately, run_program
+from tests.benchmarks.measure import Contender, alternately, program
 from tests.benchmarks.peers import FOLDER, VERSIONS, jars, peers_python
 from tests.benchmarks.results import JSON, Row, Target, keep, rows_of
 from tests.benchmarks.workload import COLUMNS, TABLE, orders_database
@@ -31,20 +30,13 @@ def contenders(url: str, rows: int) -> list[Contender]:
     mine, peers = Path(sys.executable), peers_python()
     jdbc = ",".join(map(str, jars(JDBC)))
 
-    def program(who: str, python: Path, name: str, **arguments: object) -> Contender:
-        module = f"tests.benchmarks.contenders.{name}"
-
-        def run(folder: Path) -> Once:
-            return run_program(python, module, {"folder": folder, **arguments}, secrets={DATABASE: url})
-
-        return Contender(who, run)
-
-    dlt = partial(program, python=peers, name="dlt_connectorx", table=TABLE, key="id")
-    spark = partial(program, python=mine, name="spark_jdbc", table=TABLE, key="id", last=rows, jars=jdbc)
-    bare = partial(program, python=mine, name="adbc_loop", query=f"SELECT * FROM {TABLE}")
+    dlt = partial(program, python=peers, name="dlt_connectorx", url=url, table=TABLE, key="id")
+    spark = partial(program, python=mine, name="spark_jdbc", url=url, table=TABLE, key="id", last=rows, jars=jdbc)
+    ours = partial(program, python=mine, name="gobblin", url=url, table=TABLE, key="updated_at")
+    bare = partial(program, python=mine, name="adbc_loop", url=url, query=f"SELECT * FROM {TABLE}")
     return [
-        program(OURS, mine, "gobblin", table=TABLE, key="updated_at"),
-        program("the same tasks in two processes, without Spark", mine, "gobblin", table=TABLE, key="updated_at", spark="no"),
+        ours(OURS),
+        ours("the same tasks in two processes, without Spark", spark="no"),
         bare(BARE),
         bare("bare ADBC loop, one stream, zstd", compression="zstd"),
         dlt(DLT),
@@ -56,7 +48,10 @@ def contenders(url: str, rows: int) -> list[Contender]:
 def measure(rounds: int, rows: int) -> list[Row]:
     """The rows of this work."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=FOLDER) as folder, orders_database(Path(folder) / "postgres", rows) as (_, url):
+    with (
+        tempfile.TemporaryDirectory(dir=FOLDER) as folder,
+        orders_database(Path(folder) / "postgres", rows) as (_, url),
+    ):
         figures = alternately(contenders(url, rows), rounds, Path(folder) / "rounds")
     best = min((f for f in figures if f.who in map(_spark_name, PARTITIONS)), key=lambda f: f.median).who
     return rows_of(

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -101,7 +102,7 @@ def keep(rows: Sequence[Row], path: Path = JSON) -> None:
     print(_table([asdict(row) for row in rows]))
 
 
-def _markdown(rows: list[Mapping[str, object]]) -> str:
+def _markdown(rows: list[dict[str, Any]]) -> str:
     parts = [
         "# Benchmarks\n",
         "Medians of rounds in which all contenders ran alternately, in seconds. *Ratio* is a contender's median to ours, in the",
@@ -110,20 +111,33 @@ def _markdown(rows: list[Mapping[str, object]]) -> str:
     for work, group in groupby(rows, key=lambda row: row["work"]):
         found = list(group)
         first = found[0]
-        versions = ", ".join(f"{name} {number}" for name, number in first["versions"].items())  # type: ignore[attr-defined]
+        versions = ", ".join(f"{name} {number}" for name, number in first["versions"].items())
         parts += [f"## {work}\n", _table(found)]
         parts += [f"`{first['command']}`, seed {first['seed']}, {first['date']}, {first['machine']}; {versions}.\n"]
     return "\n".join(parts)
 
 
-def _table(rows: Sequence[Mapping[str, object]]) -> str:
-    head = ["who", "seconds", "fastest–slowest", "ratio", "target", "peak MB", "Spark task MB", "phases"]
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    head = ["who", "seconds", "fastest-slowest", "ratio", "target", "peak MB", "Spark task MB", "phases"]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for row in rows:
-        phases = ", ".join(f"{name} {seconds:.2f}" for name, seconds in row["phases"].items())  # type: ignore[attr-defined]
-        met = "" if row["target"] is None else f"≥ {row['target']}: {'met' if row['ratio'] >= row['target'] else 'missed'}"  # type: ignore[operator]
-        spread = f"{row['fastest']:.2f}–{row['slowest']:.2f}"
-        cells = [row["who"], f"{row['seconds']:.2f}", spread, f"{row['ratio']:.2f}", met, row["peak_mb"], row["task_mb"], phases]
+        phases = ", ".join(f"{name} {seconds:.2f}" for name, seconds in row["phases"].items())
+        met = (
+            ""
+            if row["target"] is None
+            else f"≥ {row['target']}: {'met' if row['ratio'] >= row['target'] else 'missed'}"
+        )
+        spread = f"{row['fastest']:.2f}-{row['slowest']:.2f}"
+        cells = [
+            row["who"],
+            f"{row['seconds']:.2f}",
+            spread,
+            f"{row['ratio']:.2f}",
+            met,
+            row["peak_mb"],
+            row["task_mb"],
+            phases,
+        ]
         lines.append(f"| {' | '.join('' if cell is None else str(cell) for cell in cells)} |")
     return "\n".join(lines) + "\n"
 

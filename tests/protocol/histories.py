@@ -1,50 +1,52 @@
 """Random histories: several runs at once, zombies, clears, lost answers, crashes, rewinds and abandons, on a store in memory.
 
-Every attempt of a task is a thread, and only one of them runs at a time: at each call of a store or of the file system it
-may have to hand over to another one, so that a seed says everything that happens. A history ends in peace: what still runs
+Every attempt of a task is a greenlet: at each call of a store or of the file system it may have to hand over to another one,
+so that a seed says everything that happens. A history ends in peace: what still runs
 comes to its end, and a last run without fault must then find and publish all that is missing.
+
+The short histories are many: each goes on from one of a few hundred beginnings, where a small history broke off as if its host
+had died, for one run or two and what befalls them.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
+import gc
 import hashlib
-import logging
 import random
-import secrets
-import threading
 import time
 import traceback
-import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from functools import cache
 from multiprocessing import get_context
 from typing import Any, TypeVar
-from unittest import mock
 
-from airflow_gobblin import administration, claims, commit, extraction, journal, pipeline
+from airflow_gobblin import extraction, journal
 from airflow_gobblin.administration import Administration
-from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.journal import Action, Journal, OutcomeState
 from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
 from airflow_gobblin.plan import Plan, RunPlan
 from airflow_gobblin.policy import CommitPolicy
-from airflow_gobblin.steps import MoveStep
-from airflow_gobblin.stores import base
+from airflow_gobblin.steps import FileStep
 from airflow_gobblin.stores.memory import MemoryStore
 from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.work import ExtractKind, Limits, Pack, UnitResult, UnitState, WorkUnit
-from tests.faults import Call, Crash, Effect, Fault, FaultyFiles, FaultyStore, injected
-from tests.memory_files import MemoryFiles
-from tests.protocol.mutants import mutated
-from tests.protocol.rows import NoConnections, RowSource, Table
-from tests.protocol.world import NAME, Look, Process
+from tests.faults import Call, Effect, Fault, FaultyFiles, FaultyStore
+from tests.memory_files import MemoryFiles, MemoryObjects
+from tests.protocol.attempts import Attempt, deterministic
+from tests.protocol.mutants import mutated, standing
+from tests.protocol.rows import NoConnections, RowSource, Table, stage_rows
+from tests.protocol.world import NAME, Look, Process, every_slot
 
 T = TypeVar("T")
 STAGES = ("verify_recover", "create_work_units", "extract", "write_commit_steps", "execute_commit_steps", "finish")
+CRASHES = (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.TORN)
 STRANGE = b"somebody else's\n"
 WORKERS = 2
 
@@ -53,70 +55,58 @@ WORKERS = 2
 class Mix:
     """How much of what happens in a history.
 
-    :param events: how many things happen before the peace. :param fault: the chance of a fault at a call.
+    :param events: how many things happen before the peace, at the most. :param fault: the chance of a fault at a call.
     :param patience: how many calls one attempt makes, on the average, before another one comes on.
     :param runs: how many there are at once, at the most.
+    :param weights: how often which thing happens, in the order of `History.something`.
+    :param growth: the chance that the source has grown when the peace comes.
+    :param small: of one dataset, mostly, whose rows are staged as they are, without Arrow.
+    :param places: what the target may be. :param patient: the chance that runs are finished when the peace comes; else they
+        are forgotten, as they stand.
     """
 
     events: int = 100
     fault: float = 0.006
     patience: float = 12.0
     runs: int = 4
+    weights: tuple[float, ...] = (2, 3, 2, 6, 1, 2, 0.5, 26)
+    growth: float = 1.0
+    small: bool = False
+    places: tuple[type[MemoryFiles], ...] = (MemoryFiles, MemoryFiles, MemoryObjects)
+    patient: float = 1.0
 
 
-class Attempt(threading.Thread):
-    """One attempt of one task, or a person at work: what it does, and who it hands over to."""
+FULL = Mix()
+BEGINNING = Mix(
+    events=40,
+    patience=18.0,
+    runs=2,
+    weights=(2, 2, 1, 1.5, 0.4, 1, 0.3, 26),
+    small=True,
+    places=(MemoryFiles, MemoryObjects, MemoryObjects, MemoryObjects),
+)
+BEGINNINGS = 400
+SHORT = replace(
+    BEGINNING,
+    events=7,
+    fault=0.009,
+    patience=25.0,
+    weights=(0.3, 0.7, 0.5, 4, 0.5, 0.8, 0.4, 18),
+    growth=0.1,
+    patient=0.2,
+)
 
-    def __init__(self, history: History, name: str, work: Callable[[Attempt], None]) -> None:
-        super().__init__(name=name, daemon=True)
-        self.history = history
-        self.work = work
-        self.turn = threading.Semaphore(0)
-        self.left = 0
-        self.frozen = 0
-        self.hold = 0
-        self.doomed = False
-        self.dead = False
-        self.ended = False
-        self.error: BaseException | None = None
 
-    def run(self) -> None:
-        self.turn.acquire()
-        try:
-            if not self.doomed:
-                self.work(self)
-        except (GobblinError, OSError, Crash) as error:
-            self.error = error
-        except BaseException as error:  # a bug, here or there
-            self.error = error
-            self.history.broken = self.history.broken or error
-        self.ended = True
-        self.history.turn.release()
+class Scheduled(Attempt):
+    """An attempt, and how long until it hands over.
 
-    def call(self, call: Call, do: Callable[[], T], tear: Callable[[], object] | None = None) -> T:
-        """As `Faults.call`: hand over, and then make the call, or let it go wrong."""
-        history = self.history
-        self.left -= 1
-        if self.hold and call.effect is not Effect.READ:
-            self.frozen, self.hold, self.left = self.hold, 0, -1
-        while self.left < 0 and not self.doomed:
-            history.turn.release()
-            self.turn.acquire()
-        if self.doomed or self.dead:
-            self.dead = True
-            raise Crash
-        history.trace(self, call)
-        fault = history.choose_fault(call)
-        if fault is None:
-            return history.observe(call, do)
-        if fault in (Fault.CRASH_AFTER, Fault.ANSWER_LOST):
-            history.observe(call, do)
-        elif fault is Fault.TORN and tear is not None:
-            tear()
-        if fault in (Fault.ERROR, Fault.ANSWER_LOST, Fault.NO_SPACE):
-            raise injected(call, fault)
-        self.dead = True
-        raise Crash
+    :param left: how many calls it may make yet. :param frozen: for how many events it is held up; :param hold: for how many
+        it will be, when it next changes anything.
+    """
+
+    left = 0
+    frozen = 0
+    hold = 0
 
 
 @dataclass
@@ -130,8 +120,8 @@ class DagRun:
     plans: dict[str, Plan] = field(default_factory=dict)
     next: int = 0
     tries: int = 0
-    attempt: Attempt | None = None
-    zombies: list[Attempt] = field(default_factory=list)
+    attempt: Scheduled | None = None
+    zombies: list[Scheduled] = field(default_factory=list)
 
     @property
     def request(self) -> RunRequest:
@@ -151,36 +141,57 @@ class DagRun:
 class History:
     """One history. Everything that happens follows from its seed."""
 
-    def __init__(self, seed: int, mix: Mix | None = None) -> None:
+    def __init__(self, seed: str, mix: Mix) -> None:
         self.seed = seed
-        self.mix = mix or Mix()
+        self.mix = mix
         self.chance = random.Random(seed)
-        self.turn = threading.Semaphore(0)
         self.calls = 0
+        self.happened: Counter[str] = Counter()
         self.log: list[str] = []
         self.digest = hashlib.sha256()
         self.broken: BaseException | None = None
         self.peace = False
         self.policy = self.chance.choice([CommitPolicy.FULL, CommitPolicy.SUCCESSFUL])
         self.at_once = self.chance.choice([1, 1, 2, self.mix.runs])
-        self.sources = [self.source(2, 0)]
+        self.kinds = self.choose_kinds()
+        self.rows = 2
+        self.sources: list[RowSource] = []
+        self.sources.append(self.source())
         self.store = MemoryStore()
-        self.store.put_if_absent(journal._ID, f"{seed:032x}".encode())
-        self.files = MemoryFiles()
+        self.store.put_if_absent(journal._ID, f"{self.chance.getrandbits(128):032x}".encode())
+        self.files = self.chance.choice(self.mix.places)()
         self.look = Look(Journal.open(self.store, NAME), self.files)
         self.records: dict[str, bytes] = {}
         self.coverage: dict[str, Any] = {}
         self.runs: list[DagRun] = []
-        self.attempts: list[Attempt] = []
+        self.attempts: list[Scheduled] = []
         self.strange: set[str] = set()
-        self.clock = datetime(2026, 1, 1, tzinfo=UTC)
         self.look.plant(self.urns)
 
-    def source(self, rows: int, version: int) -> RowSource:
-        appended = Table("flights", ExtractKind.APPEND_ONLY, rows, unit_rows=2)
+    def going_on(self, seed: str, mix: Mix) -> History:
+        """Another history, which goes on from where this one stands. What was running here is dead there."""
+        other = copy.copy(self)
+        other.seed, other.mix, other.chance = seed, mix, random.Random(seed)
+        other.calls, other.happened = 0, Counter()
+        other.log, other.digest = [*self.log], self.digest.copy()
+        other.sources, other.coverage, other.records = [*self.sources], {**self.coverage}, {**self.records}
+        other.store, other.files = copied_store(self.store), self.files.copy()
+        other.look = Look(Journal.open(other.store, NAME), other.files)
+        other.runs = [replace(r, plans={**r.plans}, attempt=None, zombies=[]) for r in self.runs]
+        other.attempts, other.strange = [], {*self.strange}
+        return other
+
+    def choose_kinds(self) -> tuple[ExtractKind, ...]:
+        both = (ExtractKind.APPEND_ONLY, ExtractKind.SNAPSHOT_ONLY)
         if self.policy is CommitPolicy.SUCCESSFUL:  # which snapshots refuse
-            return RowSource((appended,))
-        return RowSource((appended, Table("planes", ExtractKind.SNAPSHOT_ONLY, 2, version, unit_rows=1)))
+            return both[:1]
+        return self.chance.choice([both[:1], both[:1], both[1:], both]) if self.mix.small else both
+
+    def source(self) -> RowSource:
+        """The source as it is now."""
+        appended = Table("flights", ExtractKind.APPEND_ONLY, self.rows, unit_rows=2)
+        snapshot = Table("planes", ExtractKind.SNAPSHOT_ONLY, 2, len(self.sources), unit_rows=1)
+        return RowSource(tuple(t for t in (appended, snapshot) if t.extract in self.kinds))
 
     @property
     def urns(self) -> list[str]:
@@ -188,13 +199,31 @@ class History:
 
     # What happens
 
+    def run_wild(self) -> None:
+        """Until the peace."""
+        if all(run.over for run in self.runs):
+            self.start_run()
+        for _ in range(self.mix.events):
+            self.something()
+            self.expect_whole()
+            if self.mix.small and all(run.over for run in self.runs) and not self.awake():
+                break
+
+    def break_off(self) -> None:
+        """Play a history up to somewhere in its middle, and then let everything die."""
+        with deterministic() as determined:
+            determined.begin(self.seed)
+            self.run_wild()
+            self.halt()
+            self.expect_whole()
+            self.note("everything dies")
+
     def play(self) -> None:
         """The whole history. :raises AssertionError: a promise is broken."""
-        with deterministic(self):
+        with deterministic() as determined:
+            determined.begin(self.seed)
             try:
-                for _ in range(self.mix.events):
-                    self.something()
-                    self.expect_whole()
+                self.run_wild()
                 self.make_peace()
             finally:
                 self.halt()
@@ -202,21 +231,20 @@ class History:
     def something(self) -> None:
         event = self.chance.choices(
             [self.grow, self.start_run, self.clear, self.freeze, self.kill, self.act, self.interfere, self.go_on],
-            [2, 3, 2, 6, 1, 2, 0.5, 26],
+            self.mix.weights,
         )[0]
         event()
 
     def grow(self) -> None:
-        last = self.sources[-1]
-        grown = self.source(last.tables[0].rows + self.chance.randint(1, 4), len(self.sources))
-        self.sources.append(grown)
-        self.note(f"the source grows to {grown.tables[0].rows}")
+        self.rows += self.chance.randint(1, 4)
+        self.sources.append(self.source())
+        self.note(f"the source grows to {self.rows}")
 
     def start_run(self) -> None:
         if sum(not r.over for r in self.runs) >= self.at_once:
             return
         source = self.sources[-1]
-        end = datetime.fromtimestamp(source.tables[0].rows, UTC) if self.chance.random() < 0.5 else None
+        end = datetime.fromtimestamp(self.rows, UTC) if self.chance.random() < 0.5 else None
         self.runs.append(DagRun(f"run {len(self.runs)}", source, end))
         self.note(f"{self.runs[-1].name} starts")
 
@@ -237,6 +265,7 @@ class History:
         attempt = self.pick([a for a in awake if " extract " in a.name] or awake)
         if attempt is None:
             return
+        self.happened["held up"] += 1
         attempt.hold = self.chance.choice([self.chance.randint(1, 60), self.mix.events])
         self.note(f"{attempt.name} is held up")
         for run in self.runs:
@@ -250,9 +279,10 @@ class History:
     def kill(self) -> None:
         attempt = self.pick(self.awake())
         if attempt is not None:
-            attempt.doomed = True
             self.note(f"{attempt.name} is killed")
-            self.let_go_on(attempt, 1)
+            self.happened["killed"] += 1
+            attempt.end()
+            self.attempts_ended()
 
     def act(self) -> None:
         """A person does something to a dataset."""
@@ -260,7 +290,7 @@ class History:
         what = self.chance.choice(["release", "abandon", "rewind", "drop", "rewind", "abandon"])
         if self.look.journal.history(urn).pending is not None and self.chance.random() < 0.5:
             what = "abandon"
-        to = LongWatermark(self.chance.randint(0, self.sources[-1].tables[0].rows))
+        to = LongWatermark(self.chance.randint(0, self.rows))
         self.start(f"{what} {urn}", lambda attempt: self.administer(attempt, what, urn, to))
 
     def administer(self, attempt: Attempt, what: str, urn: str, to: LongWatermark) -> None:
@@ -281,7 +311,7 @@ class History:
         for urn in self.urns:
             pending = self.look.journal.history(urn).pending
             steps = [] if pending is None else [*self.look.journal.steps(pending.decision)]
-            free = [s.target for s in steps if isinstance(s, MoveStep) and self.files.identity(s.target) is None]
+            free = [s.target for s in steps if isinstance(s, FileStep) and self.files.identity(s.target) is None]
             if free:
                 path = self.chance.choice(free)
                 with self.files.create(path) as out:
@@ -327,11 +357,10 @@ class History:
         run.attempt = attempt
         run.tries += 1
 
-    def start(self, name: str, work: Callable[[Attempt], None]) -> Attempt:
-        attempt = Attempt(self, name, work)
+    def start(self, name: str, work: Callable[[Attempt], None]) -> Scheduled:
+        attempt = Scheduled(name, self, work)
         self.attempts.append(attempt)
         self.note(f"{name} starts")
-        attempt.start()
         return attempt
 
     def carry_out(self, attempt: Attempt, run: DagRun, plan: RunPlan | None, stage: str, pack: Pack | None) -> None:
@@ -359,7 +388,7 @@ class History:
             return
         assert pack is not None
         if stage == "extract":
-            self.extract(process, plan, pack, f"attempt{self.attempts.index(attempt)}")
+            self.extract(process, plan, pack, f"attempt{attempt.name.rpartition(' ')[2]}")
         elif stage == "write_commit_steps":
             self.expect(pipe.write_commit_steps(plan, pack))
         else:
@@ -393,7 +422,8 @@ class History:
                 short = unit.urn == "flights" and self.chance.random() < self.trouble(0.15)
                 cut = replace(job, limits=Limits(rows=1)) if short else job
                 folder = pipe.staging.token_folder(dataset.token)
-                result = extraction.extract_unit(cut, dataset, unit, attempt, pipe.files, folder, NoConnections())
+                extract = stage_rows if self.mix.small else extraction.extract_unit
+                result = extract(cut, dataset, unit, attempt, pipe.files, folder, NoConnections())
             pipe.staging.put_result(dataset.token, result)
             failed = failed or result.state is UnitState.FAILED
         if failed:
@@ -407,31 +437,46 @@ class History:
 
     # The baton
 
-    def awake(self) -> list[Attempt]:
+    def awake(self) -> list[Scheduled]:
         self.attempts_ended()
         return [a for a in self.attempts if not a.ended and not a.frozen]
 
-    def pick(self, some: list[Attempt]) -> Attempt | None:
+    def pick(self, some: list[Scheduled]) -> Scheduled | None:
         return self.chance.choice(some) if some else None
 
-    def let_go_on(self, attempt: Attempt, calls: int) -> None:
+    def let_go_on(self, attempt: Scheduled, calls: int) -> None:
         """Let an attempt make some calls."""
         attempt.left = calls
-        attempt.turn.release()
-        self.turn.acquire()
+        attempt.go_on()
         self.attempts_ended()
+
+    def before(self, attempt: Attempt, call: Call) -> Fault | None:
+        """Hand over, if it is time; and say what goes wrong then."""
+        assert isinstance(attempt, Scheduled)
+        attempt.left -= 1
+        if attempt.hold and call.effect is not Effect.READ:
+            attempt.frozen, attempt.hold, attempt.left = attempt.hold, 0, -1
+        while attempt.left < 0 and not attempt.dead:
+            attempt.pause()
+        if attempt.dead:
+            return None
+        self.trace(attempt, call)
+        return self.choose_fault(call)
 
     def attempts_ended(self) -> None:
         """What the schedulers make of attempts that ended."""
+        for attempt in self.attempts:
+            if attempt.failed:
+                self.broken = self.broken or attempt.error
         for run in self.runs:
-            attempt = run.attempt
-            if attempt is None or not attempt.ended:
+            ended = run.attempt
+            if ended is None or not ended.ended:
                 continue
             run.attempt = None
-            self.note(f"{attempt.name} ended{'' if attempt.error is None else f' with {attempt.error!r}'}")
+            self.note(f"{ended.name} ended{'' if ended.error is None else f' with {ended.error!r}'}")
             stage = run.tasks[run.next][0]
             tried = run.tries > (1 if stage == "extract" else 2)
-            if attempt.error is None or (tried and stage != "create_work_units"):
+            if ended.error is None or (tried and stage != "create_work_units"):
                 run.next += 1
                 run.tries = 0
             elif tried:
@@ -444,6 +489,7 @@ class History:
         some = [f for f in call.faults if f not in (Fault.POWER_LOSS, Fault.PARTIAL_POWER_LOSS)]
         fault = self.chance.choice(some)
         self.note(f"  {fault}: {call.place} {call.operation} {call.subject}")
+        self.happened[fault] += 1
         return fault
 
     # The peace
@@ -453,9 +499,13 @@ class History:
         self.peace = True
         self.note("peace")
         self.remove_strange()
-        self.grow()
+        if self.chance.random() < self.mix.growth:
+            self.grow()
         for attempt in self.attempts:
             attempt.frozen = attempt.hold = 0
+        if self.chance.random() >= self.mix.patient:
+            for run in self.runs:
+                run.next, run.attempt = len(run.tasks), None
         self.finish_all()
         for urn in self.urns:
             if self.look.journal.history(urn).state.quarantined:
@@ -485,11 +535,7 @@ class History:
 
     def halt(self) -> None:
         for attempt in self.attempts:
-            if not attempt.ended:
-                attempt.doomed = True
-                attempt.turn.release()
-                self.turn.acquire()
-            attempt.join(10)
+            attempt.end()
 
     # What must hold
 
@@ -498,7 +544,6 @@ class History:
         result = do()
         if call.place == "store" and call.effect is Effect.PUT and result is True:
             try:
-                assert call.operation == "put", f"record {call.subject} of the journal was deleted"
                 if "/d/" in call.subject or "/o/" in call.subject:
                     self.check()
             except BaseException as error:
@@ -512,16 +557,14 @@ class History:
             before = self.coverage.get(urn)
             now = history.state.coverage
             shrinking = {Action.REWIND, Action.DROP, Action.SET, Action.IMPORT}
-            if before is not None and history.slots and not all(now.covers(r) for r in before.ranges()):
-                last = history.slots[-1] if history.slots[-1].done else history.slots[-2]
+            if before is not None and not all(now.covers(r) for r in before.ranges()):
+                head = history.slot(history.state.head)
+                last = head if head.done else history.slot(history.state.head - 1)
                 assert last.decision.action in shrinking, (
                     f"{urn}: its coverage shrank in slot {last.decision.slot}"
                 )  # I4
             self.coverage[urn] = now
-        now_there = self.look.records()
-        changed = [key for key, data in self.records.items() if now_there.get(key) != data]
-        assert not changed, f"records changed: {changed}"  # I5
-        self.records = now_there
+        self.records = self.look.check_records(self.records)  # I5
 
     def check_report(self, run: DagRun, ran: RunPlan, report: DatasetReport) -> None:
         """What a run says of a dataset is true: what its own token published is never called lost (I7, I12)."""
@@ -534,8 +577,8 @@ class History:
                 assert report.status in ("committed", "partial", "failed"), told
             if report.status in ("committed", "partial"):
                 key = ran.run_key
-                mine = [s for s in history.slots if s is slot or (s.decision.run_key == key and s.decision.complete)]
-                assert any(s.done for s in mine), told
+                mine = (s for s in every_slot(history) if s.decision.run_key == key and s.decision.complete)
+                assert any(s.done for s in (*mine, *([slot] if slot else []))), told
             if report.status == "covered" and plan is not None and plan.planned is not None:
                 taken_back = plan.generation != history.state.generation
                 assert taken_back or history.state.coverage.covers(plan.planned), f"{told}; {plan.planned} is open"
@@ -546,7 +589,7 @@ class History:
             for slot in self.look.journal.history(urn).slots:
                 if slot.outcome is not None and slot.outcome.state is OutcomeState.ABANDONED:
                     for step in self.look.journal.steps(slot.decision):
-                        if isinstance(step, MoveStep):
+                        if isinstance(step, FileStep):
                             assert self.files.identity(step.target) is None, (
                                 f"{step.target} of an abandoned slot stands"
                             )
@@ -565,107 +608,106 @@ class History:
         self.calls += 1
         self.digest.update(f"{attempt.name} {call.place} {call.operation} {call.subject}".encode())
 
-    def now(self) -> datetime:
-        """A clock that nobody can rely on (I13)."""
-        self.clock += timedelta(seconds=self.chance.choice([-3600, -1, 0, 1, 1, 60]))
-        return self.clock
+
+@cache
+def beginning(number: int, mutants: tuple[str, ...]) -> History:
+    """Where some of the short histories begin. :param mutants: the deliberate faults that the product has."""
+    begun = History(f"beginning {number}", replace(BEGINNING, events=number % BEGINNING.events))
+    begun.break_off()
+    return begun
 
 
-class _Inline:
-    """In place of a pool of threads: the calls are made here, one after the other."""
-
-    def __init__(self, threads: int) -> None:
-        pass
-
-    def __enter__(self) -> _Inline:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def map(self, function: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:
-        return map(function, items)
+def begin(seed: int, mix: Mix) -> History:
+    if not mix.small:
+        return History(f"{seed}", mix)
+    return beginning(seed % BEGINNINGS, tuple(standing)).going_on(f"{seed}", mix)
 
 
-@contextmanager
-def deterministic(history: History) -> Iterator[None]:
-    """No threads but the attempts, no waiting, and ids, names and times that follow from the seed."""
-    ids = random.Random(history.seed)
-    with ExitStack() as stack:
-        for target, name, value in (
-            (uuid, "uuid4", lambda: uuid.UUID(int=ids.getrandbits(128))),
-            (secrets, "token_hex", lambda n: f"{ids.getrandbits(8 * n):0{2 * n}x}"),
-            (commit, "ThreadPoolExecutor", _Inline),
-            (base, "_PAUSE", 0.0),
-            (journal, "_PAUSE", 0.0),
-            *((module, "now", history.now) for module in (administration, claims, commit, journal, pipeline)),
-        ):
-            stack.enter_context(mock.patch.object(target, name, value))
-        logging.disable(logging.CRITICAL)
-        stack.callback(logging.disable, logging.NOTSET)
-        yield
-
-
-def play(seed: int, mix: Mix | None = None) -> History:
-    """A history by its seed. :raises AssertionError: with the seed and what happened."""
-    history = History(seed, mix)
+def play(seed: int, mix: Mix = FULL) -> History:
+    """A history by its seed. :raises BrokenHistory: with the seed and what happened."""
+    history: History | None = None
     try:
+        history = begin(seed, mix)
         history.play()
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        story = "\n".join(history.log[-60:])
+    except Exception as error:
+        story = "" if history is None else "\n".join(history.log[-60:])
         why = str(error) or f"an assertion of {traceback.extract_tb(error.__traceback__)[-1].name}"
-        raise BrokenHistory(seed, f"{type(error).__name__}: {why}", story) from error
+        raise BrokenHistory(seed, mix, f"{type(error).__name__}: {why}", story) from error
     return history
 
 
 class BrokenHistory(AssertionError):
     """A history broke a promise. :param why: which one; :param story: what happened before."""
 
-    def __init__(self, seed: int, why: str, story: str) -> None:
-        super().__init__(f"history {seed}: {why}\n{story}\nto play it again: python -m tests.protocol.histories {seed}")
+    def __init__(self, seed: int, mix: Mix, why: str, story: str) -> None:
+        command = f"python -m tests.protocol.histories {seed}{' --short' if mix.small else ''}"
+        super().__init__(f"history {seed}: {why}\n{story}\nto play it again: {command}")
         self.why = why
 
 
 @dataclass
 class Tally:
-    """What became of some histories. :param broken: those that broke a promise, as text."""
+    """What became of some histories. :param happened: faults, and what else befell attempts, by name.
+
+    :param broken: the histories that broke a promise, as text.
+    """
 
     histories: int = 0
     calls: int = 0
+    happened: Counter[str] = field(default_factory=Counter)
     broken: list[str] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
         self.histories += other.histories
         self.calls += other.calls
+        self.happened.update(other.happened)
         self.broken += other.broken
 
+    @property
+    def crashes(self) -> int:
+        """How many processes died."""
+        return sum(self.happened[name] for name in (*CRASHES, "killed"))
 
-def play_all(seeds: Iterable[int], until: float | None = None) -> Tally:
+    def __str__(self) -> str:
+        happened = ", ".join(f"{name} {number:,}" for name, number in sorted(self.happened.items()))
+        return f"{self.histories:,} played, {self.calls:,} calls of stores and files, {self.crashes:,} crashes ({happened})"
+
+
+def copied_store(store: MemoryStore) -> MemoryStore:
+    other = MemoryStore()
+    for key in store.list(""):
+        other.put_if_absent(key, store.get(key) or b"")
+    return other
+
+
+def play_all(seeds: Iterable[int], mix: Mix = FULL, until: float | None = None) -> Tally:
     """Many histories. :param until: no more of them after this time (of `time.time()`)."""
     tally = Tally()
-    for seed in seeds:
-        if until is not None and time.time() > until:
-            break
-        tally.histories += 1
-        try:
-            tally.calls += play(seed).calls
-        except BrokenHistory as error:
-            tally.broken.append(str(error))
+    with deterministic():
+        for seed in seeds:
+            if until is not None and time.time() > until:
+                break
+            tally.histories += 1
+            try:
+                played = play(seed, mix)
+            except BrokenHistory as error:
+                tally.broken.append(str(error))
+            else:
+                tally.calls += played.calls
+                tally.happened.update(played.happened)
     return tally
 
 
-def play_together(seeds: range, until: float | None = None) -> Tally:
+def play_together(seeds: range, mix: Mix = FULL, until: float | None = None) -> Tally:
     """Many histories, spread over some processes. :param until: as `play_all`."""
     tally = Tally()
-    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
-        for part in [pool.submit(play_all, seeds[n::WORKERS], until) for n in range(WORKERS)]:
+    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn"), initializer=gc.freeze) as pool:
+        for part in [pool.submit(play_all, seeds[n::WORKERS], mix, until) for n in range(WORKERS)]:
             tally.add(part.result())
     return tally
 
 
-def first_broken(mutant: str, seeds: Iterable[int]) -> tuple[int, str] | None:
+def first_broken(mutant: str, seeds: Iterable[int], mix: Mix = FULL) -> tuple[int, str] | None:
     """The seed of the first history that breaks a promise when the product has a deliberate fault, and what it breaks.
 
     :raises BrokenHistory: it does so without the fault, too.
@@ -673,9 +715,9 @@ def first_broken(mutant: str, seeds: Iterable[int]) -> tuple[int, str] | None:
     for seed in seeds:
         try:
             with mutated(mutant):
-                play(seed)
+                play(seed, mix)
         except BrokenHistory as error:
-            play(seed)
+            play(seed, mix)
             return seed, error.why
     return None
 
@@ -684,10 +726,11 @@ def main() -> None:
     """Play one history again, and tell it."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("seed", type=int)
+    parser.add_argument("--short", action="store_true", help="the history is one of the short ones")
     parser.add_argument("--mutant", help="a deliberate fault in the product, one of mutants.py")
     arguments = parser.parse_args()
     with nullcontext() if arguments.mutant is None else mutated(arguments.mutant):
-        history = play(arguments.seed)
+        history = play(arguments.seed, SHORT if arguments.short else FULL)
     print(*history.log, sep="\n")
     print(f"history {history.seed}: {history.calls} calls, digest {history.digest.hexdigest()}")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -13,14 +15,18 @@ from airflow_gobblin import commit, extraction, journal, pipeline
 from airflow_gobblin.commit import Committer, check_holds
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import GobblinError, LostRaceError, StoreError
+from airflow_gobblin.history import Snapshot
 from airflow_gobblin.journal import Decision, History, Journal, Outcome, OutcomeState, Slot
 from airflow_gobblin.pipeline import DatasetReport, Pipeline
 from airflow_gobblin.plan import Plan
 from airflow_gobblin.staging import Staging
-from airflow_gobblin.steps import MoveStep, StepContext, StepStatus
+from airflow_gobblin.steps import FileStep, MoveStep, StepContext, StepStatus, UploadStep
 from airflow_gobblin.stores import base
 from airflow_gobblin.stores.base import Store
-from airflow_gobblin.work import DatasetRef, UnitResult
+from airflow_gobblin.sweeping import Sweeper
+from airflow_gobblin.work import DatasetRef, UnitResult, Upload
+from tests.faults import FaultyFiles
+from tests.memory_files import MemoryFiles, MemoryUploads
 
 
 @dataclass(frozen=True)
@@ -105,20 +111,25 @@ def ones_own_list() -> Iterable[Patch]:
 
 def clean_up_by_age() -> Iterable[Patch]:
     """Staging is also swept when it is old: here, when three newer plans were made since."""
-    real = Pipeline._needed
+    real = Sweeper._needed
 
-    def needed(self: Pipeline, plan: Plan | GobblinError | None) -> bool:
+    def needed(self: Sweeper, plan: Plan | GobblinError | None) -> bool:
         if not isinstance(plan, Plan) or not real(self, plan):
             return False
-        made = {token: _made(self.staging, token) for token in self.staging.tokens()}
-        return sum(at > made[plan.token] for at in made.values()) < 3
+        newer = iter(plan.token != token for token in _by_age(self._staging))
+        return sum(takewhile(bool, newer)) < 3
 
-    return (Patch(Pipeline, "_needed", needed),)
+    return (Patch(Sweeper, "_needed", needed),)
 
 
-def _made(staging: Staging, token: str) -> int:
-    found = staging.files.identity(f"{staging.folder}/p/{token}")
-    return 0 if found is None else int(found.stamp)
+def _by_age(staging: Staging) -> list[str]:
+    """The tokens that have a plan, the newest first."""
+    files = staging.files
+    assert isinstance(files, FaultyFiles)
+    memory = files._files
+    assert isinstance(memory, MemoryFiles)
+    made = {token: memory._files.get(f"{staging.folder}/p/{token}") for token in staging.tokens()}
+    return sorted(made, key=lambda token: -getattr(made[token], "inode", 0))
 
 
 def shared_staging() -> Iterable[Patch]:
@@ -135,13 +146,23 @@ def shared_staging() -> Iterable[Patch]:
 
 def existence_is_proof() -> Iterable[Patch]:
     """A step whose target exists counts as done, as in Gobblin."""
-    verify = MoveStep.verify
+    return (_existing(MoveStep),)
 
-    def exists(self: MoveStep, context: StepContext) -> StepStatus:
+
+def an_upload_exists_and_is_proof() -> Iterable[Patch]:
+    """The same, for an upload."""
+    return (_existing(UploadStep),)
+
+
+def _existing(cls: type[Any]) -> Patch:
+    verify = cls.verify
+
+    def exists(self: FileStep, context: StepContext) -> StepStatus:
         there = context.files.identity(self.target) is not None
-        return StepStatus.DONE if there else verify(self, context)
+        found: StepStatus = StepStatus.DONE if there else verify(self, context)
+        return found
 
-    return (Patch(MoveStep, "verify", exists),)
+    return Patch(cls, "verify", exists)
 
 
 def moves_overwrite() -> Iterable[Patch]:
@@ -163,10 +184,35 @@ def moves_overwrite() -> Iterable[Patch]:
 def sweep_ignores_decisions() -> Iterable[Patch]:
     """Staging of a plan that can win no slot any more is swept, although a pending slot needs it."""
 
-    def needed(self: Pipeline, plan: Plan | GobblinError | None) -> bool:
-        return isinstance(plan, Plan) and commit.can_win(plan, self.journal.history(plan.urn))
+    def needed(self: Sweeper, plan: Plan | GobblinError | None) -> bool:
+        return isinstance(plan, Plan) and commit.can_win(plan, self._journal.history(plan.urn))
 
-    return (Patch(Pipeline, "_needed", needed),)
+    return (Patch(Sweeper, "_needed", needed),)
+
+
+def an_upload_is_completed_without_condition() -> Iterable[Patch]:
+    """What stands where an upload goes is overwritten, as by a store that ignores `If-None-Match`."""
+    complete = MemoryUploads.complete
+
+    def overwrite(self: MemoryUploads, target: str, upload: Upload) -> None:
+        if self.stands(target, upload):
+            self._objects.remove(target)
+        complete(self, target, upload)
+
+    return (Patch(MemoryUploads, "complete", overwrite),)
+
+
+def an_upload_is_aborted_that_can_win() -> Iterable[Patch]:
+    """Uploads are aborted that no slot names, whatever may become of their plans."""
+
+    def abandoned(self: Sweeper, target: str, tokens: set[str]) -> bool:
+        claim = self._claims.standing().get(posixpath.dirname(target))
+        if claim is None:
+            return False
+        slot = self._journal.history(claim.urn).by_token(posixpath.basename(target).partition("-")[0])
+        return slot is None or slot.finished
+
+    return (Patch(Sweeper, "_abandoned", abandoned),)
 
 
 def folders_are_not_synced() -> Iterable[Patch]:
@@ -176,6 +222,29 @@ def folders_are_not_synced() -> Iterable[Patch]:
         pass
 
     return (Patch(Committer, "_sync", no_sync),)
+
+
+def trimming_before_the_snapshot() -> Iterable[Patch]:
+    """The records of old slots are removed, and then the snapshot is written that stands for them."""
+    put_snapshot = Journal.put_snapshot
+
+    def late(self: Journal, snapshot: Snapshot) -> None:
+        for key in [*self.store.list(self.key(snapshot.urn, ""))]:
+            kind, slot = key.split("/")[2:4]
+            if kind in ("d", "n", "o") and int(slot) <= snapshot.slot:
+                self.store.delete(key)
+        put_snapshot(self, snapshot)
+
+    return (Patch(Journal, "put_snapshot", late),)
+
+
+def late_winners_count() -> Iterable[Patch]:
+    """What is created in a slot counts, although a snapshot says that it was taken and trimmed long ago."""
+
+    def none(self: Journal, urn: str) -> int:
+        return 0
+
+    return (Patch(Journal, "_newest_snapshot", none),)
 
 
 HISTORIES_CATCH: tuple[Callable[[], Iterable[Patch]], ...] = (
@@ -189,9 +258,19 @@ HISTORIES_CATCH: tuple[Callable[[], Iterable[Patch]], ...] = (
     existence_is_proof,
     moves_overwrite,
     sweep_ignores_decisions,
+    an_upload_exists_and_is_proof,
+    an_upload_is_completed_without_condition,
+    an_upload_is_aborted_that_can_win,
+    trimming_before_the_snapshot,
 )
 MATRIX_CATCHES = (outcome_before_the_moves, folders_are_not_synced)
-_ALL = {make.__name__: make for make in (*HISTORIES_CATCH, *MATRIX_CATCHES)}
+TRIMMING_CATCHES = (trimming_before_the_snapshot, late_winners_count)
+"""Those of trimming: `tests/test_trimming.py` catches them, where slots are trimmed soon."""
+_ALL = {make.__name__: make for make in (*HISTORIES_CATCH, *MATRIX_CATCHES, *TRIMMING_CATCHES)}
+
+
+standing: list[str] = []
+"""The deliberate faults that the product has now."""
 
 
 @contextmanager
@@ -200,4 +279,6 @@ def mutated(name: str) -> Iterator[None]:
     with ExitStack() as stack:
         for patch in _ALL[name]():
             stack.enter_context(mock.patch.object(patch.owner, patch.name, patch.value))
+        standing.append(name)
+        stack.callback(standing.remove, name)
         yield

@@ -1,4 +1,4 @@
-"""Fresh processes: forked from a warm one, so that they cost milliseconds, and killed as the kernel kills."""
+"""Fresh processes: forked from a warm one, so that they cost milliseconds, and killed or stopped as the kernel does it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import gc
 import io
 import os
 import pickle
+import select
 import signal
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -20,27 +22,94 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def in_fresh_process(work: Callable[[Tell], None]) -> list[Any]:
-    """Do some work in a process of its own, and wait for its end, natural or not.
+def stop() -> None:
+    """Be stopped, as by `kill -STOP`, until somebody lets this process go on."""
+    os.kill(os.getpid(), signal.SIGSTOP)
 
-    :return: what it told. :raises AssertionError: it failed, with its traceback. Being killed by its own hand is no failure.
+
+class Child:
+    """Some work in a process of its own.
+
+    :param work: gets what tells this process something.
     """
-    reading, writing = os.pipe()
-    gc.collect()
-    gc.freeze()  # the two share what there is
-    child = os.fork()
-    if child == 0:
-        _be_the_child(work, reading, writing)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        told = pipe.read()
-    _, status = os.waitpid(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    heard = _loads_all(told)
-    if code == 1:
-        raise AssertionError(heard[-1])
-    assert code in (0, -signal.SIGKILL), f"it ended with {code}"
-    return heard
+
+    def __init__(self, work: Callable[[Tell], None]) -> None:
+        reading, writing = os.pipe()
+        gc.collect()
+        gc.freeze()  # the two share what there is
+        self.pid = os.fork()
+        if self.pid == 0:
+            _be_the_child(work, reading, writing)
+        os.close(writing)
+        self._pipe = reading
+        self._heard = b""
+        self._status: int | None = None
+
+    def send(self, which: signal.Signals) -> None:
+        """Send it a signal; harmless if it has ended."""
+        if self._status is None:
+            os.kill(self.pid, which)
+
+    def ended(self, seconds: float = 0.0) -> bool:
+        """Whether it has ended, by itself or not; waits for it for some time."""
+        return self._waited(seconds) == "ended"
+
+    def stopped(self, seconds: float = 0.0) -> bool:
+        """Whether it is stopped; waits for that, or for its end, for some time."""
+        return self._waited(seconds) == "stopped"
+
+    def _waited(self, seconds: float) -> str:
+        deadline = time.monotonic() + seconds
+        while self._status is None:
+            self._hear()
+            pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
+            if pid and os.WIFSTOPPED(status):
+                return "stopped"
+            if pid:
+                self._status = status
+                self._hear(to_the_end=True)
+            elif time.monotonic() > deadline:
+                return "running"
+            else:
+                select.select([self._pipe], [], [], 0.002)
+        return "ended"
+
+    def _hear(self, *, to_the_end: bool = False) -> None:
+        """Take what it has told, so that it never waits for us."""
+        while to_the_end or select.select([self._pipe], [], [], 0)[0]:
+            data = os.read(self._pipe, 1 << 16)
+            if not data:
+                break
+            self._heard += data
+        if to_the_end:
+            os.close(self._pipe)
+
+    def result(self, seconds: float = 600.0) -> list[Any]:
+        """What it told until its end.
+
+        :raises AssertionError: it failed, with its traceback, or it came to no end. Being killed is no failure.
+        """
+        if not self.ended(seconds):
+            self.send(signal.SIGKILL)
+            self.ended(60)
+            raise AssertionError(f"process {self.pid} came to no end in {seconds:.0f} s")
+        assert self._status is not None
+        code = os.waitstatus_to_exitcode(self._status)
+        heard = _loads_all(self._heard)
+        if code == 1:
+            raise AssertionError(heard[-1])
+        assert code in (0, -signal.SIGKILL), f"it ended with {code}"
+        return heard
+
+    @property
+    def killed(self) -> bool:
+        """Whether it ended by being killed."""
+        return self._status is not None and os.WIFSIGNALED(self._status)
+
+
+def in_fresh_process(work: Callable[[Tell], None]) -> list[Any]:
+    """Do some work in a process of its own, and wait for its end. :return: what it told. :raises AssertionError: as `Child`."""
+    return Child(work).result()
 
 
 def _be_the_child(work: Callable[[Tell], None], reading: int, writing: int) -> NoReturn:
@@ -62,7 +131,11 @@ def _write_all(handle: int, data: bytes) -> None:
 
 
 def _loads_all(data: bytes) -> list[Any]:
+    """What was told, but for what was told in half."""
     stream, found = io.BytesIO(data), []
     while stream.tell() < len(data):
-        found.append(pickle.load(stream))
+        try:
+            found.append(pickle.load(stream))
+        except (EOFError, pickle.UnpicklingError):
+            break
     return found

@@ -1,4 +1,4 @@
-"""Random histories on the memory store. A history that breaks a promise is told with the command that plays it again."""
+"""Random histories on stores in memory. A history that breaks a promise is told with the command that plays it again."""
 
 from __future__ import annotations
 
@@ -9,29 +9,37 @@ import time
 
 import pytest
 
-from tests.protocol.histories import play, play_together
+from tests.protocol.histories import FULL, SHORT, Mix, play, play_together
 
-SEEDS = range(400)
+FULL_ONES = range(400)
+SHORT_ONES = range(100_000)
 
 
-@pytest.mark.timeout(1200)
-def test_random_histories_keep_every_promise(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("seeds", "mix", "calls"), [(FULL_ONES, FULL, 800), (SHORT_ONES, SHORT, 100)], ids=["full", "short"]
+)
+def test_random_histories_keep_every_promise(
+    seeds: range, mix: Mix, calls: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """:param calls: how many a history makes, at the least, on the average."""
     started = time.monotonic()
-    tally = play_together(SEEDS)
+    tally = play_together(seeds, mix)
     with capsys.disabled():
-        seconds = time.monotonic() - started
-        print(f"\nhistories: {tally.histories} played, {tally.calls} calls of stores and files, in {seconds:.0f} s")
-    assert not tally.broken, "\n\n".join(tally.broken[:3])
-    assert tally.histories == len(SEEDS)
-    assert tally.calls > 1000 * len(SEEDS)
+        print(f"\n{'short' if mix.small else 'full'} histories: {tally}, in {time.monotonic() - started:.0f} s")
+    assert not tally.broken, f"{len(tally.broken)} are broken:\n" + "\n\n".join(tally.broken[:3])
+    assert tally.histories == len(seeds)
+    assert tally.calls > calls * len(seeds)
+    assert tally.crashes > len(seeds) // 4
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_seed_says_everything(seed: int) -> None:
-    first = play(seed)
-    assert play(seed).digest.hexdigest() == first.digest.hexdigest()
+@pytest.mark.parametrize(("seed", "options"), [(1, ()), (2, ()), (3, ("--short",)), (4, ("--short",))])
+def test_a_seed_says_everything(seed: int, options: tuple[str, ...]) -> None:
+    mix = SHORT if options else FULL
+    first = play(seed, mix)
+    assert play(seed, mix).digest.hexdigest() == first.digest.hexdigest()
     again = subprocess.run(
-        [sys.executable, "-m", "tests.protocol.histories", str(seed)],
+        [sys.executable, "-m", "tests.protocol.histories", str(seed), *options],
         capture_output=True,
         text=True,
         check=True,
@@ -40,5 +48,8 @@ def test_a_seed_says_everything(seed: int) -> None:
     assert again.stdout.endswith(f"history {seed}: {first.calls} calls, digest {first.digest.hexdigest()}\n")
 
 
-def test_seeds_differ() -> None:
-    assert len({play(seed).digest.hexdigest() for seed in range(5)}) == 5
+@pytest.mark.parametrize("mix", [FULL, SHORT], ids=["full", "short"])
+def test_seeds_differ(mix: Mix) -> None:
+    """Also those that begin in the same way."""
+    seeds = range(0, 2000, 400)
+    assert len({play(seed, mix).digest.hexdigest() for seed in seeds}) == len(seeds)

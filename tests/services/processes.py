@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["free_port", "start_process", "stop_process", "wait_for_line"]
+import psutil
+
+__all__ = ["children", "command_line", "free_port", "start_process", "stop_process", "wait_for_line"]
 
 
 def free_port() -> int:
@@ -21,6 +23,20 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def command_line(process: psutil.Process) -> str:
+    """What a process was started with, as anybody on this host sees it; nothing of one that ended just now."""
+    with suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
+
+
+def children(process: subprocess.Popen[bytes], *, recursive: bool = True) -> list[psutil.Process]:
+    """What a process has started, and what these have."""
+    with suppress(psutil.Error):
+        return psutil.Process(process.pid).children(recursive=recursive)
+    return []
 
 
 def start_process(

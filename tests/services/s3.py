@@ -6,6 +6,7 @@ memory, and takes any credentials.
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
@@ -16,6 +17,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -64,7 +66,7 @@ class S3Access:
         return replace(self, endpoint=endpoint)
 
     def filesystem(self, **options: Any) -> Any:
-        """A file system of fsspec's, of one's own."""
+        """A file system of fsspec's, of one's own and with its own settings."""
         import fsspec
 
         return fsspec.filesystem(
@@ -116,16 +118,53 @@ class S3Server:
         """Kill it as a crash would."""
         self._end(signal.SIGKILL)
 
+    def pause(self) -> None:
+        """Let it hang: connections are taken, and nothing answers."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on where it was."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, which: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(which)
+
     def _end(self, how: signal.Signals) -> None:
         if self._process is not None:
             stop_process(self._process, first=how)
             self._process = None
 
+    @cached_property
+    def _admin(self) -> Any:
+        return self.access.filesystem()
+
     def create_bucket(self) -> str:
         """A new, empty bucket, without versions. :return: its name."""
         bucket = f"bucket-{uuid.uuid4().hex[:12]}"
-        self.access.filesystem().call_s3("create_bucket", Bucket=bucket)
+        self._admin.call_s3("create_bucket", Bucket=bucket)
         return bucket
+
+    def clerk(self, bucket: str, *actions: str) -> S3Access:
+        """Somebody who may do these actions in a bucket (`s3:GetObject` …) and nothing else; versitygw only."""
+        clerk = replace(self.access, key=f"clerk-{uuid.uuid4().hex[:8]}", secret=secrets.token_hex(12))
+        command = [os.environ["VERSITYGW"], "admin", "--endpoint-url", self.access.endpoint]
+        command += ["create-user", "--access", clerk.key, "--secret", clerk.secret, "--role", "user"]
+        admin = {"ADMIN_ACCESS_KEY_ID": self.access.key, "ADMIN_SECRET_ACCESS_KEY": self.access.secret}
+        subprocess.run(command, check=True, capture_output=True, env=os.environ | admin)
+        everything = {"s3:ListBucket": f"arn:aws:s3:::{bucket}"}
+        statements = [
+            {
+                "Effect": "Allow",
+                "Principal": {"AWS": [clerk.key]},
+                "Action": [action],
+                "Resource": [everything.get(action, f"arn:aws:s3:::{bucket}/*")],
+            }
+            for action in actions
+        ]
+        policy = json.dumps({"Version": "2012-10-17", "Statement": statements})
+        self._admin.call_s3("put_bucket_policy", Bucket=bucket, Policy=policy)
+        return clerk
 
 
 def versitygw(folder: Path) -> S3Server:

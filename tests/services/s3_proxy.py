@@ -31,6 +31,7 @@ class Fault(Enum):
     INTERNAL_ERROR_AFTER = "the server does it, and the answer is 500"
     SLOW_DOWN = "503 SlowDown"
     CONFLICT = "409 ConditionalRequestConflict"
+    PRECONDITION = "412 PreconditionFailed, as MinIO says it"
     EXPIRED = "403 ExpiredToken"
     DENIED = "403 AccessDenied"
     UNCONDITIONAL = "it goes on without If-None-Match; a server that checks signatures refuses it"
@@ -41,6 +42,7 @@ _ANSWERS = {
     Fault.INTERNAL_ERROR_AFTER: (500, "InternalError"),
     Fault.SLOW_DOWN: (503, "SlowDown"),
     Fault.CONFLICT: (409, "ConditionalRequestConflict"),
+    Fault.PRECONDITION: (412, "PreconditionFailed"),
     Fault.EXPIRED: (403, "ExpiredToken"),
     Fault.DENIED: (403, "AccessDenied"),
 }
@@ -218,9 +220,8 @@ def _handler_of(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
             return body
 
         def _headers(self, fault: Fault | None) -> list[tuple[str, str]]:
-            left_out = (*_HOP, "content-length", "expect")
-            if fault is Fault.UNCONDITIONAL:
-                left_out = (*left_out, "if-none-match")
+            condition = ("if-none-match",) if fault is Fault.UNCONDITIONAL else ()
+            left_out = (*_HOP, "content-length", "expect", *condition)
             return [(name, value) for name, value in self.headers.items() if name.lower() not in left_out]
 
         def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:

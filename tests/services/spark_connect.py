@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from tests.services.processes import start_process, stop_process, wait_for_line
+from tests.services.processes import children, command_line, start_process, stop_process, wait_for_line
 
 __all__ = ["SparkConnect", "running_spark_connect"]
 
@@ -40,12 +40,8 @@ class SparkConnect:
     @property
     def python_daemons(self) -> list[psutil.Process]:
         """The parents of its Python workers: one for each session that has run Python."""
-        found = []
-        for process in psutil.Process(self.process.pid).children():
-            with suppress(psutil.Error):  # it starts others, too, and they may be gone
-                if "pyspark.daemon" in process.cmdline():
-                    found.append(process)
-        return found
+        started = children(self.process, recursive=False)
+        return [process for process in started if "pyspark.daemon" in command_line(process)]
 
 
 @contextmanager

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from tests.services.processes import start_process, stop_process, wait_for_line
+import psutil
+
+from tests.services.processes import children, command_line, start_process, stop_process, wait_for_line
 
 __all__ = ["SparkStandalone", "running_spark_standalone"]
 
@@ -18,15 +22,26 @@ __all__ = ["SparkStandalone", "running_spark_standalone"]
 class SparkStandalone:
     """A master and its workers on 127.0.0.1, with logs and work files below one folder.
 
-    The master's URL is `url`. Submit with the settings of `conf`: they make executors use `executor_python`.
+    The master's URL is `url`, and `rest_port` the port of its REST server. Submit with the settings of `conf`: they make
+    executors use `executor_python`.
+
+    :param worker_environment: more of the environment of workers, and so of the drivers that run there.
     """
 
-    def __init__(self, folder: Path, *, executor_python: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        executor_python: Path | None = None,
+        worker_environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._folder = folder
+        self._worker_environment = worker_environment or {}
         self._executor_python = executor_python or Path(sys.executable)
         self._master: subprocess.Popen[bytes] | None = None
         self.workers: list[subprocess.Popen[bytes]] = []
         self.url = ""
+        self.rest_port = 0
 
     @property
     def conf(self) -> dict[str, str]:
@@ -38,6 +53,28 @@ class SparkStandalone:
         }
 
     @property
+    def connection(self) -> str:
+        """An Airflow connection to it, as JSON."""
+        host, port = self.url.rsplit(":", 1)
+        extra = {"rest-port": self.rest_port}
+        return json.dumps({"conn_type": "spark", "host": host, "port": int(port), "extra": extra})
+
+    @property
+    def drivers(self) -> list[str]:
+        """The ids of the drivers that ran on its workers."""
+        return sorted(path.name for path in self._folder.glob("work-*/driver-*"))
+
+    @property
+    def below_workers(self) -> list[psutil.Process]:
+        """The processes of drivers and executors that run now, and of their Pythons."""
+        return [child for worker in self.workers for child in children(worker)]
+
+    @property
+    def executors(self) -> list[psutil.Process]:
+        """The processes of executors that run now."""
+        return [process for process in self.below_workers if "CoarseGrainedExecutorBackend" in command_line(process)]
+
+    @property
     def log_files(self) -> tuple[Path, ...]:
         """Every log file of the master, the workers and the executors so far."""
         return tuple(sorted((*self._folder.glob("*.log"), *self._folder.glob("work-*/*/*/std*"))))
@@ -46,8 +83,14 @@ class SparkStandalone:
         """Start the master, without workers."""
         log = self._folder / "master.log"
         options = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-        self._master = start_process(_spark_class("org.apache.spark.deploy.master.Master", *options), log=log)
+        java_options = {"SPARK_DAEMON_JAVA_OPTS": os.environ["SPARK_DAEMON_JAVA_OPTS"] + " -Dspark.master.rest.port=0"}
+        command = _spark_class("org.apache.spark.deploy.master.Master", *options)
+        self._master = start_process(command, log=log, env=java_options)
         self.url = wait_for_line(self._master, log, r"Starting Spark master at (spark://\S+)")[1]
+        started = wait_for_line(
+            self._master, log, r"Started REST server for submitting applications on \S+ with port (\d+)"
+        )
+        self.rest_port = int(started[1])
         wait_for_line(self._master, log, "I have been elected leader")
 
     def add_worker(self, *, cores: int = 2, memory: str = "2g") -> subprocess.Popen[bytes]:
@@ -59,7 +102,7 @@ class SparkStandalone:
         worker = start_process(
             _spark_class("org.apache.spark.deploy.worker.Worker", *options),
             log=log,
-            env={"PYSPARK_PYTHON": str(self._executor_python)},
+            env={"PYSPARK_PYTHON": str(self._executor_python), **self._worker_environment},
         )
         self.workers.append(worker)
         wait_for_line(worker, log, "Successfully registered with master")
@@ -74,12 +117,13 @@ class SparkStandalone:
 
 
 @contextmanager
-def running_spark_standalone(folder: Path, *, executor_python: Path | None = None) -> Iterator[SparkStandalone]:
-    """Run a master and one worker with their files in `folder`, which exists and is empty."""
-    cluster = SparkStandalone(folder, executor_python=executor_python)
+def running_spark_standalone(folder: Path, *, workers: int = 1, **options: Any) -> Iterator[SparkStandalone]:
+    """Run a master and its workers with their files in `folder`, which exists and is empty. :param options: of the cluster."""
+    cluster = SparkStandalone(folder, **options)
     try:
         cluster.start()
-        cluster.add_worker()
+        for _ in range(workers):
+            cluster.add_worker()
         yield cluster
     finally:
         cluster.stop()

@@ -61,18 +61,31 @@ class PlannedRun:
         return sorted(self.pipeline.staging.reports(self.run.run, PackReport), key=lambda report: report.started)
 
 
-def planned_run(folder: Path, source: RowsSource, *, squares: bool = False, code: Sequence[str] = CODE) -> PlannedRun:
-    """Plan a run of the rows source into `<folder>/target`, with its journal beside it."""
+def planned_run(
+    folder: Path,
+    source: RowsSource,
+    *,
+    squares: bool = False,
+    code: Sequence[str] = CODE,
+    place: str | None = None,
+    uris: Mapping[str, str] | None = None,
+) -> PlannedRun:
+    """Plan a run of the rows source.
+
+    :param place: where target and journal are; by default below `folder`. :param uris: the connections.
+    """
+    place = place or str(folder)
     ingestion = Ingestion(
         "acme",
         source,
-        ParquetSink(str(folder / "target")),
-        journal=str(folder / "journal"),
+        ParquetSink(f"{place}/target"),
+        journal=f"{place}/journal",
         converters=(Squares("id"),) if squares else (),
         max_packs=1,
         code=tuple(code),
     )
-    pipeline = Pipeline(ingestion, Journal.open(ingestion.journal, ingestion.name), SparkConnections({}))
+    connections = SparkConnections(uris or {})
+    pipeline = Pipeline(ingestion, Journal.open(ingestion.journal, ingestion.name, connections), connections)
     return PlannedRun(folder, pipeline, pipeline.create_work_units(RunRequest("test")))
 
 
@@ -108,11 +121,12 @@ class Submit:
             f"--py-files={shipped}",
             *(word for key, value in settings.items() for word in ("--conf", f"{key}={value}")),
             script,
-            f"--root={staging.files.root}",
+            f"--root={planned.pipeline.ingestion.sink.target}",
             f"--staging={staging.folder}",
             f"--run={planned.run.run}",
             "--pack=0",
             *(f"--code={module}" for module in self.code),
+            *(f"--connection={conn_id}" for conn_id in self.uris),
         ]
 
     def _shipped(self, folder: Path) -> list[str]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +18,10 @@ from tests.spark.acme_rows import RowsSource
 from tests.spark.runs import PlannedRun, Watch, command_lines, extract_operator, planned_run
 
 CANARY = "canary-Zq8vP3"
-# The provider's hook leaves its pipe from spark-submit to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:.*FileIO:pytest.PytestUnraisableExceptionWarning")
 
 
 @pytest.fixture(autouse=True)
-def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow's connections: a Spark in local mode, and a database."""
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_HERE", json.dumps({"conn_type": "spark", "host": "local[2]"}))
     monkeypatch.setenv(
@@ -33,8 +29,6 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         json.dumps({"conn_type": "spark", "host": "spark://far", "port": 7077, "extra": {"deploy-mode": "cluster"}}),
     )
     monkeypatch.setenv("AIRFLOW_CONN_DB", f"postgresql://reader:{CANARY}@nowhere/db")
-    yield
-    gc.collect()
 
 
 def operator(planned: PlannedRun, **options: Any) -> ExtractOperator:
@@ -129,12 +123,6 @@ def test_a_place_that_cannot_hold_secrets_is_refused(tmp_path: Path, options: di
     with pytest.raises(AirflowFailException, match=why):
         operator(planned, **options).execute({})
     assert planned.reports == []
-
-
-def test_a_driver_of_another_try_is_never_taken_for_this_one(tmp_path: Path) -> None:
-    planned = planned_run(tmp_path, RowsSource(1))
-    assert operator(planned).durable is False
-    assert operator(planned, durable=True).durable is False
 
 
 def test_a_missing_connection_of_the_source_is_named(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from airflow_gobblin.spark.connections import VARIABLE
 from airflow_gobblin.spark.report import FIRST_ERROR
 from tests.services.packages import install, make_environment
-from tests.services.processes import start_process, stop_process
+from tests.services.processes import command_line, start_process, stop_process
 from tests.services.spark_standalone import SparkStandalone, running_spark_standalone
 from tests.spark import acme_rows
 from tests.spark.acme_rows import RowsSource
@@ -76,22 +76,9 @@ def submit(cluster: SparkStandalone, driver_python: Path, tmp_path: Path) -> Sub
     )
 
 
-def executors(cluster: SparkStandalone) -> list[psutil.Process]:
-    below = [child for worker in cluster.workers for child in psutil.Process(worker.pid).children(recursive=True)]
-    return [process for process in below if "CoarseGrainedExecutorBackend" in command_line(process)]
-
-
 def command_lines() -> list[str]:
     """What anybody on this host sees of all its processes."""
     return [command_line(process) for process in psutil.process_iter()]
-
-
-def command_line(process: psutil.Process) -> str:
-    """What a process was started with; nothing of one that ended just now."""
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
 
 
 def published_ids(planned: PlannedRun) -> list[tuple[int, int]]:
@@ -111,7 +98,7 @@ def test_an_executor_is_killed_and_every_row_is_there_once_and_the_secret_nowher
     try:
         wait_until(arrivals.exists, "a unit at the gate", driver, log)
         seen = command_lines()
-        (executor,) = executors(cluster)
+        (executor,) = cluster.executors
         executor.send_signal(signal.SIGKILL)
         wait_until(lambda: len(arrivals.read_text().split()) > 1, "the unit on another executor", driver, log)
         gate.touch()

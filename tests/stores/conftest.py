@@ -25,7 +25,16 @@ Open = Callable[[], Store]
 SEED = 20261121
 LOST = 0.04
 """The share of answers that get lost on the way."""
-KINDS = ("memory", "local", "sqlite", "postgresql", "versitygw", "moto", "versitygw, answers lost", "moto, answers lost")
+KINDS = (
+    "memory",
+    "local",
+    "sqlite",
+    "postgresql",
+    "versitygw",
+    "moto",
+    "versitygw, answers lost",
+    "moto, answers lost",
+)
 
 
 class Settling:

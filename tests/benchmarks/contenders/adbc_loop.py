@@ -17,7 +17,9 @@ def main() -> None:
     with driver.connect(asked.url) as connection, connection.cursor() as cursor:
         cursor.execute(asked.query)
         reader = cursor.fetch_record_batch()
-        with pq.ParquetWriter(Path(asked.folder) / "all.parquet", reader.schema, compression=asked.compression) as writer:
+        with pq.ParquetWriter(
+            Path(asked.folder) / "all.parquet", reader.schema, compression=asked.compression
+        ) as writer:
             for batch in reader:
                 writer.write_batch(batch)
     seconds = clock.lap("data")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import datetime
 from typing import Any
 
 from tests.benchmarks.contenders.parquet_rows import parquet_rows
@@ -10,7 +11,7 @@ from tests.benchmarks.contenders.saying import Laps, arguments, say
 
 
 def main() -> None:
-    asked = arguments(folder="", table="", partitions="1", key="none", since="none")
+    asked = arguments(folder="", table="", partitions="1", key="none", since="never")
     os.environ.update(
         DLT_DATA_DIR=f"{asked.folder}/data", RUNTIME__DLTHUB_TELEMETRY="false", RUNTIME__LOG_LEVEL="ERROR"
     )
@@ -26,11 +27,15 @@ def main() -> None:
         dataset_name="shop",
         pipelines_dir=f"{asked.folder}/pipelines",
     )
+    since = None if asked.since == "never" else datetime.fromisoformat(asked.since)
     orders = sql_table(
         asked.url.replace("postgresql://", "postgresql+psycopg2://"),
         table=asked.table,
         backend="connectorx",
         reflection_level="full_with_precision",
+        incremental=None
+        if since is None
+        else dlt.sources.incremental(asked.key, initial_value=since, range_start="open"),
         backend_kwargs={"conn": asked.url, **split},
     )
     pipeline.run(orders, loader_file_format="parquet")

@@ -1,15 +1,18 @@
-"""This package, without Airflow around it: plan, and run the pack on Spark or in two processes like Spark's Python workers.
+"""This package, without Airflow around it: plan, run the pack on Spark or in two processes like Spark's Python workers, commit.
 
-What is compared is the data phase: all units of the pack read, written and their results kept. Before it, Spark was started and
-its executors' Pythons were, which this package does to check them.
+The data phase is: all units of the pack read, written and their results kept. Before it, Spark was started, and so were its
+executors' Pythons, to be checked. A whole table is compared by its data phase alone, an increment by planning, data and commit.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
+from airflow_gobblin.administration import Administration
 from airflow_gobblin.extraction import extract_unit
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import Journal
@@ -17,12 +20,12 @@ from airflow_gobblin.pipeline import Pipeline, RunRequest
 from airflow_gobblin.plan import RunPlan
 from airflow_gobblin.sinks.parquet import ParquetSink
 from airflow_gobblin.sources.sql import SqlSource, SqlTable
+from airflow_gobblin.sources.sql.positions import TICK
 from airflow_gobblin.spark.connections import SparkConnections
+from airflow_gobblin.watermark import TimestampWatermark
 from airflow_gobblin.work import ExtractKind
 from tests.benchmarks.contenders.parquet_rows import parquet_rows
 from tests.benchmarks.contenders.saying import Laps, arguments, say
-
-MODULES = ("pyarrow", "adbc_driver_postgresql.dbapi")
 
 
 def ingestion(folder: str, table: str, key: str) -> Ingestion:
@@ -35,20 +38,19 @@ def open_pipeline(job: Ingestion, connections: SparkConnections) -> Pipeline:
     return Pipeline(job, Journal.open(job.journal, job.name), connections)
 
 
-def on_spark(pipeline: Pipeline, run: RunPlan, job: Ingestion, connections: SparkConnections, clock: Laps) -> float:
-    """Run the pack by the driver's own code. :return: the seconds of the data phase."""
+def on_spark(pipeline: Pipeline, run: RunPlan, job: Ingestion, connections: SparkConnections, clock: Laps) -> None:
+    """Run the pack by the driver's own code."""
     from airflow_gobblin.spark.pack import run_pack
-    from airflow_gobblin.spark.probe import probe_executors
     from tests.benchmarks.contenders.spark_session import start_session
 
     spark = start_session()
-    probe_executors(spark, MODULES, None)
-    clock.lap("Spark start")
+    session = clock.lap("Spark start")
     report = run_pack(spark, job.sink.target, pipeline.staging.folder, run.run, 0, (), connections)
-    seconds = clock.lap("data")
+    seconds = clock.lap("data") - report.probe_seconds
     spark.stop()
     assert not report.errors, report.errors
-    return seconds
+    clock.phases |= {"Spark start": session + report.probe_seconds, "data": seconds}
+    clock.lap("Spark stop")
 
 
 @dataclass(frozen=True)
@@ -73,42 +75,67 @@ def _extract(share: _Share) -> None:
         folder = staging.token_folder(plan.token)
         result = extract_unit(staging.job(share.run), plan, unit, "attempt", staging.files, folder, share.connections)
         assert result.error is None, result.error
+        staging.put_result(plan.token, result)
 
 
-def _import_only(_: int) -> None:
+def import_drivers(_: int = 0) -> None:
+    """What is loaded late, before the clock runs: the peers' programs load theirs as they start."""
     import adbc_driver_postgresql.dbapi  # noqa: F401
 
+    import airflow_gobblin.sources.sql.database
+    import airflow_gobblin.sources.sql.planning  # noqa: F401
 
-def in_processes(shares: Sequence[_Share], clock: Laps) -> float:
+
+def shares(asked: Namespace, pipeline: Pipeline, run: RunPlan, connections: SparkConnections) -> list[_Share]:
+    """The units of the only dataset, for two processes."""
+    (dataset,) = run.packs[0].datasets
+    plan = pipeline.staging.plan(dataset.token)
+    assert plan is not None
+    units = tuple(unit.id for unit in plan.units)
+    return [
+        _Share(asked.folder, asked.table, asked.key, connections, run.run, plan.token, units[part::2])
+        for part in range(2)
+    ]
+
+
+def in_processes(work: Sequence[_Share], clock: Laps) -> None:
     """Run the units in two processes that are started before the clock, as Spark's Python workers are."""
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        pool.map(_import_only, range(2), chunksize=1)
+        pool.map(import_drivers, range(2), chunksize=1)
         clock.lap("process start")
-        pool.map(_extract, shares, chunksize=1)
-        return clock.lap("data")
+        pool.map(_extract, work, chunksize=1)
+        clock.lap("data")
+
+
+def load_from(job: Ingestion, table: str, since: str) -> None:
+    """Let the table count as loaded up to and with a time, as earlier runs would have left it."""
+    administration = Administration(Journal.open(job.journal, job.name), job.sink.target, "benchmark")
+    after = datetime.fromisoformat(since).replace(tzinfo=UTC) + TICK
+    administration.set_watermark(table, TimestampWatermark(after), "loaded")
 
 
 def main() -> None:
-    asked = arguments(folder="", table="", key="", spark="yes")
+    asked = arguments(folder="", table="", key="", spark="yes", since="never")
     connections = SparkConnections({"shop": asked.url})
     job = ingestion(asked.folder, asked.table, asked.key)
+    if asked.since != "never":
+        load_from(job, asked.table, asked.since)
+    import_drivers()
     clock = Laps()
     pipeline = open_pipeline(job, connections)
     run = pipeline.create_work_units(RunRequest("benchmark"))
     clock.lap("planning")
     if asked.spark == "yes":
-        seconds = on_spark(pipeline, run, job, connections, clock)
+        on_spark(pipeline, run, job, connections, clock)
     else:
-        (dataset,) = run.packs[0].datasets
-        plan = pipeline.staging.plan(dataset.token)
-        assert plan is not None
-        units = tuple(unit.id for unit in plan.units)
-        shares = [
-            _Share(asked.folder, asked.table, asked.key, connections, run.run, plan.token, units[part::2])
-            for part in range(2)
-        ]
-        seconds = in_processes(shares, clock)
-    say(seconds, clock.phases, rows=parquet_rows(asked.folder))
+        in_processes(shares(asked, pipeline, run, connections), clock)
+    (pack,) = run.packs
+    pipeline.write_commit_steps(run, pack)
+    pipeline.execute_commit_steps(run, pack)
+    pipeline.finish(run)
+    clock.lap("commit")
+    compared = ("data",) if asked.since == "never" else ("planning", "data", "commit")
+    say(sum(clock.phases[name] for name in compared), clock.phases, rows=parquet_rows(f"{asked.folder}/target"))
 
 
 if __name__ == "__main__":

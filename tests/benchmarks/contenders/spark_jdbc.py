@@ -11,7 +11,7 @@ from tests.benchmarks.contenders.spark_session import start_session
 
 
 def main() -> None:
-    asked = arguments(folder="", table="", partitions="1", key="", last="", jars="")
+    asked = arguments(folder="", table="", partitions="1", key="", last="0", jars="", since="never")
     clock = Laps()
     spark = start_session(asked.jars)
     clock.lap("Spark start")
@@ -20,7 +20,9 @@ def main() -> None:
     split: dict[str, Any] = {"column": asked.key, "lowerBound": 1, "upperBound": int(asked.last)}
     spark.read.jdbc(
         f"jdbc:postgresql://{database.hostname}:{database.port}{database.path}",
-        asked.table,
+        asked.table
+        if asked.since == "never"
+        else f"(SELECT * FROM {asked.table} WHERE {asked.key} > '{asked.since}') AS new",
         **({**split, "numPartitions": partitions} if partitions > 1 else {}),
         properties={**properties, "fetchsize": "10000"},
     ).write.parquet(f"{asked.folder}/out")

@@ -1,0 +1,106 @@
+"""Drivers that run on the workers of a Spark standalone cluster, and outlive the Airflow task that submitted them.
+
+Spark itself lets no Python application run there. So what is submitted is Spark's own submitter, `SparkSubmit`, as a Java
+application; it then runs the Python driver in client mode, on a worker. Its jar is empty, for Spark's classes are there already.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import requests
+from airflow.sdk.exceptions import AirflowException
+
+from airflow_gobblin.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+__all__ = ["ENDED", "SUBMITTER", "SUCCEEDED", "UNKNOWN", "StandaloneMasters", "submitting_environment"]
+
+SUBMITTER = "org.apache.spark.deploy.SparkSubmit"
+SUCCEEDED = "FINISHED"
+ENDED = frozenset({SUCCEEDED, "FAILED", "KILLED", "ERROR"})
+UNKNOWN = "NOT_FOUND"
+"""No master knows the driver, any more: one was started anew, and forgot it."""
+_TIMEOUT = (10, 30)
+_PASSED_ON = (
+    "HOME",
+    "JAVA_HOME",
+    "LANG",
+    "LC_ALL",
+    "PATH",
+    "SPARK_CONF_DIR",
+    "SPARK_HOME",
+    "SPARK_LOCAL_IP",
+    "SPARK_SUBMIT_OPTS",
+)
+
+
+class StandaloneMasters:
+    """The masters of a standalone cluster, by their REST servers, which take submits and know how each driver does.
+
+    :param hook: of a connection to the cluster, in cluster mode.
+    :raises ConfigurationError: it is to another kind of cluster.
+    """
+
+    def __init__(self, hook: SparkSubmitHook) -> None:
+        connection = hook._connection
+        self.url: str = connection["master"]
+        if not self.url.startswith("spark://"):
+            raise ConfigurationError(
+                operation="submit",
+                subject=f"a durable driver to {self.url!r}",
+                cause="it is no standalone cluster, where alone drivers are kept and found again",
+                hint="Use a Spark connection with host 'spark://…' and a port, or leave out `durable`.",
+            )
+        self._scheme: str = connection["rest_scheme"]
+        self._port: int = connection["rest_port"]
+        self._hosts = [address.rsplit(":", 1)[0] for address in self.url.removeprefix("spark://").split(",")]
+
+    @property
+    def rest_url(self) -> str:
+        """The URL for `spark-submit` to them. The older way tells the cluster the whole environment of the submitter."""
+        return "spark://" + ",".join(f"{host}:{self._port}" for host in self._hosts)
+
+    def status(self, driver: str) -> str:
+        """How a driver does, in Spark's words, or `UNKNOWN`. :raises AirflowException: no master that could know it answers."""
+        failure: Exception | None = None
+        for host in self._hosts:
+            try:
+                answer = self._ask("GET", host, f"status/{driver}")
+            except requests.RequestException as error:
+                failure = error
+                continue
+            if answer.get("success"):
+                return str(answer["driverState"])
+        if failure is None:
+            return UNKNOWN
+        raise AirflowException(f"no Spark master at {self.rest_url} tells how driver {driver} does: {failure}")
+
+    def kill(self, driver: str) -> None:
+        """End a driver, with all that it runs. :raises AirflowException: no master does it."""
+        said: list[str] = []
+        for host in self._hosts:
+            try:
+                answer = self._ask("POST", host, f"kill/{driver}")
+            except requests.RequestException as error:
+                said.append(str(error))
+                continue
+            if answer.get("success"):
+                return
+            said.append(str(answer.get("message")))
+        raise AirflowException(f"no Spark master at {self.rest_url} kills driver {driver}: {'; '.join(said)}")
+
+    def _ask(self, method: str, host: str, what: str) -> dict[str, object]:
+        url = f"{self._scheme}://{host}:{self._port}/v1/submissions/{what}"
+        answer = requests.request(method, url, timeout=_TIMEOUT)
+        answer.raise_for_status()
+        found: dict[str, object] = answer.json()
+        return found
+
+
+def submitting_environment() -> dict[str, str]:
+    """What `spark-submit` is to see of the environment. The cluster is told some of it; Airflow's is none of its business."""
+    return {name: os.environ[name] for name in _PASSED_ON if name in os.environ}

@@ -1,0 +1,30 @@
+"""Run the benchmarks one after the other, each in its own process: `make bench`, or `python -m tests.benchmarks [NAME …]`."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+
+PROGRAMS = ("postgres_to_parquet", "incremental")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("programs", nargs="*", metavar="NAME", help=f"by default all: {', '.join(PROGRAMS)}")
+    parser.add_argument("--rounds", type=int, default=5)
+    asked = parser.parse_args()
+    if unknown := sorted(set(asked.programs) - set(PROGRAMS)):
+        parser.error(f"there is no benchmark {unknown[0]!r}; there are {', '.join(PROGRAMS)}")
+    failed = []
+    for name in asked.programs or PROGRAMS:
+        print(f"{name}:", flush=True)
+        command = [sys.executable, "-m", f"tests.benchmarks.{name}", f"--rounds={asked.rounds}"]
+        if subprocess.run(command, check=False).returncode:
+            failed.append(name)
+    if failed:
+        sys.exit(f"these benchmarks failed: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""One per cent of new rows from PostgreSQL to Parquet: planning, data and commit, with Spark started before.
+
+python -m tests.benchmarks.incremental --rounds 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import psycopg
+
+from tests.benchmarks.measure import Contender, alternately, program
+from tests.benchmarks.peers import FOLDER, VERSIONS, jars, peers_python
+from tests.benchmarks.postgres_to_parquet import JDBC
+from tests.benchmarks.results import JSON, Row, Target, keep, rows_of
+from tests.benchmarks.workload import TABLE, orders_database
+from tests.services.environment import use_environment
+
+OURS = "airflow_gobblin, Spark tasks in local[2]"
+DLT = "dlt with connectorx"
+SPARK = "Spark JDBC read and Parquet write, 1 partition"
+KEY = "updated_at"
+
+
+def contenders(url: str, since: str) -> list[Contender]:
+    """All who take part. :param since: the greatest value of the key that was loaded before."""
+    mine = Path(sys.executable)
+    jdbc = ",".join(map(str, jars(JDBC)))
+    what = {"url": url, "table": TABLE, "key": KEY, "since": since}
+    return [
+        program(OURS, mine, "gobblin", **what),
+        program("the same tasks in two processes, without Spark", mine, "gobblin", spark="no", **what),
+        program(DLT, peers_python(), "dlt_connectorx", **what),
+        program(SPARK, mine, "spark_jdbc", jars=jdbc, **what),
+    ]
+
+
+def measure(rounds: int, rows: int) -> list[Row]:
+    """The rows of this work. :param rows: of the table; the last hundredth of them is new."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(dir=FOLDER) as folder,
+        orders_database(Path(folder) / "postgres", rows) as (_, url),
+    ):
+        with psycopg.connect(url) as connection:
+            query = f"SELECT {KEY}::text FROM {TABLE} WHERE id = %s"
+            (since,) = connection.execute(query.encode(), [rows - rows // 100]).fetchone() or ("",)
+        figures = alternately(contenders(url, since), rounds, Path(folder) / "rounds")
+    return rows_of(
+        f"PostgreSQL to Parquet, the newest 1 % of {rows:,} rows",
+        figures,
+        f"python -m tests.benchmarks.incremental --rounds {rounds} --rows {rows}",
+        ours=OURS,
+        targets=[Target(DLT, 1), Target(SPARK, 1)],
+        versions={**VERSIONS, "PostgreSQL JDBC": JDBC.rpartition(":")[2]},
+    )
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--results", type=Path, default=JSON)
+    asked = parser.parse_args(words)
+    use_environment()
+    keep(measure(asked.rounds, asked.rows), asked.results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,385 @@
+"""All interleavings of two attempts within a bound, with a crash of one of them at every call, or none.
+
+Two attempts of the commit stages work on one dataset: of one plan, of two plans that compete, or one of them against a person.
+At each call of a store or of the file system the other one may take over. Within the bounds of `BOUNDS` every order is tried,
+and in some of them every crash; after each, all promises hold, and a last run finds and publishes what is missing (once from each
+state that the two may leave: many orders leave the same one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
+from typing import TypeVar
+
+from airflow_gobblin import journal
+from airflow_gobblin.administration import Administration
+from airflow_gobblin.journal import Journal
+from airflow_gobblin.plan import RunPlan
+from airflow_gobblin.stores.memory import MemoryStore
+from airflow_gobblin.watermark import LongWatermark
+from airflow_gobblin.work import ExtractKind
+from tests.faults import Call, Effect, Fault, FaultyFiles, FaultyStore
+from tests.memory_files import MemoryFiles, MemoryObjects
+from tests.protocol.attempts import Attempt, Determined, deterministic
+from tests.protocol.rows import NoConnections, RowSource, Table, stage_rows
+from tests.protocol.world import NAME, Look, Process, Run
+
+T = TypeVar("T")
+WORKERS = 2
+URN = "flights"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """How many times the running attempt may be changed before one of them is at its end, and whether one of them crashes."""
+
+    switches: int
+    crash: bool
+
+
+BOUNDS = (Bound(3, crash=False), Bound(2, crash=True))
+
+
+def source(rows: int) -> RowSource:
+    return RowSource((Table(URN, ExtractKind.APPEND_ONLY, rows, unit_rows=4),))
+
+
+@dataclass
+class Place:
+    """A store and a target in memory. :param sources: what the source was until now."""
+
+    store: MemoryStore
+    files: MemoryFiles
+    sources: list[RowSource] = field(default_factory=list)
+
+    def copy(self) -> Place:
+        store = MemoryStore()
+        for key in self.store.list(""):
+            store.put_if_absent(key, self.store.get(key) or b"")
+        return Place(store, self.files.copy(), [*self.sources])
+
+    def state(self) -> int:
+        """What there is, as a number that is equal for equal states."""
+        records = ((key, self.store.get(key)) for key in self.store.list(""))
+        return hash((*records, *self.files.content()))
+
+    def process(self, rows: int, attempt: Attempt | None = None) -> Process:
+        """A process of the product, whose calls an attempt makes."""
+        if attempt is None:
+            return Process(self.store, self.files, source(rows))
+        return Process(FaultyStore(self.store, attempt), FaultyFiles(self.files, attempt), source(rows))
+
+    def look(self) -> Look:
+        return Look(Journal.open(self.store, NAME), self.files)
+
+
+Work = Callable[[Place, Attempt], None]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What two attempts work on, and what each of them does."""
+
+    name: str
+    place: Place
+    works: tuple[Work, Work]
+
+
+def scenarios() -> Iterator[Scenario]:
+    """What is tried. Each begins with two rows published, and two or more that are extracted and not yet decided."""
+    for kind in (MemoryFiles, MemoryObjects):
+        place = begun(kind())
+        plan = planned(place, "run 2", 4)
+        rival = planned(place, "run 3", 6)
+        told = "files" if kind is MemoryFiles else "objects"
+        mine, other = committing(plan, 4), committing(rival, 6)
+        yield Scenario(f"one plan, twice ({told})", place, (mine, mine))
+        yield Scenario(f"two plans that compete ({told})", place, (mine, other))
+        decided = place.copy()
+        decide(decided, plan, 4)
+        yield Scenario(f"execute against abandon ({told})", decided, (mine, abandon))
+        yield Scenario(f"execute against finish of a rival ({told})", decided, (mine, finishing(rival, 6)))
+        yield Scenario(f"commit against rewind ({told})", place, (mine, rewind))
+
+
+def begun(files: MemoryFiles) -> Place:
+    place = Place(MemoryStore(), files)
+    place.store.put_if_absent(journal._ID, b"0" * 32)
+    place.look().plant([URN])
+    place.sources.append(source(2))
+    Run("run 1").carry_out(lambda: place.process(2))
+    return place
+
+
+def planned(place: Place, name: str, rows: int) -> RunPlan:
+    """A run up to its extract."""
+    place.sources.append(source(rows))
+    process, run = place.process(rows), Run(name)
+    plan = process.pipeline.create_work_units(run.request)
+    staging = process.pipeline.staging
+    for dataset, unit in process.pipeline.missing_units(plan.packs[0]):
+        folder = staging.token_folder(dataset.token)
+        result = stage_rows(staging.job(plan.run), dataset, unit, name[-1], place.files, folder, NoConnections())
+        staging.put_result(dataset.token, result)
+    return plan
+
+
+def decide(place: Place, plan: RunPlan, rows: int) -> None:
+    place.process(rows).pipeline.write_commit_steps(plan, plan.packs[0])
+
+
+# What attempts do
+
+
+def committing(plan: RunPlan, rows: int) -> Work:
+    def commit(place: Place, attempt: Attempt) -> None:
+        pipeline = place.process(rows, attempt).pipeline
+        pipeline.write_commit_steps(plan, plan.packs[0])
+        pipeline.execute_commit_steps(plan, plan.packs[0])
+
+    return commit
+
+
+def finishing(plan: RunPlan, rows: int) -> Work:
+    def finish(place: Place, attempt: Attempt) -> None:
+        place.process(rows, attempt).pipeline.finish(plan)
+
+    return finish
+
+
+def person(place: Place, attempt: Attempt) -> Administration:
+    return Administration(
+        Journal.open(FaultyStore(place.store, attempt), NAME), FaultyFiles(place.files, attempt), "somebody"
+    )
+
+
+def abandon(place: Place, attempt: Attempt) -> None:
+    person(place, attempt).abandon(URN, "for the test")
+
+
+def rewind(place: Place, attempt: Attempt) -> None:
+    person(place, attempt).rewind(URN, LongWatermark(1), "for the test")
+
+
+# One case
+
+
+@dataclass(frozen=True)
+class Case:
+    """An order of two attempts.
+
+    :param first: which one begins. :param blocks: how many calls are made between one change of the running attempt and the next;
+        after the last of them the attempt that runs comes to its end, and then the other one.
+    :param crash: the attempt that crashes, and at which of its calls.
+    """
+
+    first: int
+    blocks: tuple[int, ...] = ()
+    crash: tuple[int, int] | None = None
+
+
+class Play:
+    """A case being played: the rules of its two attempts. :param recovered: states that a last run was tried from."""
+
+    def __init__(self, scenario: Scenario, case: Case, recovered: set[int]) -> None:
+        self.case = case
+        self.recovered = recovered
+        self.place = scenario.place.copy()
+        self.look = self.place.look()
+        self.records = self.look.records()
+        self.made = [0, 0]
+        self.block: int | None = None
+        self.switches = 0
+        self.crashed = False
+        self.broken: BaseException | None = None
+        self.story: list[str] = []
+        self.attempts = [
+            Attempt(str(n), self, lambda attempt, work=work: work(self.place, attempt))  # type: ignore[misc]
+            for n, work in enumerate(scenario.works)
+        ]
+
+    def run(self) -> None:
+        """:raises AssertionError: a promise is broken."""
+        running = self.case.first
+        for block in (*self.case.blocks, None):
+            self.block = block
+            self.attempts[running].go_on()
+            if self.attempts[running].ended:
+                break
+            self.switches += 1
+            running = 1 - running
+        self.block = None
+        for attempt in self.attempts:
+            if not attempt.ended:
+                attempt.go_on()
+            self.broken = self.broken or (attempt.error if attempt.failed else None)
+        if self.broken is not None:
+            raise self.broken
+        self.check()
+        state = self.place.state()
+        if state in self.recovered:
+            return
+        Run("last run").carry_out(lambda: self.place.process(6))
+        self.check()
+        self.look.check_complete(self.place.sources)
+        left = self.look.leftovers()
+        assert not left, f"staging is left over: {left}"
+        self.recovered.add(state)
+
+    @property
+    def happened(self) -> bool:
+        """Whether all of the case came to pass, and nothing ended before."""
+        return self.switches == len(self.case.blocks) and self.crashed == (self.case.crash is not None)
+
+    def before(self, attempt: Attempt, call: Call) -> Fault | None:
+        number = int(attempt.name)
+        if self.block == 0:
+            attempt.pause()
+        if self.block is not None:
+            self.block -= 1
+        if self.case.crash == (number, self.made[number]):
+            self.crashed = True
+            self.story.append(f"{number} crashes before {call.place} {call.operation} {call.subject}")
+            return Fault.CRASH_BEFORE
+        self.made[number] += 1
+        self.story.append(f"{number} {call.place} {call.operation} {call.subject}")
+        return None
+
+    def observe(self, call: Call, do: Callable[[], T]) -> T:
+        result = do()
+        record = "/d/" in call.subject or "/o/" in call.subject
+        if call.place == "store" and call.effect is Effect.PUT and result is True and record:
+            try:
+                self.check()
+            except BaseException as error:
+                self.broken = self.broken or error
+        return result
+
+    def check(self) -> None:
+        self.look.check(self.place.sources)
+        self.records = self.look.check_records(self.records)
+
+
+# All cases
+
+
+@dataclass
+class Tally:
+    """What became of some cases.
+
+    :param cases: how many, by scenario. :param states: from how many a last run was tried, counted anew by each process.
+    :param broken: the cases that broke a promise, as text.
+    """
+
+    cases: dict[str, int] = field(default_factory=dict)
+    calls: int = 0
+    crashes: int = 0
+    states: int = 0
+    broken: list[str] = field(default_factory=list)
+
+    @property
+    def played(self) -> int:
+        """How many cases in all."""
+        return sum(self.cases.values())
+
+    def add(self, other: Tally) -> None:
+        self.states += other.states
+        for name, number in other.cases.items():
+            self.cases[name] = self.cases.get(name, 0) + number
+        self.calls += other.calls
+        self.crashes += other.crashes
+        self.broken += other.broken
+
+
+class Explorer:
+    """Plays all cases of a scenario within a bound. :param part: of `WORKERS` equal ones."""
+
+    def __init__(self, scenario: Scenario, bound: Bound, determined: Determined, part: int) -> None:
+        self._scenario = scenario
+        self._bound = bound
+        self._determined = determined
+        self._part = part
+        self.recovered: set[int] = set()
+        self.tally = Tally({scenario.name: 0})
+
+    def explore(self) -> None:
+        for first in (0, 1):
+            if first == self._part % 2:  # without a change: each part plays one of the two
+                self._with_crashes(Case(first))
+            for block in _from_one():
+                if block % WORKERS == self._part:
+                    if not self._deeper(Case(first, (block,))):
+                        break
+                elif block > 1 and not self._reaches(Case(first, (block,))):
+                    break
+
+    def _reaches(self, case: Case) -> bool:
+        """Whether a case comes to pass, without counting it."""
+        play = Play(self._scenario, case, self.recovered)
+        self._determined.begin(1)
+        play.run()
+        return play.happened
+
+    def _deeper(self, case: Case) -> bool:
+        """A case, and those that go on from it. :return: whether it came to pass."""
+        if not self._with_crashes(case):
+            return False
+        if len(case.blocks) + 1 < self._bound.switches:
+            for block in _from_one():
+                if not self._deeper(Case(case.first, (*case.blocks, block))):
+                    break
+        return True
+
+    def _with_crashes(self, case: Case) -> bool:
+        if not self._bound.crash:
+            return self._play(case)
+        happened = self._reaches(case)
+        for attempt in (0, 1) if happened else ():
+            for at in range(10_000):
+                if not self._play(Case(case.first, case.blocks, (attempt, at))):
+                    break
+        return happened
+
+    def _play(self, case: Case) -> bool:
+        play = Play(self._scenario, case, self.recovered)
+        self._determined.begin(1)
+        try:
+            play.run()
+        except Exception as error:
+            story = "\n".join(play.story)
+            self.tally.broken.append(f"{self._scenario.name}, {case}: {type(error).__name__}: {error}\n{story}")
+        if play.happened:
+            self.tally.cases[self._scenario.name] += 1
+            self.tally.calls += sum(play.made)
+            self.tally.crashes += play.crashed
+        return play.happened
+
+
+def _from_one() -> Iterator[int]:
+    return iter(range(1, 10_000))
+
+
+def explore_part(part: int) -> Tally:
+    """A part of all cases of all scenarios."""
+    tally = Tally()
+    with deterministic() as determined:
+        determined.stop_clock()  # so that equal states are equal
+        determined.begin(0)
+        for scenario in scenarios():
+            for bound in BOUNDS:
+                explorer = Explorer(scenario, bound, determined, part)
+                explorer.explore()
+                tally.add(replace(explorer.tally, states=len(explorer.recovered)))
+    return tally
+
+
+def explore() -> Tally:
+    """All cases, spread over some processes."""
+    tally = Tally()
+    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
+        for part in pool.map(explore_part, range(WORKERS)):
+            tally.add(part)
+    return tally

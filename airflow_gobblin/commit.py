@@ -47,6 +47,7 @@ from airflow_gobblin.journal import (
 )
 from airflow_gobblin.plan import Plan
 from airflow_gobblin.state import UnitRef
+from airflow_gobblin.step_work import StepRunner
 from airflow_gobblin.steps import CommitStep, FileStep, HighWatermarkStep, Step, StepContext
 from airflow_gobblin.work import UnitResult, UnitState, UnitSummary, summarize
 
@@ -113,6 +114,8 @@ class Committer:
         self.files = files
         self._attempts = attempts
         self._retention = retention
+        self.runner: StepRunner | None = None
+        """Where long sequences are written and carried out, if not here."""
 
     # Deciding
 
@@ -163,8 +166,23 @@ class Committer:
             coverage = coverage.add(added)
         if not any(r.files for r in proposal.results) and not proposal.plan.replaces:
             return (), 0  # nothing to move and nothing to retire: its decision alone finishes it
+        files = sum(len(r.files) for r in proposal.results)
+        if self.runner is not None and files > self.runner.above:
+            return self._put_written(self.runner, proposal, HighWatermarkStep(coverage.edge))
         steps = _ending_with(HighWatermarkStep(coverage.edge), make_steps())
         return self.journal.put_shards(proposal.plan.urn, proposal.plan.token, steps)
+
+    def _put_written(
+        self, runner: StepRunner, proposal: Proposal, last: HighWatermarkStep
+    ) -> tuple[tuple[str, ...], int]:
+        """Put the shards that were written elsewhere, and the last step, into the journal."""
+        plan, journal = proposal.plan, self.journal
+        names, count = [], 0
+        for data, steps in runner.write(plan, proposal.results, proposal.staging):
+            names.append(journal.put_shard(plan.urn, data))
+            count += steps
+        ending, one = journal.put_shards(plan.urn, plan.token, [last])
+        return (*names, *ending), count + one
 
     def _decision(self, proposal: Proposal, history: History, shards: tuple[tuple[str, ...], int]) -> Decision:
         plan = proposal.plan
@@ -215,6 +233,8 @@ class Committer:
 
     def _carry_out_all(self, decision: Decision, after_step: Callable[[int, int], None] | None) -> Outcome | None:
         """Carry out the stored steps, to the durability of what they made; an outcome that stands already ends it."""
+        if self.runner is not None and decision.steps > self.runner.above and decision.staging is not None:
+            return self._carry_out_elsewhere(self.runner, decision, decision.staging)
         seen = done = 0
         folders: set[str] = set()
         steps = (step for step in self.journal.steps(decision) if not isinstance(step, HighWatermarkStep))
@@ -230,6 +250,14 @@ class Committer:
             folders.update(folder for step in batch for folder in step.folders())
         self._sync(folders)
         log.info("dataset %r slot %d: %d of %d steps done here", decision.urn, decision.slot, done, decision.steps)
+        return None
+
+    def _carry_out_elsewhere(self, runner: StepRunner, decision: Decision, staging: str) -> Outcome | None:
+        outcome = self.journal.outcome(decision.urn, decision.slot)
+        if outcome is not None:
+            return outcome
+        done = runner.carry_out(decision.urn, decision.slot, staging, self.journal.shards(decision))
+        log.info("dataset %r slot %d: %d of %d steps done elsewhere", decision.urn, decision.slot, done, decision.steps)
         return None
 
     def _carry_out(self, decision: Decision, step: CommitStep) -> bool:

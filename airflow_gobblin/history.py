@@ -6,12 +6,12 @@ void, whatever they are: they are removed, and one that a late attempt writes th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from airflow_gobblin import wire
-from airflow_gobblin.coverage import Coverage, Range
+from airflow_gobblin.coverage import Coverage
 from airflow_gobblin.records import Action, Decision, Note, NoteKind, Outcome, OutcomeState
 from airflow_gobblin.state import DatasetState, UnitRef
 from airflow_gobblin.wire import record
@@ -23,6 +23,7 @@ class Slot:
     """A slot as it stands, with the digests of its decision and its outcome as they are stored.
 
     :param notes: those that the fold needs, in order; :param kinds: what all its notes say.
+    :param trimmed: what stays of it, if its records were trimmed; the others are then filled in from it, as far as they can be.
     """
 
     decision: Decision
@@ -31,11 +32,27 @@ class Slot:
     outcome_digest: str = ""
     notes: tuple[Note, ...] = ()
     kinds: frozenset[NoteKind] = frozenset()
+    trimmed: TrimmedSlot | None = None
 
     @property
     def digest(self) -> str:
         """What the next decision names as the slot before it."""
         return wire.digest((self.decision_digest + self.outcome_digest).encode())
+
+    @property
+    def files(self) -> int:
+        """How many files it published, or is to publish."""
+        return self.trimmed.files if self.trimmed is not None else sum(u.files for u in _good(self.decision))
+
+    @property
+    def rows(self) -> int:
+        """How many rows are in them."""
+        return self.trimmed.rows if self.trimmed is not None else sum(u.rows_written for u in _good(self.decision))
+
+    @property
+    def positions(self) -> bool:
+        """Whether its units have positions; a snapshot's have none."""
+        return self.trimmed.positions if self.trimmed is not None else self.decision.planned is not None
 
     @property
     def finished(self) -> bool:
@@ -78,7 +95,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class TrimmedSlot:
-    """What stays of a slot whose records were trimmed: how it ended, for whom, and its units that are live."""
+    """What stays of a slot whose records were trimmed: how it ended, and for whom; if units of it are live, where these are."""
 
     slot: int
     action: Action
@@ -88,13 +105,14 @@ class TrimmedSlot:
     complete: bool
     at: datetime
     outcome: OutcomeState | None
-    actor: str = ""
-    reason: str = ""
-    planned: Range | None = None
-    units: tuple[UnitSummary, ...] = ()
-    shards: tuple[str, ...] = ()
-    staging: str | None = None
-    target: str = ""
+    actor: str
+    reason: str
+    positions: bool
+    files: int
+    rows: int
+    shards: tuple[str, ...]
+    staging: str | None
+    target: str
 
     def as_slot(self, urn: str) -> Slot:
         """It as a slot that has ended. What was trimmed is empty in it."""
@@ -107,8 +125,6 @@ class TrimmedSlot:
             generation=self.generation,
             previous="",
             at=self.at,
-            planned=self.planned,
-            units=self.units,
             complete=self.complete,
             staging=self.staging,
             target=self.target,
@@ -119,7 +135,7 @@ class TrimmedSlot:
         outcome = None
         if self.outcome is not None:
             outcome = Outcome(self.slot, self.outcome, "", self.run_key, self.at, self.actor, self.reason)
-        return Slot(decision, outcome, "")
+        return Slot(decision, outcome, "", trimmed=self)
 
 
 @record("snapshot")
@@ -128,6 +144,7 @@ class Snapshot:
     """The fold of a dataset's chain up to a slot.
 
     :param digest: of that slot, as the next decision names it. :param slots: what stays of each slot, from 1 on.
+    :param units: those that were live then, and :param unit_slots: the slot of each.
     """
 
     slot: int
@@ -139,11 +156,13 @@ class Snapshot:
     schema: str | None
     previous_units: tuple[UnitSummary, ...]
     slots: tuple[TrimmedSlot, ...]
+    unit_slots: tuple[int, ...]
+    units: tuple[UnitSummary, ...]
 
     @property
     def live(self) -> dict[UnitRef, UnitSummary]:
         """The units that were live then."""
-        return {UnitRef(s.slot, u.unit): u for s in self.slots for u in s.units}
+        return {UnitRef(slot, unit.unit): unit for slot, unit in zip(self.unit_slots, self.units, strict=True)}
 
     @property
     def shards(self) -> set[str]:
@@ -227,10 +246,9 @@ class History:
 def take_snapshot(history: History, slot: int, at: datetime) -> Snapshot:
     """What stands for a chain up to a slot, which isn't trimmed and has ended."""
     past = history.until(slot)
-    live: dict[int, list[UnitSummary]] = {}
-    for ref, unit in past.state.live.items():
-        live.setdefault(ref.slot, []).append(unit)
     state = past.state
+    live = {ref.slot for ref in state.live}
+    slots = (*past.trimmed, *(_trimmed(s) for s in past.slots))
     return Snapshot(
         slot=slot,
         urn=history.urn,
@@ -240,16 +258,15 @@ def take_snapshot(history: History, slot: int, at: datetime) -> Snapshot:
         generation=state.generation,
         schema=state.schema,
         previous_units=state.previous_units,
-        slots=(
-            *(_with_units(s, live.get(s.slot, ())) for s in past.trimmed),
-            *(_trimmed(s, live.get(s.decision.slot, ())) for s in past.slots),
-        ),
+        slots=tuple(s if s.slot in live else replace(s, shards=(), staging=None, target="") for s in slots),
+        unit_slots=tuple(ref.slot for ref in state.live),
+        units=tuple(state.live.values()),
     )
 
 
-def _trimmed(slot: Slot, live: Iterable[UnitSummary]) -> TrimmedSlot:
+def _trimmed(slot: Slot) -> TrimmedSlot:
     decision, outcome = slot.decision, slot.outcome
-    whole = TrimmedSlot(
+    return TrimmedSlot(
         slot=decision.slot,
         action=decision.action,
         token=decision.token,
@@ -260,19 +277,17 @@ def _trimmed(slot: Slot, live: Iterable[UnitSummary]) -> TrimmedSlot:
         outcome=None if outcome is None else outcome.state,
         actor=decision.actor or ("" if outcome is None else outcome.actor),
         reason=decision.reason or ("" if outcome is None else outcome.reason),
-        planned=decision.planned,
+        positions=slot.positions,
+        files=slot.files,
+        rows=slot.rows,
         shards=decision.shards,
         staging=decision.staging,
         target=decision.target,
     )
-    return _with_units(whole, live)
 
 
-def _with_units(slot: TrimmedSlot, live: Iterable[UnitSummary]) -> TrimmedSlot:
-    units = tuple(live)
-    if units:
-        return replace(slot, units=units)
-    return replace(slot, units=(), planned=None, shards=(), staging=None, target="")
+def _good(decision: Decision) -> Iterator[UnitSummary]:
+    return (unit for unit in decision.units if unit.state is UnitState.SUCCESSFUL)
 
 
 def fold(history: History) -> History:

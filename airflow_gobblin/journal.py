@@ -252,7 +252,12 @@ class Journal:
         return PublishedDataset(urn, shown, history.state.watermark, history.state.schema, files)
 
     def steps(self, decision: Decision) -> Iterator[Step]:
-        """The steps of a decision as stored, in order, a shard at a time in memory.
+        """The steps of a decision as stored, in order, a shard at a time in memory. :raises RecordError: as `shards`."""
+        for name, data in zip(decision.shards, self.shards(decision), strict=True):
+            yield from wire.loads(data, Shard, self.key(decision.urn, "c", name)).steps
+
+    def shards(self, decision: Decision) -> Iterator[bytes]:
+        """The step shards of a decision as stored, in order.
 
         :raises RecordError: a shard is missing or isn't what the decision named.
         """
@@ -266,7 +271,7 @@ class Journal:
                     cause="they are missing" if data is None else "their digest doesn't fit",
                     hint="Restore them from a copy of the journal, or abandon the slot.",
                 )
-            yield from wire.loads(data, Shard, key).steps
+            yield data
 
     def moves(self, history: History, units: Iterable[UnitRef]) -> Iterator[tuple[Decision, FileStep]]:
         """The steps that published the files of some units, slot by slot. :raises RecordError: as `steps`."""
@@ -374,7 +379,7 @@ class Journal:
         self, some: Sequence[Keys], names: Mapping[str, str]
     ) -> Iterator[tuple[str, History | GobblinError]]:
         wanted = [f"{self.ingestion}/{keys.dataset}/{key}" for keys in some for key in keys.read]
-        records = dict(self.store.get_many(wanted))
+        records = dict(self.store.get_many(wanted)) if wanted else {}
         for keys in some:
             try:
                 yield keys.dataset, self._fold(keys, names.get(keys.dataset), records)

@@ -42,7 +42,7 @@ def open_filesystem(
     :param seconds: how long it waits for an answer.
     :raises MissingExtraError: its client isn't installed. :raises ConfigurationError: the connection can't be used for it.
     """
-    import fsspec
+    from fsspec import get_filesystem_class
 
     options: dict[str, Any] = _NO_CACHES | _SETTINGS[place.scheme](tries, seconds)
     if place.conn_id is not None:
@@ -58,7 +58,8 @@ def open_filesystem(
     try:
         if place.scheme == "s3":
             options["session"] = _s3_session(options.pop("profile", None))
-        filesystem = fsspec.filesystem(place.scheme, **options)
+        kind = _plain_gs() if "endpoint_url" in options and place.scheme == "gs" else get_filesystem_class(place.scheme)
+        filesystem = kind(**options)
     except ImportError as error:
         extra = OBJECT_SCHEMES[place.scheme]
         raise MissingExtraError(
@@ -99,6 +100,13 @@ def as_os_error(operation: str, path: str) -> Iterator[None]:
 
 
 _NO_CACHES: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True}
+
+
+def _plain_gs() -> Any:
+    """gcsfs without its search for the kind of a bucket, by gRPC, which other servers than Google's don't know."""
+    from gcsfs.core import GCSFileSystem
+
+    return GCSFileSystem
 
 
 def _s3_session(profile: str | None) -> Any:
@@ -186,10 +194,12 @@ def _s3_credentials(connection: _Connection) -> dict[str, Any]:
 def _gs_credentials(connection: _Connection) -> dict[str, Any]:
     connection.expect("google_cloud_platform")
     extra = {name.removeprefix("extra__google_cloud_platform__"): value for name, value in connection.extra.items()}
-    keys = extra.get("keyfile_dict")
+    keys, anonymous = extra.get("keyfile_dict"), str(extra.get("is_anonymous")).lower() == "true"
     options = {
         "project": extra.get("project") or extra.get("project_id"),
-        "token": (json.loads(keys) if isinstance(keys, str) else keys) or extra.get("key_path"),
+        "token": "anon"
+        if anonymous
+        else (json.loads(keys) if isinstance(keys, str) else keys) or extra.get("key_path"),
         "endpoint_url": extra.get("endpoint_url"),
     }
     return {name: value for name, value in options.items() if value}

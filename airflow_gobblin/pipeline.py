@@ -41,7 +41,7 @@ from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest
 from airflow_gobblin.staging import Staging, staging_folder
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.sweeping import Sweeper
-from airflow_gobblin.trimming import trim
+from airflow_gobblin.trimming import trim, worth_trimming
 from airflow_gobblin.watermark import Json, Watermark
 from airflow_gobblin.work import (
     Dataset,
@@ -530,8 +530,9 @@ class Pipeline:
         except Exception:  # a user's step may raise anything
             log.warning("dataset %r can't be cleaned up now", history.urn, exc_info=True)
         try:
-            put_manifests(self.files, self.journal, history)
-            trim(self.journal, history)  # not before its manifests stand, which are made from what is trimmed
+            if worth_trimming(history) or any(not slot.noted(NoteKind.ANNOUNCED) for slot in history.slots):
+                put_manifests(self.files, self.journal, history)  # before it is trimmed: they are made from what is
+                trim(self.journal, history)
         except (GobblinError, OSError):
             log.warning("dataset %r: its manifests or its journal can't be seen to now", history.urn, exc_info=True)
 
@@ -564,15 +565,8 @@ class Pipeline:
 
 def _published(slot: Slot, status: str, detail: str, state: DatasetState) -> DatasetReport:
     decision = slot.decision
-    good = [u for u in decision.units if u.state is UnitState.SUCCESSFUL]
     return DatasetReport(
-        decision.urn,
-        status,
-        detail,
-        decision.slot,
-        files=sum(u.files for u in good),
-        rows=sum(u.rows_written for u in good),
-        watermark=state.watermark,
+        decision.urn, status, detail, decision.slot, files=slot.files, rows=slot.rows, watermark=state.watermark
     )
 
 
@@ -602,7 +596,7 @@ def _check_kind(dataset: Dataset, history: History) -> None:
     """What is published of a dataset, and what is planned, must both have positions, or both none."""
     snapshot = dataset.extract.kind is ExtractKind.SNAPSHOT_ONLY
     slots = {ref.slot for ref, unit in history.state.live.items() if unit.files}
-    published = {history.slot(number).decision.planned is None for number in slots}
+    published = {not history.slot(number).positions for number in slots}
     if (not snapshot) in published:
         was = "has positions, and a snapshot none" if snapshot else "is a snapshot, whose rows would come again"
         raise ConfigurationError(

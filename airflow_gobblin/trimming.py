@@ -15,11 +15,16 @@ from airflow_gobblin.history import History, Snapshot, take_snapshot
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.records import Decision, now
 
-KEPT = 20
+KEPT = 10
 """How many of the newest slots keep their records."""
-TRIMMED_TOGETHER = 50
+TRIMMED_TOGETHER = 20
 """How many slots, at the least, are worth a snapshot."""
 _REMOVED_TOGETHER = 1000
+
+
+def worth_trimming(history: History) -> bool:
+    """Whether many of the oldest slots of a dataset need nothing any more, or an earlier trim wasn't ended."""
+    return history.settled(KEPT) - len(history.trimmed) >= TRIMMED_TOGETHER or bool(history.void)
 
 
 def trim(journal: Journal, history: History) -> bool:

@@ -16,6 +16,7 @@ from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from tests.services import s3
+from tests.services.emulators import Emulator, running_azurite, running_gcs
 from tests.services.environment import ROOT, TEMPORARY, use_environment
 from tests.services.packages import build_wheel
 from tests.services.postgres import Postgres, running_postgres
@@ -70,6 +71,20 @@ def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3.S3Server]
 def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3.S3Server]:
     """A running S3 server that keeps what it has in memory, and lets everybody in."""
     with s3.running(s3.moto(tmp_path_factory.mktemp("moto"))) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
+    """A running server that speaks as Google Cloud Storage."""
+    with running_gcs(tmp_path_factory.mktemp("gcs")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
+    """A running server that speaks as Azure's blob storage."""
+    with running_azurite(tmp_path_factory.mktemp("azurite")) as server:
         yield server
 
 

@@ -30,7 +30,7 @@ def test_the_target_is_named_as_the_sink_names_it(tmp_path: Path) -> None:
     assert len(lab.files("a")) == 3
 
 
-@pytest.mark.parametrize("target", ["lake", "s3://bucket/lake"])
+@pytest.mark.parametrize("target", ["lake", "ftp://host/lake"])
 def test_a_target_that_is_no_absolute_path_is_refused(tmp_path: Path, target: str) -> None:
     with pytest.raises(ConfigurationError, match="not an absolute path"):
         Administration(Lab(tmp_path, A).journal, target, "ann")

@@ -187,7 +187,9 @@ def each(files: Files, function: Callable[[T], R], items: Iterable[T]) -> Iterat
 
 def contained(path: str) -> str:
     """A relative path, if it stays below its root. :raises ConfigurationError: absolute, empty, or with `..`."""
-    odd = "/." in path or "//" in path or path[:1] in _ODD_ENDS or path[-1:] == "/"  # the quick look, for there are many
+    odd = (
+        "/." in path or "//" in path or path[:1] in _ODD_ENDS or path[-1:] == "/"
+    )  # the quick look, for there are many
     if (odd and path != "." and not _NO_NAMES.isdisjoint(path.split("/"))) or "\0" in path:
         raise ConfigurationError(
             operation="use",

@@ -8,22 +8,36 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
+from airflow_gobblin.environment import check_pyspark
 from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.places import object_place
+from airflow_gobblin.spark.report import FIRST_ERROR
 from airflow_gobblin.spark.session import REMOTE
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-__all__ = ["CONNECT", "ConnectHook", "check_spark_connection", "driver_environment"]
+__all__ = [
+    "CONNECT",
+    "ConnectHook",
+    "check_spark_connection",
+    "close_output",
+    "code_folder",
+    "driver_environment",
+    "driver_hook",
+    "told",
+]
 
 log = logging.getLogger(__name__)
 
@@ -77,17 +91,73 @@ def driver_environment(master: str, *more: Mapping[str, object]) -> dict[str, st
     return environment
 
 
+def driver_hook(
+    options: Mapping[str, Any], name: str, arguments: Sequence[str], zips: Iterable[str], secrets: Mapping[str, str]
+) -> SparkSubmitHook | ConnectHook:
+    """What starts a driver beside the Airflow task, by `spark-submit` or for Spark Connect.
+
+    :param options: the connection's id and how an application is submitted: arguments of `SparkSubmitHook`.
+    :param name: of the application. :param arguments: the script's. :param zips: the code that executors need.
+    :raises ConfigurationError: there is no such connection, or a driver can't be given secrets there.
+    """
+    rest = dict(options)
+    conn_id, conf = rest.pop("conn_id"), rest.pop("conf")
+    if check_spark_connection(conn_id, conf.get("spark.submit.deployMode")).conn_type == CONNECT:
+        return ConnectHook(conn_id, arguments, zips, conf, secrets)
+    check_pyspark()
+    code = ",".join(zips)
+    hook = SparkSubmitHook(
+        conf, conn_id, name=name, application_args=list(arguments), py_files=code, deploy_mode="client", **rest
+    )
+    hook._env = driver_environment(hook._connection["master"], secrets)
+    return hook
+
+
+def close_output(hook: SparkSubmitHook | None) -> None:
+    """Close the pipe from `spark-submit`, which the provider's hook leaves open."""
+    process = None if hook is None else hook._submit_sp
+    if process is not None and process.stdout is not None:
+        process.stdout.close()
+
+
+def code_folder(target: str, root: str) -> Path:
+    """Where code for Spark is put: below the target; with a target in an object store, beside the driver that is started.
+
+    :param root: the target root, as a path.
+    """
+    from airflow_gobblin.staging import ROOT
+
+    if object_place(target) is None:
+        return Path(root) / ROOT / "code"
+    return Path(tempfile.gettempdir()) / f"airflow-gobblin-{os.getuid()}"
+
+
+def told(output: str) -> str | None:
+    """The first error that a driver told, from the end of its output."""
+    lines = [line for line in output.splitlines() if line.startswith(FIRST_ERROR)]
+    return lines[-1].removeprefix(FIRST_ERROR) if lines else None
+
+
 class ConnectHook:
     """Runs a driver beside the Airflow task that works on a Spark which runs already, by Spark Connect: nothing is submitted.
 
     It has the methods of the provider's `SparkSubmitHook` that are needed here.
 
-    :param conn_id: a connection of type Spark Connect. :param arguments: the script's. :param environment: what to set for it.
+    :param conn_id: a connection of type Spark Connect. :param arguments: the script's. :param zips: the code that executors need.
+    :param conf: settings of a Spark session. :param environment: what to set for the driver.
     """
 
-    def __init__(self, conn_id: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        conn_id: str,
+        arguments: Iterable[str],
+        zips: Iterable[str],
+        conf: Mapping[str, Any],
+        environment: Mapping[str, str],
+    ) -> None:
         self._url = SparkConnectHook(conn_id).get_connection_url()
-        self._arguments = tuple(arguments)
+        settings = (f"--conf={key}={value}" for key, value in conf.items())
+        self._arguments = (*arguments, *(f"--zip={file}" for file in zips), *settings)
         self._environment = environment
         self._driver: subprocess.Popen[str] | None = None
 

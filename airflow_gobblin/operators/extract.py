@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -17,7 +15,15 @@ from airflow_gobblin import errors
 from airflow_gobblin.environment import check_pyspark
 from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.hooks.ingestion import AirflowConnections, check_ingestion, open_pipeline
-from airflow_gobblin.hooks.spark import CONNECT, ConnectHook, check_spark_connection, driver_environment
+from airflow_gobblin.hooks.spark import (
+    CONNECT,
+    ConnectHook,
+    check_spark_connection,
+    close_output,
+    code_folder,
+    driver_environment,
+    told,
+)
 from airflow_gobblin.hooks.standalone import (
     ENDED,
     SUBMITTER,
@@ -29,7 +35,7 @@ from airflow_gobblin.hooks.standalone import (
 from airflow_gobblin.operators.stages import failing_at_once
 from airflow_gobblin.places import object_place
 from airflow_gobblin.spark.connections import give_connections
-from airflow_gobblin.spark.report import FIRST_ERROR, PackReport
+from airflow_gobblin.spark.report import PackReport
 from airflow_gobblin.spark.ship import ship, ship_file, ship_launcher
 from airflow_gobblin.spark_jobs import spark_job
 
@@ -146,7 +152,7 @@ class ExtractOperator(SparkSubmitOperator):
     def _prepare(self, pipeline: Pipeline) -> None:
         """Fill in what is submitted. Templates are rendered and shown before, so nothing of this is."""
         staging, code = pipeline.staging, self.ingestion.code
-        shipped = ship(code, _code_folder(self.ingestion.sink.target, staging.files.root))
+        shipped = ship(code, code_folder(self.ingestion.sink.target, staging.files.root))
         self.py_files = ",".join(filter(None, [str(shipped), self.py_files]))
         self.application = str(spark_job("extract_pack.py"))
         self._zips = self.py_files.split(",")
@@ -170,13 +176,7 @@ class ExtractOperator(SparkSubmitOperator):
             try:
                 super().execute(context)
             finally:
-                self._close_output()
-
-    def _close_output(self) -> None:
-        """Close the pipe from `spark-submit`, which the provider's hook leaves open."""
-        process = self._hook and self._hook._submit_sp
-        if process is not None and process.stdout is not None:
-            process.stdout.close()
+                close_output(self._hook)
 
     def _get_connect_hook(self) -> ConnectHook:
         for name in _OF_SUBMITS:
@@ -187,9 +187,7 @@ class ExtractOperator(SparkSubmitOperator):
                     cause="it is of Spark Connect, whose server has been started with resources and packages of its own",
                     hint="Leave it out, and set it where the server is started.",
                 )
-        arguments = [*self._arguments, *(f"--zip={file}" for file in self._zips)]
-        arguments += [f"--conf={key}={value}" for key, value in (self.conf or {}).items()]
-        return ConnectHook(self._conn_id, arguments, self._secrets())
+        return ConnectHook(self._conn_id, self._arguments, self._zips, self.conf or {}, self._secrets())
 
     def _secrets(self) -> dict[str, str]:
         others, self.env_vars = self.env_vars or {}, None
@@ -270,7 +268,7 @@ class ExtractOperator(SparkSubmitOperator):
         results = {token: pipeline.staging.failed_results(token) for token in {plan.token for plan, _ in missing}}
         found = [results[plan.token].get(unit.id) for plan, unit in missing]
         causes = [result.error if result else None for result in found]
-        first = _told(str(failure)) or next(filter(None, causes), None) or self._left(pipeline)
+        first = told(str(failure)) or next(filter(None, causes), None) or self._left(pipeline)
         first = first or str(failure or "the driver told none")
         text = f"{len(missing)} units of {self.pack['label']} have no result. The first error: {first}"
         healing = [cause is None or _may_heal(cause) for cause in (causes if any(causes) else [first])]
@@ -292,21 +290,6 @@ class ExtractOperator(SparkSubmitOperator):
             self._masters.kill(self._driver)
         elif self._hook is not None:
             super().on_kill()
-
-
-def _code_folder(target: str, root: str) -> Path:
-    """Where the zip for Spark is put: below the target; with a target in an object store, beside the driver that is started."""
-    from airflow_gobblin.staging import ROOT
-
-    if object_place(target) is None:
-        return Path(root) / ROOT / "code"
-    return Path(tempfile.gettempdir()) / f"airflow-gobblin-{os.getuid()}"
-
-
-def _told(output: str) -> str | None:
-    """The first error that a driver told, from the end of its output."""
-    lines = [line for line in output.splitlines() if line.startswith(FIRST_ERROR)]
-    return lines[-1].removeprefix(FIRST_ERROR) if lines else None
 
 
 def _may_heal(error: str) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import Asset, AssetAlias, BaseOperator, TriggerRule
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
@@ -23,9 +23,11 @@ from airflow_gobblin.naming import dataset_key, shown
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_gobblin.hooks.steps import StepsOnSpark
     from airflow_gobblin.ingestion import Ingestion
+    from airflow_gobblin.operators.spark_options import SparkOptions
     from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
-    from airflow_gobblin.plan import RunPlan
+    from airflow_gobblin.plan import DatasetNote, RunPlan
     from airflow_gobblin.work import Pack
 
 __all__ = [
@@ -36,11 +38,14 @@ __all__ = [
     "WriteCommitStepsOperator",
 ]
 
+T = TypeVar("T", bound="DatasetReport | DatasetNote")
+
 RUN = "run"
 """The XCom key of the reference to what `create_work_units` planned."""
 PERIODIC = ("scheduled", "backfill")
 """The types of DAG run whose data interval says what they are for; that of a manual run is only the last one before it."""
 STEPS_LOGGED = 50
+IDLE_LOGGED = 50
 SWEPT = (
     "%s was swept: each of its datasets is committed, or its range was taken by other runs. "
     "To ingest what may be open, clear create_work_units with its downstream tasks."
@@ -51,12 +56,14 @@ class _StageOperator(BaseOperator):
     """What the stages share.
 
     :param ingestion: the job. :param retries: what a retry may heal is tried again; what it can't fails at once.
+    :param spark: how the steps of very long commit sequences are done on Spark; by default all are done in the task itself.
     """
 
     def __init__(
         self,
         *,
         ingestion: Ingestion,
+        spark: SparkOptions | None = None,
         retries: int = 2,
         retry_delay: timedelta = timedelta(seconds=30),
         **kwargs: Any,
@@ -64,7 +71,23 @@ class _StageOperator(BaseOperator):
         super().__init__(retries=retries, retry_delay=retry_delay, **kwargs)
         check_ingestion(ingestion)
         self.ingestion = ingestion
+        self.spark = spark
+        self._on_spark: StepsOnSpark | None = None
         self.announced: Callable[[], None] | None = None
+
+    def _open_pipeline(self) -> Pipeline:
+        pipeline = open_pipeline(self.ingestion)
+        if self.spark is not None and self.spark.steps_above is not None:
+            from airflow_gobblin.hooks.steps import StepsOnSpark
+
+            self._on_spark = StepsOnSpark(pipeline, self.spark.submit_arguments(), self.spark.steps_above)
+            pipeline.committer.runner = self._on_spark
+        return pipeline
+
+    def on_kill(self) -> None:
+        """End what runs on Spark."""
+        if self._on_spark is not None:
+            self._on_spark.on_kill()
 
     def _let_announce(self) -> None:
         """Give the task the outlet that `_announce` needs, and note what was announced once the task has succeeded."""
@@ -91,9 +114,19 @@ class _StageOperator(BaseOperator):
 
         self.announced = announced
 
-    def _log_reports(self, reports: Iterable[DatasetReport]) -> None:
-        for report in reports:
+    def _log_reports(self, reports: Iterable[DatasetReport | DatasetNote]) -> None:
+        for report in self._without_many_idle(reports):
             self.log.info("dataset %r: %s, %s", report.urn, report.status, report.detail)
+
+    def _without_many_idle(self, reports: Iterable[T]) -> Iterator[T]:
+        """What is worth a line in the log; of the idle ones there may be thousands, of which a few and their number are told."""
+        idle = 0
+        for report in reports:
+            idle += report.status == "idle"
+            if report.status != "idle" or idle <= IDLE_LOGGED:
+                yield report
+        if idle > IDLE_LOGGED:
+            self.log.info("%d more datasets are idle", idle - IDLE_LOGGED)
 
 
 class VerifyRecoverOperator(_StageOperator):
@@ -101,7 +134,7 @@ class VerifyRecoverOperator(_StageOperator):
 
     def execute(self, context: Context) -> None:
         with failing_at_once():
-            reports = open_pipeline(self.ingestion).verify_recover(run_request(context))
+            reports = self._open_pipeline().verify_recover(run_request(context))
         self._log_reports(reports)
         if not reports:
             self.log.info("no dataset was left unfinished")
@@ -118,9 +151,8 @@ class CreateWorkUnitsOperator(_StageOperator):
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         with failing_at_once():
-            plan = open_pipeline(self.ingestion).create_work_units(run_request(context))
-        for note in plan.notes:
-            self.log.info("dataset %r: %s, %s", note.urn, note.status, note.detail)
+            plan = self._open_pipeline().create_work_units(run_request(context))
+        self._log_reports(plan.notes)
         for pack in plan.packs:
             self.log.info("%s: weight %d, datasets %s", pack.label, pack.weight, [d.urn for d in pack.datasets][:20])
         context["ti"].xcom_push(key=RUN, value=plan.run)
@@ -165,7 +197,7 @@ class WriteCommitStepsOperator(_PackOperator):
 
     def execute(self, context: Context) -> None:
         with failing_at_once():
-            pipeline = open_pipeline(self.ingestion)
+            pipeline = self._open_pipeline()
             reports = self._of_pack(pipeline, context, pipeline.write_commit_steps)
         self._log_reports(reports)
         _raise_unless_good("write the commit steps of", self.pack, reports)
@@ -188,7 +220,7 @@ class ExecuteCommitStepsOperator(_PackOperator):
 
     def execute(self, context: Context) -> None:
         with failing_at_once():
-            pipeline = open_pipeline(self.ingestion)
+            pipeline = self._open_pipeline()
             reports = self._of_pack(
                 pipeline, context, partial(pipeline.execute_commit_steps, after_step=self._log_step)
             )
@@ -251,7 +283,7 @@ class FinishOperator(_StageOperator):
 
     def _log_table(self, reports: Iterable[DatasetReport]) -> None:
         rows = [["dataset", "status", "slot", "files", "rows", "watermark"]]
-        for report in reports:
+        for report in self._without_many_idle(reports):
             watermark = "" if report.watermark is None else json.dumps(report.watermark.to_json())
             counts = ["" if report.slot is None else str(n) for n in (report.slot, report.files, report.rows)]
             rows.append([shown(report.urn), report.status, *counts, watermark])

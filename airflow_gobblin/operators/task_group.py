@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from typing import Any
 
 from airflow.sdk import TaskGroup, conf, task_group
@@ -11,6 +9,7 @@ from airflow.sdk import TaskGroup, conf, task_group
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.operators.extract import ExtractOperator
+from airflow_gobblin.operators.spark_options import SparkOptions
 from airflow_gobblin.operators.stages import (
     CreateWorkUnitsOperator,
     ExecuteCommitStepsOperator,
@@ -20,31 +19,6 @@ from airflow_gobblin.operators.stages import (
 )
 
 __all__ = ["GobblinIngestion", "SparkOptions"]
-
-
-@dataclass(frozen=True)
-class SparkOptions:
-    """How `extract` submits to Spark.
-
-    :param conn_id: the Spark connection: `local[*]`, a cluster in client mode, or Spark Connect: a Spark that runs already, which
-        spares each pack the seconds that one takes to start.
-    :param conf: Spark's own settings. What is left `None` is as the connection or Spark says.
-    :param durable: drivers run on the workers of a standalone cluster, and are found again after a crash (see `ExtractOperator`).
-    """
-
-    conn_id: str = "spark_default"
-    conf: Mapping[str, str] = field(default_factory=dict)
-    driver_memory: str | None = None
-    executor_cores: int | None = None
-    executor_memory: str | None = None
-    num_executors: int | None = None
-    total_executor_cores: int | None = None
-    durable: bool = False
-
-    def arguments(self) -> dict[str, Any]:
-        """The arguments for `ExtractOperator`."""
-        given = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: value for name, value in given.items() if value is not None} | {"conf": dict(self.conf)}
 
 
 class GobblinIngestion(TaskGroup):
@@ -67,14 +41,15 @@ class GobblinIngestion(TaskGroup):
         super().__init__(group_id or ingestion.name.replace(".", "_"), **arguments)
         options = spark or SparkOptions()
         with self:
-            recover = VerifyRecoverOperator(task_id="verify_recover", ingestion=ingestion)
-            plan = CreateWorkUnitsOperator(task_id="create_work_units", ingestion=ingestion)
+            recover = VerifyRecoverOperator(task_id="verify_recover", ingestion=ingestion, spark=options)
+            plan = CreateWorkUnitsOperator(task_id="create_work_units", ingestion=ingestion, spark=options)
 
             @task_group(group_id="pack")
             def one_pack(pack: Any) -> None:
-                extract = ExtractOperator(task_id="extract", ingestion=ingestion, pack=pack, **options.arguments())
-                write = WriteCommitStepsOperator(task_id="write_commit_steps", ingestion=ingestion, pack=pack)
-                execute = ExecuteCommitStepsOperator(task_id="execute_commit_steps", ingestion=ingestion, pack=pack)
+                of_pack = {"ingestion": ingestion, "pack": pack}
+                extract = ExtractOperator(**of_pack, task_id="extract", **options.arguments())
+                write = WriteCommitStepsOperator(**of_pack, task_id="write_commit_steps", spark=options)
+                execute = ExecuteCommitStepsOperator(**of_pack, task_id="execute_commit_steps", spark=options)
                 extract >> write >> execute
 
             packs = one_pack.expand(pack=plan.output)

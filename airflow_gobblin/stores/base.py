@@ -42,7 +42,8 @@ class Store(Protocol):
         """Remove a record; harmless if there is none."""
 
     def delete_many(self, keys: Sequence[str]) -> None:
-        """Remove many records, in any order; harmless where there is none. After an error some may be gone."""
+        """Remove many records, in any order; harmless where there is none. After an error some may be gone, and after a power
+        failure some may be there again: it is for records that count no more."""
 
     def close(self) -> None:
         """Let go of connections."""

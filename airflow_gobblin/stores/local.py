@@ -98,24 +98,23 @@ class LocalStore:
         )
 
     def delete(self, key: str) -> None:
-        self.delete_many((key,))
+        path = self._path(key)
+        try:
+            self._files.unlink(path)
+            self._files.sync_folder(posixpath.dirname(path) or ".")
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._error("delete", key, error) from error
 
     def delete_many(self, keys: Sequence[str]) -> None:
-        folders = set()
         for key in keys:
-            path = self._path(key)
             try:
-                self._files.unlink(path)
-                folders.add(posixpath.dirname(path) or ".")
+                self._files.unlink(self._path(key))
             except FileNotFoundError:
                 continue
             except OSError as error:
                 raise self._error("delete", key, error) from error
-        for folder in sorted(folders):
-            try:
-                self._files.sync_folder(folder)
-            except OSError as error:
-                raise self._error("delete", folder, error) from error
 
     def close(self) -> None:
         """Nothing to let go of."""

@@ -155,10 +155,11 @@ class ObjectStore:
 
     def _error(self, operation: str, key: str, error: Exception, kind: type[StoreError]) -> StoreError:
         answer = _answer(error)
+        words = " ".join(str(error).partition("\nRequestId:")[0].split()).rstrip(".")  # Azure goes on and on
         return kind(
             operation=operation,
             subject=f"record {key!r} in {self.name}",
-            cause=f"{answer.told}{type(error).__name__}: {str(error).rstrip('.')}",
+            cause=f"{answer.told}{type(error).__name__}: {words}",
             hint=answer.hint(operation, self._bucket),
         )
 
@@ -169,13 +170,13 @@ def open_object_store(place: ObjectPlace, connections: Connections | None = None
 
 
 _PERMISSION = {
-    "write": "to write (s3:PutObject)",
-    "read": "to read (s3:GetObject), and to list (s3:ListBucket), without which what is absent looks forbidden,",
-    "list": "to list (s3:ListBucket)",
-    "delete": "to delete (s3:DeleteObject)",
+    "write": "to write (on S3 s3:PutObject)",
+    "read": "to read (on S3 s3:GetObject), and to list (s3:ListBucket), without which what is absent looks forbidden,",
+    "list": "to list (on S3 s3:ListBucket)",
+    "delete": "to delete (on S3 s3:DeleteObject)",
 }
 _EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired", "InvalidToken")
-_UNKNOWN_KEYS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidClientTokenId", "AuthFailure")
+_UNKNOWN_KEYS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidClientTokenId", "AuthenticationFailed")
 _OTHER_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "301", "IllegalLocationConstraintException")
 _AGAIN = (408, 409, 425, 429)
 
@@ -195,15 +196,13 @@ class _Answer:
     @property
     def absent(self) -> bool:
         no_bucket = self.code in ("NoSuchBucket", "ContainerNotFound") or "bucket does not exist" in str(self.error)
-        return not no_bucket and (
-            self.status == 404 or (self.status is None and isinstance(self.error, FileNotFoundError))
-        )
+        return self.status == 404 and not no_bucket
 
     @property
     def final(self) -> bool:
         """Whether trying again would change nothing."""
         if self.status is None:
-            return isinstance(self.error, FileNotFoundError | PermissionError | ValueError) or _was_not_sent(self.error)
+            return isinstance(self.error, ValueError) or _was_not_sent(self.error)
         return 300 <= self.status < 500 and self.status not in _AGAIN
 
     @property
@@ -245,9 +244,13 @@ def _answer(error: Exception) -> _Answer:
             return _Answer(status, code, error)
         for name in ("status_code", "code"):
             if isinstance(status := getattr(told, name, None), int):
-                return _Answer(status, str(getattr(told, "error_code", "") or ""), error)
+                code = getattr(told, "error_code", None) or ""
+                return _Answer(status, str(getattr(code, "value", code)), error)
         told = told.__cause__
-    return _Answer(None, "", error)
+    if isinstance(error, FileNotFoundError):
+        return _Answer(404, "", error)
+    forbidden = isinstance(error, PermissionError) or str(error).startswith("Forbidden")  # as gcsfs says it
+    return _Answer(403 if forbidden else None, "", error)
 
 
 def _was_not_sent(error: Exception) -> bool:

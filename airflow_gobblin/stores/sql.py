@@ -19,6 +19,7 @@ from airflow_gobblin.errors import ConfigurationError, MissingExtraError, StoreE
 TABLE = "gobblin_journal"
 _SECONDS_TO_WAIT = 30
 _RECORDS_A_QUERY = 500
+_KEYS_A_QUERY = 20_000
 
 
 class SqlStore:
@@ -80,14 +81,20 @@ class SqlStore:
             some = keys[start : start + _RECORDS_A_QUERY]
             query = sa.select(self._table.c.key, self._table.c.data).where(self._table.c.key.in_(some))
             with self._transaction("read", some[0], StoreError) as connection:
-                found = {key: data for key, data in connection.execute(query)}
+                found = {row.key: row.data for row in connection.execute(query)}
             yield from ((key, found.get(key)) for key in some)
 
     def list(self, prefix: str) -> Iterator[str]:
         key = self._table.c.key
-        query = sa.select(key).where(key >= prefix).where(key < prefix + "\U0010ffff").order_by(key)
+        query = sa.select(key).where(key < prefix + "\U0010ffff").order_by(key).limit(_KEYS_A_QUERY)
+        found = self._keys(prefix, query.where(key >= prefix))
+        while found:
+            yield from found
+            found = self._keys(prefix, query.where(key > found[-1])) if len(found) == _KEYS_A_QUERY else []
+
+    def _keys(self, prefix: str, query: sa.Select[Any]) -> Sequence[str]:
         with self._transaction("list", prefix, StoreError) as connection:
-            return iter(connection.execute(query).scalars().all())
+            return [row.key for row in connection.execute(query)]
 
     def delete(self, key: str) -> None:
         with self._transaction("delete", key, UnknownOutcomeError) as connection:

@@ -1,6 +1,6 @@
 """One per cent of new rows from PostgreSQL to Parquet: planning, data and commit, with Spark started before.
 
-python -m tests.benchmarks.incremental --rounds 5
+python -m tests.benchmarks.incremental --rounds 3
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -19,20 +20,26 @@ from tests.benchmarks.postgres_to_parquet import JDBC
 from tests.benchmarks.results import JSON, Row, Target, keep, rows_of
 from tests.benchmarks.workload import TABLE, orders_database
 from tests.services.environment import use_environment
+from tests.services.spark_connect import running_spark_connect
 
 OURS = "airflow_gobblin, Spark tasks in local[2]"
+WARM = "airflow_gobblin, a warm session of Spark Connect"
 DLT = "dlt with connectorx"
 SPARK = "Spark JDBC read and Parquet write, 1 partition"
 KEY = "updated_at"
 
 
-def contenders(url: str, since: str) -> list[Contender]:
-    """All who take part. :param since: the greatest value of the key that was loaded before."""
+def contenders(url: str, since: str, remote: str) -> list[Contender]:
+    """All who take part.
+
+    :param since: the greatest value of the key that was loaded before. :param remote: the URL of a Spark Connect server.
+    """
     mine = Path(sys.executable)
     jdbc = ",".join(map(str, jars(JDBC)))
     what = {"url": url, "table": TABLE, "key": KEY, "since": since}
     return [
         program(OURS, mine, "gobblin", **what),
+        program(WARM, mine, "gobblin", remote=remote, **what),
         program("the same tasks in two processes, without Spark", mine, "gobblin", spark="no", **what),
         program(DLT, peers_python(), "dlt_connectorx", **what),
         program(SPARK, mine, "spark_jdbc", jars=jdbc, **what),
@@ -45,11 +52,12 @@ def measure(rounds: int, rows: int) -> list[Row]:
     with (
         tempfile.TemporaryDirectory(dir=FOLDER) as folder,
         orders_database(Path(folder) / "postgres", rows) as (_, url),
+        _warm_spark(Path(folder) / "connect") as remote,
     ):
         with psycopg.connect(url) as connection:
             query = f"SELECT {KEY}::text FROM {TABLE} WHERE id = %s"
             (since,) = connection.execute(query.encode(), [rows - rows // 100]).fetchone() or ("",)
-        figures = alternately(contenders(url, since), rounds, Path(folder) / "rounds")
+        figures = alternately(contenders(url, since, remote), rounds, Path(folder) / "rounds")
     return rows_of(
         f"PostgreSQL to Parquet, the newest 1 % of {rows:,} rows",
         figures,
@@ -60,9 +68,16 @@ def measure(rounds: int, rows: int) -> list[Row]:
     )
 
 
+@contextmanager
+def _warm_spark(folder: Path) -> Iterator[str]:
+    folder.mkdir()
+    with running_spark_connect(folder) as server:
+        yield server.url
+
+
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--results", type=Path, default=JSON)
     asked = parser.parse_args(words)

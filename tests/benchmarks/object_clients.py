@@ -64,7 +64,17 @@ def _obstore() -> Path:
     folder = FOLDER / f"obstore-{OBSTORE}"
     if not folder.exists():
         uv = ROOT / ".build" / "uv" / "bin" / "uv"
-        command = [uv, "pip", "install", "--quiet", "--no-deps", "--python", sys.executable, "--target", folder]
+        command = [
+            str(uv),
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--python",
+            sys.executable,
+            "--target",
+            str(folder),
+        ]
         subprocess.run([*command, f"obstore=={OBSTORE}"], check=True)
     return folder
 

@@ -1,6 +1,6 @@
 """PostgreSQL to Parquet, the data phase: this package's Spark tasks against a bare loop, dlt with connectorx, and Spark's JDBC.
 
-python -m tests.benchmarks.postgres_to_parquet --rounds 5
+python -m tests.benchmarks.postgres_to_parquet --rounds 3
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tests.benchmarks.measure import Contender, alternately, program
 from tests.benchmarks.peers import FOLDER, VERSIONS, jars, peers_python
-from tests.benchmarks.results import JSON, Row, Target, keep, rows_of
-from tests.benchmarks.workload import COLUMNS, TABLE, orders_database
+from tests.benchmarks.results import JSON, Limit, Row, Target, keep, rows_of
+from tests.benchmarks.workload import COLUMNS, TABLE, add_orders, orders_database
 from tests.services.environment import use_environment
 
 OURS = "airflow_gobblin, Spark tasks in local[2]"
@@ -23,6 +23,9 @@ BARE = "bare ADBC loop, one stream, snappy"
 DLT = "dlt with connectorx"
 JDBC = "org.postgresql:postgresql:42.7.8"
 PARTITIONS = (1, 2, 4)
+LARGER = 3
+"""How many times as many rows a second table has, by which memory is seen not to grow."""
+TASK_MB = 300
 
 
 def contenders(url: str, rows: int) -> list[Contender]:
@@ -53,15 +56,33 @@ def measure(rounds: int, rows: int) -> list[Row]:
         orders_database(Path(folder) / "postgres", rows) as (_, url),
     ):
         figures = alternately(contenders(url, rows), rounds, Path(folder) / "rounds")
+        add_orders(url, rows + 1, LARGER * rows)
+        ours = program(_larger(rows), Path(sys.executable), "gobblin", url, table=TABLE, key="updated_at")
+        larger = alternately([ours], 1, Path(folder) / "larger")
+    command = f"python -m tests.benchmarks.postgres_to_parquet --rounds {rounds} --rows {rows}"
     best = min((f for f in figures if f.who in map(_spark_name, PARTITIONS)), key=lambda f: f.median).who
-    return rows_of(
-        f"PostgreSQL to Parquet, {rows:,} rows of {COLUMNS} columns, data phase",
-        figures,
-        f"python -m tests.benchmarks.postgres_to_parquet --rounds {rounds} --rows {rows}",
-        ours=OURS,
-        targets=[Target(BARE, round(1 / 1.3, 2)), Target(DLT, 1.3), Target(best, 2)],
-        versions={**VERSIONS, "PostgreSQL JDBC": JDBC.rpartition(":")[2]},
-    )
+    return [
+        *rows_of(
+            f"PostgreSQL to Parquet, {rows:,} rows of {COLUMNS} columns, data phase",
+            figures,
+            command,
+            ours=OURS,
+            targets=[Target(BARE, round(1 / 1.3, 2)), Target(DLT, 1.3), Target(best, 2)],
+            limits=[Limit(OURS, "task_mb", TASK_MB)],
+            versions={**VERSIONS, "PostgreSQL JDBC": JDBC.rpartition(":")[2]},
+        ),
+        *rows_of(
+            f"PostgreSQL to Parquet, {LARGER * rows:,} rows: the memory of a Spark task",
+            larger,
+            command,
+            ours=_larger(rows),
+            limits=[Limit(_larger(rows), "task_mb", TASK_MB)],
+        ),
+    ]
+
+
+def _larger(rows: int) -> str:
+    return f"{OURS}, {LARGER * rows:,} rows"
 
 
 def _spark_name(partitions: int) -> str:
@@ -70,7 +91,7 @@ def _spark_name(partitions: int) -> str:
 
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--results", type=Path, default=JSON)
     asked = parser.parse_args(words)

@@ -1,8 +1,10 @@
-"""Publishing staged files on a local disk, from the last unit result to DONE: deciding, linking, the durable outcome.
+"""Publishing staged files, from the last unit result to DONE: deciding, linking or completing uploads, the durable outcome.
 
-    python -m tests.benchmarks.publish --files 1000 --rounds 5
+    python -m tests.benchmarks.publish --rounds 3
 
-The files are small: publishing doesn't look into them. The least that can be done is to rename each and to sync the folder.
+On a local disk, the least that can be done is to rename each file and to sync the folder. On S3, in a versitygw of this machine,
+staged files are uploads that the commit step completes. The files are small: publishing doesn't look into them. Of Spark's
+committer it is the job commit that is compared, after the last task; of Iceberg's append what comes after the footers are read.
 """
 
 from __future__ import annotations
@@ -10,83 +12,133 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import sys
 import tempfile
 import time
 import uuid
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from airflow_gobblin.files import LocalFiles
 from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin.journal import Journal, slot_name
+from airflow_gobblin.journal import Journal
 from airflow_gobblin.pipeline import Pipeline, RunRequest
 from airflow_gobblin.plan import Plan, RunPlan
+from airflow_gobblin.sources.base import Connections
 from airflow_gobblin.work import ExtractKind, StagedFile, UnitResult, UnitState
-from tests.benchmarks.measure import Contender, Once, alternately
-from tests.benchmarks.peers import FOLDER
-from tests.benchmarks.results import Row, Target, keep, rows_of
+from tests.benchmarks.contenders import spark_commit
+from tests.benchmarks.measure import Contender, Once, alternately, run_program
+from tests.benchmarks.peers import FOLDER, VERSIONS, jars, peers_python
+from tests.benchmarks.results import JSON, Row, Target, keep, rows_of
 from tests.protocol.rows import LineSink, NoConnections, RowSource, Table
+from tests.services import s3
+from tests.services.environment import use_environment
 
 URN = "many"
 DATA = b"a row\n"
 OURS = "airflow_gobblin: write_commit_steps, execute_commit_steps"
 RENAMES = "a loop of os.rename, and fsync of the folder"
+SPARK = "Spark's v1 committer, after the last task"
+ICEBERG = "pyiceberg's append, after the footers are read"
+S3A = "Spark's v1 committer over s3a, after the last task"
+MANY = 10_000
+HADOOP, AWS = "3.4.2", "2.29.52"
+S3A_JARS = (
+    f"org.apache.hadoop:hadoop-aws:{HADOOP}",
+    *(f"software.amazon.awssdk:{name}:{AWS}" for name in ("s3", "s3-transfer-manager", "sts", "kms")),
+)
 
 
-def opened(folder: Path, units: int) -> Pipeline:
-    """The stages, as a task that has just started has them."""
-    source = RowSource((Table(URN, ExtractKind.APPEND_ONLY, units, unit_rows=1),))
-    ingestion = Ingestion("publish", source, LineSink(str(folder / "lake")), "unused")
-    return Pipeline(ingestion, Journal.open(str(folder / "journal"), "publish"), NoConnections())
+@dataclass(frozen=True)
+class Place:
+    """Where files are staged and published. :param target: the target root. :param journal: the journal's URL."""
+
+    target: str
+    journal: str
+    connections: Connections
+
+    def open(self, units: int) -> Pipeline:
+        """The stages, as a task that has just started has them."""
+        source = RowSource((Table(URN, ExtractKind.APPEND_ONLY, units, unit_rows=1),))
+        ingestion = Ingestion("publish", source, LineSink(self.target), self.journal)
+        journal = Journal.open(self.journal, ingestion.name, self.connections)
+        return Pipeline(ingestion, journal, self.connections)
 
 
-def staged(folder: Path, units: int, files: int) -> RunPlan:
-    """A run up to the results of its extract, without waiting for the disk.
+def on_disk(folder: Path) -> Place:
+    return Place(str(folder / "lake"), str(folder / "journal"), NoConnections())
+
+
+def staged(place: Place, units: int, files: int) -> RunPlan:
+    """A run up to the results of its extract.
 
     :param units: how many work units share the files.
     """
-    pipeline = opened(folder, units)
+    pipeline = place.open(units)
     run = pipeline.create_work_units(RunRequest("benchmark"))
     plan = pipeline.staging.plan(run.packs[0].datasets[0].token)
     assert isinstance(plan, Plan)
-    attempt = f"{pipeline.staging.token_folder(plan.token)}/attempt"
-    checksum = hashlib.sha256(DATA).hexdigest()
-    os.makedirs(folder / "lake" / attempt)
     for number, unit in enumerate(plan.units):
-        mine = range(number, files, units)
-        paths = [f"{attempt}/{unit.id}-{index}.txt" for index in range(len(mine))]
-        for path in paths:
-            (folder / "lake" / path).write_bytes(DATA)
-        found = [os.stat(folder / "lake" / path) for path in paths]
+        found = _stage(pipeline, plan, unit.id, len(range(number, files, units)))
+        counted = {"rows_read": len(found), "rows_written": len(found)}
         result = UnitResult(
-            unit.id,
-            "attempt",
-            UnitState.SUCCESSFUL,
-            actual_high=unit.expected_high,
-            files=tuple(
-                StagedFile(p, len(DATA), checksum, 1, str(f.st_mtime_ns)) for p, f in zip(paths, found, strict=True)
-            ),
-            rows_read=len(paths),
-            rows_written=len(paths),
+            unit.id, "attempt", UnitState.SUCCESSFUL, actual_high=unit.expected_high, files=found, **counted
         )
         pipeline.staging.put_result(plan.token, result)
     os.sync()
     return run
 
 
-def publish(units: int, files: int, folder: Path) -> Once:
+def _stage(pipeline: Pipeline, plan: Plan, unit: str, files: int) -> tuple[StagedFile, ...]:
+    """The files of a unit; on disk without waiting for it."""
+    attempt = f"{pipeline.staging.token_folder(plan.token)}/attempt"
+    if isinstance(pipeline.files, LocalFiles):
+        root, checksum = Path(pipeline.files.root), hashlib.sha256(DATA).hexdigest()
+        (root / attempt).mkdir(parents=True, exist_ok=True)
+        paths = [f"{attempt}/{unit}-{index}.txt" for index in range(files)]
+        for path in paths:
+            (root / path).write_bytes(DATA)
+        stamps = (str((root / path).stat().st_mtime_ns) for path in paths)
+        return tuple(StagedFile(path, len(DATA), checksum, 1, stamp) for path, stamp in zip(paths, stamps, strict=True))
+
+    def upload(index: int) -> StagedFile:
+        name = f"-{index}.txt"
+        out = pipeline.files.stage(f"{attempt}/{unit}{name}", f"{plan.folder}/{plan.token}-{unit}{name}")
+        out.write(DATA)
+        return out.finish(1)
+
+    with ThreadPoolExecutor(pipeline.files.parallel) as pool:
+        return tuple(pool.map(upload, range(files)))
+
+
+def publish(place: Place, units: int, files: int) -> Once:
     """Ours: what the two tasks do once they have opened the journal, up to the outcome; the manifest comes after it."""
-    run = staged(folder, units, files)
-    writing, executing = opened(folder, units), opened(folder, units)
-    started = time.time()
+    run = staged(place, units, files)
+    writing, executing = place.open(units), place.open(units)
+    started = time.perf_counter()
     (written,) = writing.write_commit_steps(run, run.packs[0])
-    decided = time.time()
+    decided, done = time.perf_counter(), 0.0
+    put_outcome = executing.journal.put_outcome
+
+    def timed(*arguments: object, **named: object) -> object:
+        nonlocal done
+        outcome = put_outcome(*arguments, **named)  # type: ignore[arg-type]
+        done = time.perf_counter()
+        return outcome
+
+    executing.journal.put_outcome = timed  # type: ignore[method-assign, assignment]
     (report,) = executing.execute_commit_steps(run, run.packs[0])
-    ended = time.time()
+    ended = time.perf_counter()
     assert (written.status, report.status) == ("pending", "committed"), (written, report)
-    done = os.stat(folder / "journal" / executing.journal.key(URN, "o", slot_name(1))).st_ctime  # when it got its name
-    found = len(list((folder / "lake" / URN).glob("*.txt")))
-    phases = {"write_commit_steps": decided - started, "execute_commit_steps to DONE": done - decided, "after": ended - done}
+    found = sum(path.endswith(".txt") for path in executing.files.walk(URN))
+    phases = {
+        "write_commit_steps": decided - started,
+        "execute_commit_steps to DONE": done - decided,
+        "after": ended - done,
+    }
     return Once(done - started, phases, {"files": found})
 
 
@@ -108,33 +160,79 @@ def rename(files: int, folder: Path) -> Once:
     return Once(time.perf_counter() - started, {}, {"files": len(list(target.iterdir()))})
 
 
-def measure(rounds: int, files: int, units: int) -> list[Row]:
-    """The rows of this work."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    contenders = [Contender(OURS, partial(publish, units, files)), Contender(RENAMES, partial(rename, files))]
+def _program(who: str, python: Path, name: str, **arguments: object) -> Contender:
+    return Contender(who, lambda folder: run_program(python, name, {"folder": folder, **arguments}, secrets={}))
+
+
+def measure_disk(rounds: int, files: int, units: int, *, peers: bool) -> list[Row]:
+    """The rows of local disk. :param peers: Spark's committer and Iceberg's take part, too."""
+    contenders = [
+        Contender(OURS, lambda folder: publish(on_disk(folder), units, files)),
+        Contender(RENAMES, partial(rename, files)),
+    ]
+    if peers:
+        contenders += [
+            _program(SPARK, Path(sys.executable), "spark_commit", files=files),
+            _program(ICEBERG, peers_python(), "iceberg_append", files=files),
+        ]
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         figures = alternately(contenders, rounds, Path(folder))
     return rows_of(
         f"Publishing {files:,} files on local disk, from the last unit result to DONE",
         figures,
-        f"python -m tests.benchmarks.publish --files {files} --units {units} --rounds {rounds}",
+        f"python -m tests.benchmarks.publish --rounds {rounds}",
         ours=OURS,
-        targets=[Target(RENAMES, 0.5)] if files >= 10_000 else [],
+        targets=[Target(SPARK, 1)] if peers else [Target(RENAMES, 0.5)],
+        versions={"pyiceberg": VERSIONS["pyiceberg"]} if peers else {},
+    )
+
+
+def measure_s3(rounds: int, files: int, units: int) -> list[Row]:
+    """The rows of S3."""
+    brought = ",".join(map(str, jars(*S3A_JARS, without=("software.amazon.awssdk:bundle",))))
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder, s3.running(s3.versitygw(Path(folder) / "s3")) as server:
+        access = server.access
+        secrets = dict(
+            zip(
+                (spark_commit.ENDPOINT, spark_commit.KEY, spark_commit.SECRET),
+                (access.endpoint, access.key, access.secret),
+                strict=True,
+            )
+        )
+
+        def ours(_: Path) -> Once:
+            bucket = server.create_bucket()
+            return publish(Place(access.url(f"{bucket}/lake"), access.url(f"{bucket}/journal"), access), units, files)
+
+        def spark(own: Path) -> Once:
+            target = f"s3a://{server.create_bucket()}/lake/{URN}"
+            asked = {"folder": own, "files": files, "jars": brought, "target": target}
+            return run_program(Path(sys.executable), "spark_commit", asked, secrets=secrets)
+
+        figures = alternately([Contender(OURS, ours), Contender(S3A, spark)], rounds, Path(folder) / "rounds")
+    return rows_of(
+        f"Publishing {files:,} files on S3 (versitygw), from the last unit result to DONE",
+        figures,
+        f"python -m tests.benchmarks.publish --rounds {rounds}",
+        ours=OURS,
+        targets=[Target(S3A, 5)],
+        versions={"hadoop-aws": HADOOP, "AWS SDK": AWS},
     )
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--files", type=int, default=1000)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", type=int, default=1000, help=f"on disk; {MANY} more without the slow peers")
+    parser.add_argument("--s3-files", type=int, default=200)
     parser.add_argument("--units", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--keep", action="store_true", help="write them into results.json")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--results", type=Path, default=JSON)
     asked = parser.parse_args(words)
-    rows = measure(asked.rounds, asked.files, asked.units)
-    if asked.keep:
-        keep(rows)
-    for row in rows:
-        print(f"{row.seconds:8.3f} s  {row.who}  {row.phases}")
+    use_environment()
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    keep(measure_disk(asked.rounds, asked.files, asked.units, peers=True), asked.results)
+    keep(measure_disk(asked.rounds, MANY, asked.units, peers=False), asked.results)
+    keep(measure_s3(asked.rounds, asked.s3_files, asked.units), asked.results)
 
 
 if __name__ == "__main__":

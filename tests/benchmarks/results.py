@@ -17,7 +17,7 @@ import psutil
 
 from tests.benchmarks.measure import SEED, Figures
 
-__all__ = ["JSON", "Row", "Target", "keep", "rows_of"]
+__all__ = ["JSON", "Limit", "Row", "Target", "keep", "rows_of"]
 
 JSON = Path(__file__).with_name("results.json")
 
@@ -31,10 +31,20 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Limit:
+    """What a figure of a contender is to be at the most. :param figure: `seconds`, `peak_mb` or `task_mb`."""
+
+    who: str
+    figure: str
+    most: float
+
+
+@dataclass(frozen=True)
 class Row:
     """One contender at one work.
 
     :param ratio: its median to ours: above 1 we are faster. :param target: what the ratio is to be at the least, if anything.
+    :param limits: what its own figures are to be at the most, by their names.
     :param seconds: the median of the rounds. :param phases: their medians, in seconds.
     """
 
@@ -43,6 +53,7 @@ class Row:
     seconds: float
     ratio: float
     target: float | None
+    limits: Mapping[str, float]
     fastest: float
     slowest: float
     rounds: int
@@ -63,12 +74,13 @@ def rows_of(
     *,
     ours: str,
     targets: Sequence[Target] = (),
+    limits: Sequence[Limit] = (),
     versions: Mapping[str, str] | None = None,
 ) -> list[Row]:
     """The rows of one work. :param ours: who the others are compared with."""
     reference = next(f.median for f in figures if f.who == ours)
     wanted = {target.who: target.ratio for target in targets}
-    assert wanted.keys() <= {f.who for f in figures}
+    assert {*wanted, *(limit.who for limit in limits)} <= {f.who for f in figures}
     return [
         Row(
             work=work,
@@ -76,6 +88,7 @@ def rows_of(
             seconds=round(f.median, 3),
             ratio=round(f.median / reference, 2),
             target=wanted.get(f.who),
+            limits={limit.figure: limit.most for limit in limits if limit.who == f.who},
             fastest=round(f.spread[0], 3),
             slowest=round(f.spread[1], 3),
             rounds=len(f.rounds),
@@ -102,11 +115,16 @@ def keep(rows: Sequence[Row], path: Path = JSON) -> None:
     print(_table([asdict(row) for row in rows]))
 
 
+_UNITS = {"seconds": "s", "peak_mb": "MB at the peak", "task_mb": "MB of a Spark task"}
+
+
 def _markdown(rows: list[dict[str, Any]]) -> str:
     parts = [
         "# Benchmarks\n",
         "Medians of rounds in which all contenders ran alternately, in seconds. *Ratio* is a contender's median to ours, in the",
         "same run: above 1 we are faster. Only ratios mean something on another machine. `results.json` has the same rows.\n",
+        "## Figures to reach\n",
+        _figures(rows),
     ]
     for work, group in groupby(rows, key=lambda row: row["work"]):
         found = list(group)
@@ -117,29 +135,41 @@ def _markdown(rows: list[dict[str, Any]]) -> str:
     return "\n".join(parts)
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    head = ["who", "seconds", "fastest-slowest", "ratio", "target", "peak MB", "Spark task MB", "phases"]
-    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+def _figures(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each target, and whether it is met."""
+    table = [("work", "target", "measured", "ours", "met", "date, rounds, seed", "command")]
+    ours = {row["work"]: row["seconds"] for row in reversed(rows) if row["ratio"] == 1}  # it is the first of a work
     for row in rows:
+        told = (f"{row['date']}, {row['rounds']}, {row['seed']}", f"`{row['command']}`")
+        if row["target"] is not None:
+            target, measured = f"{row['who']}: at least {row['target']} x ours", f"{row['ratio']:.2f} x"
+            met = row["ratio"] >= row["target"]
+            table.append((row["work"], target, measured, f"{ours[row['work']]:.2f} s", _met(met), *told))
+        for name, most in row["limits"].items():
+            target, measured = f"{row['who']}: at most {most:g} {_UNITS[name]}", str(row[name])
+            met = row[name] is not None and row[name] <= most
+            table.append((row["work"], target, measured, f"{row['seconds']:.2f} s", _met(met), *told))
+    return _lines(table)
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    table = [("who", "seconds", "fastest-slowest", "ratio", "target", "peak MB", "Spark task MB", "phases")]
+    for row in rows:
+        target = "" if row["target"] is None else f"≥ {row['target']}: {_met(row['ratio'] >= row['target'])}"
         phases = ", ".join(f"{name} {seconds:.2f}" for name, seconds in row["phases"].items())
-        met = (
-            ""
-            if row["target"] is None
-            else f"≥ {row['target']}: {'met' if row['ratio'] >= row['target'] else 'missed'}"
-        )
         spread = f"{row['fastest']:.2f}-{row['slowest']:.2f}"
-        cells = [
-            row["who"],
-            f"{row['seconds']:.2f}",
-            spread,
-            f"{row['ratio']:.2f}",
-            met,
-            row["peak_mb"],
-            row["task_mb"],
-            phases,
-        ]
-        lines.append(f"| {' | '.join('' if cell is None else str(cell) for cell in cells)} |")
-    return "\n".join(lines) + "\n"
+        memory = ("" if row[name] is None else str(row[name]) for name in ("peak_mb", "task_mb"))
+        table.append((row["who"], f"{row['seconds']:.2f}", spread, f"{row['ratio']:.2f}", target, *memory, phases))
+    return _lines(table)
+
+
+def _met(met: bool) -> str:
+    return "met" if met else "missed"
+
+
+def _lines(table: Sequence[Sequence[str]]) -> str:
+    head, *rest = (f"| {' | '.join(cells)} |" for cells in table)
+    return "\n".join([head, f"|{'---|' * len(table[0])}", *rest]) + "\n"
 
 
 def _machine() -> str:

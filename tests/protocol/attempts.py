@@ -10,7 +10,7 @@ import logging
 import random
 import secrets
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -127,22 +127,8 @@ class Determined:
         return self._clock
 
 
-class _Inline:
-    """In place of a pool of threads: the calls are made here, one after the other."""
-
-    def __init__(self, threads: int) -> None:
-        pass
-
-    def __enter__(self) -> _Inline:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def map(self, function: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:
-        return map(function, items)
-
-
+TELLING_TIME = (administration, claims, commit, journal, pipeline, trimming)
+"""The modules that ask for the time."""
 _determined: Determined | None = None
 
 
@@ -168,10 +154,9 @@ def deterministic() -> Iterator[Determined]:
 def _patches(determined: Determined) -> Iterator[tuple[Any, str, Any]]:
     yield uuid, "uuid4", determined.uuid
     yield secrets, "token_hex", determined.hexadecimal
-    yield commit, "ThreadPoolExecutor", _Inline
     for module in (base, journal):
         yield module, "time", SimpleNamespace(sleep=lambda seconds: None)
-    for module in (administration, claims, commit, journal, pipeline):
+    for module in TELLING_TIME:
         yield module, "now", determined.now
     yield trimming, "KEPT", 1
     yield trimming, "TRIMMED_TOGETHER", 2

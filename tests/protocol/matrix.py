@@ -31,12 +31,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from airflow_gobblin import administration, claims, commit, journal, pipeline
+from airflow_gobblin import journal
 from airflow_gobblin.coverage import Coverage
 from airflow_gobblin.files import local
 from airflow_gobblin.stores import base, sql
 from airflow_gobblin.work import ExtractKind
 from tests.faults import POWER, Call, Effect, Fault, Faults
+from tests.protocol.attempts import TELLING_TIME
 from tests.protocol.mutants import mutated
 from tests.protocol.processes import Tell, die, in_fresh_process
 from tests.protocol.rows import RowSource, Table
@@ -113,12 +114,11 @@ def start_worker(folder: Path, mutant: str | None) -> None:
 
 def make_deterministic() -> None:
     """One thread, no waiting, no real sync (what is synced is known to the `Disk`), and a clock nobody can rely on (I13)."""
-    commit.THREADS = 1
     local._fsync = lambda path, flags: None
     base._PAUSE = 0.0
     journal._PAUSE = 0.0
     sql._make_durable = _make_fast
-    for module in (administration, claims, commit, journal, pipeline):
+    for module in TELLING_TIME:
         setattr(module, "now", _now)  # noqa: B010
     logging.disable(logging.CRITICAL)
 

@@ -103,7 +103,7 @@ def ones_own_list() -> Iterable[Patch]:
             return carry_out_all(self, decision, after_step)
         results = [r for u in plan.units if (r := pipe.staging.result(plan.token, u.id)) is not None]
         for step in pipe.ingestion.sink.publish(plan, results, self.files):
-            self._carry_out(step, decision)
+            self._carry_out(decision, step)
         return None
 
     return (Patch(Pipeline, "_execute", remember), Patch(Committer, "_carry_out_all", carried_out))

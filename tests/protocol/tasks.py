@@ -1,13 +1,13 @@
 """Real processes that run the operators' code, and are killed or stopped in the middle of it.
 
-A fork server, which has imported Airflow and the operators once, forks a process for a task. There the operators' own `execute` runs,
-with a context that has what they ask it for. `extract` is the one that submits nothing: it runs the units of its pack by the
-functions that Spark's tasks call, in its own process. (Real Spark and real Airflow have kills of their own, in `tests/spark`
-and `tests/airflow`.)
+A fork server, which has imported Airflow and the operators once, forks a process for a task. There the operators' own
+`execute` runs, with a context that has what they ask it for. `extract` is the one that submits nothing: it runs the units of
+its pack by the functions that Spark's tasks call, in its own process. (Real Airflow and real Spark have kills of their own, in
+`tests/airflow`.)
 
-A case: a task of a run is killed, or is stopped and taken for dead. The next try and the rest of the run follow, in another process;
-who was stopped goes on beside it, after it, or when the next run is over. That run, with nothing in its way, must publish all
-that is missing; then every row of the source is published once, and all else that the promises say holds.
+A case: a task of a run is killed, or is stopped and taken for dead. The next try and the rest of the run follow, in another
+process; who was stopped goes on beside it, after it, or when the next run is over. That run, with nothing in its way, must
+publish all that is missing; then every row of the source is published once, and all else that the promises say holds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,7 +34,7 @@ from unittest import mock
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
-from airflow_gobblin import wire
+from airflow_gobblin import object_storage, stores, wire
 from airflow_gobblin.administration import Administration
 from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.files import local, open_files
@@ -50,12 +49,12 @@ from airflow_gobblin.operators import (
     VerifyRecoverOperator,
     WriteCommitStepsOperator,
     extract,
-    stages,
 )
+from airflow_gobblin.operators import stages as stage_operators
 from airflow_gobblin.pipeline import Pipeline
 from airflow_gobblin.spark import task as spark_task
 from airflow_gobblin.spark.connections import SparkConnections
-from airflow_gobblin.stores import open_store
+from airflow_gobblin.stores import objects
 from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.work import ExtractKind, UnitResult
 from tests.faults import Faults, FaultyFiles, FaultyStore
@@ -106,7 +105,7 @@ class ExtractHere(ExtractOperator):
         """Nothing is shipped."""
 
     def _run_driver(self, context: Any) -> None:
-        pipeline = extract.open_pipeline(self.ingestion)
+        pipeline = vars(extract)["open_pipeline"](self.ingestion)  # as it is now: it may be hooked
         units: dict[str, list[str]] = defaultdict(list)
         for plan, unit in self._missing(pipeline):
             units[plan.token].append(unit.id)
@@ -160,7 +159,6 @@ class DagRun:
     """A DAG run: what its scheduler and its XCom know. :param done: how many of its tasks are."""
 
     run_id: str
-    rows: int
     pushed: dict[str, Any] = field(default_factory=dict)
     done: int = 0
     errors: list[str] = field(default_factory=list)
@@ -175,7 +173,7 @@ class DagRun:
         """Where a task is, if the run has it."""
         return next((n for n, (name, _) in enumerate(self.tasks) if name == stage), None)
 
-    def carry_out(self, ingestion: Ingestion, tell: Tell, until: str | None = None) -> None:
+    def carry_out(self, ingestion: Ingestion, until: str | None = None) -> None:
         """Its tasks that are not done, each tried again when it fails, up to one of them."""
         while self.done < len(self.tasks):
             stage, pack = self.tasks[self.done]
@@ -188,7 +186,6 @@ class DagRun:
                 except (AirflowException, GobblinError, OSError) as error:
                     self.errors.append(f"{stage}: {error!r}")
             self.done += 1
-            tell(self)
 
     def execute(self, ingestion: Ingestion, stage: str, pack: Any) -> None:
         """One try of a task, and what Airflow calls when it has succeeded."""
@@ -229,7 +226,7 @@ def hooked(faults: Faults | None) -> Iterator[None]:
         return FaultyFiles(open_files(target, connections), faults, place="target")
 
     with (
-        mock.patch.object(stages, "open_pipeline", opened),
+        mock.patch.object(stage_operators, "open_pipeline", opened),
         mock.patch.object(extract, "open_pipeline", opened),
         mock.patch.object(spark_task, "open_files", files),
     ):
@@ -240,7 +237,7 @@ def hooked(faults: Faults | None) -> Iterator[None]:
 
 
 class Place:
-    """An ingestion at a site, whose source grows from run to run. Nothing of it is open in this process: all is done by others."""
+    """An ingestion at a site, whose source grows from run to run. Nothing of it is open here: other processes do all of it."""
 
     def __init__(self, site: Site, seed: str) -> None:
         self.site = site
@@ -250,13 +247,18 @@ class Place:
         self.runs = 0
         in_fresh_process(self._prepare)
 
+    @property
+    def rows(self) -> int:
+        """How many the source has now, in the dataset that grows."""
+        return self.sources[-1].tables[0].rows if self.sources else 0
+
     def grow(self) -> None:
-        rows = (self.sources[-1].tables[0].rows if self.sources else 0) + self.chance.randint(3, 9)
+        rows = self.rows + self.chance.randint(3, 9)
         version = len(self.sources)
         self.sources.append(
             RowSource(
                 (
-                    Table("orders", ExtractKind.APPEND_ONLY, rows, unit_rows=4),
+                    Table("orders", ExtractKind.APPEND_ONLY, rows, unit_rows=6),
                     Table("countries", ExtractKind.SNAPSHOT_ONLY, 3, version, unit_rows=2),
                 )
             )
@@ -279,7 +281,7 @@ class Place:
     def new_run(self) -> DagRun:
         self.grow()
         self.runs += 1
-        return DagRun(f"run {self.runs}", self.sources[-1].tables[0].rows)
+        return DagRun(f"run {self.runs}")
 
     def look(self) -> Look:
         pipeline = open_pipeline(self.ingestion)
@@ -290,31 +292,54 @@ class Place:
 
     # What is done by other processes
 
-    def carry_out(self, run: DagRun, until: str | None = None) -> DagRun:
-        """A run's tasks, up to one of them, in a process that nothing befalls."""
-        told = in_fresh_process(lambda tell: run.carry_out(self.ingestion, tell, until))
-        return told[-1] if told else run
-
-    def rewind(self) -> None:
-        """Take a part of what is published back, so that there is something to clean up."""
+    def prelude(self, stage: str) -> DagRun:
+        """A run up to a task, with something for it to do: what a former run left, or what a person took back."""
+        taken_back = self.chance.randrange(self.rows) if self.runs and self.chance.random() < 0.3 else None
+        former = self.new_run() if stage == "verify_recover" else None
+        before = self.ingestion
+        run = self.new_run()
 
         def work(tell: Tell) -> None:
-            pipeline = open_pipeline(self.ingestion)
-            person = Administration(pipeline.journal, pipeline.files, "a tester")
-            end = self.sources[-1].tables[0].rows
-            person.rewind("orders", LongWatermark(self.chance.randint(0, end - 1)), "for the test")
+            if taken_back is not None:
+                pipeline = open_pipeline(before)
+                person = Administration(pipeline.journal, pipeline.files, "a tester")
+                person.rewind("orders", LongWatermark(taken_back), "for the test")
+            if former is not None:
+                former.carry_out(before, until="execute_commit_steps")
+            run.carry_out(self.ingestion, until=stage)
+            tell(run)
 
-        in_fresh_process(work)
+        (found,) = in_fresh_process(work)
+        assert isinstance(found, DagRun)
+        assert found.position(stage) == found.done, f"{stage} doesn't come next: {found}"
+        return found
 
-    def check(self, *, complete: bool) -> None:
+    def go_on(self, run: DagRun) -> Child:
+        """The rest of a run."""
+        return Child(lambda tell: run.carry_out(self.ingestion))
+
+    def carry_out_last(self, *unfinished: DagRun) -> None:
+        """The rest of runs, and then one that nothing befalls, after which all must be well. :raises AssertionError: it isn't."""
+        before = self.ingestion
+        last = self.new_run()
+
         def work(tell: Tell) -> None:
+            for run in unfinished:
+                run.carry_out(before)
+            last.carry_out(self.ingestion)
+            assert not last.errors, f"the last run raised {last.errors}"
             look = self.look()
-            if not complete:
-                look.check(self.sources)
-                return
             look.check_complete(self.sources)
             left = look.leftovers()
             assert not left, f"staging is left over: {left}"
+
+        in_fresh_process(work)
+
+    def check(self) -> None:
+        """What holds at any moment. :raises AssertionError: it doesn't."""
+
+        def work(tell: Tell) -> None:
+            self.look().check(self.sources)
 
         in_fresh_process(work)
 
@@ -347,21 +372,20 @@ class Usual:
 
 def measure(place: Place) -> dict[str, Usual]:
     """What each task takes, when nothing befalls it."""
-    place.carry_out(place.new_run())
+    place.carry_out_last()
     found = {}
-    run = place.new_run()
     for stage in STAGES:
-        run = place.carry_out(run, stage)
+        run = place.prelude(stage)
         started = time.monotonic()
         (calls,) = place.victim(run, stage, Faults()).result(PATIENCE)
         found[stage] = Usual(calls, time.monotonic() - started)
-    place.carry_out(run)
+        place.carry_out_last(run)
     return found
 
 
 @dataclass
 class Tally:
-    """What became of some cases. :param cases: by site, stage and kind. :param missed: tasks that had ended before it was their time."""
+    """What became of some cases. :param cases: by site, stage and kind. :param missed: tasks that ended before their time."""
 
     cases: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     missed: int = 0
@@ -375,36 +399,29 @@ class Tally:
 
 def play(place: Place, attack: Attack, usual: Usual) -> bool:
     """A case. :return: whether anything befell the task. :raises AssertionError: a promise is broken."""
-    chance = place.chance
-    if place.runs and chance.random() < 0.3:
-        place.rewind()
-    if attack.stage == "verify_recover":  # then it has something to recover
-        place.carry_out(place.new_run(), until="execute_commit_steps")
-    run = place.carry_out(place.new_run(), attack.stage)
-    assert run.position(attack.stage) == run.done, f"{attack.stage} doesn't come next: {run}"
+    run = place.prelude(attack.stage)
     victim = attacked(place, run, attack, usual)
-    when = chance.choice(["beside", "after", "at the end"])
-    stopped = attack.zombie and victim.stopped(PATIENCE)
-    happened = stopped or (not attack.zombie and victim.ended(PATIENCE) and victim.killed)
-    if stopped and when == "beside":
-        following = Child(lambda tell: run.carry_out(place.ingestion, tell))
-        time.sleep(chance.uniform(0, 4 * usual.seconds))
-        victim.send(signal.SIGCONT)
-        following.result(PATIENCE)
-    else:
-        place.carry_out(run)
-    if stopped and when == "after":
-        victim.send(signal.SIGCONT)
-    if not stopped or when != "at the end":
+    if not attack.zombie:
         victim.result(PATIENCE)
-    last = place.carry_out(place.new_run())
-    assert not last.errors, f"the last run raised {last.errors}"
-    place.check(complete=True)
-    if stopped and when == "at the end":
+        place.carry_out_last(run)
+        return victim.killed
+    when = place.chance.choice(["beside", "after", "at the end"])
+    stopped = victim.stopped(PATIENCE)
+    following = place.go_on(run)
+    if when == "beside":
+        time.sleep(place.chance.uniform(0, 4 * usual.seconds))
+        victim.send(signal.SIGCONT)
+    following.result(PATIENCE)
+    if when == "after":
+        victim.send(signal.SIGCONT)
+    if when != "at the end":
+        victim.result(PATIENCE)
+    place.carry_out_last()
+    if when == "at the end":
         victim.send(signal.SIGCONT)
         victim.result(PATIENCE)
-        place.check(complete=False)
-    return happened
+        place.check()
+    return stopped
 
 
 def attacked(place: Place, run: DagRun, attack: Attack, usual: Usual) -> Child:
@@ -426,14 +443,36 @@ class Halting(Faults):
         super().__init__(hook=lambda call: stop() if len(self.calls) == at else None)
 
 
+def share_connections() -> None:
+    """Let the tasks that one process runs share what each of them would open anew, for that takes most of their time."""
+
+    def share(module: Any, name: str, key: Callable[..., Any]) -> None:
+        opened: dict[Any, Any] = {}
+        real = getattr(module, name)
+
+        def shared(place: Any, connections: Any = None, **options: Any) -> Any:
+            at = key(place, tuple(options.items()))
+            if at not in opened:
+                opened[at] = real(place, connections, **options)
+            return opened[at]
+
+        setattr(module, name, shared)
+
+    share(stores, "open_store", lambda url, options: url)
+    for module in (object_storage, objects):
+        share(module, "open_filesystem", lambda place, options: place.conn_id)
+
+
 def warm_up(folder: str) -> None:
     """Have everything imported that a task needs, so that processes forked from this one needn't."""
     with TemporaryDirectory(dir=folder) as inner:
         place = Place(Site("here", f"{inner}/journal", f"{inner}/target"), "warm")
         run = place.new_run()
-        run.carry_out(place.ingestion, lambda _: None)
+        run.carry_out(place.ingestion)
         assert not run.errors, run.errors
         place.look().check_complete(place.sources)
+    with mock.patch.dict(os.environ, AIRFLOW_CONN_WARM="sqlite:////nowhere"):
+        AirflowConnections().uri("warm")
     for module in ("psycopg", "sqlalchemy.dialects.postgresql.psycopg", "s3fs"):
         importlib.import_module(module)
 
@@ -503,6 +542,7 @@ def serve(sending: Any, folder: str, by_site: list[tuple[Site, list[Attack]]], s
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     tally = Tally()
+    share_connections()
     try:
         warm_up(folder)
         for site, some in by_site:

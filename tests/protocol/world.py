@@ -19,7 +19,7 @@ from airflow_gobblin import extraction
 from airflow_gobblin.errors import GobblinError, RecordError
 from airflow_gobblin.files import Files, LocalFiles
 from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin.journal import History, Journal, NoteKind, Slot
+from airflow_gobblin.journal import Decision, History, Journal, NoteKind, Slot
 from airflow_gobblin.naming import dataset_key
 from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
 from airflow_gobblin.plan import RunPlan
@@ -225,29 +225,33 @@ class Look:
         self.journal = journal
         self.files = files
         self._context = StepContext(files)
+        self._known: dict[tuple[str, ...], tuple[FileStep, ...]] = {}
 
     def check(
         self, sources: list[RowSource], *, records: dict[str, bytes] | None = None, strange: Collection[str] = ()
-    ) -> None:
+    ) -> dict[str, Counter[str]]:
         """At any moment: what is published is exactly what is covered, and everything else is accounted for.
 
         :param sources: what the source was, from the first run to the last; snapshots may show any of them.
         :param records: the journal's at an earlier moment. :param strange: files that somebody put into the target.
+        :return: the published rows of each dataset.
         """
+        self._known.clear()  # that steps can be read is to be seen each time
+        rows = {}
         for table in sources[-1].tables:
             history = self.journal.history(table.urn)
             self._check_chain(history)
-            self._check_rows(history, sources, table)
+            rows[table.urn] = self._check_rows(history, sources, table)
             self._check_folder(history, table, strange)
             self._check_pending(history, strange)
         if records is not None:
             self.check_records(records)
+        return rows
 
     def check_complete(self, sources: list[RowSource]) -> None:
         """After a run without faults: everything that the source has is published, and nothing is left over."""
-        self.check(sources)
-        for table in sources[-1].tables:
-            published = self.published(self.journal.history(table.urn))
+        for urn, published in self.check(sources).items():
+            table = sources[-1].table(urn)
             assert published == table.all_rows(), f"{table.urn}: {published} is not {table.all_rows()}"
             assert self.journal.history(table.urn).pending is None
 
@@ -267,12 +271,12 @@ class Look:
                 assert decision.run_key not in answered, f"{history.urn}: slot {number} answers its run again"  # I7
                 answered.add(decision.run_key)
 
-    def _check_rows(self, history: History, sources: list[RowSource], table: Table) -> None:
+    def _check_rows(self, history: History, sources: list[RowSource], table: Table) -> Counter[str]:
         published = self.published(history)
         if table.snapshot:
             allowed = [Counter[str](), *(s.table(table.urn).all_rows() for s in sources)]
             assert published in allowed, f"{table.urn}: {published} is no version of the source"  # I1, I2
-            return
+            return published
         covered: Counter[str] = Counter()
         for part in history.state.coverage.ranges():
             assert isinstance(part.low, LongWatermark)
@@ -281,6 +285,7 @@ class Look:
         assert published == covered, (  # I1, I2, I3
             f"{table.urn}: lost {covered - published}, too many {published - covered}"
         )
+        return published
 
     def published(self, history: History) -> Counter[str]:
         """The rows of the files that the journal says are published, and are."""
@@ -292,9 +297,17 @@ class Look:
 
     def steps_of(self, history: History, units: Collection[UnitRef]) -> Iterator[FileStep]:
         for number in sorted({ref.slot for ref in units}):
-            for step in self.journal.steps(history.slot(number).decision):
-                if isinstance(step, FileStep) and UnitRef(number, step.unit) in units:
+            for step in self._steps(history.slot(number).decision):
+                if UnitRef(number, step.unit) in units:
                     yield step
+
+    def _steps(self, decision: Decision) -> tuple[FileStep, ...]:
+        """The files of a decision, read once for all that is checked together."""
+        found = self._known.get(decision.shards)
+        if found is None:
+            found = tuple(step for step in self.journal.steps(decision) if isinstance(step, FileStep))
+            self._known[decision.shards] = found
+        return found
 
     def _check_folder(self, history: History, table: Table, strange: Collection[str]) -> None:
         """Nothing stands in a dataset's folder but what the journal accounts for, and what the user put there (I3, I6, I10)."""
@@ -303,7 +316,7 @@ class Look:
         accounted |= {s.target for s in self.steps_of(history, history.state.retired)}
         unsettled = [s for s in history.slots if not s.done and not s.noted(NoteKind.CLEANED)]
         for slot in unsettled:
-            accounted |= {s.target for s in self.journal.steps(slot.decision) if isinstance(s, FileStep)}
+            accounted |= {s.target for s in self._steps(slot.decision)}
         found = set(self.files.walk(folder)) - set(strange)
         mine = f"{folder}/{MINE}"
         assert mine in found, f"{table.urn}: the user's file was removed"
@@ -314,8 +327,8 @@ class Look:
         """What an unfinished decision still needs is there (I11)."""
         if history.pending is None:
             return
-        for step in self.journal.steps(history.pending.decision):
-            if isinstance(step, FileStep) and step.target not in strange:
+        for step in self._steps(history.pending.decision):
+            if step.target not in strange:
                 assert step.verify(self._context) in (StepStatus.TODO, StepStatus.DONE), (
                     f"step {step.target} of pending slot {history.pending.decision.slot} of {history.urn} is lost"
                 )

@@ -93,16 +93,23 @@ class SparkStandalone:
         self.rest_port = int(started[1])
         wait_for_line(self._master, log, "I have been elected leader")
 
-    def add_worker(self, *, cores: int = 2, memory: str = "2g") -> subprocess.Popen[bytes]:
-        """Start a worker and wait until the master knows it. Its process group holds its executors too."""
+    def add_worker(self, *, cores: int = 2, memory: str = "2g", host: str = "127.0.0.1") -> subprocess.Popen[bytes]:
+        """Start a worker and wait until the master knows it. Its process group holds its executors too.
+
+        :param host: an address of this host; Spark takes workers of different addresses for different hosts.
+        """
         number = len(self.workers)
         log = self._folder / f"worker-{number}.log"
-        options = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", str(cores), "--memory", memory]
+        options = ["--host", host, "--webui-port", "0", "--cores", str(cores), "--memory", memory]
         options += ["--work-dir", str(self._folder / f"work-{number}"), self.url]
         worker = start_process(
             _spark_class("org.apache.spark.deploy.worker.Worker", *options),
             log=log,
-            env={"PYSPARK_PYTHON": str(self._executor_python), **self._worker_environment},
+            env={
+                "PYSPARK_PYTHON": str(self._executor_python),
+                "SPARK_LOCAL_IP": host,
+                **self._worker_environment,
+            },
         )
         self.workers.append(worker)
         wait_for_line(worker, log, "Successfully registered with master")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from airflow_gobblin.extraction import extract_unit
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.operators.extract import ExtractOperator
@@ -94,6 +96,16 @@ def extract_operator(planned: PlannedRun, **options: Any) -> ExtractOperator:
     (pack,) = planned.run.packs
     reference = {"run": planned.run.run, "pack": pack.index, "label": pack.label}
     return ExtractOperator(task_id="extract", ingestion=planned.pipeline.ingestion, pack=reference, **options)
+
+
+def extract_here(planned: PlannedRun) -> None:
+    """Extract the run's pack in this process: the same units with the same results, without Spark."""
+    pipeline, attempt = planned.pipeline, uuid.uuid4().hex
+    job, files = pipeline.ingestion.job, pipeline.files
+    for plan, unit in list(pipeline.missing_units(planned.run.packs[0])):
+        folder = pipeline.staging.token_folder(plan.token)
+        result = extract_unit(job, plan, unit, attempt, files, folder, SparkConnections({}))
+        pipeline.staging.put_result(plan.token, result)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from airflow_gobblin.stores.local import LocalStore
 from airflow_gobblin.stores.memory import MemoryStore
 from airflow_gobblin.stores.objects import ObjectStore, open_object_store
 from airflow_gobblin.stores.sql import SqlStore
+from tests.services.emulators import Emulator
 from tests.services.s3 import S3Access, S3Server
 from tests.services.s3_proxy import Fault, running_proxy
 
@@ -34,6 +35,8 @@ KINDS = (
     "moto",
     "versitygw, answers lost",
     "moto, answers lost",
+    "gcs",
+    "azurite",
 )
 
 
@@ -51,7 +54,7 @@ class Settling:
         return created or stored == data
 
 
-def unproved_store(url: str, access: S3Access) -> ObjectStore:
+def unproved_store(url: str, access: S3Access | Emulator) -> ObjectStore:
     """A store in a bucket, without a probe."""
     place = object_place(url)
     assert place
@@ -84,6 +87,10 @@ def _opener(request: pytest.FixtureRequest, tmp_path: Path, stack: ExitStack) ->
         return partial(SqlStore, f"sqlite:///{tmp_path}/journal.db")
     if request.param == "postgresql":
         return partial(SqlStore, request.getfixturevalue("postgres_database"))
+    if request.param in ("gcs", "azurite"):
+        emulator: Emulator = request.getfixturevalue(request.param)
+        place = emulator.url(f"{emulator.create_bucket()}/journal")
+        return lambda: unproved_store(place, emulator)
     name, _, lost = request.param.partition(", ")
     server: S3Server = request.getfixturevalue(name)
     access = server.access

@@ -7,14 +7,18 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from gcsfs.retry import HttpError
 
 from airflow_gobblin.errors import ConfigurationError, StoreError, UnknownOutcomeError, UnreliableStoreError
 from airflow_gobblin.stores import objects, open_store
 from airflow_gobblin.stores.base import settle
 from airflow_gobblin.stores.objects import ObjectStore
 from tests.services import s3
+from tests.services.emulators import Emulator
 from tests.services.s3 import CONNECTION, S3Access, S3Server
 from tests.services.s3_proxy import Fault, Proxy, running_proxy
 from tests.stores.conftest import unproved_store
@@ -216,7 +220,7 @@ def test_a_bucket_that_lacks_a_permission_is_refused_by_its_name(
     versitygw: S3Server, bucket: str, missing: str, says: str
 ) -> None:
     clerk = versitygw.clerk(bucket, *(action for action in ALL if action != missing))
-    with pytest.raises(StoreError, match=rf"s3://{bucket}/journal.*{says} \({missing}\)") as caught:
+    with pytest.raises(StoreError, match=rf"s3://{bucket}/journal.*{says} \(on S3 {missing}\)") as caught:
         open_store(clerk.url(f"{bucket}/journal"), clerk)
     assert clerk.secret not in str(caught.value)
 
@@ -234,12 +238,61 @@ def test_places_that_are_none_are_told_apart(versitygw: S3Server, bucket: str, h
         "credentials are wrong": (f"{bucket}/j", replace(access, key="nobody")),
         "No answer came: check the connection's endpoint_url": (f"{bucket}/j", access.through("http://127.0.0.1:9")),
         "InvalidBucketName": ("No/j", access),
-        "Invalid bucket name.*Check": ("no bucket/j", access),
+        "Invalid bucket name.*Check the connection": ("no bucket/j", access),
         "Invalid endpoint.*Check the connection": (f"{bucket}/j", access.through("nowhere:x")),
     }
     for says, (path, given) in wrong.items():
         with pytest.raises(StoreError, match=says):
             open_store(given.url(path), given)
+
+
+@pytest.mark.parametrize("name", ["gcs", "azurite"])
+def test_other_clouds_are_opened_by_their_url_and_a_missing_bucket_is_named(
+    request: pytest.FixtureRequest, name: str
+) -> None:
+    server: Emulator = request.getfixturevalue(name)
+    store = open_store(server.url(f"{server.create_bucket()}/journal"), server)
+    assert store.put_if_absent("k", b"one")
+    assert store.name.startswith(f"{server.scheme}://bucket-")
+    store.close()
+    with pytest.raises(StoreError, match="Make bucket 'nowhere', or mend its name"):
+        open_store(server.url("nowhere/journal"), server)
+
+
+def test_wrong_keys_of_an_azure_account_are_named(azurite: Emulator) -> None:
+    bucket, wrong = azurite.create_bucket(), replace(azurite, connection=azurite.connection.replace("Eby8", "AAAA"))
+    with pytest.raises(StoreError, match=r"403 AuthorizationFailure.*credentials must have permission to read"):
+        open_store(azurite.url(f"{bucket}/journal"), wrong)
+
+
+class Answering(MemoryFileSystem):  # type: ignore[misc]
+    """Raises what a client of Google's store raises."""
+
+    error: Exception
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
+        raise self.error
+
+    cat_file = find = rm_file = pipe_file
+
+
+@pytest.mark.usefixtures("hurry")
+@pytest.mark.parametrize(
+    ("error", "kind", "says"),
+    [
+        (OSError("Forbidden: b/bucket/o\nno storage.objects.create"), StoreError, "permission to write"),
+        (HttpError({"code": 401, "message": "Invalid Credentials"}), StoreError, "permission to write"),
+        (HttpError({"code": 503, "message": "Backend Error"}), UnknownOutcomeError, "kept answering 503"),
+        (HttpError({"code": 429, "message": "Too Many Requests"}), UnknownOutcomeError, "kept answering 429"),
+    ],
+)
+def test_what_google_answers_is_understood(error: Exception, kind: type[StoreError], says: str) -> None:
+    files = Answering(skip_instance_cache=True)
+    files.error = error
+    with pytest.raises(StoreError, match=says) as caught:
+        ObjectStore(files, "bucket/journal").put_if_absent("k", b"")
+    assert type(caught.value) is kind
+    assert "\n" not in str(caught.value)
 
 
 def test_a_connection_that_cant_be_looked_up_is_refused(bucket: str) -> None:

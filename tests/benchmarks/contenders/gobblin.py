@@ -7,10 +7,12 @@ executors' Pythons, to be checked. A whole table is compared by its data phase a
 from __future__ import annotations
 
 import multiprocessing
+import os
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from airflow_gobblin.administration import Administration
 from airflow_gobblin.extraction import extract_unit
@@ -27,10 +29,13 @@ from airflow_gobblin.work import ExtractKind
 from tests.benchmarks.contenders.parquet_rows import parquet_rows
 from tests.benchmarks.contenders.saying import Laps, arguments, say
 
+SHOP = "shop"
+"""The id of the connection to the database."""
+
 
 def ingestion(folder: str, table: str, key: str) -> Ingestion:
     """The table, all defaults."""
-    source = SqlSource("shop", (SqlTable(table, ExtractKind.APPEND_ONLY, delta=key),))
+    source = SqlSource(SHOP, (SqlTable(table, ExtractKind.APPEND_ONLY, delta=key),))
     return Ingestion("benchmark", source, ParquetSink(f"{folder}/target"), journal=f"{folder}/journal", max_packs=1)
 
 
@@ -38,16 +43,25 @@ def open_pipeline(job: Ingestion, connections: SparkConnections) -> Pipeline:
     return Pipeline(job, Journal.open(job.journal, job.name), connections)
 
 
-def on_spark(pipeline: Pipeline, run: RunPlan, job: Ingestion, connections: SparkConnections, clock: Laps) -> None:
-    """Run the pack by the driver's own code."""
+def on_spark(
+    pipeline: Pipeline, run: RunPlan, job: Ingestion, connections: SparkConnections, clock: Laps, remote: str
+) -> None:
+    """Run the pack by the driver's own code. :param remote: the URL of a Spark Connect server; empty for local mode."""
     from airflow_gobblin.spark.pack import run_pack
+    from airflow_gobblin.spark.session import REMOTE, spark_session
+    from airflow_gobblin.spark.ship import ship
     from tests.benchmarks.contenders.spark_session import start_session
 
-    spark = start_session()
-    session = clock.lap("Spark start")
-    report = run_pack(spark, job.sink.target, pipeline.staging.folder, run.run, 0, (), connections)
-    seconds = clock.lap("data") - report.probe_seconds
-    spark.stop()
+    zips: list[str] = []
+    if remote:
+        os.environ[REMOTE] = remote
+        zips = [str(ship((), Path(job.sink.target).parent / "code"))]
+    else:
+        start_session()
+    with spark_session("benchmark", zips=zips) as spark:
+        session = clock.lap("Spark start")
+        report = run_pack(spark, job.sink.target, pipeline.staging.folder, run.run, 0, (), connections)
+        seconds = clock.lap("data") - report.probe_seconds
     assert not report.errors, report.errors
     clock.phases |= {"Spark start": session + report.probe_seconds, "data": seconds}
     clock.lap("Spark stop")
@@ -115,8 +129,8 @@ def load_from(job: Ingestion, table: str, since: str) -> None:
 
 
 def main() -> None:
-    asked = arguments(folder="", table="", key="", spark="yes", since="never")
-    connections = SparkConnections({"shop": asked.url})
+    asked = arguments(folder="", table="", key="", spark="yes", since="never", remote="none")
+    connections = SparkConnections({SHOP: asked.url})
     job = ingestion(asked.folder, asked.table, asked.key)
     if asked.since != "never":
         load_from(job, asked.table, asked.since)
@@ -126,7 +140,7 @@ def main() -> None:
     run = pipeline.create_work_units(RunRequest("benchmark"))
     clock.lap("planning")
     if asked.spark == "yes":
-        on_spark(pipeline, run, job, connections, clock)
+        on_spark(pipeline, run, job, connections, clock, "" if asked.remote == "none" else asked.remote)
     else:
         in_processes(shares(asked, pipeline, run, connections), clock)
     (pack,) = run.packs

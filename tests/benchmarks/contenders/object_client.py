@@ -93,18 +93,21 @@ class Obstore:
     """obstore's own interface, which knows a conditional create."""
 
     def __init__(self, bucket: str) -> None:
-        from obstore.store import S3Store  # type: ignore[import-not-found, unused-ignore]
+        from obstore.store import S3Store
 
         self._store = S3Store(bucket, **_obstore_options())
 
     def create(self, keys: Sequence[str]) -> None:
-        asyncio.run(_together([lambda key=key: self._store.put_async(key, RECORD, mode="create") for key in keys]))
+        async def create(key: str) -> None:
+            await self._store.put_async(key, RECORD, mode="create")
+
+        asyncio.run(_together(create, keys))
 
     def read(self, keys: Sequence[str]) -> int:
         async def read(key: str) -> int:
             return len(await (await self._store.get_async(key)).bytes_async())
 
-        return sum(asyncio.run(_together([lambda key=key: read(key) for key in keys])))
+        return sum(asyncio.run(_together(read, keys)))
 
     def count(self) -> int:
         return sum(len(some) for some in self._store.list())
@@ -113,14 +116,14 @@ class Obstore:
         self._store.put(key, BIG)
 
 
-async def _together(calls: Sequence[Callable[[], Awaitable[Any]]]) -> list[Any]:
+async def _together(do: Callable[[str], Awaitable[Any]], keys: Sequence[str]) -> list[Any]:
     gate = asyncio.Semaphore(_CONCURRENT)
 
-    async def one(call: Callable[[], Awaitable[Any]]) -> Any:
+    async def one(key: str) -> Any:
         async with gate:
-            return await call()
+            return await do(key)
 
-    return list(await asyncio.gather(*(one(call) for call in calls)))
+    return list(await asyncio.gather(*(one(key) for key in keys)))
 
 
 def _obstore_options() -> dict[str, Any]:
@@ -139,7 +142,7 @@ def _client(name: str, bucket: str) -> Client:
     if name == "obstore":
         return Obstore(bucket)
     if name == "obstore-fsspec":
-        from obstore.fsspec import FsspecStore  # type: ignore[import-not-found, unused-ignore]
+        from obstore.fsspec import FsspecStore
 
         return ByThreads(FsspecStore("s3", **_obstore_options()), bucket)
     from s3fs import S3FileSystem

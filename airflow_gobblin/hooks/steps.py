@@ -1,0 +1,121 @@
+"""Long commit sequences on Spark, as an Airflow task has them done there."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowException
+
+from airflow_gobblin.errors import StepError
+from airflow_gobblin.hooks.ingestion import AirflowConnections
+from airflow_gobblin.hooks.spark import ConnectHook, close_output, code_folder, driver_hook, told
+from airflow_gobblin.spark.connections import give_connections
+from airflow_gobblin.spark.ship import ship
+from airflow_gobblin.spark_jobs import spark_job
+from airflow_gobblin.step_work import StepFolder, pieces_of
+
+if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+    from airflow_gobblin.pipeline import Pipeline
+    from airflow_gobblin.plan import Plan
+    from airflow_gobblin.step_work import StepAnswers
+    from airflow_gobblin.work import UnitResult
+
+__all__ = ["StepsOnSpark"]
+
+log = logging.getLogger(__name__)
+
+
+class StepsOnSpark:
+    """A `StepRunner`: each sequence is one Spark application, each shard of it one Spark task.
+
+    :param pipeline: of the ingestion. :param options: how applications are submitted: arguments of `SparkSubmitHook`.
+    :param above: sequences of more steps than these are its business.
+    """
+
+    def __init__(self, pipeline: Pipeline, options: Mapping[str, Any], above: int) -> None:
+        self.above = above
+        self._pipeline = pipeline
+        self._options = options
+        self._hook: SparkSubmitHook | ConnectHook | None = None
+
+    def write(self, plan: Plan, results: Sequence[UnitResult], staging: str) -> Iterator[tuple[bytes, int]]:
+        """As `StepRunner.write`."""
+        with self._work(staging) as work:
+            pieces = work.put(pieces_of(self._pipeline.ingestion.sink, results))
+            self._run("write", work, pieces, plan.urn, staging)
+            yield from work.shards()
+
+    def carry_out(self, urn: str, slot: int, staging: str, shards: Iterable[bytes]) -> int:
+        """As `StepRunner.carry_out`."""
+        with self._work(staging) as work:
+            answers = self._run("carry_out", work, work.put(shards), urn, staging, slot)
+        return sum(answer.steps for answer in answers.answers)
+
+    def on_kill(self) -> None:
+        """End the driver that runs."""
+        if self._hook is not None:
+            self._hook.on_kill()
+
+    @contextmanager
+    def _work(self, staging: str) -> Iterator[StepFolder]:
+        """A folder for a piece of work, which goes with it; what a crash leaves goes with the token's staging."""
+        work = StepFolder(self._pipeline.files, f"{staging}/{uuid.uuid4().hex}")
+        try:
+            yield work
+        finally:
+            with suppress(OSError):
+                work.remove()
+
+    def _run(self, verb: str, work: StepFolder, pieces: int, urn: str, staging: str, slot: int = 0) -> StepAnswers:
+        """Have a piece of work done. :raises StepError: the first that failed, or that the application came to nothing."""
+        ingestion, files = self._pipeline.ingestion, self._pipeline.files
+        shipped = ship(ingestion.code, code_folder(ingestion.sink.target, files.root))
+        told_to = {
+            "verb": verb,
+            "root": ingestion.sink.target,
+            "staging": self._pipeline.staging.folder,
+            "work": work.folder,
+            "pieces": pieces,
+            "urn": urn,
+            "token": staging.rpartition("/")[2],
+            "slot": slot,
+        }
+        arguments = [f"--{name}={value}" for name, value in told_to.items()]
+        arguments += [f"--code={module}" for module in ingestion.code]
+        arguments += [f"--connection={conn_id}" for conn_id in ingestion.connection_ids]
+        secrets = give_connections(AirflowConnections(), ingestion.connection_ids)
+        log.info("dataset %r: its steps are %s on Spark, in %d pieces", urn, _DONE[verb], pieces)
+        self._hook = driver_hook(self._options, f"{ingestion.name} {verb} steps", arguments, [str(shipped)], secrets)
+        failure = self._submit()
+        answers = work.answers()
+        if answers is None:
+            raise StepError(
+                operation=_DOING[verb],
+                subject=f"the commit steps of dataset {urn!r} on Spark",
+                cause=told(str(failure)) or str(failure or "the driver left no answers"),
+                hint="Nothing is lost: clear the task once the cause is mended, or raise `steps_above` of SparkOptions.",
+            ) from failure
+        if answers.failure is not None:
+            raise answers.failure.error()
+        return answers
+
+    def _submit(self) -> AirflowException | None:
+        assert self._hook is not None
+        try:
+            self._hook.submit(str(spark_job("carry_out_steps.py")))
+        except AirflowException as error:
+            return error
+        finally:
+            if not isinstance(self._hook, ConnectHook):
+                close_output(self._hook)
+        return None
+
+
+_DOING = {"write": "write", "carry_out": "carry out"}
+_DONE = {"write": "written", "carry_out": "carried out"}

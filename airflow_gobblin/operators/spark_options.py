@@ -1,0 +1,41 @@
+"""How the tasks of an ingestion use Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+__all__ = ["SparkOptions"]
+
+
+@dataclass(frozen=True)
+class SparkOptions:
+    """How the tasks submit to Spark: `extract` each pack, the others the steps of very long commit sequences.
+
+    :param conn_id: the Spark connection: `local[*]`, a cluster in client mode, or Spark Connect: a Spark that runs already, which
+        spares each pack the seconds that one takes to start.
+    :param conf: Spark's own settings. What is left `None` is as the connection or Spark says.
+    :param durable: drivers run on the workers of a standalone cluster, and are found again after a crash (see `ExtractOperator`).
+        For `extract` only.
+    :param steps_above: commit sequences of more steps than these are written and carried out on Spark; `None`: none is.
+    """
+
+    conn_id: str = "spark_default"
+    conf: Mapping[str, str] = field(default_factory=dict)
+    driver_memory: str | None = None
+    executor_cores: int | None = None
+    executor_memory: str | None = None
+    num_executors: int | None = None
+    total_executor_cores: int | None = None
+    durable: bool = False
+    steps_above: int | None = 20_000
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments for `ExtractOperator`."""
+        return self.submit_arguments() | {"durable": self.durable}
+
+    def submit_arguments(self) -> dict[str, Any]:
+        """How any application is submitted: arguments of `SparkSubmitHook`."""
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("durable", "steps_above")}
+        return {name: value for name, value in given.items() if value is not None} | {"conf": dict(self.conf)}

@@ -1,0 +1,101 @@
+"""Commit steps on Spark: each Spark task writes, or carries out, one piece of a long sequence (see `step_work`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from airflow_gobblin import wire
+from airflow_gobblin.carry_out import carry_out, carry_out_all, sync
+from airflow_gobblin.errors import StepLostError
+from airflow_gobblin.files import open_files
+from airflow_gobblin.files.base import Files
+from airflow_gobblin.kinds import import_kinds
+from airflow_gobblin.records import Shard
+from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
+from airflow_gobblin.staging import Staging
+from airflow_gobblin.step_work import ResultsToPublish, StepAnswer, StepAnswers, StepFailure, StepFolder, shards_of
+from airflow_gobblin.steps import HighWatermarkStep
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["StepOrder", "StepVerb", "run_steps"]
+
+
+class StepVerb(StrEnum):
+    """What is done to the steps."""
+
+    WRITE = "write"
+    CARRY_OUT = "carry_out"
+
+
+@dataclass(frozen=True)
+class StepOrder:
+    """What every Spark task of a piece of work is told; it travels in closures, with the secrets, and so is small.
+
+    :param code: the author's modules. :param target: the target root; :param staging: the ingestion's staging folder below it,
+        and :param work: that of the work.
+    :param urn: whose steps, :param token: of which plan, and :param slot: of which slot, 0 while it has none.
+    """
+
+    verb: StepVerb
+    code: tuple[str, ...]
+    target: str
+    staging: str
+    work: str
+    urn: str
+    token: str
+    slot: int
+    connections: SparkConnections
+
+
+def run_steps(spark: SparkSession, order: StepOrder, pieces: int) -> StepAnswers:
+    """Do the work, and leave the answers. A piece that fails is an answer; the others go on."""
+
+    def task(batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        os.environ.pop(VARIABLE, None)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                answer = wire.dumps(StepAnswers((_work_on(order, int(number)),)))
+                yield pa.RecordBatch.from_pydict({"answer": pa.array([answer], pa.binary())})
+
+    rows = spark.range(0, pieces, 1, pieces).mapInArrow(task, "answer binary").collect()
+    found = [wire.loads(bytes(row.answer), StepAnswers, "an answer of a Spark task") for row in rows]
+    answers = sorted((answer for some in found for answer in some.answers), key=lambda answer: answer.piece)
+    together = StepAnswers(tuple(answers))
+    StepFolder(open_files(order.target, order.connections), order.work).put_answers(together)
+    return together
+
+
+def _work_on(order: StepOrder, number: int) -> StepAnswer:
+    """One piece; no `Exception` passes."""
+    try:
+        import_kinds(order.code)
+        files = open_files(order.target, order.connections)
+        work = StepFolder(files, order.work)
+        verb = _write if order.verb is StepVerb.WRITE else _carry_out
+        return StepAnswer(number, verb(order, files, work, number))
+    except Exception as error:
+        return StepAnswer(number, 0, StepFailure.of(error, f"piece {number} of the steps of dataset {order.urn!r}"))
+
+
+def _write(order: StepOrder, files: Files, work: StepFolder, number: int) -> int:
+    given = wire.loads(work.piece(number), ResultsToPublish, f"piece {number}")
+    plan = Staging(files, order.staging).plan(order.token)
+    if plan is None:
+        raise StepLostError(operation="publish", subject=f"dataset {order.urn!r}", cause="its plan was swept")
+    return work.put_shards(number, shards_of(order.token, given.sink.publish(plan, given.results, files)))
+
+
+def _carry_out(order: StepOrder, files: Files, work: StepFolder, number: int) -> int:
+    shard = wire.loads(work.piece(number), Shard, f"piece {number}")
+    steps = [step for step in shard.steps if not isinstance(step, HighWatermarkStep)]
+    done = sum(carry_out_all(steps, files, lambda step: carry_out(step, files, order.urn, order.slot)))
+    sync(files, {folder for step in steps for folder in step.folders()})
+    return done

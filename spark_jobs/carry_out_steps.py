@@ -1,0 +1,47 @@
+"""The Spark application that writes, or carries out, the steps of a long commit sequence; submitted by the tasks of a pack."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from airflow_gobblin.spark.application import arguments_of_all, run_application
+from airflow_gobblin.spark.connections import take_connections
+from airflow_gobblin.spark.session import spark_session
+from airflow_gobblin.spark.steps import StepOrder, StepVerb, run_steps
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do the work. The exit status is 0 if all of it is done; otherwise the last line on stderr tells the first error."""
+    parser = argparse.ArgumentParser(description=__doc__, parents=[arguments_of_all()])
+    parser.add_argument("--verb", required=True, type=StepVerb, help="'write' or 'carry_out'")
+    parser.add_argument("--work", required=True, help="the folder of the work, relative to the target root")
+    parser.add_argument("--pieces", required=True, type=int, help="how many pieces it has")
+    parser.add_argument("--urn", required=True, help="the dataset")
+    parser.add_argument("--token", required=True, help="the plan's token")
+    parser.add_argument("--slot", default=0, type=int, help="the slot, if it has one")
+    asked = parser.parse_args(arguments)
+    return run_application(lambda tag: _run(asked, tag))
+
+
+def _run(asked: argparse.Namespace, tag: str) -> str | None:
+    order = StepOrder(
+        verb=asked.verb,
+        code=tuple(asked.code),
+        target=asked.root,
+        staging=asked.staging,
+        work=asked.work,
+        urn=asked.urn,
+        token=asked.token,
+        slot=asked.slot,
+        connections=take_connections(conn_ids=asked.connection or None),
+    )
+    with spark_session(tag, zips=asked.zip, conf=dict(setting.split("=", 1) for setting in asked.conf)) as spark:
+        spark.addTag(tag)
+        failure = run_steps(spark, order, asked.pieces).failure
+    return None if failure is None else str(failure.error())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""The DAGs that are measured: ours, one with a plain Spark JDBC submit, and ours with plain files in place of the journal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import DAG, task
+
+from airflow_gobblin.operators import GobblinIngestion, SparkOptions
+from tests.benchmarks.contenders.gobblin import ingestion
+
+CONF = {"spark.ui.enabled": "false"}
+
+
+def gobblin(name: str, folder: str, table: str, key: str, spark: str) -> None:
+    """Our six tasks. :param spark: a Spark connection."""
+    conf = CONF if spark == "spark_here" else {}  # a server that runs already has its own
+    with DAG(name, schedule=None):
+        GobblinIngestion(ingestion(folder, table, key), spark=SparkOptions(conn_id=spark, conf=conf))
+
+
+def plain(name: str, folder: str, table: str, jars: str, arguments: list[str]) -> None:
+    """One plain submit of a Spark JDBC job among five tasks that do nothing. :param arguments: the job's, beside these."""
+    with DAG(name, schedule=None):
+
+        @task
+        def nothing() -> None: ...
+
+        before = [nothing.override(task_id=f"before_{number}")() for number in range(2)]
+        extract = SparkSubmitOperator(
+            task_id="extract",
+            conn_id="spark_here",
+            application=str(Path(__file__).with_name("plain_job.py")),
+            application_args=[f"--folder={folder}", f"--table={table}", *arguments],
+            jars=jars,
+            conf=CONF,
+        )
+        after = [nothing.override(task_id=f"after_{number}")() for number in range(3)]
+        before[0] >> before[1] >> extract >> after[0] >> after[1] >> after[2]
+
+
+def naive(name: str, folder: str, table: str, key: str) -> None:
+    """What is often written by hand: the same units and files, moved when all are there, and the watermark saved afterwards.
+
+    A crash between the two publishes rows twice, and one in the middle of the moves shows a part.
+    """
+    place = Path(folder)
+    watermark = place / "watermark.json"
+    with DAG(name, schedule=None):
+
+        @task
+        def read_watermark() -> str | None:
+            return str(json.loads(watermark.read_text())) if watermark.exists() else None
+
+        @task
+        def plan(since: str | None) -> str:
+            from airflow_gobblin import schema, wire
+            from airflow_gobblin.hooks.ingestion import AirflowConnections
+            from airflow_gobblin.journal import now
+            from airflow_gobblin.plan import Plan
+            from airflow_gobblin.sources.base import PlanRequest
+
+            assert since is None
+            source, connections = ingestion(folder, table, key).source, AirflowConnections()
+            (dataset,) = source.datasets(connections)
+            found = source.plan(dataset, {}, PlanRequest(now()), connections)
+            known = schema.encode(found.schema)
+            made = Plan("", "naive", "", 0, dataset, table, found.units, known, known, found.planned)
+            (place / "tmp").mkdir()
+            (place / "plan").write_bytes(wire.dumps(made))
+            assert found.planned is not None
+            return str(found.planned.high)
+
+        @task
+        def publish() -> None:
+            (place / "target").mkdir(exist_ok=True)
+            for file in (place / "tmp").iterdir():
+                file.rename(place / "target" / file.name)
+
+        @task
+        def save_watermark(high: str) -> None:
+            watermark.write_text(json.dumps(high))
+
+        extract = SparkSubmitOperator(
+            task_id="extract",
+            conn_id="spark_here",
+            application=str(Path(__file__).with_name("naive_job.py")),
+            application_args=[f"--folder={folder}", f"--table={table}", f"--key={key}"],
+            conf=CONF,
+        )
+        planned = plan(read_watermark())
+        planned >> extract >> publish() >> save_watermark(planned)

@@ -1,0 +1,102 @@
+"""Servers that speak as Google's and Microsoft's object stores, for tests: each on a port of its own, gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+
+from airflow_gobblin.object_storage import open_filesystem
+from airflow_gobblin.places import ObjectPlace
+from tests.services.processes import free_port, start_process, stop_process
+
+__all__ = ["Emulator", "running_azurite", "running_gcs"]
+
+# Azurite's well-known account, which is no secret.
+_ACCOUNT = "devstoreaccount1"
+_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+
+
+@dataclass(frozen=True)
+class Emulator:
+    """A server that runs. It is `Connections`, of one. :param scheme: of its places. :param connection: a URI, as Airflow's."""
+
+    scheme: str
+    connection: str
+
+    def uri(self, _conn_id: str) -> str:
+        """The connection."""
+        return self.connection
+
+    def url(self, path: str) -> str:
+        """A place as a DAG author writes it."""
+        return f"{self.scheme}://lake@{path}"
+
+    def create_bucket(self) -> str:
+        """A new, empty bucket. :return: its name."""
+        bucket = f"bucket-{uuid.uuid4().hex[:12]}"
+        open_filesystem(ObjectPlace(self.scheme, "lake", bucket), self).mkdir(bucket)
+        return bucket
+
+
+@contextmanager
+def running_gcs(folder: Path) -> Iterator[Emulator]:
+    """Run fake-gcs-server, which keeps what it has in memory."""
+    port = free_port()
+    host = f"127.0.0.1:{port}"
+    command = [os.environ["FAKE_GCS_SERVER"], "-backend", "memory", "-scheme", "http", "-host", "127.0.0.1"]
+    command += ["-port", str(port), "-public-host", host, "-log-level", "error"]
+    with _running(command, port, folder / "log"):
+        extra = {"endpoint_url": f"http://{host}", "project": "tests", "is_anonymous": "true"}
+        yield Emulator("gs", f"google-cloud-platform://?{_query(extra)}")
+
+
+@contextmanager
+def running_azurite(folder: Path) -> Iterator[Emulator]:
+    """Run Azurite's blob service."""
+    port = free_port()
+    command = [
+        os.environ["NODE"],
+        os.environ["AZURITE"],
+        "--blobHost",
+        "127.0.0.1",
+        "--blobPort",
+        str(port),
+        "--silent",
+    ]
+    command += ["--skipApiVersionCheck", "--disableTelemetry", "--location", str(folder)]
+    with _running(command, port, folder / "log"):
+        words = {"DefaultEndpointsProtocol": "http", "AccountName": _ACCOUNT, "AccountKey": _KEY}
+        words["BlobEndpoint"] = f"http://127.0.0.1:{port}/{_ACCOUNT}"
+        given = ";".join(f"{name}={value}" for name, value in words.items())
+        yield Emulator("abfs", f"wasb://?{_query({'connection_string': given})}")
+
+
+def _query(words: Mapping[str, str]) -> str:
+    return "&".join(f"{name}={quote(value, safe='')}" for name, value in words.items())
+
+
+@contextmanager
+def _running(command: Sequence[str], port: int, log: Path) -> Iterator[None]:
+    process = start_process(command, log=log)
+    try:
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                httpx.get(f"http://127.0.0.1:{port}/")
+                break
+            except httpx.TransportError:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"{command} doesn't answer:\n{log.read_text()}") from None
+                time.sleep(0.05)
+        yield
+    finally:
+        stop_process(process, first=signal.SIGTERM)

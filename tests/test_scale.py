@@ -1,0 +1,163 @@
+"""Many datasets: what is listed once, what is read together, and what isn't read at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from airflow_gobblin import journal
+from airflow_gobblin.history import History
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.journal import Journal
+from airflow_gobblin.operators.stages import IDLE_LOGGED, CreateWorkUnitsOperator
+from airflow_gobblin.pipeline import DatasetReport, RunRequest
+from airflow_gobblin.stores.memory import MemoryStore
+from airflow_gobblin.work import ExtractKind
+from tests.lab import Lab
+from tests.protocol.rows import LineSink, RowSource, Table
+
+TABLES = tuple(Table(f"t{number:02d}", ExtractKind.APPEND_ONLY, 4) for number in range(10))
+
+
+class Counted(MemoryStore):
+    """Notes what it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[str, str]] = []
+        self.together: list[int] = []
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        self.asked.append(("put", key))
+        return super().put_if_absent(key, data)
+
+    def get(self, key: str) -> bytes | None:
+        self.asked.append(("get", key))
+        return super().get(key)
+
+    def get_many(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
+        self.together.append(len(keys))
+        return ((key, MemoryStore.get(self, key)) for key in keys)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        self.asked.append(("list", prefix))
+        return super().list(prefix)
+
+
+@pytest.fixture
+def store() -> Counted:
+    return Counted()
+
+
+@pytest.fixture
+def lab(tmp_path: Path, store: Counted) -> Lab:
+    """Ten datasets, all committed and announced."""
+    lab = Lab(tmp_path, *TABLES, store=store)
+    lab.run()
+    pipeline = lab.pipeline()
+    for slot, _ in [*pipeline.unannounced()]:
+        pipeline.announced(slot, "run")
+    lab.reopened()
+    store.asked.clear()
+    store.together.clear()
+    return lab
+
+
+def test_the_recovery_check_of_idle_datasets_is_one_listing(lab: Lab, store: Counted) -> None:
+    assert lab.pipeline().verify_recover(RunRequest("next")) == ()
+    assert store.asked == [("list", "lab/")]
+    assert sum(store.together) == 0
+
+
+def test_planning_idle_datasets_is_one_listing_and_one_read_and_writes_nothing(lab: Lab, store: Counted) -> None:
+    run = lab.pipeline().create_work_units(RunRequest("next"))
+    assert not run.packs
+    assert [note.status for note in run.notes] == ["idle"] * len(TABLES)
+    assert [note.urn for note in run.notes] == [table.urn for table in TABLES], "in the order of the source"
+    assert store.asked == [("list", "lab/")]
+    assert store.together == [2 * len(TABLES)], "a decision and an outcome each"
+
+
+def test_finishing_a_run_of_idle_datasets_reads_each_once(lab: Lab, store: Counted) -> None:
+    run = lab.pipeline().create_work_units(RunRequest("next"))
+    lab.reopened()
+    store.asked.clear()
+    store.together.clear()
+    reports = lab.pipeline().finish(run)
+    assert {report.status for report in reports} == {"idle"}
+    assert [what for what, _ in store.asked if what != "list"] == []
+    assert store.together == [2 * len(TABLES)]
+
+
+def test_what_is_announced_is_known_by_its_keys(lab: Lab, store: Counted) -> None:
+    assert [*lab.pipeline().unannounced()] == []
+    assert store.asked == [("list", "lab/")]
+    assert sum(store.together) == 0
+
+
+def test_only_what_may_be_pending_is_read(lab: Lab, store: Counted) -> None:
+    lab.decide(*TABLES[1:], Table("t00", ExtractKind.APPEND_ONLY, 8))
+    lab.reopened()
+    store.together.clear()
+    (report,) = lab.pipeline().verify_recover(RunRequest("next"))
+    assert (report.urn, report.status) == ("t00", "recovered")
+    assert store.together[0] == 3, "two decisions and an outcome"
+
+
+def test_many_datasets_are_read_a_few_at_a_time(lab: Lab, store: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "_READ_TOGETHER", 10)
+    found = dict(lab.journal.histories())
+    assert [*found] == [table.urn for table in TABLES]
+    assert all(isinstance(history, History) and history.state.head == 1 for history in found.values())
+    assert store.together == [10] * 2
+
+
+def test_one_that_cant_be_read_stops_no_other(lab: Lab, store: Counted) -> None:
+    store.delete("lab/t07/d/0000000001")
+    store.put_if_absent("lab/t07/d/0000000001", b"torn")
+    found = dict(lab.journal.histories())
+    assert [key for key, history in found.items() if not isinstance(history, History)] == ["t07"]
+
+
+def test_a_source_may_look_at_every_state(lab: Lab) -> None:
+    from airflow_gobblin.pipeline import States
+
+    states = States(lab.journal)
+    assert len(states) == len(TABLES)
+    assert {urn: state.head for urn, state in states.items()} == {table.urn: 1 for table in TABLES}
+    assert states["nobody"].head == 0
+
+
+def test_of_thousands_of_idle_datasets_the_log_tells_the_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ingestion = Ingestion("lab", RowSource(TABLES), LineSink(str(tmp_path)), str(tmp_path / "journal"))
+    operator = CreateWorkUnitsOperator(task_id="create_work_units", ingestion=ingestion)
+    operator._log_reports([*(DatasetReport(f"t{n}", "idle") for n in range(10_000)), DatasetReport("bad", "failed")])
+    told = capsys.readouterr().out.splitlines()
+    assert len(told) == IDLE_LOGGED + 2
+    assert sum("dataset 'bad': failed" in line for line in told) == 1
+    assert f"{10_000 - IDLE_LOGGED} more datasets are idle" in told[-1]
+
+
+def test_a_listing_may_be_longer_than_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow_gobblin.stores import sql
+
+    monkeypatch.setattr(sql, "_KEYS_A_QUERY", 3)
+    store = sql.SqlStore(f"sqlite:///{tmp_path}/journal.db")
+    keys = [f"a/{number}" for number in range(9)]
+    for key in [*keys, "b"]:
+        store.put_if_absent(key, b"")
+    assert [*store.list("a/")] == keys
+    assert [*store.list("")] == [*keys, "b"]
+    store.close()
+
+
+def test_what_was_read_before_is_kept_up_to_a_size(lab: Lab, store: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = Journal(store, "lab", lab.journal.id)
+    monkeypatch.setattr(journal, "_BYTES_KEPT", 3000)
+    for table in TABLES:
+        fresh.history(table.urn)
+    assert fresh._bytes_kept <= 3000

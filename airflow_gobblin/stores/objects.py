@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -100,19 +101,14 @@ class ObjectStore:
             raise self._error("read", key, error, StoreError) from error
 
     def get_many(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
-        with ThreadPoolExecutor(_CONCURRENT, thread_name_prefix="records") as pool:
+        with _pool() as pool:
             asked: deque[tuple[str, Future[bytes | None]]] = deque()
-            try:
-                for key in keys:
-                    asked.append((key, pool.submit(self.get, key)))
-                    if len(asked) >= 2 * _CONCURRENT:
-                        first, record = asked.popleft()
-                        yield first, record.result()
-                while asked:
+            for key in keys:
+                asked.append((key, pool.submit(self.get, key)))
+                if len(asked) >= 2 * _CONCURRENT:
                     first, record = asked.popleft()
                     yield first, record.result()
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
+            yield from ((first, record.result()) for first, record in asked)
 
     def list(self, prefix: str) -> Iterator[str]:
         skip = len(self._root) + 1
@@ -135,7 +131,7 @@ class ObjectStore:
 
     def delete_many(self, keys: Sequence[str]) -> None:
         # s3fs deletes many by one request, but leaves out what was refused without a word.
-        with ThreadPoolExecutor(_CONCURRENT, thread_name_prefix="records") as pool:
+        with _pool() as pool:
             for _ in pool.map(self.delete, keys):
                 pass
 
@@ -162,6 +158,16 @@ class ObjectStore:
             cause=f"{answer.told}{type(error).__name__}: {words}",
             hint=answer.hint(operation, self._bucket),
         )
+
+
+@contextmanager
+def _pool() -> Iterator[ThreadPoolExecutor]:
+    """Threads that don't begin what is left after an error."""
+    pool = ThreadPoolExecutor(_CONCURRENT, thread_name_prefix="records")
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def open_object_store(place: ObjectPlace, connections: Connections | None = None) -> ObjectStore:

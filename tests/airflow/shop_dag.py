@@ -62,6 +62,7 @@ def shop(
     max_packs: int = 1,
     spark: str | None = None,
     conf: Any = None,
+    durable: bool = False,
     retries: int = 1,
     urns: tuple[str, str] = ("orders", "countries"),
     journal: str | None = None,
@@ -70,7 +71,7 @@ def shop(
 
     :param urns: of the tables of orders and of countries. :param journal: a folder of the shop's by default.
     :param spark: the Spark connection of a task group; without it, the same tasks are wired by hand around an extract without
-        Spark. :param conf: more of Spark's settings.
+        Spark. :param conf: more of Spark's settings. :param durable: its drivers outlive the tasks.
     """
     folder = Path(shops) / name
     gates = Gates(str(folder))
@@ -94,7 +95,7 @@ def shop(
     with DAG(name, schedule=None, max_active_runs=4, default_args=arguments):
         if spark:
             settings = {"spark.ui.enabled": "false", "spark.driver.extraJavaOptions": FAST_JAVA, **(conf or {})}
-            GobblinIngestion(ingestion, spark=SparkOptions(conn_id=spark, conf=settings))
+            GobblinIngestion(ingestion, spark=SparkOptions(conn_id=spark, conf=settings, durable=durable))
         else:
             wire_by_hand(ingestion)
 

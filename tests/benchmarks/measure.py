@@ -21,7 +21,7 @@ import psutil
 
 from tests.benchmarks.contenders.saying import DATABASE
 
-__all__ = ["SEED", "Contender", "Figures", "Once", "alternately", "program", "run_program"]
+__all__ = ["SEED", "Contender", "Figures", "Memory", "Once", "alternately", "program", "run_program"]
 
 SEED = 20261121
 """Of the order of contenders in each round. Workloads follow from the numbers of their rows."""
@@ -117,7 +117,7 @@ def run_program(python: Path, name: str, arguments: Mapping[str, object], *, sec
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | dict(secrets)
     )
-    with _Memory(process.pid) as memory:
+    with Memory(process.pid) as memory:
         out, err = process.communicate()
     lines = [line for line in out.splitlines() if line.startswith("{")]
     if process.returncode or not lines:
@@ -126,7 +126,7 @@ def run_program(python: Path, name: str, arguments: Mapping[str, object], *, sec
     return Once(said["seconds"], said["phases"], said["facts"], memory.peak_mb, memory.task_mb)
 
 
-class _Memory:
+class Memory:
     """Watches the resident memory of a process and of all below it.
 
     The kernel keeps each process's peak, so that looking now and then is enough to have nearly all of it.
@@ -138,7 +138,7 @@ class _Memory:
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> _Memory:
+    def __enter__(self) -> Memory:
         self._thread.start()
         return self
 

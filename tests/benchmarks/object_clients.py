@@ -81,7 +81,7 @@ def _obstore() -> Path:
 
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--records", type=int, default=10_000)
     parser.add_argument("--results", type=Path, default=JSON)
     asked = parser.parse_args(words)

@@ -83,9 +83,14 @@ def staged(place: Place, units: int, files: int) -> RunPlan:
     assert isinstance(plan, Plan)
     for number, unit in enumerate(plan.units):
         found = _stage(pipeline, plan, unit.id, len(range(number, files, units)))
-        counted = {"rows_read": len(found), "rows_written": len(found)}
         result = UnitResult(
-            unit.id, "attempt", UnitState.SUCCESSFUL, actual_high=unit.expected_high, files=found, **counted
+            unit.id,
+            "attempt",
+            UnitState.SUCCESSFUL,
+            actual_high=unit.expected_high,
+            files=found,
+            rows_read=len(found),
+            rows_written=len(found),
         )
         pipeline.staging.put_result(plan.token, result)
     os.sync()

@@ -1,6 +1,6 @@
 """Large sequences and many datasets: 100,000 commit steps, and 10,000 datasets with nothing to do on every kind of store.
 
-    python -m tests.benchmarks.scale --rounds 3
+    python -m tests.benchmarks.scale --rounds 1
 
 Linear means: a quarter of the steps takes at least a fifth of the time. Each dataset of the many has one committed slot; their
 records are made in memory and copied to each store before the clock runs.
@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -30,20 +29,18 @@ from airflow_gobblin.stores.base import Store
 from airflow_gobblin.stores.memory import MemoryStore
 from airflow_gobblin.stores.objects import open_object_store
 from airflow_gobblin.stores.sql import TABLE, SqlStore, database_url
-from airflow_gobblin.work import ExtractKind
 from tests.benchmarks.contenders.saying import Laps
+from tests.benchmarks.idle import NAME, NothingNew, records, urns
 from tests.benchmarks.measure import Contender, Figures, Once, alternately, run_program
 from tests.benchmarks.peers import FOLDER
 from tests.benchmarks.publish import on_disk, staged
 from tests.benchmarks.results import JSON, Limit, Row, Target, keep, rows_of
-from tests.memory_files import MemoryFiles
-from tests.protocol.rows import LineSink, NoConnections, RowSource, Table, stage_rows
+from tests.protocol.rows import LineSink, NoConnections
 from tests.services import s3
 from tests.services.environment import use_environment
 from tests.services.postgres import running_postgres
 
 UNITS = 100
-_AT_A_TIME = 100
 SHARES = (0.25, 0.5, 1.0)
 STAGES = {"write_commit_steps": "deciding and writing", "execute_commit_steps": "carrying out"}
 SECONDS = 10.0
@@ -60,7 +57,7 @@ def measure_steps(rounds: int, steps: int) -> list[Row]:
                 print(f"  round {number} of {rounds}: {once.seconds:8.2f} s  {steps * share:,.0f}: {stage}", flush=True)
     rows: list[Row] = []
     for stage, words in STAGES.items():
-        figures = [Figures(_steps(n), tuple(rounds)) for (of, n), rounds in taken.items() if of == stage]
+        figures = [Figures(_steps(n), tuple(found)) for (of, n), found in taken.items() if of == stage]
         whole, quarter = _steps(steps), _steps(int(steps * SHARES[0]))
         rows += rows_of(
             f"{steps:,} commit steps on local disk, {words}",
@@ -88,34 +85,19 @@ def _stages(files: int) -> dict[str, Once]:
         }
 
 
-def ingestion(datasets: int, target: str, journal: str) -> Ingestion:
-    """So many datasets of one row each."""
-    tables = tuple(Table(f"schema.table_{number}", ExtractKind.APPEND_ONLY, 1) for number in range(datasets))
-    return Ingestion("idle", RowSource(tables), LineSink(target), journal)
-
-
 def committed(datasets: int) -> MemoryStore:
-    """The journal of an ingestion whose every dataset has one committed slot; some of them are committed at a time."""
-    store, connections = MemoryStore(), NoConnections()
-    every = ingestion(datasets, "/elsewhere", "unused")
-    assert isinstance(every.source, RowSource)
-    for start in range(0, datasets, _AT_A_TIME):
-        made = replace(every, source=RowSource(every.source.tables[start : start + _AT_A_TIME]))
-        pipeline = Pipeline(made, Journal.open(store, made.name), connections, MemoryFiles())
-        run = pipeline.create_work_units(RunRequest("first"))
-        for pack in run.packs:
-            for plan, unit in pipeline.missing_units(pack):
-                folder = pipeline.staging.token_folder(plan.token)
-                result = stage_rows(made.job, plan, unit, "attempt", pipeline.files, folder, connections)
-                pipeline.staging.put_result(plan.token, result)
-            pipeline.write_commit_steps(run, pack)
-            pipeline.execute_commit_steps(run, pack)
+    """The journal of an ingestion whose every dataset has one committed slot."""
+    store = MemoryStore()
+    Journal.open(store, NAME)
+    for urn in urns(datasets):
+        for key, data in records(urn, 1):
+            store.put_if_absent(key, data)
     return store
 
 
 def idle(datasets: int, target: str, journal: str, connections: Connections) -> Once:
     """What the first two tasks of a run do that has nothing to do, once they have opened the journal."""
-    made = ingestion(datasets, target, journal)
+    made = Ingestion(NAME, NothingNew(datasets, 1), LineSink(target), journal)
     request, clock = RunRequest("idle"), Laps()
     recovered = Pipeline(made, Journal.open(journal, made.name, connections), connections).verify_recover(request)
     clock.lap("recovery check")
@@ -127,7 +109,7 @@ def idle(datasets: int, target: str, journal: str, connections: Connections) -> 
 
 
 @contextmanager
-def _places(folder: Path, records: Store) -> Iterator[dict[str, Callable[[int], Once]]]:
+def _places(folder: Path, made: Store) -> Iterator[dict[str, Callable[[int], Once]]]:
     """The journal on each kind of store. :return: what measures it there."""
     nobody = NoConnections()
     with ExitStack() as stack:
@@ -137,14 +119,14 @@ def _places(folder: Path, records: Store) -> Iterator[dict[str, Callable[[int], 
         bucket, access = s3_server.create_bucket(), s3_server.access
         local, sqlite = folder / "journal", f"sqlite:///{folder}/journal.db"
         postgresql, objects = server.create_database("journal"), access.url(f"{bucket}/journal")
-        _copy_to_disk(records, local)
+        _copy_to_disk(made, local)
         print("  the journal is on disk", flush=True)
         for url in (sqlite, postgresql):
-            _copy_to_sql(records, url)
+            _copy_to_sql(made, url)
         print("  the journal is in SQLite and PostgreSQL", flush=True)
         place = object_place(objects)
         assert place is not None
-        _copy(records, open_object_store(place, access))
+        _copy(made, open_object_store(place, access))
         print("  the journal is on S3", flush=True)
         target = str(folder / "lake")
         yield {
@@ -155,36 +137,35 @@ def _places(folder: Path, records: Store) -> Iterator[dict[str, Callable[[int], 
         }
 
 
-def _copy_to_disk(records: Store, root: Path) -> None:
+def _copy_to_disk(made: Store, root: Path) -> None:
     """As `LocalStore` has them, without waiting for the disk at each."""
-    for key, data in records.get_many([*records.list("")]):
+    for key, data in _every(made):
         (root / key).parent.mkdir(parents=True, exist_ok=True)
         (root / key).write_bytes(data or b"")
 
 
-def _copy_to_sql(records: Store, url: str) -> None:
+def _copy_to_sql(made: Store, url: str) -> None:
     SqlStore(url).close()
     table = sa.table(TABLE, sa.column("key"), sa.column("data"))
     engine = sa.create_engine(database_url(url))
     with engine.begin() as connection:
-        found = [{"key": key, "data": data} for key, data in records.get_many([*records.list("")])]
+        found = [{"key": key, "data": data} for key, data in _every(made)]
         connection.execute(sa.insert(table), found)
     engine.dispose()
 
 
-def _copy(records: Store, other: Store) -> None:
+def _copy(made: Store, other: Store) -> None:
     with ThreadPoolExecutor(PARALLEL) as pool:
-        made = pool.map(lambda record: other.put_if_absent(record[0], record[1] or b""), _every(records))
-        assert all(made)
+        created = pool.map(lambda record: other.put_if_absent(record[0], record[1] or b""), _every(made))
+        assert all(created)
 
 
-def _every(records: Store) -> Iterator[tuple[str, bytes | None]]:
-    return records.get_many([*records.list("")])
+def _every(made: Store) -> Iterator[tuple[str, bytes | None]]:
+    return made.get_many([*made.list("")])
 
 
 def measure_idle(rounds: int, datasets: int) -> list[Row]:
     """The rows of idle datasets."""
-    print(f"  committing {datasets:,} datasets", flush=True)
     with (
         tempfile.TemporaryDirectory(dir=FOLDER) as folder,
         _places(Path(folder), committed(datasets)) as places,
@@ -210,7 +191,7 @@ def _journal(where: str) -> str:
 
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--datasets", type=int, default=10_000)
     parser.add_argument("--results", type=Path, default=JSON)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.measure import Contender, Figures, Once, alternately, program
-from tests.benchmarks.results import Target, keep, rows_of
+from tests.benchmarks.results import Limit, Target, keep, rows_of
 from tests.benchmarks.workload import TABLE, create_orders
 
 ROWS = 2000
@@ -34,7 +34,8 @@ def test_a_benchmark_writes_its_rows(figures: list[Figures], tmp_path: Path) -> 
     assert {once.facts["rows"] for f in figures for once in f.rounds} == {ROWS}
     results = tmp_path / "results.json"
     for work in ("small", "other", "small"):
-        keep(rows_of(work, figures, "a command", ours="us", targets=[Target("a loop", 1)]), results)
+        targets, limits = [Target("a loop", 0)], [Limit("us", "peak_mb", 1)]
+        keep(rows_of(work, figures, "a command", ours="us", targets=targets, limits=limits), results)
     rows = json.loads(results.read_text())
     assert [(row["work"], row["who"]) for row in rows] == [
         ("other", "us"),
@@ -46,7 +47,9 @@ def test_a_benchmark_writes_its_rows(figures: list[Figures], tmp_path: Path) -> 
     assert rows[1]["ratio"] == pytest.approx(rows[1]["seconds"] / rows[0]["seconds"], rel=0.1)
     assert rows[0]["phases"].keys() >= {"planning", "data", "commit"}
     assert all(row["peak_mb"] > 10 for row in rows)
-    assert "| a loop |" in results.with_suffix(".md").read_text()
+    page = results.with_suffix(".md").read_text()
+    assert "| a loop |" in page
+    assert [line.split(" | ")[4] for line in page.splitlines() if line.startswith("| small | ")] == ["missed", "met"]
 
 
 def test_contenders_that_differ_in_what_they_did_are_not_compared(tmp_path: Path) -> None:

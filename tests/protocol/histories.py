@@ -33,6 +33,7 @@ from airflow_gobblin.journal import Action, Journal, OutcomeState
 from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
 from airflow_gobblin.plan import Plan, RunPlan
 from airflow_gobblin.policy import CommitPolicy
+from airflow_gobblin.staging import ROOT
 from airflow_gobblin.steps import FileStep
 from airflow_gobblin.stores.memory import MemoryStore
 from airflow_gobblin.watermark import LongWatermark
@@ -100,10 +101,12 @@ SHORT = replace(
 class Scheduled(Attempt):
     """An attempt, and how long until it hands over.
 
+    :param about: the call that it is about to make.
     :param left: how many calls it may make yet. :param frozen: for how many events it is held up; :param hold: for how many
         it will be, when it next changes anything.
     """
 
+    about: Call | None = None
     left = 0
     frozen = 0
     hold = 0
@@ -307,18 +310,20 @@ class History:
                 person.drop(urn, "for the test", delete_files=True)
 
     def interfere(self) -> None:
-        """Somebody puts a file where one is about to be published."""
-        for urn in self.urns:
+        """Somebody puts a file where one is about to be published, at the last moment if possible."""
+        calls = [a.about for a in self.attempts if a.about is not None and not a.ended]
+        free = [c.subject for c in calls if c.operation in ("link", "complete upload") and ROOT not in c.subject]
+        for urn in self.urns if not free else ():
             pending = self.look.journal.history(urn).pending
             steps = [] if pending is None else [*self.look.journal.steps(pending.decision)]
-            free = [s.target for s in steps if isinstance(s, FileStep) and self.files.identity(s.target) is None]
-            if free:
-                path = self.chance.choice(free)
-                with self.files.create(path) as out:
-                    out.write(STRANGE)
-                self.strange.add(path)
-                self.note(f"somebody puts a file at {path}")
-                return
+            free += [s.target for s in steps if isinstance(s, FileStep)]
+        free = [path for path in free if self.files.identity(path) is None]
+        if free:
+            path = self.chance.choice(free)
+            with self.files.create(path) as out:
+                out.write(STRANGE)
+            self.strange.add(path)
+            self.note(f"somebody puts a file at {path}")
 
     def remove_strange(self) -> None:
         for path in sorted(self.strange):
@@ -453,6 +458,7 @@ class History:
     def before(self, attempt: Attempt, call: Call) -> Fault | None:
         """Hand over, if it is time; and say what goes wrong then."""
         assert isinstance(attempt, Scheduled)
+        attempt.about = call
         attempt.left -= 1
         if attempt.hold and call.effect is not Effect.READ:
             attempt.frozen, attempt.hold, attempt.left = attempt.hold, 0, -1

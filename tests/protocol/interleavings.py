@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from typing import TypeVar
@@ -24,6 +25,7 @@ from airflow_gobblin.work import ExtractKind
 from tests.faults import Call, Effect, Fault, FaultyFiles, FaultyStore
 from tests.memory_files import MemoryFiles, MemoryObjects
 from tests.protocol.attempts import Attempt, Determined, deterministic
+from tests.protocol.mutants import mutated
 from tests.protocol.rows import NoConnections, RowSource, Table, stage_rows
 from tests.protocol.world import NAME, Look, Process, Run
 
@@ -41,6 +43,8 @@ class Bound:
 
 
 BOUNDS = (Bound(3, crash=False), Bound(2, crash=True))
+FEW = (Bound(2, crash=False),)
+"""For attempts that make many calls."""
 
 
 def source(rows: int) -> RowSource:
@@ -86,6 +90,7 @@ class Scenario:
     name: str
     place: Place
     works: tuple[Work, Work]
+    bounds: tuple[Bound, ...] = BOUNDS
 
 
 def scenarios() -> Iterator[Scenario]:
@@ -103,6 +108,7 @@ def scenarios() -> Iterator[Scenario]:
         yield Scenario(f"execute against abandon ({told})", decided, (mine, abandon))
         yield Scenario(f"execute against finish of a rival ({told})", decided, (mine, finishing(rival, 6)))
         yield Scenario(f"commit against rewind ({told})", place, (mine, rewind))
+        yield Scenario(f"execute against abandon, runs and trimming ({told})", decided, (mine, abandon_and_trim), FEW)
 
 
 def begun(files: MemoryFiles) -> Place:
@@ -138,7 +144,11 @@ def committing(plan: RunPlan, rows: int) -> Work:
     def commit(place: Place, attempt: Attempt) -> None:
         pipeline = place.process(rows, attempt).pipeline
         pipeline.write_commit_steps(plan, plan.packs[0])
-        pipeline.execute_commit_steps(plan, plan.packs[0])
+        for report in pipeline.execute_commit_steps(plan, plan.packs[0]):
+            history = place.look().journal.history(URN)
+            slot = history.by_token(plan.packs[0].datasets[0].token)
+            said = report.status == "committed"
+            assert said == (slot is not None and slot.done), f"it says {report}, and its slot is {slot}"
 
     return commit
 
@@ -158,6 +168,14 @@ def person(place: Place, attempt: Attempt) -> Administration:
 
 def abandon(place: Place, attempt: Attempt) -> None:
     person(place, attempt).abandon(URN, "for the test")
+
+
+def abandon_and_trim(place: Place, attempt: Attempt) -> None:
+    """What is pending is abandoned, and runs follow until its slot is trimmed."""
+    abandon(place, attempt)
+    for rows in (6, 8, 10):
+        place.sources.append(source(rows))
+        Run(f"run {rows}").carry_out(lambda rows=rows: place.process(rows, attempt))  # type: ignore[misc]
 
 
 def rewind(place: Place, attempt: Attempt) -> None:
@@ -222,7 +240,8 @@ class Play:
         state = self.place.state()
         if state in self.recovered:
             return
-        Run("last run").carry_out(lambda: self.place.process(6))
+        last = self.place.sources[-1].tables[0].rows
+        Run("last run").carry_out(lambda: self.place.process(last))
         self.check()
         self.look.check_complete(self.place.sources)
         left = self.look.leftovers()
@@ -317,10 +336,11 @@ class Explorer:
                     break
 
     def _reaches(self, case: Case) -> bool:
-        """Whether a case comes to pass, without counting it."""
+        """Whether a case comes to pass. It isn't counted: another part plays it."""
         play = Play(self._scenario, case, self.recovered)
         self._determined.begin(1)
-        play.run()
+        with suppress(Exception):
+            play.run()
         return play.happened
 
     def _deeper(self, case: Case) -> bool:
@@ -362,18 +382,29 @@ def _from_one() -> Iterator[int]:
     return iter(range(1, 10_000))
 
 
-def explore_part(part: int) -> Tally:
-    """A part of all cases of all scenarios."""
+def explore_part(part: int, name: str = "") -> Tally:
+    """A part of all cases. :param name: how the names of the scenarios begin whose cases are wanted."""
     tally = Tally()
     with deterministic() as determined:
         determined.stop_clock()  # so that equal states are equal
         determined.begin(0)
         for scenario in scenarios():
-            for bound in BOUNDS:
+            for bound in scenario.bounds if scenario.name.startswith(name) else ():
                 explorer = Explorer(scenario, bound, determined, part)
                 explorer.explore()
                 tally.add(replace(explorer.tally, states=len(explorer.recovered)))
     return tally
+
+
+def first_broken(mutant: str, name: str) -> str | None:
+    """What breaks when the product has a deliberate fault. :param name: as `explore_part`.
+
+    :raises AssertionError: it does so without the fault, too.
+    """
+    with mutated(mutant):
+        found = explore_part(0, name).broken
+    assert not explore_part(0, name).broken
+    return found[0] if found else None
 
 
 def explore() -> Tally:

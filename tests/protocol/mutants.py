@@ -263,6 +263,8 @@ HISTORIES_CATCH: tuple[Callable[[], Iterable[Patch]], ...] = (
     an_upload_is_aborted_that_can_win,
     trimming_before_the_snapshot,
 )
+INTERLEAVINGS_CATCH = ((late_winners_count, "execute against abandon, runs"),)
+"""With how the names of the scenarios begin that do it."""
 MATRIX_CATCHES = (outcome_before_the_moves, folders_are_not_synced)
 TRIMMING_CATCHES = (trimming_before_the_snapshot, late_winners_count)
 """Those of trimming: `tests/test_trimming.py` catches them, where slots are trimmed soon."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 
-from tests.protocol import matrix
+from tests.protocol import interleavings, matrix
 from tests.protocol.histories import WORKERS, first_broken
 from tests.protocol.matrix import Pool, Trial
-from tests.protocol.mutants import HISTORIES_CATCH, MATRIX_CATCHES
+from tests.protocol.mutants import HISTORIES_CATCH, INTERLEAVINGS_CATCH, MATRIX_CATCHES
 
 SEEDS = range(1000)
 POINTS = 60
@@ -31,6 +32,17 @@ def test_histories_catch_every_mutant(capsys: pytest.CaptureFixture[str]) -> Non
             print(f"  {name}: {'NOT CAUGHT' if broken is None else f'history {broken[0]}: {broken[1][:110]!r}'}")
     missed = [name for name, broken in found.items() if broken is None]
     assert not missed, f"no history of {SEEDS} catches {missed}"
+
+
+@pytest.mark.parametrize(("make", "scenarios"), INTERLEAVINGS_CATCH)
+def test_the_interleavings_catch(
+    make: Callable[[], object], scenarios: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And the unchanged product passes the same scenarios."""
+    found = interleavings.first_broken(make.__name__, scenarios)
+    with capsys.disabled():
+        print(f"\nmutant {make.__name__}: {'NOT CAUGHT' if found is None else found[:200]!r}")
+    assert found is not None
 
 
 @pytest.mark.timeout(1200)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import psycopg
 import pytest
 
+from tests.services import s3
 from tests.services.postgres import Postgres, running_postgres
+from tests.services.s3_proxy import Fault, Proxy
 from tests.services.spark_standalone import SparkStandalone
 
 
@@ -38,6 +42,30 @@ def test_databases_are_apart(postgres: str, postgres_database: str) -> None:
         connection.execute("CREATE TABLE only_here (x int)")
     with psycopg.connect(postgres) as connection:
         assert connection.execute("SELECT to_regclass('only_here')").fetchone() == (None,)
+
+
+def test_versitygw_keeps_what_it_took_when_it_is_killed_and_checks_signatures(tmp_path: Path) -> None:
+    with s3.running(s3.versitygw(tmp_path)) as server:
+        bucket = server.create_bucket()
+        server.access.filesystem().pipe_file(f"{bucket}/k", b"kept")
+        server.kill()
+        server.start()
+        assert server.access.filesystem().cat_file(f"{bucket}/k") == b"kept"
+        with pytest.raises(PermissionError):
+            replace(server.access, secret="wrong").filesystem().cat_file(f"{bucket}/k")
+    with pytest.raises(httpx.TransportError):
+        httpx.get(server.access.endpoint)
+
+
+def test_the_proxy_harms_the_requests_it_was_told_to(s3_proxy: Proxy) -> None:
+    s3_proxy.harm(Fault.INTERNAL_ERROR, "GET", path="^/a", query="x=1", nth=2, times=2)
+    s3_proxy.harm(Fault.DROP_ANSWER, "PUT")
+    asked = [("GET", "/a?x=1")] * 4 + [("GET", "/a?x=2"), ("GET", "/b?x=1"), ("HEAD", "/a?x=1")]
+    answers = [httpx.request(method, s3_proxy.endpoint + target).status_code for method, target in asked]
+    assert [status == 500 for status in answers] == [False, True, True, False, False, False, False]
+    with pytest.raises(httpx.TransportError):
+        httpx.put(s3_proxy.endpoint + "/a")
+    assert [request.fault for request in s3_proxy.seen].count(Fault.INTERNAL_ERROR) == 2
 
 
 def test_spark_standalone_runs_python_on_its_executor(spark_standalone: SparkStandalone, tmp_path: Path) -> None:

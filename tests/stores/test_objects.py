@@ -140,6 +140,20 @@ def test_of_many_records_one_that_cant_be_read_is_named(store: ObjectStore, prox
     some = store.get_many(keys)
     assert next(some) == ("k/0", None)
     some.close()  # type: ignore[attr-defined]
+    proxy.harm(Fault.DENIED, "DELETE", path="/k/7$", times=ALWAYS)
+    with pytest.raises(StoreError, match=r"record 'k/7'.*to delete"):
+        store.delete_many(keys)
+
+
+@pytest.mark.usefixtures("hurry")
+def test_what_is_left_of_many_is_not_begun_when_the_store_is_ill(store: ObjectStore, proxy: Proxy) -> None:
+    proxy.harm(Fault.INTERNAL_ERROR, times=ALWAYS)
+    before = len(proxy.seen)
+    keys = [f"k/{number}" for number in range(2000)]
+    for do in (lambda: store.delete_many(keys), lambda: list(store.get_many(keys))):
+        with pytest.raises(StoreError, match="kept answering 500"):
+            do()
+    assert len(proxy.seen) - before < len(keys)
 
 
 def test_a_store_asked_again_after_it_was_closed_opens_connections(store: ObjectStore) -> None:

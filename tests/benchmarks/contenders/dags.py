@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG, task
@@ -55,7 +56,7 @@ def naive(name: str, folder: str, table: str, key: str) -> None:
             return str(json.loads(watermark.read_text())) if watermark.exists() else None
 
         @task
-        def plan(since: str | None) -> str:
+        def plan(since: Any) -> str:
             from airflow_gobblin import schema, wire
             from airflow_gobblin.hooks.ingestion import AirflowConnections
             from airflow_gobblin.journal import now
@@ -80,7 +81,7 @@ def naive(name: str, folder: str, table: str, key: str) -> None:
                 file.rename(place / "target" / file.name)
 
         @task
-        def save_watermark(high: str) -> None:
+        def save_watermark(high: Any) -> None:
             watermark.write_text(json.dumps(high))
 
         extract = SparkSubmitOperator(

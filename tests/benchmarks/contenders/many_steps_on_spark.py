@@ -1,0 +1,44 @@
+"""One commit task over many staged files, whose steps it has written or carried out on a warm Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from airflow_gobblin.hooks.steps import StepsOnSpark
+from airflow_gobblin.journal import Slot
+from airflow_gobblin.operators import SparkOptions
+from airflow_gobblin.pipeline import Pipeline
+from tests.benchmarks.contenders.saying import Laps, arguments, say
+from tests.benchmarks.publish import URN, on_disk
+from tests.protocol.rows import NoConnections
+
+REMOTE = "BENCHMARK_SPARK"
+"""The variable that holds the URL of the Spark Connect server."""
+CODE = ("tests.protocol.rows",)
+
+
+def main() -> None:
+    asked = arguments(folder="", run="", units="", stage="")
+    server = urlsplit(os.environ[REMOTE])
+    connection = {"conn_type": "spark_connect", "host": server.hostname, "port": server.port}
+    os.environ["AIRFLOW_CONN_SPARK_WARM"] = json.dumps(connection)
+    opened = on_disk(Path(asked.folder)).open(int(asked.units))
+    pipeline = Pipeline(replace(opened.ingestion, code=CODE), opened.journal, NoConnections())
+    options = SparkOptions(conn_id="spark_warm").submit_arguments()
+    pipeline.committer.runner = StepsOnSpark(pipeline, options, above=0)
+    run = pipeline.staging.run(asked.run)
+    assert run is not None
+    clock = Laps()
+    (report,) = getattr(pipeline, asked.stage)(run, run.packs[0])
+    seconds = clock.lap(asked.stage)
+    assert report.status in ("pending", "committed"), report
+    slot: Slot = pipeline.journal.history(URN).slots[-1]
+    say(seconds, clock.phases, steps=slot.decision.steps, done=int(slot.done))
+
+
+if __name__ == "__main__":
+    main()

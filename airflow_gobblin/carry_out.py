@@ -39,9 +39,8 @@ def carry_out(step: CommitStep, files: Files, urn: str, slot: int) -> bool:
     :param urn: the dataset of its sequence, and :param slot: its slot, for errors.
     :return: whether it was done here. :raises StepError: it can't be done.
     """
-    status, failure = _verify(step, files, urn, slot), None
-    if status is StepStatus.DONE:
-        return False
+    failure: Exception | None = None
+    status = StepStatus.TODO if isinstance(step, FileStep) else _verify(step, files, urn, slot)
     if status is StepStatus.TODO:
         try:
             step.execute(StepContext(files))
@@ -49,8 +48,8 @@ def carry_out(step: CommitStep, files: Files, urn: str, slot: int) -> bool:
         except Exception as error:  # an author's step may raise anything
             failure = error
         status = _verify(step, files, urn, slot, failure)
-        if status is StepStatus.DONE:
-            return True
+    if status is StepStatus.DONE:
+        return failure is not None and not isinstance(failure, FileExistsError)
     raise _step_error(step, status, urn, slot, failure)
 
 

@@ -26,6 +26,7 @@ from airflow_gobblin.errors import (
     QuarantinedError,
     RecordError,
     SourceError,
+    StepLostError,
 )
 from airflow_gobblin.extraction import converted_schema
 from airflow_gobblin.files import Files, open_files
@@ -385,7 +386,12 @@ class Pipeline:
             return _failed("write the commit steps of", ref.urn, error)
 
     def _decide(self, plan: Plan) -> Slot | DatasetReport:
-        results = tuple(self._results(plan))
+        try:
+            return self._decide_from(plan, tuple(self._results(plan, checked=False)))
+        except StepLostError:  # files of a result are gone: another result may stand, or the unit has none
+            return self._decide_from(plan, tuple(self._results(plan, checked=True)))
+
+    def _decide_from(self, plan: Plan, results: tuple[UnitResult, ...]) -> Slot | DatasetReport:
         chosen = publishable(self.ingestion.policy, results)
         proposal = propose(plan, results, (r.unit for r in chosen), self.staging.token_folder(plan.token))
         if not chosen:
@@ -403,8 +409,8 @@ class Pipeline:
             )
         return self.committer.decide(proposal, lambda: self.ingestion.sink.publish(plan, proposal.results, self.files))
 
-    def _results(self, plan: Plan) -> Iterator[UnitResult]:
-        standing = self.staging.results(plan.token, (unit.id for unit in plan.units))
+    def _results(self, plan: Plan, *, checked: bool) -> Iterator[UnitResult]:
+        standing = self.staging.results(plan.token, (unit.id for unit in plan.units), checked=checked)
         failed = self.staging.failed_results(plan.token) if len(standing) < len(plan.units) else {}
         missing = "it has no result: its extract did not finish"
         for unit in plan.units:

@@ -6,6 +6,7 @@ is a frozen dataclass registered with `wire.record`.
 
 from __future__ import annotations
 
+import errno
 import posixpath
 from dataclasses import dataclass
 from enum import StrEnum
@@ -92,11 +93,16 @@ class MoveStep:
         return _same(self, self.target, found, files)
 
     def execute(self, context: StepContext) -> None:
+        """:raises FileExistsError: something stands at its target. :raises FileNotFoundError: its source isn't as it was."""
+        files = context.files
+        staged = files.identity(self.source)
+        if staged is None or not _same(self, self.source, staged, files):
+            raise FileNotFoundError(errno.ENOENT, "it is not there as it was written", self.source)
         try:
-            context.files.link(self.source, self.target)
+            files.link(self.source, self.target)
         except FileNotFoundError:  # the first one into its folder
-            context.files.make_folder(posixpath.dirname(self.target))
-            context.files.link(self.source, self.target)
+            files.make_folder(posixpath.dirname(self.target))
+            files.link(self.source, self.target)
 
     def undo(self, context: StepContext) -> None:
         _remove(self, context.files)
@@ -145,6 +151,7 @@ class UploadStep:
         return _same(self, self.target, found, files)
 
     def execute(self, context: StepContext) -> None:
+        """:raises FileExistsError: something stands at its target. :raises FileNotFoundError: its upload is gone."""
         _uploads(context.files).complete(self.target, self.upload)
 
     def undo(self, context: StepContext) -> None:
@@ -161,7 +168,7 @@ class UploadStep:
 
 
 FileStep = MoveStep | UploadStep
-"""A step that publishes a file."""
+"""A step that publishes a file. It looks at its source and never overwrites, so it may be executed without a look before."""
 
 
 def publish_file(staged: StagedFile, target: str, unit: str, files: Files) -> FileStep:

@@ -6,6 +6,7 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from airflow_gobblin.administration import Administration
+from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.files import Files, open_files
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import Journal
@@ -204,10 +206,8 @@ def test_answers_lost_all_the_way_do_no_harm(real: Lake, s3_proxy: Proxy, seed: 
     real.journal.datasets()
     s3_proxy.harm_at_random(seed, 0.05, Fault.DROP_ANSWER, Fault.DROP_REQUEST, Fault.INTERNAL_ERROR_AFTER)
     for rows in (3, 6):
-        try:
+        with suppress(GobblinError, OSError):
             harmed.run(replace(ROWS, rows=rows))
-        except Exception as error:
-            assert "s3://" in str(error) or "record" in str(error), error
     s3_proxy.heal()
     assert real.run(ROWS)[URN].ok
     assert real.rows() == ROWS.all_rows()

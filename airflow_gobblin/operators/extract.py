@@ -208,16 +208,21 @@ class ExtractOperator(SparkSubmitOperator):
 
     def _get_durable_hook(self) -> SparkSubmitHook:
         self._deploy_mode, self._java_class = "cluster", SUBMITTER
-        if object_place(self.ingestion.sink.target) is not None:
+        target, cause = self.ingestion.sink.target, None
+        if object_place(target) is not None:
+            cause = "workers find the code below the target, and this one is in an object store"
+        elif self.env_vars:
+            cause = "it runs in the environment of a worker, and `env_vars` can't be added to that"
+        if cause is not None:
             raise ConfigurationError(
                 operation="submit",
-                subject=f"a durable driver for target {self.ingestion.sink.target!r}",
-                cause="workers find the code below the target, and this one is in an object store",
-                hint="Leave out `durable`, or use a target on a file system that workers share.",
+                subject=f"a durable driver for target {target!r}",
+                cause=cause,
+                hint="Leave out `durable`, or what is in its way.",
             )
         folder = Path(self._zips[0]).parent
         script = ship_file(Path(self.application), folder)
-        self.application, self.py_files, self.env_vars = ship_launcher(folder).as_uri(), None, None
+        self.application, self.py_files = ship_launcher(folder).as_uri(), None
         self.conf = {**(self.conf or {}), "spark.master.rest.enabled": "true"}
         hook = super()._get_hook()
         self._masters = StandaloneMasters(hook)
@@ -286,10 +291,12 @@ class ExtractOperator(SparkSubmitOperator):
         """End the driver, and `spark-submit` with it."""
         if self._connect is not None:
             self._connect.on_kill()
-        elif self._masters is not None and self._driver is not None:
-            self._masters.kill(self._driver)
         elif self._hook is not None:
-            super().on_kill()
+            driver = self._driver or self._hook._driver_id
+            if self._masters is not None and driver is not None:
+                self._masters.kill(driver)
+            else:
+                super().on_kill()
 
 
 def _may_heal(error: str) -> bool:

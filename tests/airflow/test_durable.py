@@ -30,6 +30,7 @@ def cluster(connections_file: Path, tmp_path_factory: pytest.TempPathFactory) ->
         yield running
 
 
+@pytest.mark.soak
 def test_an_extract_is_killed_and_its_driver_is_found_again(
     shops: Shops, cluster: SparkStandalone, connections_file: Path
 ) -> None:

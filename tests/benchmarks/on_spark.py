@@ -101,7 +101,8 @@ def main(words: Sequence[str] | None = None) -> None:
     use_environment()
     FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder, running_spark_connect(Path(folder)) as server:
-        os.environ["AIRFLOW_HOME"] = f"{folder}/airflow"  # Airflow makes it when it is imported
+        # Airflow makes its home when it is imported.
+        os.environ.update(AIRFLOW_HOME=f"{folder}/airflow", AIRFLOW__LOGGING__LOGGING_LEVEL="ERROR")
         keep(measure_extract(server, asked.rounds), asked.results)
         keep(measure_steps(server, 1, asked.steps), asked.results)
 

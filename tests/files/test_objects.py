@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 
@@ -116,12 +117,12 @@ def test_racing_executors_publish_one_whole_file(files: Files) -> None:
         start = threading.Barrier(4)
         answers: list[StepStatus] = []
 
-        def execute(step: UploadStep = step, start: threading.Barrier = start, answers: list[StepStatus] = answers) -> None:
+        def execute(
+            step: UploadStep = step, start: threading.Barrier = start, answers: list[StepStatus] = answers
+        ) -> None:
             start.wait()
-            try:
+            with suppress(OSError):  # an error says nothing: look
                 step.execute(StepContext(files))
-            except OSError:  # an error says nothing: look
-                pass
             answers.append(step.verify(StepContext(files)))
 
         threads = [threading.Thread(target=execute) for _ in range(4)]
@@ -141,7 +142,7 @@ def test_an_upload_that_is_gone_is_lost(files: Files) -> None:
     files.uploads.abort(TARGET, staged.upload.id)
     files.uploads.abort(TARGET, staged.upload.id)
     assert step.verify(StepContext(files)) is StepStatus.LOST
-    with pytest.raises(OSError, match="."):
+    with pytest.raises(OSError, match="upload|Internal Server Error"):
         step.execute(StepContext(files))
     assert step.verify(StepContext(files)) is StepStatus.LOST
 
@@ -157,7 +158,7 @@ def test_an_upload_that_lost_a_part_is_lost(files: Files) -> None:
 def test_undoing_takes_the_upload_first_so_that_no_late_executor_publishes(files: Files) -> None:
     step = step_of(files, stage(files))
     step.undo(StepContext(files))
-    with pytest.raises(OSError, match="."):
+    with pytest.raises(OSError, match="upload|Internal Server Error"):
         step.execute(StepContext(files))
     assert files.identity(TARGET) is None
     done = step_of(files, stage(files))

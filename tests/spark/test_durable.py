@@ -127,6 +127,9 @@ def test_a_second_try_finds_the_driver_again_and_a_third_sees_that_units_are_mis
     assert set(cluster.drivers) - before == {driver}
     assert set(planned.results) == {"u0", "u1"}
     assert any("--durable" in line for line in lines)
+    assert any(
+        "-Xmx600M" in line and "CoarseGrainedExecutorBackend" in line for line in lines
+    )  # the settings came there
     assert not [line for line in lines if CANARY in line or AIRFLOWS_OWN in line]
     assert FILE_VARIABLE in environments
     assert AIRFLOWS_OWN not in environments
@@ -201,6 +204,7 @@ def test_a_driver_without_secrets_names_both_places_for_them(tmp_path: Path) -> 
     [
         ({"conn_id": "spark_here"}, r"durable driver to 'local\[2\]'.*no standalone cluster"),
         ({"conn_id": "spark_nowhere"}, "'spark_nowhere': Airflow has no such connection"),
+        ({"env_vars": {"A": "b"}}, "it runs in the environment of a worker, and `env_vars` can't be added to that"),
     ],
 )
 def test_where_no_driver_is_kept_it_is_refused(

@@ -68,6 +68,7 @@ def check(pipeline: Pipeline, units: int) -> None:
     assert Counter(rows) == Counter(range(units * source.rows))
 
 
+@pytest.mark.soak
 def test_a_task_that_spark_runs_twice_counts_once(cluster: SparkStandalone, tmp_path: Path) -> None:
     gate, arrivals, log = tmp_path / "gate", tmp_path / "gate.u0", tmp_path / "driver.log"
     planned = planned_run(tmp_path, RowsSource(2, waiting=("u0",), gate=str(gate)))
@@ -90,6 +91,7 @@ def test_a_task_that_spark_runs_twice_counts_once(cluster: SparkStandalone, tmp_
     publish(planned)
 
 
+@pytest.mark.soak
 def test_a_worker_is_killed_with_all_it_runs(cluster: SparkStandalone, tmp_path: Path) -> None:
     gate, arrivals, log = tmp_path / "gate", tmp_path / "gate.u0", tmp_path / "driver.log"
     planned = planned_run(tmp_path, RowsSource(3, waiting=("u0",), gate=str(gate)))

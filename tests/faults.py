@@ -308,6 +308,10 @@ class FaultyFiles:
         do: Callable[[], T],
         tear: Callable[[], object] | None = None,
     ) -> T:
+        if self._files.uploads is not None:
+            if effect is Effect.SYNC or operation == "make_folder":
+                return do()  # there is nothing to do
+            effect = Effect.READ if effect is Effect.READ else Effect.PUT
         return self._faults.call(Call(self._place, operation, subject, effect, tear is not None), do, tear)
 
     @property

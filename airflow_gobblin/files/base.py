@@ -169,6 +169,7 @@ class StagedOutput:
 
 _NO_NAMES = frozenset(("", ".", ".."))
 _ODD_ENDS = frozenset(("", ".", "/"))
+_AT_A_TIME = 1024
 
 
 def each(files: Files, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
@@ -181,8 +182,11 @@ def each(files: Files, function: Callable[[T], R], items: Iterable[T]) -> Iterat
         return
     rest = iter(items)
     with ThreadPoolExecutor(files.parallel) as pool:
-        while some := list(islice(rest, files.parallel * 16)):
-            yield from pool.map(function, some)
+        while some := list(islice(rest, _AT_A_TIME)):
+            share = max(1, len(some) // (files.parallel * 4))  # to hand over each of them would cost more than a link
+            shares = (some[start : start + share] for start in range(0, len(some), share))
+            for done in pool.map(lambda mine: [*map(function, mine)], shares):
+                yield from done
 
 
 def contained(path: str) -> str:

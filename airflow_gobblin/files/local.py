@@ -32,7 +32,7 @@ class LocalFiles:
 
     @property
     def parallel(self) -> int:
-        return 1  # a name is made in microseconds
+        return min(4, os.cpu_count() or 1)  # a name is made in microseconds, of which most are the kernel's
 
     @property
     def uploads(self) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +28,7 @@ MIDDLES = {
     "execute_commit_steps": "step-orders",
     "finish": "undo-orders",  # an abandoned slot is being cleaned up
 }
+AIRFLOW_KILLS, SPARK_KILLS = 24, 8
 # And where all of it is done, and Airflow doesn't know yet.
 ENDS = {stage: f"after-{stage}" for stage in STAGES}
 
@@ -179,6 +182,91 @@ def test_an_extract_on_spark_is_killed(shops: Shops) -> None:
     assert task.passed("read-orders")
     for shop in held:
         shop.check()
+
+
+@pytest.mark.soak
+def test_tasks_of_every_kind_are_killed_at_any_moment(shops: Shops, capsys: pytest.CaptureFixture[str]) -> None:
+    """At least 24 times: each shop has its kind of task, and a new run after each kill."""
+    chance, killed, misses = random.Random(1), 0, 0
+    made = dict(zip(STAGES, shops(*(f"random-{stage}" for stage in STAGES)), strict=True))
+    while killed < AIRFLOW_KILLS:
+        assert misses < AIRFLOW_KILLS, f"only {killed} tasks were killed before they had ended"
+        runs = {}
+        for stage, shop in made.items():
+            shop.sell(chance.randint(1, 40))
+            runs[stage] = shop.trigger()
+        for stage, shop in made.items():
+            task = running(shop, runs[stage], stage)
+            time.sleep(chance.uniform(0, 1))
+            if killed_now(task):
+                killed += 1
+            else:
+                misses += 1
+        for stage, shop in made.items():
+            assert shop.wait(runs[stage]) == "success", (shop.name, shop.states(runs[stage]))
+            shop.check()
+    with capsys.disabled():
+        print(f"\nreal Airflow: {killed} tasks of {len(STAGES)} kinds were killed, {misses} had ended before; seed 1")
+
+
+@pytest.mark.soak
+def test_tasks_and_drivers_on_spark_are_killed_at_any_moment(shops: Shops, capsys: pytest.CaptureFixture[str]) -> None:
+    """At least 8 times, the task and its driver by turns."""
+    chance, killed, misses = random.Random(2), 0, 0
+    (shop,) = shops("random-spark", spark="spark_here")
+    while killed < SPARK_KILLS:
+        assert misses < SPARK_KILLS, f"only {killed} were killed before they had ended"
+        shop.sell(chance.randint(1, 40))
+        run_id = shop.trigger()
+        task = running(shop, run_id, "extract")
+        victim = task if task is None or killed % 2 == 0 else driver_of(shop, task)
+        time.sleep(chance.uniform(0, 8))
+        if killed_now(victim):
+            killed += 1
+        else:
+            misses += 1
+        assert shop.wait(run_id) == "success", (shop.name, shop.states(run_id))
+        shop.check()
+    with capsys.disabled():
+        print(f"\nreal Spark: {killed} tasks and drivers were killed, {misses} had ended before; seed 2")
+
+
+def running(shop: Shop, run_id: str, stage: str) -> psutil.Process | None:
+    """The process of a task, when it has one; `None` if it ended meanwhile."""
+
+    def found() -> psutil.Process | bool | None:
+        for task in shop.tasks(run_id, stage):
+            if task.state == "running" and task.pid is not None:
+                with suppress(psutil.NoSuchProcess):
+                    return psutil.Process(task.pid)
+            if task.state in ("success", "failed"):
+                return True
+        return None
+
+    process = shop.airflow.wait_for(f"{stage} of {shop.name}", found)
+    return process if isinstance(process, psutil.Process) else None
+
+
+def driver_of(shop: Shop, task: psutil.Process) -> psutil.Process | None:
+    """The driver of a task, when it has one; `None` if the task ended meanwhile."""
+
+    def found() -> psutil.Process | bool | None:
+        with suppress(psutil.NoSuchProcess):
+            return next((p for p in task.children(recursive=True) if name(p) == "java"), None)
+        return True
+
+    process = shop.airflow.wait_for(f"the driver of {shop.name}", found)
+    return process if isinstance(process, psutil.Process) else None
+
+
+def killed_now(process: psutil.Process | None) -> bool:
+    """Kill a process. :return: whether it was there to be killed."""
+    if process is None or not alive(process):
+        return False
+    with suppress(psutil.NoSuchProcess):
+        process.kill()
+        return True
+    return False
 
 
 def spark_driver(task: int) -> psutil.Process:

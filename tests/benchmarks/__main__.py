@@ -7,7 +7,16 @@ import subprocess
 import sys
 import time
 
-PROGRAMS = ("postgres_to_parquet", "incremental", "publish", "whole_run", "scale", "on_spark", "object_clients")
+PROGRAMS = (
+    "postgres_to_parquet",
+    "incremental",
+    "publish",
+    "whole_run",
+    "scale",
+    "long_journals",
+    "on_spark",
+    "object_clients",
+)
 
 
 def main() -> None:

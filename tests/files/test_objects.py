@@ -142,7 +142,7 @@ def test_an_upload_that_is_gone_is_lost(files: Files) -> None:
     files.uploads.abort(TARGET, staged.upload.id)
     files.uploads.abort(TARGET, staged.upload.id)
     assert step.verify(StepContext(files)) is StepStatus.LOST
-    with pytest.raises(OSError, match="upload|Internal Server Error"):
+    with pytest.raises(OSError, match=r"upload|Internal Server Error"):
         step.execute(StepContext(files))
     assert step.verify(StepContext(files)) is StepStatus.LOST
 
@@ -158,7 +158,7 @@ def test_an_upload_that_lost_a_part_is_lost(files: Files) -> None:
 def test_undoing_takes_the_upload_first_so_that_no_late_executor_publishes(files: Files) -> None:
     step = step_of(files, stage(files))
     step.undo(StepContext(files))
-    with pytest.raises(OSError, match="upload|Internal Server Error"):
+    with pytest.raises(OSError, match=r"upload|Internal Server Error"):
         step.execute(StepContext(files))
     assert files.identity(TARGET) is None
     done = step_of(files, stage(files))

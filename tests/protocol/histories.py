@@ -563,6 +563,7 @@ class History:
             before = self.coverage.get(urn)
             now = history.state.coverage
             shrinking = {Action.REWIND, Action.DROP, Action.SET, Action.IMPORT}
+            assert history.slots or before is None or not before.ranges(), f"{urn}: its slots are gone"
             if before is not None and not all(now.covers(r) for r in before.ranges()):
                 head = history.slot(history.state.head)
                 last = head if head.done else history.slot(history.state.head - 1)

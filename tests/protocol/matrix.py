@@ -16,6 +16,7 @@ question here, so its records survive; its calls have all the other faults.
 from __future__ import annotations
 
 import atexit
+import importlib
 import logging
 import random
 import time
@@ -41,7 +42,7 @@ from tests.protocol.attempts import TELLING_TIME
 from tests.protocol.mutants import mutated
 from tests.protocol.processes import Tell, die, in_fresh_process
 from tests.protocol.rows import RowSource, Table
-from tests.protocol.world import Look, Place, Run, World
+from tests.protocol.world import Bucket, Look, Place, Run, World
 
 WORKERS = 2
 
@@ -137,21 +138,21 @@ def _now() -> datetime:
 # One case
 
 
-def first_run(folder: Path, store: str) -> Place:
-    """A place after a whole first run, with a file of the user's in each dataset's folder."""
-    world = World(Place(folder, store))
+def first_run(place: Place) -> None:
+    """A whole first run, with a file of the user's in each dataset's folder."""
+    world = World(place)
     world.look().plant(URNS)
     carry_out(world, 1, Faults())
     world.look().check_complete(SOURCES[:1])
     world.close()
-    return world.place
 
 
 def warm_up(folder: Path) -> None:
     """Have everything imported that a process needs, so that those forked from this one needn't."""
     for store in ("local", "sqlite"):
         with TemporaryDirectory(dir=folder) as inner:
-            first_run(Path(inner), store)
+            first_run(Place(Path(inner), store))
+    importlib.import_module("s3fs")
 
 
 def carry_out(world: World, number: int, faults: Faults, run: Run | None = None, tell: Tell | None = None) -> Run:
@@ -161,14 +162,17 @@ def carry_out(world: World, number: int, faults: Faults, run: Run | None = None,
     return run
 
 
-def start(folder: Path, store: str) -> Start:
+def start(folder: Path, store: str | Bucket) -> Start:
     """What all cases start from."""
-    place = first_run(folder / "first", store)
-    calls = record_calls(place, folder / "recorded")
-    seen = World(place).look()
-    found = Start(place, calls, seen.records(), {urn: seen.journal.state(urn).coverage for urn in URNS})
-    seen.journal.store.close()
-    return found
+    place = Place(folder / "first", store)
+
+    def work(tell: Tell) -> None:
+        first_run(place)
+        seen = World(place).look()
+        tell((seen.records(), {urn: seen.journal.state(urn).coverage for urn in URNS}))
+
+    ((records, coverage),) = in_fresh_process(work)
+    return Start(place, record_calls(place, folder / "recorded"), records, coverage)
 
 
 def record_calls(base_place: Place, folder: Path, point: Point | None = None) -> list[Call]:
@@ -359,7 +363,7 @@ class Pool:
     def __exit__(self, *error: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def start(self, folder: Path, store: str) -> Start:
+    def start(self, folder: Path, store: str | Bucket) -> Start:
         """What all cases start from."""
         return self._pool.submit(start, folder, store).result()
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.files import Files, StagedOutput
+from airflow_gobblin.files.base import each
 from airflow_gobblin.job import ExtractJob
 from airflow_gobblin.naming import dataset_key
 from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, Reader, ReadRequest
@@ -155,10 +156,13 @@ class LineSink:
         return LineWriter(files, f"{staged}-0.{self.suffix}", f"{published}-0.{self.suffix}")
 
     def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[FileStep]:
-        for result in results:
-            for index, staged in enumerate(result.files):
-                target = f"{plan.folder}/{plan.token}-{result.unit}-{index}.{self.suffix}"
-                yield publish_file(staged, target, result.unit, files)
+        staged = ((result.unit, index, file) for result in results for index, file in enumerate(result.files))
+
+        def step(of: tuple[str, int, StagedFile]) -> FileStep:
+            unit, index, file = of
+            return publish_file(file, f"{plan.folder}/{plan.token}-{unit}-{index}.{self.suffix}", unit, files)
+
+        yield from each(files, step, staged)
 
 
 class LineWriter:

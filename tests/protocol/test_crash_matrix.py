@@ -11,9 +11,12 @@ import pytest
 from tests.faults import Call, Fault
 from tests.protocol import matrix
 from tests.protocol.matrix import Point, Pool, Tally, Trial
+from tests.protocol.world import Bucket
+from tests.services.s3 import S3Server
 
-FLOOR = {"local": (250, 800), "sqlite": (170, 500), "postgres": (170, 500)}
+FLOOR = {"local": (250, 800), "sqlite": (170, 500), "postgres": (170, 500), "s3": (100, 200)}
 """How many calls a run makes, and how many cases follow from them, at the least."""
+S3_POINTS = 120
 FIRST_FAULTS, SECOND_FAULTS = 10, 10
 """Of crashes in the recovery: from how many first faults, and how many in each of the recoveries."""
 CRASHES = (Fault.CRASH_BEFORE, Fault.TORN, Fault.POWER_LOSS)
@@ -43,6 +46,24 @@ def test_a_sample_on_postgresql(tmp_path: Path, postgres_database: str, capsys: 
     with capsys.disabled():
         tell("postgres", start.calls, points, tally, started)
     expect_floor("postgres", start.calls, points)
+    expect_whole(tally)
+
+
+@pytest.mark.timeout(1200)
+def test_a_spread_on_s3(tmp_path: Path, versitygw: S3Server, bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The journal and the target are in one bucket."""
+    started = time.monotonic()
+    with Pool(tmp_path) as pool:
+        start = pool.start(tmp_path, Bucket(versitygw.access, bucket))
+        points = [*matrix.points(start.calls)]
+        tally = pool.run(start, tmp_path, [Trial(p) for p in spread(points, S3_POINTS)])
+    with capsys.disabled():
+        tell("s3", start.calls, points, tally, started)
+    assert len(start.calls) >= FLOOR["s3"][0]
+    assert len(points) >= FLOOR["s3"][1]
+    seen = {(c.place, c.operation) for c in start.calls}
+    assert {("store", "put"), ("target store", "put"), ("target", "send upload"), ("target", "complete upload")} <= seen
+    assert {p.fault for p in points} >= {Fault.CRASH_BEFORE, Fault.ANSWER_LOST, Fault.ERROR}
     expect_whole(tally)
 
 

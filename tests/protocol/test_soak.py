@@ -11,36 +11,57 @@ from pathlib import Path
 import pytest
 
 from tests.protocol import matrix
-from tests.protocol.histories import play_together
+from tests.protocol.histories import FULL, SHORT, play_together
 from tests.protocol.matrix import Point, Pool, Start, Tally, Trial
+from tests.protocol.world import Bucket
+from tests.services.s3 import S3Server
 
-SEEDS = range(10_000, 10_000_000)
+SEEDS = range(100_000, 1_000_000_000)
+"""Those that `make test` doesn't play."""
 FIRST_FAULTS = 40
 """How many recoveries are recorded at a time; a crash is tried at every call of each."""
 
 
 @pytest.mark.soak
-def test_histories_and_crashes_for_a_long_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_histories_for_a_long_time(capsys: pytest.CaptureFixture[str]) -> None:
+    """Half of the time; a million short ones take less than an hour on two free cores."""
     started = time.time()
-    seconds = 60 * float(os.environ.get("GOBBLIN_SOAK_MINUTES", "10"))
-    played = play_together(SEEDS, until=started + seconds / 2)
+    short = play_together(SEEDS, SHORT, until=started + seconds() * 0.4)
+    full = play_together(SEEDS, FULL, until=started + seconds() * 0.5)
+    with capsys.disabled():
+        print(f"\nsoak: in {time.time() - started:.0f} s\n  short histories: {short}\n  full histories: {full}")
+    broken = short.broken + full.broken
+    assert not broken, f"{len(broken)} broke a promise:\n" + "\n\n".join(broken[:5])
+
+
+@pytest.mark.soak
+def test_crashes_for_a_long_time(
+    tmp_path: Path, versitygw: S3Server, bucket: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The other half."""
+    started = time.time()
     single, double = Tally(), Tally()
-    for number, store in enumerate(("sqlite", "local")):
-        crash(tmp_path / store, store, started + seconds * (3 + number) / 4, single, double)
+    stores: tuple[str | Bucket, ...] = ("sqlite", "local", Bucket(versitygw.access, bucket))
+    for number, store in enumerate(stores):
+        until = started + seconds() * 0.5 * (1 + number) / len(stores)
+        crash(tmp_path / str(number), store, until, single, double)
+    broken = single.broken + double.broken
     with capsys.disabled():
         print(
-            f"\nsoak: {played.histories} random histories ({played.calls} calls), {single.trials} crash points and "
-            f"{double.trials - double.missed} crashes during recoveries, in {time.time() - started:.0f} s: "
-            f"{len(played.broken + single.broken + double.broken)} broke a promise"
+            f"\nsoak: {single.trials} crash points and {double.trials - double.missed} crashes during recoveries, "
+            f"in {time.time() - started:.0f} s: {len(broken)} broke a promise"
         )
-    broken = played.broken + single.broken + double.broken
     assert not broken, "\n\n".join(broken[:5])
 
 
-def crash(folder: Path, store: str, until: float, single: Tally, double: Tally) -> None:
+def seconds() -> float:
+    return 60 * float(os.environ.get("GOBBLIN_SOAK_MINUTES", "10"))
+
+
+def crash(folder: Path, store: str | Bucket, until: float, single: Tally, double: Tally) -> None:
     """All points, and then, in a random order, second faults at all calls of the recoveries from them."""
     folder.mkdir()
-    chance = random.Random(store)
+    chance = random.Random(folder.name)
     with Pool(folder) as pool:
         start = pool.start(folder, store)
         points = [*matrix.points(start.calls)]

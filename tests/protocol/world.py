@@ -17,26 +17,32 @@ import pytest
 
 from airflow_gobblin import extraction
 from airflow_gobblin.errors import GobblinError, RecordError
-from airflow_gobblin.files import Files, LocalFiles
+from airflow_gobblin.files import Files, LocalFiles, open_files
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import Decision, History, Journal, NoteKind, Slot
 from airflow_gobblin.naming import dataset_key
 from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
+from airflow_gobblin.places import object_place
 from airflow_gobblin.plan import RunPlan
 from airflow_gobblin.staging import ROOT
 from airflow_gobblin.state import UnitRef
 from airflow_gobblin.steps import FileStep, StepContext, StepStatus
 from airflow_gobblin.stores.base import Store
 from airflow_gobblin.stores.local import LocalStore
+from airflow_gobblin.stores.objects import open_object_store
 from airflow_gobblin.stores.sql import SqlStore
 from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.work import Pack
 from tests.faults import Disk, Faults, FaultyFiles, FaultyStore
+from tests.protocol.processes import Tell, in_fresh_process
 from tests.protocol.rows import LineSink, NoConnections, RowSource, Table
+from tests.services.s3 import S3Access
 
 NAME = "flights"
 MINE = "mine.txt"
 """A file of the user's own, in the folder of each dataset."""
+UNREAD = (NoteKind.ANNOUNCED.value, NoteKind.CLEANED.value)
+"""How the keys of notes end whose content no rule rests on: that they stand is enough."""
 TRIES = 3
 """How often a task that raises is tried."""
 
@@ -45,25 +51,48 @@ TRIES = 3
 class Place:
     """Where a world is.
 
-    :param store: `local`, `sqlite`, or the URL of a PostgreSQL database, which this place has for itself.
+    :param store: `local`, `sqlite`, the URL of a PostgreSQL database, which this place has for itself, or a bucket, of which it
+        has what begins as its folder: then the target is there, too.
     """
 
     folder: Path
-    store: str
-
-    @property
-    def target(self) -> Path:
-        return self.folder / "target"
+    store: str | Bucket
 
     def copy(self, to: Path) -> Place:
         shutil.copytree(self.folder, to, ignore=lambda _, names: [n for n in names if n.startswith("attic-")])
+        if isinstance(self.store, Bucket):
+            self.store.copy(self.folder, to)
+            return Place(to, self.store)
         return Place(to, _copy_database(self.store) if "://" in self.store else self.store)
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
-        if "://" in self.store:
+        if isinstance(self.store, str) and "://" in self.store:
             with _admin(self.store) as connection:
                 connection.execute(f'DROP DATABASE "{self.store.rpartition("/")[2]}" WITH (FORCE)')
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A bucket of an S3 server. Nothing of it is open in a process that forks others."""
+
+    access: S3Access
+    name: str
+
+    def url(self, folder: Path, name: str) -> str:
+        """What belongs to a place, by its name there."""
+        return self.access.url(f"{self.name}{folder.as_posix()}/{name}")
+
+    def copy(self, folder: Path, to: Path) -> None:
+        """Copy what belongs to a place."""
+
+        def work(tell: Tell) -> None:
+            fs = self.access.filesystem()
+            before = f"{self.name}{folder.as_posix()}"
+            names = fs.find(before)
+            fs.copy(names, [f"{self.name}{to.as_posix()}{name.removeprefix(before)}" for name in names])
+
+        in_fresh_process(work)
 
 
 def _copy_database(url: str) -> str:
@@ -96,6 +125,10 @@ class World:
 
     def open_store(self, faults: Faults) -> Store:
         match self.place.store:
+            case Bucket() as bucket:
+                found = object_place(bucket.url(self.place.folder, "journal"))
+                assert found is not None
+                self._stores.append(open_object_store(found, bucket.access))
             case "local":
                 self._stores.append(LocalStore(self.files("journal", faults)))
             case "sqlite":
@@ -109,7 +142,12 @@ class World:
             store.close()
 
     def files(self, name: str, faults: Faults) -> Files:
-        return FaultyFiles(LocalFiles(self.place.folder / name), faults, self.disks.get(name), name)
+        return FaultyFiles(self.real_files(name), faults, self.disks.get(name), name)
+
+    def real_files(self, name: str) -> Files:
+        if isinstance(self.place.store, Bucket):
+            return open_files(self.place.store.url(self.place.folder, name), self.place.store.access)
+        return LocalFiles(self.place.folder / name)
 
     def process(self, source: RowSource, faults: Faults | None = None, **options: object) -> Process:
         """A fresh process."""
@@ -121,7 +159,7 @@ class World:
         """What there is, seen without any fault."""
         if self._own is None:
             self._own = self.open_store(Faults())
-        return Look(Journal.open(self._own, NAME), LocalFiles(self.place.target))
+        return Look(Journal.open(self._own, NAME), self.real_files("target"))
 
 
 class Process:
@@ -346,7 +384,8 @@ class Look:
 
     def check_torn(self, number: int) -> None:
         """A torn record stops its dataset by name, and no other one (I9, I14). :param number: which record is torn."""
-        keys = [k for k in self.journal.store.list(f"{NAME}/") if k.split("/")[2] in ("d", "o", "n")]
+        listed = (k for k in self.journal.store.list(f"{NAME}/") if k.split("/")[2] in ("d", "o", "n"))
+        keys = [k for k in listed if not k.endswith(UNREAD)]
         torn = keys[number % len(keys)]
         seen = Journal(_Torn(self.journal.store, torn), NAME, self.journal.id)
         for urn in self.journal.datasets():

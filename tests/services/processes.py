@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["children", "command_line", "free_port", "start_process", "stop_process", "wait_for_line"]
+__all__ = ["children", "command_line", "environment_of", "free_port", "start_process", "stop_process", "wait_for_line"]
 
 
 def free_port() -> int:
@@ -30,6 +30,13 @@ def command_line(process: psutil.Process) -> str:
     with suppress(psutil.Error):
         return " ".join(process.cmdline())
     return ""
+
+
+def environment_of(process: psutil.Process) -> dict[str, str]:
+    """The environment a process was started with; an empty one of one that ended just now."""
+    with suppress(psutil.Error, OSError):
+        return process.environ()
+    return {}
 
 
 def children(process: subprocess.Popen[bytes], *, recursive: bool = True) -> list[psutil.Process]:

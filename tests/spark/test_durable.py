@@ -20,7 +20,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow_gobblin.operators.extract import ExtractOperator
 from airflow_gobblin.spark.connections import FILE_VARIABLE, VARIABLE
 from airflow_gobblin.spark_jobs import spark_job
-from tests.services.processes import command_line
+from tests.services.processes import command_line, environment_of
 from tests.services.spark_standalone import SparkStandalone, running_spark_standalone
 from tests.spark.acme_rows import RowsSource
 from tests.spark.runs import PlannedRun, extract_operator, planned_run
@@ -118,7 +118,7 @@ def test_a_second_try_finds_the_driver_again_and_a_third_sees_that_units_are_mis
         second.start()
         until(lambda: second.task._driver is not None, "the second try with the driver")
         lines = [command_line(process) for process in psutil.process_iter()]
-        environments = "".join(f"{process.environ()}" for process in cluster.below_workers)
+        environments = "".join(f"{environment_of(process)}" for process in cluster.below_workers)
     finally:
         gate.touch()
         first.join(120)

@@ -81,7 +81,7 @@ def test_what_no_retry_heals_fails_at_once(tmp_path: Path) -> None:
 
 
 def test_killing_the_task_ends_spark_submit_and_its_driver(tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
+    gate, before = tmp_path / "gate", command_lines()
     planned = planned_run(tmp_path, RowsSource(1, waiting=("u0",), gate=str(gate)))
     task = operator(planned)
     failures: list[BaseException] = []
@@ -103,7 +103,7 @@ def test_killing_the_task_ends_spark_submit_and_its_driver(tmp_path: Path) -> No
     running.join(60)
     assert failures
     deadline = time.monotonic() + 60
-    while left := [line for line in command_lines().values() if "extract_pack.py" in line or "pyspark" in line]:
+    while left := [line for pid, line in command_lines().items() if pid not in before and "pyspark" in line]:
         assert time.monotonic() < deadline, left
         time.sleep(0.2)
     assert planned.results == {}

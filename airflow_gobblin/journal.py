@@ -71,7 +71,7 @@ _ID = "_journal"
 """The record that makes a store a journal: a random id, which claims name."""
 _UNREAD = frozenset({NoteKind.ANNOUNCED, NoteKind.CLEANED})
 """Notes whose keys say all that the fold needs."""
-_BYTES_KEPT = 64 << 20
+_BYTES_KEPT = 16 << 20
 _READ_TOGETHER = 1000
 _TRIES = 5
 _PAUSE = 0.05
@@ -136,7 +136,7 @@ class Journal:
         self.id = journal_id
         self._read_before: dict[str, tuple[object, str]] = {}
         self._bytes_kept = 0
-        self._last: tuple[Keys, History] | None = None
+        self._last: tuple[list[str], History] | None = None
 
     @classmethod
     def open(cls, store: Store | str, ingestion: str, connections: Connections | None = None) -> Journal:
@@ -367,12 +367,13 @@ class Journal:
         return _patient(lambda: self._listed_history(prefix, urn))
 
     def _listed_history(self, prefix: str, urn: str | None) -> History:
-        keys = self._keys(prefix.split("/")[1], (key[len(prefix) :] for key in self.store.list(prefix)))
-        if self._last is not None and self._last[0] == keys and urn in (None, self._last[1].urn):
+        listed = [*self.store.list(prefix)]
+        if listed and self._last is not None and self._last[0] == listed and urn in (None, self._last[1].urn):
             return self._last[1]  # records never change (I5), and there is no other one
+        keys = self._keys(prefix.split("/")[1], (key[len(prefix) :] for key in listed))
         unknown = [key for rest in keys.read if (key := prefix + rest) not in self._read_before]
         history = self._fold(keys, urn, dict(self.store.get_many(unknown)) if unknown else {}, keep=True)
-        self._last = keys, history
+        self._last = listed, history
         return history
 
     def _read_together(

@@ -29,6 +29,8 @@ MIDDLES = {
     "finish": "undo-orders",  # an abandoned slot is being cleaned up
 }
 AIRFLOW_KILLS, SPARK_KILLS = 24, 8
+LAUNCHER = "org.apache.spark.launcher.Main"
+"""A Java that comes before the driver's, and makes its command line."""
 # And where all of it is done, and Airflow doesn't know yet.
 ENDS = {stage: f"after-{stage}" for stage in STAGES}
 
@@ -252,7 +254,8 @@ def driver_of(shop: Shop, task: psutil.Process) -> psutil.Process | None:
 
     def found() -> psutil.Process | bool | None:
         with suppress(psutil.NoSuchProcess):
-            return next((p for p in task.children(recursive=True) if name(p) == "java"), None)
+            some = (p for p in task.children(recursive=True) if name(p) == "java")
+            return next((p for p in some if LAUNCHER not in p.cmdline()), None)
         return True
 
     process = shop.airflow.wait_for(f"the driver of {shop.name}", found)

@@ -15,7 +15,7 @@ FULL_ONES = range(400)
 SHORT_ONES = range(100_000)
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(2400)
 @pytest.mark.parametrize(
     ("seeds", "mix", "calls"), [(FULL_ONES, FULL, 800), (SHORT_ONES, SHORT, 100)], ids=["full", "short"]
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.protocol import tasks
-from tests.protocol.tasks import STAGES, Site
+from tests.protocol.tasks import STAGES, URNS, Site
 from tests.services.s3 import S3Server
 
 SEED = "1"
@@ -17,7 +17,7 @@ KILLS, ZOMBIES = 17, 6
 """Of each kind of task, at each site: 306 and 108 in all."""
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(2400)
 def test_tasks_are_killed_and_stopped(
     tmp_path: Path,
     postgres_database: str,
@@ -27,13 +27,13 @@ def test_tasks_are_killed_and_stopped(
 ) -> None:
     started = time.monotonic()
     sites = [
-        Site("local", f"{tmp_path}/{{name}}/journal", f"{tmp_path}/{{name}}/target"),
-        Site("sql", "journal", f"{tmp_path}/{{name}}/target", {"AIRFLOW_CONN_JOURNAL": postgres_database}),
+        Site("local", f"{tmp_path}/{{name}}/journal", f"{tmp_path}/{{name}}/target", URNS),
+        Site("sql", "journal", f"{tmp_path}/{{name}}/target", URNS, {"AIRFLOW_CONN_JOURNAL": postgres_database}),
         Site(
             "s3",
             versitygw.access.url(f"{bucket}/{{name}}/journal"),
             versitygw.access.url(f"{bucket}/{{name}}/target"),
-            versitygw.access.environment,
+            environment=versitygw.access.environment,
         ),
     ]
     tally = tasks.play_together(tmp_path, sites, SEED, KILLS, ZOMBIES)

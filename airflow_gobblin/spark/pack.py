@@ -151,8 +151,9 @@ class _PackRun:
                 if plan is None:
                     log.warning("dataset %r: its plan is swept, so it can win no more and is not extracted", ref.urn)
                     continue
+                standing = self._staging.results(plan.token, (unit.id for unit in plan.units))
                 for unit in plan.units:
-                    if self._staging.result(plan.token, unit.id) is not None:
+                    if unit.id in standing:
                         self._standing += 1
                     elif unit.empty:
                         self._keep_empty(job, plan, unit)

@@ -5,7 +5,6 @@ python -m tests.benchmarks.incremental --rounds 3
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -17,9 +16,8 @@ import psycopg
 from tests.benchmarks.measure import Contender, alternately, program
 from tests.benchmarks.peers import FOLDER, VERSIONS, jars, peers_python
 from tests.benchmarks.postgres_to_parquet import JDBC
-from tests.benchmarks.results import JSON, Row, Target, keep, rows_of
+from tests.benchmarks.results import Row, Target, measure_and_keep, rows_of
 from tests.benchmarks.workload import TABLE, orders_database
-from tests.services.environment import use_environment
 from tests.services.spark_connect import running_spark_connect
 
 OURS = "airflow_gobblin, Spark tasks in local[2]"
@@ -76,13 +74,7 @@ def _warm_spark(folder: Path) -> Iterator[str]:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rows", type=int, default=2_000_000)
-    parser.add_argument("--results", type=Path, default=JSON)
-    asked = parser.parse_args(words)
-    use_environment()
-    keep(measure(asked.rounds, asked.rows), asked.results)
+    measure_and_keep(__doc__, measure, words)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ python -m tests.benchmarks.postgres_to_parquet --rounds 3
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -14,9 +13,8 @@ from pathlib import Path
 
 from tests.benchmarks.measure import Contender, alternately, program
 from tests.benchmarks.peers import FOLDER, VERSIONS, jars, peers_python
-from tests.benchmarks.results import JSON, Limit, Row, Target, keep, rows_of
+from tests.benchmarks.results import Limit, Row, Target, measure_and_keep, rows_of
 from tests.benchmarks.workload import COLUMNS, TABLE, add_orders, orders_database
-from tests.services.environment import use_environment
 
 OURS = "airflow_gobblin, Spark tasks in local[2]"
 BARE = "bare ADBC loop, one stream, snappy"
@@ -90,13 +88,7 @@ def _spark_name(partitions: int) -> str:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rows", type=int, default=2_000_000)
-    parser.add_argument("--results", type=Path, default=JSON)
-    asked = parser.parse_args(words)
-    use_environment()
-    keep(measure(asked.rounds, asked.rows), asked.results)
+    measure_and_keep(__doc__, measure, words)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -16,8 +17,9 @@ from typing import Any
 import psutil
 
 from tests.benchmarks.measure import SEED, Figures
+from tests.services.environment import use_environment
 
-__all__ = ["JSON", "Limit", "Row", "Target", "keep", "rows_of"]
+__all__ = ["JSON", "Limit", "Row", "Target", "keep", "measure_and_keep", "rows_of"]
 
 JSON = Path(__file__).with_name("results.json")
 
@@ -103,6 +105,19 @@ def rows_of(
         )
         for f in figures
     ]
+
+
+def measure_and_keep(
+    description: str | None, measure: Callable[[int, int], Sequence[Row]], words: Sequence[str] | None
+) -> None:
+    """The command line of a program over the orders table. :param measure: given rounds and rows, its rows for the page."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--results", type=Path, default=JSON)
+    asked = parser.parse_args(words)
+    use_environment()
+    keep(measure(asked.rounds, asked.rows), asked.results)
 
 
 def keep(rows: Sequence[Row], path: Path = JSON) -> None:

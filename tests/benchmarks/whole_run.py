@@ -8,7 +8,6 @@ the plain DAG has as many tasks as ours, five of which do nothing.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import tempfile
@@ -32,10 +31,10 @@ from tests.benchmarks.contenders.saying import DATABASE
 from tests.benchmarks.measure import Contender, Once, alternately
 from tests.benchmarks.peers import FOLDER, jars
 from tests.benchmarks.postgres_to_parquet import JDBC
-from tests.benchmarks.results import JSON, Row, Target, keep, rows_of
+from tests.benchmarks.results import Row, Target, measure_and_keep, rows_of
 from tests.benchmarks.workload import TABLE, orders_database
 from tests.services.airflow import Airflow, running_airflow
-from tests.services.environment import ROOT, use_environment
+from tests.services.environment import ROOT
 from tests.services.spark_connect import running_spark_connect
 
 OURS = "airflow_gobblin, spark-submit"
@@ -204,13 +203,7 @@ def measure(rounds: int, rows: int) -> list[Row]:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rows", type=int, default=2_000_000)
-    parser.add_argument("--results", type=Path, default=JSON)
-    asked = parser.parse_args(words)
-    use_environment()
-    keep(measure(asked.rounds, asked.rows), asked.results)
+    measure_and_keep(__doc__, measure, words)
 
 
 if __name__ == "__main__":

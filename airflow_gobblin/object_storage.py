@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -115,8 +116,17 @@ def _s3_session(profile: str | None) -> Any:
     from botocore.handlers import add_expect_header
 
     session = AioSession(profile=profile)
+    session.register_component("data_loader", _service_models())
     session.unregister("before-call.s3", add_expect_header)
     return session
+
+
+@lru_cache
+def _service_models() -> Any:
+    """The descriptions of S3's requests; to read them takes longer than all else that opens a client."""
+    from botocore.loaders import create_loader
+
+    return create_loader()
 
 
 def _s3_settings(tries: int, seconds: float) -> dict[str, Any]:

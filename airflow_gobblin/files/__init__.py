@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_gobblin.files.base import FileIdentity, Files, RawOutput, StagedOutput, Uploads, contained, each
+from airflow_gobblin.files.base import (
+    FileIdentity,
+    Files,
+    RawOutput,
+    StagedOutput,
+    Uploads,
+    at_a_glance,
+    contained,
+    each,
+)
 from airflow_gobblin.files.local import LocalFiles
 from airflow_gobblin.places import local_path, object_place
 
@@ -18,6 +27,7 @@ __all__ = [
     "RawOutput",
     "StagedOutput",
     "Uploads",
+    "at_a_glance",
     "check_target",
     "contained",
     "each",

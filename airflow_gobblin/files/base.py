@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar, cast
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.work import StagedFile, Upload
@@ -187,6 +187,36 @@ def each(files: Files, function: Callable[[T], R], items: Iterable[T]) -> Iterat
             shares = (some[start : start + share] for start in range(0, len(some), share))
             for done in pool.map(lambda mine: [*map(function, mine)], shares):
                 yield from done
+
+
+def at_a_glance(files: Files, folder: str) -> Files:
+    """The same files, for who looks at many uploads below a folder: those that one listing shows are not looked at one by one."""
+    if files.uploads is None:
+        return files
+    return cast("Files", _AtAGlance(files, _ListedUploads(files.uploads, folder)))
+
+
+class _AtAGlance:
+    """Files whose uploads were listed."""
+
+    def __init__(self, files: Files, uploads: Uploads) -> None:
+        self._files = files
+        self.uploads = uploads
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+
+class _ListedUploads:
+    """Uploads of which those below a folder were listed. Where a store lists none (MinIO), each is looked at after all."""
+
+    def __init__(self, uploads: Uploads, folder: str) -> None:
+        self._uploads = uploads
+        self._open = {*uploads.open_below(folder)}
+        self.complete, self.abort, self.open_below = uploads.complete, uploads.abort, uploads.open_below
+
+    def stands(self, target: str, upload: Upload) -> bool:
+        return (target, upload.id) in self._open or self._uploads.stands(target, upload)
 
 
 def contained(path: str) -> str:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_gobblin.errors import StoreError, UnknownOutcomeError
 from airflow_gobblin.object_storage import open_filesystem, reopened
+from airflow_gobblin.stores.s3_reads import S3Reads, open_s3_reads
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -31,6 +32,8 @@ _PAUSES = (0.1, 0.5, 2.0)
 """Seconds between one try and the next."""
 _SECONDS_TO_ANSWER = 10
 _CONCURRENT = 32
+_MANY = 32
+"""So many records are worth a client of their own."""
 _INHERITED: list[AbstractFileSystem] = []
 """File systems of the process that forked this one. Their end would close the parent's connections, whose epoll is shared."""
 
@@ -49,6 +52,8 @@ class ObjectStore:
         self.name = str(fs.unstrip_protocol(root))
         self._fs = fs
         self._process = os.getpid()
+        self._quick: S3Reads | None = None
+        self._may_be_quick = "s3" in fs.protocol
 
     def _filesystem(self) -> AbstractFileSystem:
         if self._process != os.getpid():
@@ -101,16 +106,41 @@ class ObjectStore:
             raise self._error("read", key, error, StoreError) from error
 
     def get_many(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
+        quick = self._quick_reads() if len(keys) >= _MANY else None
         with _pool() as pool:
             asked: deque[tuple[str, Future[bytes | None]]] = deque()
             for key in keys:
-                asked.append((key, pool.submit(self.get, key)))
+                asked.append((key, pool.submit(self._get, key, quick)))
                 if len(asked) >= 2 * _CONCURRENT:
                     first, record = asked.popleft()
                     yield first, record.result()
             yield from ((first, record.result()) for first, record in asked)
 
+    def _get(self, key: str, quick: S3Reads | None) -> bytes | None:
+        if quick is not None and self._may_be_quick and quick.knows(key):
+            try:
+                return quick.get(key)
+            except Exception:  # s3fs is told more
+                self._may_be_quick = False
+        return self.get(key)
+
+    def _quick_reads(self) -> S3Reads | None:
+        """A quicker way to read, as long as it works."""
+        if self._may_be_quick and self._quick is None:
+            try:
+                self._quick = open_s3_reads(self._filesystem(), self._root, _SECONDS_TO_ANSWER)
+            except Exception:  # s3fs is told more
+                self._quick = None
+            self._may_be_quick = self._quick is not None
+        return self._quick if self._may_be_quick else None
+
     def list(self, prefix: str) -> Iterator[str]:
+        quick = self._quick_reads()
+        if quick is not None and quick.knows(prefix):
+            try:
+                return iter(quick.list(prefix))
+            except Exception:  # s3fs is told more
+                self._may_be_quick = False
         skip = len(self._root) + 1
         try:
             found = self._tried(lambda fs: fs.find(self._root, prefix=prefix))

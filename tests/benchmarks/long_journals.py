@@ -15,7 +15,7 @@ from pathlib import Path
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.trimming import KEPT, trim
 from tests.benchmarks.contenders.saying import Laps
-from tests.benchmarks.idle import NAME, filled, urns
+from tests.benchmarks.journals import NAME, filled, urns
 from tests.benchmarks.measure import Figures, Once
 from tests.benchmarks.peers import FOLDER
 from tests.benchmarks.results import JSON, Limit, Row, keep, rows_of
@@ -27,7 +27,7 @@ STORES = ("local", "sqlite", "postgresql")
 
 def once(kind: str, slots: int) -> Once:
     """The fold before, the trim and the fold after, each by a journal that was just opened."""
-    with tempfile.TemporaryDirectory(dir=FOLDER) as folder, filled(kind, Path(folder), 1, slots) as url:
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder, filled(kind, Path(folder) / kind, 1, slots) as (url, _):
         clock = Laps()
         history = Journal.open(url, NAME).history(URN)
         clock.lap("fold before trimming")

@@ -1,4 +1,4 @@
-"""Clients of object stores: s3fs, which our records go through, beside obstore, by its own interface and by its fsspec face.
+"""Clients of object stores: our records, written by s3fs and read by obstore, beside each of the two alone.
 
 obstore's fsspec face takes `mode="create"` and overwrites all the same, so no journal can rest on it.
 """
@@ -6,11 +6,10 @@ obstore's fsspec face takes `mode="create"` and overwrites all the same, so no j
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 from tests.benchmarks.contenders.object_client import ENDPOINT, KEY, SECRET
@@ -18,10 +17,9 @@ from tests.benchmarks.measure import Contender, Once, alternately, run_program
 from tests.benchmarks.peers import FOLDER
 from tests.benchmarks.results import JSON, Row, keep, rows_of
 from tests.services import s3
-from tests.services.environment import ROOT, use_environment
+from tests.services.environment import use_environment
 
-OURS = "airflow_gobblin's records, on s3fs"
-OBSTORE = "0.12.1"
+OURS = "airflow_gobblin's records, written by s3fs and read by obstore"
 CLIENTS = {
     OURS: "ours",
     "s3fs": "s3fs",
@@ -33,18 +31,14 @@ CLIENTS = {
 def measure(rounds: int, records: int) -> list[Row]:
     """The rows of this work. :param records: how many, of 300 bytes each."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    packages = _obstore()
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder, s3.running(s3.versitygw(Path(folder) / "s3")) as server:
 
         def contender(who: str, client: str) -> Contender:
             def run(own: Path) -> Once:
                 access = server.access
                 secrets = {ENDPOINT: access.endpoint, KEY: access.key, SECRET: access.secret}
-                path = os.pathsep.join([str(packages), str(ROOT)])
                 asked = {"folder": own, "client": client, "bucket": server.create_bucket(), "records": records}
-                return run_program(
-                    Path(sys.executable), "object_client", asked, secrets={**secrets, "PYTHONPATH": path}
-                )
+                return run_program(Path(sys.executable), "object_client", asked, secrets=secrets)
 
             return Contender(who, run)
 
@@ -55,28 +49,8 @@ def measure(rounds: int, records: int) -> list[Row]:
         figures,
         f"python -m tests.benchmarks.object_clients --rounds {rounds} --records {records}",
         ours=OURS,
-        versions={"obstore": OBSTORE},
+        versions={"obstore": version("obstore"), "s3fs": version("s3fs")},
     )
-
-
-def _obstore() -> Path:
-    """The folder of obstore, which is brought on first use."""
-    folder = FOLDER / f"obstore-{OBSTORE}"
-    if not folder.exists():
-        uv = ROOT / ".build" / "uv" / "bin" / "uv"
-        command = [
-            str(uv),
-            "pip",
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--python",
-            sys.executable,
-            "--target",
-            str(folder),
-        ]
-        subprocess.run([*command, f"obstore=={OBSTORE}"], check=True)
-    return folder
 
 
 def main(words: Sequence[str] | None = None) -> None:

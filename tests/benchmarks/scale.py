@@ -11,34 +11,23 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-import sqlalchemy as sa
-
-from airflow_gobblin.files.objects import PARALLEL
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.pipeline import Pipeline, RunRequest
-from airflow_gobblin.places import object_place
 from airflow_gobblin.sources.base import Connections
-from airflow_gobblin.stores.base import Store
-from airflow_gobblin.stores.memory import MemoryStore
-from airflow_gobblin.stores.objects import open_object_store
-from airflow_gobblin.stores.sql import TABLE, SqlStore, database_url
 from tests.benchmarks.contenders.saying import Laps
-from tests.benchmarks.idle import NAME, NothingNew, records, urns
+from tests.benchmarks.journals import KINDS, NAME, NothingNew, filled
 from tests.benchmarks.measure import Contender, Figures, Once, alternately, run_program
 from tests.benchmarks.peers import FOLDER
 from tests.benchmarks.publish import on_disk, staged
 from tests.benchmarks.results import JSON, Limit, Row, Target, keep, rows_of
-from tests.protocol.rows import LineSink, NoConnections
-from tests.services import s3
+from tests.protocol.rows import LineSink
 from tests.services.environment import use_environment
-from tests.services.postgres import running_postgres
 
 UNITS = 100
 SHARES = (0.25, 0.5, 1.0)
@@ -85,16 +74,6 @@ def _stages(files: int) -> dict[str, Once]:
         }
 
 
-def committed(datasets: int) -> MemoryStore:
-    """The journal of an ingestion whose every dataset has one committed slot."""
-    store = MemoryStore()
-    Journal.open(store, NAME)
-    for urn in urns(datasets):
-        for key, data in records(urn, 1):
-            store.put_if_absent(key, data)
-    return store
-
-
 def idle(datasets: int, target: str, journal: str, connections: Connections) -> Once:
     """What the first two tasks of a run do that has nothing to do, once they have opened the journal."""
     made = Ingestion(NAME, NothingNew(datasets, 1), LineSink(target), journal)
@@ -108,80 +87,24 @@ def idle(datasets: int, target: str, journal: str, connections: Connections) -> 
     return Once(sum(clock.phases.values()), clock.phases, facts)
 
 
-@contextmanager
-def _places(folder: Path, made: Store) -> Iterator[dict[str, Callable[[int], Once]]]:
-    """The journal on each kind of store. :return: what measures it there."""
-    nobody = NoConnections()
-    with ExitStack() as stack:
-        (folder / "postgres").mkdir()
-        server = stack.enter_context(running_postgres(folder / "postgres"))
-        s3_server = stack.enter_context(s3.running(s3.versitygw(folder / "s3")))
-        bucket, access = s3_server.create_bucket(), s3_server.access
-        local, sqlite = folder / "journal", f"sqlite:///{folder}/journal.db"
-        postgresql, objects = server.create_database("journal"), access.url(f"{bucket}/journal")
-        _copy_to_disk(made, local)
-        print("  the journal is on disk", flush=True)
-        for url in (sqlite, postgresql):
-            _copy_to_sql(made, url)
-        print("  the journal is in SQLite and PostgreSQL", flush=True)
-        place = object_place(objects)
-        assert place is not None
-        _copy(made, open_object_store(place, access))
-        print("  the journal is on S3", flush=True)
-        target = str(folder / "lake")
-        yield {
-            "local disk": partial(idle, target=target, journal=str(local), connections=nobody),
-            "SQLite": partial(idle, target=target, journal=sqlite, connections=nobody),
-            "PostgreSQL": partial(idle, target=target, journal=postgresql, connections=nobody),
-            "S3 (versitygw)": partial(idle, target=access.url(f"{bucket}/lake"), journal=objects, connections=access),
-        }
-
-
-def _copy_to_disk(made: Store, root: Path) -> None:
-    """As `LocalStore` has them, without waiting for the disk at each."""
-    for key, data in _every(made):
-        (root / key).parent.mkdir(parents=True, exist_ok=True)
-        (root / key).write_bytes(data or b"")
-
-
-def _copy_to_sql(made: Store, url: str) -> None:
-    SqlStore(url).close()
-    table = sa.table(TABLE, sa.column("key"), sa.column("data"))
-    engine = sa.create_engine(database_url(url))
-    with engine.begin() as connection:
-        found = [{"key": key, "data": data} for key, data in _every(made)]
-        connection.execute(sa.insert(table), found)
-    engine.dispose()
-
-
-def _copy(made: Store, other: Store) -> None:
-    with ThreadPoolExecutor(PARALLEL) as pool:
-        created = pool.map(lambda record: other.put_if_absent(record[0], record[1] or b""), _every(made))
-        assert all(created)
-
-
-def _every(made: Store) -> Iterator[tuple[str, bytes | None]]:
-    return made.get_many([*made.list("")])
-
-
 def measure_idle(rounds: int, datasets: int) -> list[Row]:
     """The rows of idle datasets."""
-    with (
-        tempfile.TemporaryDirectory(dir=FOLDER) as folder,
-        _places(Path(folder), committed(datasets)) as places,
-    ):
-        contenders = [
-            Contender(_journal(name), lambda _, run=run: run(datasets))  # type: ignore[misc]
-            for name, run in places.items()
-        ]
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder, ExitStack() as stack:
+        contenders = []
+        for kind, where in KINDS.items():
+            url, connections = stack.enter_context(filled(kind, Path(folder) / kind, datasets, 1))
+            print(f"  the journal is on {where}", flush=True)
+            target = f"{url.rpartition('/')[0]}/lake" if kind == "s3" else f"{folder}/lake"
+            run = partial(idle, datasets, target, url, connections)
+            contenders.append(Contender(_journal(where), lambda _, run=run: run()))  # type: ignore[misc]
         figures = alternately(contenders, rounds, Path(folder) / "rounds")
-    most = {name: SECONDS * (3 if name.startswith("S3") else 1) for name in places}
+    most = {_journal(where): SECONDS * (3 if kind == "s3" else 1) for kind, where in KINDS.items()}
     return rows_of(
         f"Recovery check and planning of {datasets:,} datasets with nothing to do",
         figures,
         f"python -m tests.benchmarks.scale --rounds {rounds} --datasets {datasets}",
-        ours=_journal("local disk"),
-        limits=[Limit(_journal(name), "seconds", seconds) for name, seconds in most.items()],
+        ours=_journal(KINDS["local"]),
+        limits=[Limit(who, "seconds", seconds) for who, seconds in most.items()],
     )
 
 

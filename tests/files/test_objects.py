@@ -9,7 +9,8 @@ from contextlib import suppress
 
 import pytest
 
-from airflow_gobblin.files import Files, open_files
+from airflow_gobblin.errors import StepLostError
+from airflow_gobblin.files import Files, at_a_glance, open_files
 from airflow_gobblin.files import s3_uploads as module
 from airflow_gobblin.steps import MoveStep, StepContext, StepStatus, UploadStep, publish_file
 from airflow_gobblin.work import StagedFile, Upload
@@ -205,3 +206,30 @@ def test_answers_that_are_lost(versitygw: S3Server, s3_proxy: Proxy, fault: Faul
             step.execute(StepContext(files))
     assert step.verify(StepContext(files)) is StepStatus.DONE
     assert files.read(TARGET) == b"rows"
+
+
+def test_many_uploads_are_looked_at_by_one_listing(versitygw: S3Server, s3_proxy: Proxy) -> None:
+    access = versitygw.access.through(s3_proxy.endpoint)
+    files = open_files(access.url(f"{versitygw.create_bucket()}/lake"), access)
+    assert files.uploads is not None
+    staged = [stage(files, target=f"trips/0123-u{number}-0.parquet") for number in range(5)]
+    gone = staged.pop()
+    assert gone.upload is not None
+    files.uploads.abort(gone.path, gone.upload.id)
+    s3_proxy.seen.clear()
+    seen = at_a_glance(files, "trips")
+    steps = [publish_file(file, file.path, "u0", seen) for file in staged]
+    assert len(s3_proxy.seen) == 1
+    with pytest.raises(StepLostError):
+        publish_file(gone, gone.path, "u0", seen)
+    for step in steps:
+        step.execute(StepContext(seen))
+    assert {step.verify(StepContext(seen)) for step in steps} == {StepStatus.DONE}
+
+
+def test_where_uploads_are_not_listed_each_is_looked_at(versitygw: S3Server, s3_proxy: Proxy) -> None:
+    access = versitygw.access.through(s3_proxy.endpoint)
+    files = open_files(access.url(f"{versitygw.create_bucket()}/lake"), access)
+    staged = stage(files)
+    seen = at_a_glance(files, "elsewhere")  # nothing is listed there, as by a store that lists none
+    assert publish_file(staged, TARGET, "u0", seen) == publish_file(staged, TARGET, "u0", files)

@@ -51,12 +51,13 @@ _HOP = ("connection", "keep-alive", "transfer-encoding", "proxy-connection")
 
 @dataclass(frozen=True)
 class Request:
-    """A request that came by."""
+    """A request that came by. :param client: as it calls itself."""
 
     method: str
     path: str
     query: str
     fault: Fault | None
+    client: str
 
 
 class _Rule:
@@ -130,13 +131,13 @@ class Proxy:
         self._server.server_close()
         self._thread.join()
 
-    def _fault(self, method: str, target: str) -> Fault | None:
+    def _fault(self, method: str, target: str, client: str) -> Fault | None:
         path, _, query = target.partition("?")
         with self._lock:
             matching = [rule.fault for rule in self._rules if rule.applies(method, path, query)]
             chance = self._random.choose() if self._random else None
             fault = matching[0] if matching else chance
-            self.seen.append(Request(method, path, query, fault))
+            self.seen.append(Request(method, path, query, fault, client))
         return fault
 
     def _forward(
@@ -190,7 +191,7 @@ def _handler_of(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
         disable_nagle_algorithm = True
 
         def do(self) -> None:
-            fault = proxy._fault(self.command, self.path)
+            fault = proxy._fault(self.command, self.path, self.headers.get("User-Agent", ""))
             body = self._body()
             if fault is Fault.DROP_REQUEST:
                 return self._drop()

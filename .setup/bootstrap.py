@@ -92,7 +92,8 @@ def install_packages() -> None:
     _uv_install("--requirements", str(others))
     # Last, because pyspark-client installs files at the same paths.
     _uv_install("--no-deps", pyspark)
-    _uv_install("--no-deps", "--editable", str(ROOT))
+    # All that is installed is compiled, as pip does it: else each process compiles what it imports, a Spark driver for 1 s.
+    _uv_install("--no-deps", "--compile-bytecode", "--editable", str(ROOT))
     if _answer(CHECK_PYSPARK) is None:
         _uv_install("--no-deps", "--reinstall-package", "pyspark", pyspark)
     _run(CHECK_PYSPARK)

@@ -60,6 +60,7 @@ class Claims:
         self._root = _real(files.root)
         self._store = files.records(CHAIN)
         self._standing: dict[str, Claim] = {}
+        self._last: dict[str, Claim] = {}
         self._length = 0
 
     def standing(self) -> Mapping[str, Claim]:
@@ -68,11 +69,16 @@ class Claims:
         while (data := self._store.get(_link(self._length + 1))) is not None or self._length < last:
             claim = wire.loads(data or b"", Claim, f"{CHAIN}/{_link(self._length + 1)} below {self._root}")
             if claim.action is ClaimAction.CLAIM:
-                self._standing[claim.folder] = claim
+                self._standing[claim.folder] = self._last[claim.folder] = claim
             else:
                 self._standing.pop(claim.folder, None)
             self._length += 1
         return self._standing
+
+    def last(self, folder: str) -> Claim | None:
+        """The last claim on a folder, also if it was released since. :raises RecordError: as `standing`."""
+        self.standing()
+        return self._last.get(folder)
 
     def check(self, journal: Journal, urn: str, folder: str) -> None:
         """Claim a dataset's folder, or find that it is ours.
@@ -88,17 +94,22 @@ class Claims:
             if self._add(mine):
                 return
 
+    def on(self, folder: str) -> Claim:
+        """The claim on a folder. :raises ClaimError: nobody claims it."""
+        found = self.standing().get(folder)
+        if found is None:
+            raise ClaimError(
+                operation="release",
+                subject=f"the claim on {folder!r} below {self._root}",
+                cause="nobody claims it",
+                hint=f"Claimed are {sorted(self._standing)}.",
+            )
+        return found
+
     def release(self, folder: str, actor: str, reason: str) -> Claim:
         """Give up the claim on a folder. :raises ClaimError: nobody claims it."""
         while True:
-            found = self.standing().get(folder)
-            if found is None:
-                raise ClaimError(
-                    operation="release",
-                    subject=f"the claim on {folder!r} below {self._root}",
-                    cause="nobody claims it",
-                    hint=f"Claimed are {sorted(self._standing)}.",
-                )
+            found = self.on(folder)
             gone = replace(found, action=ClaimAction.RELEASE, at=now(), actor=actor, reason=reason)
             if self._add(gone):
                 return found

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import partial
-from itertools import islice
+from functools import cached_property, partial
+from itertools import chain, islice
 
 from airflow_gobblin import schema
 from airflow_gobblin.carry_out import carry_out, carry_out_all, sync
@@ -49,7 +49,7 @@ from airflow_gobblin.plan import Plan
 from airflow_gobblin.state import UnitRef
 from airflow_gobblin.step_work import StepRunner
 from airflow_gobblin.steps import CommitStep, FileStep, HighWatermarkStep, Step, StepContext
-from airflow_gobblin.work import UnitResult, UnitState, UnitSummary, summarize
+from airflow_gobblin.work import UnitResult, UnitState, UnitSummary
 
 log = logging.getLogger(__name__)
 
@@ -58,12 +58,24 @@ STEPS_PER_BATCH = 1000
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a plan came to: the results to publish and a summary of every unit."""
+    """What a plan came to.
+
+    :param units: a summary of every unit: the successful ones are published. :param staging: the folder of the plan's token.
+    """
 
     plan: Plan
-    results: tuple[UnitResult, ...]
     units: tuple[UnitSummary, ...]
     staging: str
+
+    @cached_property
+    def published(self) -> frozenset[str]:
+        """The ids of the units that are published."""
+        return frozenset(u.unit for u in self.units if u.state is UnitState.SUCCESSFUL)
+
+    @property
+    def files(self) -> int:
+        """How many files that publishes."""
+        return sum(u.files for u in self.units if u.state is UnitState.SUCCESSFUL)
 
     @property
     def ranges(self) -> tuple[Range, ...]:
@@ -79,19 +91,10 @@ class Proposal:
         return all(u.state is UnitState.SUCCESSFUL for u in self.units)
 
 
-def propose(plan: Plan, results: Iterable[UnitResult], published: Iterable[str], staging: str) -> Proposal:
-    """Bring a plan's results into a proposal.
-
-    :param results: a result per unit, at most; :param published: the ids of the units that the policy publishes.
-    """
-    by_unit = {r.unit: r for r in results}
-    chosen = set(published)
-    units = tuple(summarize(u, by_unit.get(u.id)) for u in plan.units)
-    units = tuple(
-        replace(u, state=UnitState.SKIPPED) if u.state is UnitState.SUCCESSFUL and u.unit not in chosen else u
-        for u in units
-    )
-    return Proposal(plan, tuple(by_unit[u.unit] for u in units if u.unit in chosen), units, staging)
+Results = Callable[[], Iterator[UnitResult]]
+"""The results to publish, in the order of the units, read whenever they are wanted: they may be too many to be kept."""
+Publish = Callable[[Iterable[UnitResult]], Iterable[CommitStep]]
+"""The steps that publish results."""
 
 
 class Committer:
@@ -119,10 +122,9 @@ class Committer:
 
     # Deciding
 
-    def decide(self, proposal: Proposal, make_steps: Callable[[], Iterable[CommitStep]]) -> Slot:
-        """Bind a plan to a slot, or find the slot that is its answer already.
+    def decide(self, proposal: Proposal, results: Results, publish: Publish) -> Slot:
+        """Bind a plan to a slot, or find the slot that is its answer already. Results and steps pass by, a shard at a time.
 
-        :param make_steps: gives the steps, when they are needed.
         :raises LostRaceError: the plan no longer holds, and why. :raises StepError: an older slot can't be finished.
         """
         plan = proposal.plan
@@ -139,7 +141,7 @@ class Committer:
             check_holds(plan, proposal.ranges, history)
             if shards is None:
                 try:
-                    shards = self._put_steps(proposal, history, make_steps)
+                    shards = self._put_steps(proposal, history, results, publish)
                 except StepLostError:
                     if self.journal.history(plan.urn).state.head == history.state.head:
                         raise
@@ -157,28 +159,27 @@ class Committer:
         return slot
 
     def _put_steps(
-        self, proposal: Proposal, history: History, make_steps: Callable[[], Iterable[CommitStep]]
+        self, proposal: Proposal, history: History, results: Results, publish: Publish
     ) -> tuple[tuple[str, ...], int]:
         coverage = without(history, proposal.plan.replaces)
         if proposal.plan.planned is not None:
             coverage = coverage.starting_at(proposal.plan.planned.low)
         for added in proposal.ranges:
             coverage = coverage.add(added)
-        if not any(r.files for r in proposal.results) and not proposal.plan.replaces:
+        if not proposal.files and not proposal.plan.replaces:
             return (), 0  # nothing to move and nothing to retire: its decision alone finishes it
-        files = sum(len(r.files) for r in proposal.results)
-        if self.runner is not None and files > self.runner.above:
-            return self._put_written(self.runner, proposal, HighWatermarkStep(coverage.edge))
-        steps = _ending_with(HighWatermarkStep(coverage.edge), make_steps())
-        return self.journal.put_shards(proposal.plan.urn, proposal.plan.token, steps)
+        last = HighWatermarkStep(coverage.edge)
+        if self.runner is not None and proposal.files > self.runner.above:
+            return self._put_written(self.runner, proposal, results, last)
+        return self.journal.put_shards(proposal.plan.urn, proposal.plan.token, chain[Step](publish(results()), [last]))
 
     def _put_written(
-        self, runner: StepRunner, proposal: Proposal, last: HighWatermarkStep
+        self, runner: StepRunner, proposal: Proposal, results: Results, last: HighWatermarkStep
     ) -> tuple[tuple[str, ...], int]:
         """Put the shards that were written elsewhere, and the last step, into the journal."""
         plan, journal = proposal.plan, self.journal
         names, count = [], 0
-        for data, steps in runner.write(plan, proposal.results, proposal.staging):
+        for data, steps in runner.write(plan, results(), proposal.staging):
             names.append(journal.put_shard(plan.urn, data))
             count += steps
         ending, one = journal.put_shards(plan.urn, plan.token, [last])
@@ -471,11 +472,6 @@ def _disk_error(decision: Decision, error: OSError) -> StepError:
         cause=error,
         hint="Nothing is lost: clear execute_commit_steps once the cause is mended, or abandon the slot.",
     )
-
-
-def _ending_with(last: HighWatermarkStep, steps: Iterable[CommitStep]) -> Iterator[Step]:
-    yield from steps
-    yield last
 
 
 def _last(slot: Slot) -> str:

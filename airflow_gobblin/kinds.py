@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from airflow_gobblin.errors import ConfigurationError
 
-__all__ = ["import_kinds"]
+__all__ = ["built_in_modules", "import_kinds"]
 
 _BUILT_IN = ("airflow_gobblin.sources", "airflow_gobblin.sinks", "airflow_gobblin.converters")
+
+
+def built_in_modules() -> Iterator[str]:
+    """The modules with the built-in sources, sinks and converters."""
+    for folder in _BUILT_IN:
+        for module in pkgutil.iter_modules(importlib.import_module(folder).__path__, f"{folder}."):
+            yield module.name
 
 
 def import_kinds(code: Iterable[str] = ()) -> None:
@@ -22,9 +29,8 @@ def import_kinds(code: Iterable[str] = ()) -> None:
 
     :raises ConfigurationError: an author's module can't be imported.
     """
-    for folder in _BUILT_IN:
-        for module in pkgutil.iter_modules(importlib.import_module(folder).__path__, f"{folder}."):
-            importlib.import_module(module.name)
+    for module in built_in_modules():
+        importlib.import_module(module)
     for name in code:
         try:
             importlib.import_module(name)

@@ -16,7 +16,7 @@ from datetime import datetime
 
 from airflow_gobblin import schema, wire
 from airflow_gobblin.claims import Claims
-from airflow_gobblin.commit import Committer, can_win, check_holds, propose
+from airflow_gobblin.commit import Committer, Proposal, can_win, check_holds
 from airflow_gobblin.errors import (
     AlreadyCoveredError,
     ConfigurationError,
@@ -29,7 +29,7 @@ from airflow_gobblin.errors import (
     StepLostError,
 )
 from airflow_gobblin.extraction import converted_schema
-from airflow_gobblin.files import Files, open_files
+from airflow_gobblin.files import Files, at_a_glance, open_files
 from airflow_gobblin.guarded import GuardedConnections
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import History, Journal, Note, NoteKind, Slot, now
@@ -39,7 +39,7 @@ from airflow_gobblin.packing import pack_datasets
 from airflow_gobblin.plan import DatasetNote, Plan, RunPlan
 from airflow_gobblin.policy import CommitPolicy, publishable, reconciled
 from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest
-from airflow_gobblin.staging import Staging, staging_folder
+from airflow_gobblin.staging import PlanResults, Staging, staging_folder
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.sweeping import Sweeper
 from airflow_gobblin.trimming import trim, worth_trimming
@@ -49,10 +49,10 @@ from airflow_gobblin.work import (
     DatasetRef,
     ExtractKind,
     Pack,
-    UnitResult,
     UnitState,
     UnitSummary,
     WorkUnit,
+    summarize,
 )
 
 log = logging.getLogger(__name__)
@@ -355,8 +355,8 @@ class Pipeline:
             except RecordError as error:  # it stands still, as write_commit_steps will say, and the others go on
                 log.warning("dataset %r is not extracted: %s", ref.urn, error)
                 continue
-            standing = self.staging.results(ref.token, (unit.id for unit in plan.units))
-            yield from ((plan, unit) for unit in plan.units if unit.id not in standing)
+            done = self.staging.done_units(ref.token, (unit.id for unit in plan.units))
+            yield from ((plan, unit) for unit in plan.units if unit.id not in done)
 
     # write_commit_steps
 
@@ -387,35 +387,33 @@ class Pipeline:
 
     def _decide(self, plan: Plan) -> Slot | DatasetReport:
         try:
-            return self._decide_from(plan, tuple(self._results(plan, checked=False)))
+            return self._decide_from(plan, PlanResults(self.staging, plan, checked=False))
         except StepLostError:  # files of a result are gone: another result may stand, or the unit has none
-            return self._decide_from(plan, tuple(self._results(plan, checked=True)))
+            return self._decide_from(plan, PlanResults(self.staging, plan, checked=True))
 
-    def _decide_from(self, plan: Plan, results: tuple[UnitResult, ...]) -> Slot | DatasetReport:
-        chosen = publishable(self.ingestion.policy, results)
-        proposal = propose(plan, results, (r.unit for r in chosen), self.staging.token_folder(plan.token))
-        if not chosen:
-            history = self.journal.history(plan.urn)
-            if (slot := history.by_token(plan.token)) is not None:
-                return slot
-            check_holds(
-                plan, plan.ranges, history
-            )  # results may be gone because staging that can win no more was swept
-            failed = [u for u in proposal.units if u.state is not UnitState.SUCCESSFUL]
-            self._keep_unpublished(plan, proposal.units)
-            first = next((u.error for u in failed if u.error), "")
-            return DatasetReport(
-                plan.urn, "failed", f"{len(failed)} of {len(plan.units)} units are not published; the first: {first}"
+    def _decide_from(self, plan: Plan, results: PlanResults) -> Slot | DatasetReport:
+        units = publishable(self.ingestion.policy, tuple(self._summaries(plan, results)))
+        proposal = Proposal(plan, units, self.staging.token_folder(plan.token))
+        if proposal.published:
+            return self.committer.decide(
+                proposal,
+                lambda: results.of(proposal.published),
+                lambda chosen: self.ingestion.sink.publish(plan, chosen, at_a_glance(self.files, plan.folder)),
             )
-        return self.committer.decide(proposal, lambda: self.ingestion.sink.publish(plan, proposal.results, self.files))
+        history = self.journal.history(plan.urn)
+        if (slot := history.by_token(plan.token)) is not None:
+            return slot
+        check_holds(plan, plan.ranges, history)  # results may be gone because staging that can win no more was swept
+        self._keep_unpublished(plan, units)
+        first = next((u.error for u in units if u.error), "")
+        return DatasetReport(plan.urn, "failed", f"its {len(units)} units are not published; the first error: {first}")
 
-    def _results(self, plan: Plan, *, checked: bool) -> Iterator[UnitResult]:
-        standing = self.staging.results(plan.token, (unit.id for unit in plan.units), checked=checked)
-        failed = self.staging.failed_results(plan.token) if len(standing) < len(plan.units) else {}
-        missing = "it has no result: its extract did not finish"
-        for unit in plan.units:
-            result = standing.get(unit.id) or failed.get(unit.id)
-            yield reconciled(result or UnitResult(unit.id, "", UnitState.FAILED, error=missing))
+    def _summaries(self, plan: Plan, results: PlanResults) -> Iterator[UnitSummary]:
+        """A summary of every unit; a result is not kept for it."""
+        units = {unit.id: unit for unit in plan.units}
+        found = {result.unit: summarize(units[result.unit], reconciled(result)) for result in results.read()}
+        failed = self.staging.failed_results(plan.token) if len(found) < len(units) else {}
+        return (found.get(unit.id) or summarize(unit, failed.get(unit.id)) for unit in plan.units)
 
     def _keep_unpublished(self, plan: Plan, units: tuple[UnitSummary, ...]) -> None:
         history = self.journal.history(plan.urn)

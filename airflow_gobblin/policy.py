@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 
-from airflow_gobblin.work import UnitResult, UnitState
+from airflow_gobblin.work import UnitResult, UnitState, UnitSummary
 
 
 class CommitPolicy(StrEnum):
@@ -18,10 +18,11 @@ class CommitPolicy(StrEnum):
     """Good units are published; the ranges of the others stay open and are planned first next time."""
 
 
-def publishable(policy: CommitPolicy, results: Sequence[UnitResult]) -> tuple[UnitResult, ...]:
-    """The results that may be published, by policy."""
-    good = tuple(r for r in results if r.state is UnitState.SUCCESSFUL)
-    return good if policy is CommitPolicy.SUCCESSFUL or len(good) == len(results) else ()
+def publishable(policy: CommitPolicy, units: Sequence[UnitSummary]) -> tuple[UnitSummary, ...]:
+    """The units as the policy judges them: those that stay successful are published, the other good ones skipped."""
+    if policy is CommitPolicy.SUCCESSFUL or all(unit.state is UnitState.SUCCESSFUL for unit in units):
+        return (*units,)
+    return tuple(replace(u, state=UnitState.SKIPPED) if u.state is UnitState.SUCCESSFUL else u for u in units)
 
 
 def reconciled(result: UnitResult) -> UnitResult:

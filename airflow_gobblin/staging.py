@@ -13,19 +13,22 @@ store that keeps uploads open (S3) staged files are uploads to their published n
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import TypeVar
 
 from airflow_gobblin import wire
-from airflow_gobblin.errors import GobblinError, StoreError
+from airflow_gobblin.errors import GobblinError, StepLostError, StoreError
 from airflow_gobblin.files.base import Files, each
 from airflow_gobblin.job import ExtractJob
 from airflow_gobblin.plan import Plan, RunPlan
 from airflow_gobblin.steps import staged_identity
 from airflow_gobblin.stores.base import settle
-from airflow_gobblin.work import Pack, UnitResult, UnitState
+from airflow_gobblin.work import Pack, StagedFile, UnitResult, UnitState
 
 ROOT = "_gobblin"
+KEPT = 10_000
+"""So many results, with their files, are kept in memory to be read only once: some MB."""
 T = TypeVar("T")
 
 
@@ -120,7 +123,7 @@ class Staging:
             settle(self._store, key, data)
             return result
         for number in range(1000):
-            key = f"s/{token}/results/{result.unit}.{number}"
+            key = _result(token, result.unit, number)
             stored, _ = settle(self._store, key, data)
             standing = wire.loads(stored, UnitResult, key)
             if stored == data or self.intact(standing):
@@ -134,41 +137,81 @@ class Staging:
 
     def result(self, token: str, unit: str) -> UnitResult | None:
         """The successful result of a unit that stands, or `None`."""
+        found = self._standing(token, unit)
+        return None if found is None else found[1]
+
+    def _standing(self, token: str, unit: str) -> tuple[int, UnitResult] | None:
         for number in range(1000):
-            key = f"s/{token}/results/{unit}.{number}"
+            key = _result(token, unit, number)
             data = self._store.get(key)
             if data is None:
                 return None
             result = wire.loads(data, UnitResult, key)
             if self.intact(result):
-                return result
+                return number, result
         return None
 
-    def results(self, token: str, units: Iterable[str], *, checked: bool = True) -> dict[str, UnitResult]:
-        """The successful results that stand, by unit; of many units at once.
+    def results(self, token: str, units: Iterable[str], *, checked: bool = True) -> Iterator[tuple[int, UnitResult]]:
+        """The successful results that stand, in the order of the units, each with its number; few of them in memory at once.
 
         :param checked: look at their files. What publishes them looks, too, so it may begin with the first of each unit.
         """
-        keys = {f"s/{token}/results/{unit}.0": unit for unit in units}
-        found = self._store.get_many([*keys])
-        first = [wire.loads(data, UnitResult, key) for key, data in found if data is not None]
-        intact = each(self.files, self.intact, first) if checked else (True for _ in first)
-        standing = (r if whole else self.result(token, r.unit) for r, whole in zip(first, intact, strict=True))
-        return {result.unit: result for result in standing if result is not None}
+        first = self._read_results(token, [(unit, 0) for unit in units])
+        for result, whole in self._looked_at(first) if checked else ((result, True) for result in first):
+            standing = (0, result) if whole else self._standing(token, result.unit)
+            if standing is not None:
+                yield standing
+
+    def done_units(self, token: str, units: Iterable[str]) -> frozenset[str]:
+        """Those of some units that have a result that stands."""
+        return frozenset(result.unit for _, result in self.results(token, units))
+
+    def same_results(self, token: str, numbers: Mapping[str, int]) -> Iterator[UnitResult]:
+        """Results as they were read before, in the order of the units.
+
+        :param numbers: that of each unit's. :raises StepLostError: one is gone, as its token was swept.
+        """
+        read = self._read_results(token, [*numbers.items()])
+        for unit in numbers:
+            result = next(read, None)
+            if result is None or result.unit != unit:
+                raise StepLostError(
+                    operation="publish",
+                    subject=f"the result of unit {unit!r}",
+                    cause="it is gone from staging",
+                    hint="Clear the extract task: it reads the unit again.",
+                )
+            yield result
+
+    def _read_results(self, token: str, wanted: Sequence[tuple[str, int]]) -> Iterator[UnitResult]:
+        """Those that are there, whether or not they stand. :param wanted: units, and the numbers of their results."""
+        found = self._store.get_many([_result(token, *of) for of in wanted])
+        return (wire.loads(data, UnitResult, key) for key, data in found if data is not None)
+
+    def _looked_at(self, results: Iterable[UnitResult]) -> Iterator[tuple[UnitResult, bool]]:
+        """Each result, and whether its files keep their identity: as many files at once as pays, whoever's they are."""
+        files = ((result, file) for result in results for file in result.files or (None,))
+        looked = each(self.files, lambda of: (of[0], of[1] is None or self._is_there(of[1])), files)
+        for _, found in groupby(looked, key=lambda of: of[0].unit):
+            some = [*found]
+            yield some[0][0], all(there for _, there in some)
 
     def failed_results(self, token: str) -> dict[str, UnitResult]:
         """The newest failed result of each unit that has one, by when it ended: attempts have no order of their own."""
-        results = []
+        newest: dict[str, UnitResult] = {}
         for attempt in self.files.folders(self.token_folder(token)):
-            for key in self._store.list(f"s/{token}/{attempt}/failed/"):
-                data = self._store.get(key)
+            for key, data in self._store.get_many([*self._store.list(f"s/{token}/{attempt}/failed/")]):
                 if data is not None:
-                    results.append(wire.loads(data, UnitResult, key))
-        return {result.unit: result for result in sorted(results, key=lambda result: result.ended)}
+                    result = wire.loads(data, UnitResult, key)
+                    newest[result.unit] = max(result, newest.get(result.unit, result), key=lambda result: result.ended)
+        return newest
 
     def intact(self, result: UnitResult) -> bool:
         """Whether a result's files keep their identity."""
-        return all(staged_identity(file, self.files) is not None for file in result.files)
+        return all(self._is_there(file) for file in result.files)
+
+    def _is_there(self, file: StagedFile) -> bool:
+        return staged_identity(file, self.files) is not None
 
     def tokens(self) -> tuple[str, ...]:
         """The tokens that have a plan or a folder."""
@@ -215,3 +258,42 @@ class Staging:
                 yield token, self.plan(token)
             except GobblinError as error:
                 yield token, error
+
+
+class PlanResults:
+    """The results of a plan that stand, read as they are wanted: first all of them, and then again those to publish.
+
+    They are kept while they are few. Of the others only their numbers are, by which the same ones are read again.
+
+    :param checked: as of `Staging.results`.
+    """
+
+    def __init__(self, staging: Staging, plan: Plan, *, checked: bool) -> None:
+        self._staging = staging
+        self._plan = plan
+        self._checked = checked
+        self._kept: dict[str, UnitResult] = {}
+        self._numbers: dict[str, int] = {}
+
+    def read(self) -> Iterator[UnitResult]:
+        """All of them, in the order of the units; to be gone through once."""
+        count = 0
+        units = (unit.id for unit in self._plan.units)
+        for number, result in self._staging.results(self._plan.token, units, checked=self._checked):
+            if count < KEPT:
+                self._kept[result.unit] = result
+            else:
+                self._numbers[result.unit] = number
+            count += 1 + len(result.files)
+            yield result
+
+    def of(self, units: Collection[str]) -> Iterator[UnitResult]:
+        """Those of some units, as they were read; as often as they are wanted. :raises StepLostError: one is gone."""
+        yield from (result for unit, result in self._kept.items() if unit in units)
+        again = {unit: number for unit, number in self._numbers.items() if unit in units}
+        if again:
+            yield from self._staging.same_results(self._plan.token, again)
+
+
+def _result(token: str, unit: str, number: int) -> str:
+    return f"s/{token}/results/{unit}.{number}"

@@ -11,7 +11,7 @@ Who works on it sees no journal: shards are handed out, and put into the journal
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
@@ -51,10 +51,11 @@ class StepRunner(Protocol):
     def above(self) -> int:
         """Sequences of more steps than these are its business."""
 
-    def write(self, plan: Plan, results: Sequence[UnitResult], staging: str) -> Iterator[tuple[bytes, int]]:
+    def write(self, plan: Plan, results: Iterable[UnitResult], staging: str) -> Iterator[tuple[bytes, int]]:
         """The steps that publish these results, as shards, and how many are in each.
 
-        :param staging: the folder of the plan's token. :raises StepError: they can't be written.
+        :param results: gone through once. :param staging: the folder of the plan's token.
+        :raises StepError: they can't be written.
         """
 
     def carry_out(self, urn: str, slot: int, staging: str, shards: Iterable[bytes]) -> int:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
-from airflow_gobblin.spark.application import arguments_of_all, run_application
+from airflow_gobblin.spark.application import arguments_of_all, end, run_application
 from airflow_gobblin.spark.connections import take_connections
 from airflow_gobblin.spark.session import spark_session
 from airflow_gobblin.spark.steps import StepOrder, StepVerb, run_steps
@@ -44,4 +43,4 @@ def _run(asked: argparse.Namespace, tag: str) -> str | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main())

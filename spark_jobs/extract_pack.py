@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 from airflow_gobblin.files import open_files
-from airflow_gobblin.spark.application import arguments_of_all, run_application
+from airflow_gobblin.spark.application import arguments_of_all, end, run_application
 from airflow_gobblin.spark.connections import take_connections
 from airflow_gobblin.spark.pack import run_pack
 from airflow_gobblin.spark.report import PackReport
@@ -38,4 +37,4 @@ def _run(asked: argparse.Namespace, attempt: str) -> str | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main())

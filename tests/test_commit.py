@@ -11,7 +11,7 @@ import pytest
 
 from airflow_gobblin import schema
 from airflow_gobblin.administration import Administration
-from airflow_gobblin.commit import Committer, can_win, check_holds, propose
+from airflow_gobblin.commit import Committer, Proposal, can_win, check_holds
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import LostRaceError, StepConflictError, StepError, UnknownOutcomeError
 from airflow_gobblin.files import Files, LocalFiles
@@ -27,7 +27,7 @@ from airflow_gobblin.stores import base
 from airflow_gobblin.stores.memory import MemoryStore
 from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.wire import record
-from airflow_gobblin.work import Dataset, ExtractKind, UnitResult, UnitState, WorkUnit
+from airflow_gobblin.work import Dataset, ExtractKind, UnitResult, UnitState, WorkUnit, summarize
 from tests import inprocess
 from tests.lab import Lab
 from tests.protocol.rows import SCHEMA, LineSink, LineWriter, NoConnections, RowSource, Table
@@ -314,19 +314,19 @@ def test_a_plan_can_win_until_something_that_lasts_is_in_its_way(tmp_path: Path)
 # Proposals
 
 
-def test_a_proposal_publishes_what_the_policy_chose_and_tells_of_all(tmp_path: Path) -> None:
+def test_a_proposal_publishes_what_is_successful_and_tells_of_all(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
     pipeline, run = planned(lab)
     plan = pipeline.staging.plan(token(run))
     assert plan is not None
-    results = [pipeline.staging.result(plan.token, unit.id) for unit in plan.units]
-    good = [result for result in results if result is not None]
-    proposal = propose(plan, [good[0], good[2]], ["u2"], "staging")
-    assert [u.state for u in proposal.units] == [UnitState.SKIPPED, UnitState.FAILED, UnitState.SUCCESSFUL]
-    assert proposal.results == (good[2],)
+    good = tuple(summarize(unit, pipeline.staging.result(plan.token, unit.id)) for unit in plan.units)
+    skipped, failed = replace(good[0], state=UnitState.SKIPPED), summarize(plan.units[1], None)
+    proposal = Proposal(plan, (skipped, failed, good[2]), "staging")
+    assert proposal.published == {"u2"}
+    assert proposal.files == 1
     assert [str(part) for part in proposal.ranges] == ["[8, 10)"]
     assert not proposal.complete
-    assert propose(plan, good, ["u0", "u1", "u2"], "staging").complete
+    assert Proposal(plan, good, "staging").complete
 
 
 # Carrying out

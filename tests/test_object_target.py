@@ -146,6 +146,20 @@ def test_a_zombie_that_uploads_after_the_sweep_is_swept_too(lake: Lake) -> None:
     assert lake.uploads() == []
 
 
+def test_a_zombie_that_uploads_after_its_dataset_was_dropped_is_swept_too(lake: Lake) -> None:
+    pipeline, plan = lake.decide()
+    for pack in plan.packs:
+        pipeline.execute_commit_steps(plan, pack)
+    pipeline.finish(plan)
+    lake.admin.drop(URN, "on purpose")
+    late = pipeline.files.stage("unused", f"{URN}/{plan.packs[0].datasets[0].token}-u0-0.txt")
+    late.write(b"late")
+    late.finish(1)
+    assert len(lake.uploads()) == 1
+    pipeline.sweep()
+    assert lake.uploads() == []
+
+
 def test_an_abandoned_slot_leaves_neither_uploads_nor_objects(lake: Lake) -> None:
     pipeline, plan = lake.decide()
     lake.admin.abandon(URN, "on purpose")

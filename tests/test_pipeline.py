@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from airflow_gobblin import staging
 from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.extraction import extract_unit
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.pipeline import DatasetReport, RunRequest, incomplete
 from airflow_gobblin.policy import CommitPolicy
@@ -360,3 +362,33 @@ def test_the_cause_that_is_told_is_this_runs(tmp_path: Path) -> None:
     plan = pipeline.create_work_units(RunRequest("killed in extract"))
     (report,) = pipeline.finish(plan)
     assert report.detail == "nothing of it was published: its extract did not finish"
+
+
+@pytest.mark.parametrize("kept", [10_000, 1, 0])
+def test_of_two_results_of_a_unit_the_summary_and_the_steps_are_of_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    """The files of two first results are gone. Of one unit a second result stands, which stopped earlier.
+
+    :param kept: how many results are kept in memory; the others are read twice.
+    """
+    monkeypatch.setattr(staging, "KEPT", kept)
+    lab = Lab(tmp_path, A, policy=CommitPolicy.SUCCESSFUL)
+    pipeline = lab.pipeline()
+    run = pipeline.create_work_units(RunRequest("run"))
+    inprocess.extract(pipeline, run, NoConnections())
+    plan = pipeline.staging.plan(run.packs[0].datasets[0].token)
+    assert plan is not None
+    for unit in plan.units[:2]:
+        result = pipeline.staging.result(plan.token, unit.id)
+        assert result is not None
+        (tmp_path / result.files[0].path).unlink()
+    job = replace(pipeline.staging.job(run.run), limits=Limits(rows=3))
+    folder = pipeline.staging.token_folder(plan.token)
+    second = extract_unit(job, plan, plan.units[0], "second", pipeline.files, folder, NoConnections())
+    pipeline.staging.put_result(plan.token, second)
+    (report,) = pipeline.write_commit_steps(run, run.packs[0])
+    assert (report.status, report.files, report.rows) == ("pending", 2, 3 + 2)
+    pipeline.execute_commit_steps(run, run.packs[0])
+    assert sum(lab.rows("a").values()) == 3 + 2
+    assert [str(part) for part in lab.journal.state("a").coverage.ranges()] == ["[0, 3)", "[8, 10)"]

@@ -1,33 +1,39 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.policy import CommitPolicy, publishable, reconciled
-from airflow_gobblin.work import UnitResult, UnitState
+from airflow_gobblin.work import UnitResult, UnitState, UnitSummary, WorkUnit, summarize
 from tests.protocol.rows import LineSink, RowSource
 
-GOOD = UnitResult("u0", "a", UnitState.SUCCESSFUL, rows_read=5)
-ALSO_GOOD = UnitResult("u1", "a", UnitState.SUCCESSFUL)
 BAD = UnitResult("u2", "a", UnitState.FAILED, error="it broke")
+GOOD, FAILED, SKIPPED = UnitState.SUCCESSFUL, UnitState.FAILED, UnitState.SKIPPED
+
+
+def summaries(*states: UnitState) -> tuple[UnitSummary, ...]:
+    units = (WorkUnit(f"u{number}", "a") for number in range(len(states)))
+    return tuple(replace(summarize(unit, None), state=state) for unit, state in zip(units, states, strict=True))
 
 
 @pytest.mark.parametrize(
-    ("policy", "results", "published"),
+    ("policy", "states", "judged"),
     [
-        (CommitPolicy.FULL, (GOOD, ALSO_GOOD), (GOOD, ALSO_GOOD)),
-        (CommitPolicy.FULL, (GOOD, BAD, ALSO_GOOD), ()),
-        (CommitPolicy.FULL, (BAD,), ()),
-        (CommitPolicy.SUCCESSFUL, (GOOD, ALSO_GOOD), (GOOD, ALSO_GOOD)),
-        (CommitPolicy.SUCCESSFUL, (GOOD, BAD, ALSO_GOOD), (GOOD, ALSO_GOOD)),
-        (CommitPolicy.SUCCESSFUL, (BAD,), ()),
+        (CommitPolicy.FULL, (GOOD, GOOD), (GOOD, GOOD)),
+        (CommitPolicy.FULL, (GOOD, FAILED, GOOD), (SKIPPED, FAILED, SKIPPED)),
+        (CommitPolicy.FULL, (FAILED,), (FAILED,)),
+        (CommitPolicy.SUCCESSFUL, (GOOD, GOOD), (GOOD, GOOD)),
+        (CommitPolicy.SUCCESSFUL, (GOOD, FAILED, GOOD), (GOOD, FAILED, GOOD)),
+        (CommitPolicy.SUCCESSFUL, (FAILED,), (FAILED,)),
     ],
 )
 def test_what_may_be_published(
-    policy: CommitPolicy, results: tuple[UnitResult, ...], published: tuple[UnitResult, ...]
+    policy: CommitPolicy, states: tuple[UnitState, ...], judged: tuple[UnitState, ...]
 ) -> None:
-    assert publishable(policy, results) == published
+    assert publishable(policy, summaries(*states)) == summaries(*judged)
 
 
 @pytest.mark.parametrize("expected", [None, 5])

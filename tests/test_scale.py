@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -10,13 +11,17 @@ import pytest
 from airflow_gobblin import journal
 from airflow_gobblin.history import History
 from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin.journal import Journal
+from airflow_gobblin.journal import STEPS_PER_SHARD, Journal
 from airflow_gobblin.operators.stages import IDLE_LOGGED, CreateWorkUnitsOperator
-from airflow_gobblin.pipeline import DatasetReport, RunRequest
+from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
+from airflow_gobblin.plan import Plan, RunPlan
+from airflow_gobblin.steps import FileStep
+from airflow_gobblin.stores.local import LocalStore
 from airflow_gobblin.stores.memory import MemoryStore
-from airflow_gobblin.work import ExtractKind
+from airflow_gobblin.work import DatasetRef, ExtractKind, Pack, StagedFile, UnitResult, UnitState
+from tests import inprocess
 from tests.lab import Lab
-from tests.protocol.rows import LineSink, RowSource, Table
+from tests.protocol.rows import LineSink, NoConnections, RowSource, Table
 
 TABLES = tuple(Table(f"t{number:02d}", ExtractKind.APPEND_ONLY, 4) for number in range(10))
 
@@ -161,3 +166,80 @@ def test_what_was_read_before_is_kept_up_to_a_size(lab: Lab, store: Counted, mon
     for table in TABLES:
         fresh.history(table.urn)
     assert fresh._bytes_kept <= 3000
+
+
+# One dataset of many files
+
+
+class Watched(MemoryStore):
+    """Counts the results and staged files that are in memory whenever a shard of steps is put."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alive: list[int] = []
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        if "/c/" in key:
+            self.alive.append(alive())
+        return super().put_if_absent(key, data)
+
+
+def alive() -> int:
+    return sum(type(thing) in (UnitResult, StagedFile) for thing in gc.get_objects())
+
+
+UNITS, FILES_A_UNIT = 200, 200
+
+
+def extracted(tmp_path: Path, store: Watched | None = None) -> tuple[Pipeline, RunPlan, Plan]:
+    """A dataset of 40,000 staged files, which are one: so many times it is named by the results."""
+    pipeline = Lab(tmp_path, Table("a", ExtractKind.APPEND_ONLY, UNITS, unit_rows=1), store=store).pipeline()
+    run = pipeline.create_work_units(RunRequest("run"))
+    plan = pipeline.staging.plan(run.packs[0].datasets[0].token)
+    assert plan is not None
+    out = pipeline.files.stage(f"{pipeline.staging.token_folder(plan.token)}/attempt/file", "unused")
+    out.write(b"row\n")
+    files = (out.finish(1),) * FILES_A_UNIT
+    for unit in plan.units:
+        result = UnitResult(unit.id, "attempt", UnitState.SUCCESSFUL, actual_high=unit.expected_high, files=files)
+        pipeline.staging.put_result(plan.token, result)
+    return pipeline, run, plan
+
+
+def test_while_steps_are_written_few_of_many_files_are_in_memory(tmp_path: Path) -> None:
+    store = Watched()
+    pipeline, run, plan = extracted(tmp_path, store)
+    (report,) = pipeline.write_commit_steps(run, run.packs[0])
+    assert (report.status, report.files) == ("pending", UNITS * FILES_A_UNIT)
+    assert len(store.alive) > UNITS * FILES_A_UNIT / STEPS_PER_SHARD
+    assert max(store.alive) < UNITS * FILES_A_UNIT / 3
+    decision = pipeline.journal.history("a").slots[0].decision
+    targets = [step.target for step in pipeline.journal.steps(decision) if isinstance(step, FileStep)]
+    assert targets == [f"a/{plan.token}-{unit.id}-{n}.txt" for unit in plan.units for n in range(FILES_A_UNIT)]
+
+
+def test_of_many_results_few_are_in_memory_while_their_files_are_looked_at(tmp_path: Path) -> None:
+    pipeline, _, plan = extracted(tmp_path)
+    found = pipeline.staging.results(plan.token, (unit.id for unit in plan.units))
+    counts = [alive() for number, _ in enumerate(found) if number % 20 == 0]
+    assert len(counts) == UNITS / 20
+    assert max(counts) < UNITS * FILES_A_UNIT / 10
+    assert [*pipeline.missing_units(Pack(0, "", (DatasetRef("a", plan.token, 0),)))] == []
+
+
+def test_few_results_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(tmp_path, TABLES[0])
+    pipeline = lab.pipeline()
+    run = pipeline.create_work_units(RunRequest("run"))
+    inprocess.extract(pipeline, run, NoConnections())
+    asked: list[str] = []
+    get = LocalStore.get
+
+    def noted(self: LocalStore, key: str) -> bytes | None:
+        asked.append(key)
+        return get(self, key)
+
+    monkeypatch.setattr(LocalStore, "get", noted)
+    pipeline.write_commit_steps(run, run.packs[0])
+    token = run.packs[0].datasets[0].token
+    assert [key for key in asked if "/results/" in key] == [f"s/{token}/results/u0.0"]

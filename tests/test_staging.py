@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from airflow_gobblin.errors import RecordError, StoreError
+from airflow_gobblin import staging as staging_module
+from airflow_gobblin.errors import RecordError, StepLostError, StoreError
 from airflow_gobblin.files import LocalFiles
 from airflow_gobblin.pipeline import RunRequest
 from airflow_gobblin.plan import Plan
-from airflow_gobblin.staging import ROOT, Staging, staging_folder
+from airflow_gobblin.staging import ROOT, PlanResults, Staging, staging_folder
 from airflow_gobblin.watermark import LongWatermark
-from airflow_gobblin.work import Dataset, Extract, ExtractKind, StagedFile, UnitResult, UnitState
+from airflow_gobblin.work import Dataset, Extract, ExtractKind, StagedFile, UnitResult, UnitState, WorkUnit
 from tests import inprocess
 from tests.lab import Lab
 from tests.protocol.rows import NoConnections, Table
@@ -121,6 +122,64 @@ def test_a_torn_plan_is_an_error_and_no_absence(staging: Staging) -> None:
     ((token, found),) = staging.plans()
     assert token == "t"
     assert isinstance(found, RecordError)
+
+
+# Reading more than once
+
+
+def plan_of(*units: str) -> Plan:
+    return replace(PLAN, units=tuple(WorkUnit(unit, "d") for unit in units))
+
+
+@pytest.mark.parametrize("kept", [10_000, 3, 0])
+def test_results_are_read_again_in_the_same_order_however_many_are_kept(
+    staging: Staging, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    monkeypatch.setattr(staging_module, "KEPT", kept)
+    units = ("u3", "u0", "u2", "u1")
+    put = {unit: replace(good("a1", staged(staging, f"a1/{unit}")), unit=unit) for unit in units[1:]}
+    for result in put.values():
+        staging.put_result("t", result)
+    results = PlanResults(staging, plan_of(*units), checked=True)
+    assert [*results.read()] == [*put.values()]
+    for _ in range(2):
+        assert [*results.of({"u2", "u1"})] == [put["u2"], put["u1"]]
+
+
+def test_what_is_read_again_is_what_was_read_whatever_stands_now(
+    staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging_module, "KEPT", 0)
+    first, second = good("a1", staged(staging, "a1/x")), good("a2", staged(staging, "a2/x"))
+    staging.put_result("t", first)
+    at = Path(staging.files.root) / first.files[0].path
+    at.rename(at.with_name("aside"))
+    staging.put_result("t", second)
+    results = PlanResults(staging, plan_of("u0"), checked=True)
+    assert [*results.read()] == [second]
+    at.with_name("aside").rename(at)
+    assert staging.result("t", "u0") == first
+    assert [*results.of({"u0"})] == [second]
+
+
+def test_a_result_that_was_swept_before_it_is_read_again_is_lost(
+    staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging_module, "KEPT", 0)
+    staging.put_result("t", good("a1"))
+    results = PlanResults(staging, plan_of("u0"), checked=False)
+    assert [*results.read()] == [good("a1")]
+    staging.remove_token("t")
+    with pytest.raises(StepLostError, match="the result of unit 'u0': it is gone"):
+        [*results.of({"u0"})]
+
+
+def test_the_units_that_are_done_are_those_whose_files_are_there(staging: Staging) -> None:
+    for unit, names in {"u0": "xyz", "u1": "", "u2": "xyz"}.items():
+        files = (staged(staging, f"a1/{unit}{name}") for name in names)
+        staging.put_result("t", replace(good("a1", *files), unit=unit))
+    (Path(staging.files.root) / staging.token_folder("t") / "a1" / "u2y").unlink()
+    assert staging.done_units("t", ["u0", "u1", "u2", "u3"]) == {"u0", "u1"}
 
 
 # Sweeping

@@ -51,7 +51,7 @@ class LocalFiles:
 
     def identity(self, path: str) -> FileIdentity | None:
         try:
-            found = os.stat(self._at(path), follow_symlinks=False)
+            found = os.lstat(self._at(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
         return FileIdentity(found.st_ino, found.st_size, str(found.st_mtime_ns))

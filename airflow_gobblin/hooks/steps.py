@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,7 @@ class StepsOnSpark:
         self._options = options
         self._hook: SparkSubmitHook | ConnectHook | None = None
 
-    def write(self, plan: Plan, results: Sequence[UnitResult], staging: str) -> Iterator[tuple[bytes, int]]:
+    def write(self, plan: Plan, results: Iterable[UnitResult], staging: str) -> Iterator[tuple[bytes, int]]:
         """As `StepRunner.write`."""
         with self._work(staging) as work:
             pieces = work.put(pieces_of(self._pipeline.ingestion.sink, results))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 import traceback
 import uuid
 from collections.abc import Callable
+from typing import NoReturn
 
 from airflow_gobblin.spark.report import FIRST_ERROR
 
-__all__ = ["arguments_of_all", "run_application"]
+__all__ = ["arguments_of_all", "end", "run_application"]
 
 
 def arguments_of_all() -> argparse.ArgumentParser:
@@ -51,3 +53,11 @@ def run_application(run: Callable[[str], str | None], failed: Callable[[str, str
         return 0
     print(FIRST_ERROR + " ".join(error.split()), file=sys.stderr, flush=True)  # noqa: T201
     return 1
+
+
+def end(status: int) -> NoReturn:
+    """End the process, with all said. Python's own end takes apart all that was imported, one thing after the other: 0.2 s."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

@@ -21,7 +21,7 @@ from airflow_gobblin.errors import GobblinError, StoreError
 from airflow_gobblin.extraction import extract_unit
 from airflow_gobblin.files import open_files
 from airflow_gobblin.job import ExtractJob
-from airflow_gobblin.kinds import import_kinds
+from airflow_gobblin.kinds import built_in_modules, import_kinds
 from airflow_gobblin.object_storage import OBJECT_CLIENTS
 from airflow_gobblin.packing import worst_fit_decreasing
 from airflow_gobblin.places import object_place
@@ -31,6 +31,7 @@ from airflow_gobblin.spark.failures import cause_of
 from airflow_gobblin.spark.probe import probe_executors
 from airflow_gobblin.spark.report import GroupReport, PackReport
 from airflow_gobblin.spark.task import Order, run_order
+from airflow_gobblin.spark.worker import reading_last
 from airflow_gobblin.staging import Staging
 from airflow_gobblin.work import Pack, UnitResult, UnitState, WorkUnit
 
@@ -151,7 +152,7 @@ class _PackRun:
                 if plan is None:
                     log.warning("dataset %r: its plan is swept, so it can win no more and is not extracted", ref.urn)
                     continue
-                standing = self._staging.results(plan.token, (unit.id for unit in plan.units))
+                standing = self._staging.done_units(plan.token, (unit.id for unit in plan.units))
                 for unit in plan.units:
                     if unit.id in standing:
                         self._standing += 1
@@ -172,7 +173,8 @@ class _PackRun:
         place = object_place(self._target)
         folder = None if place else f"{self._staging.files.root}/{self._staging.folder}"
         client = (OBJECT_CLIENTS[place.scheme],) if place else ()
-        modules = ("pyarrow", run_order.__module__, *client, *self._code, *job.source.modules(self._connections))
+        mine, drivers = (run_order.__module__, *built_in_modules()), job.source.modules(self._connections)
+        modules = ("pyarrow", *mine, *client, *self._code, *drivers)
         self._spark.addTag(self._attempt)
         clock = time.monotonic()
         slots = probe_executors(self._spark, modules, folder)
@@ -213,9 +215,7 @@ class _PackRun:
 
     def _collect(self, order: Order) -> Iterator[tuple[tuple[str, str], UnitResult]]:
         def task(batches: Iterable[Any]) -> Iterator[Any]:
-            for _ in batches:
-                pass
-            yield from run_order(order)
+            return reading_last(run_order(order), batches)
 
         for row in self._spark.range(0, 1, 1, 1).mapInArrow(task, "token string, result binary").collect():
             result = wire.loads(bytes(row.result), UnitResult, "a result from a Spark task")

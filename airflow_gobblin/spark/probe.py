@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 import os
 import platform
 import socket
 import sys
-from collections.abc import Iterable
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from airflow_gobblin.errors import EnvironmentMismatchError
 from airflow_gobblin.spark.failures import cause_of
+from airflow_gobblin.spark.worker import reading_last
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["probe_executors"]
+
+log = logging.getLogger(__name__)
 
 _ROWS = 1000
 
@@ -29,25 +32,54 @@ _ROWS = 1000
 def probe_executors(spark: SparkSession, modules: Iterable[str], folder: str | None) -> int:
     """Try to import `modules` in the executors' Pythons, and to see `folder` there, by one small Spark job.
 
-    It is a plain Python function, not one on Arrow: without pyarrow an executor couldn't even say that it lacks it.
+    It goes by Arrow, as the units do: what of Spark and of Python they need is then loaded. Where that fails, perhaps for want
+    of pyarrow, a plain Python function tells why.
 
     :return: how many Spark tasks the cluster runs at once.
     :raises EnvironmentMismatchError: naming host, Python and what is missing.
     """
-    from pyspark.sql.functions import spark_partition_id, udf
-
     wanted = tuple(modules)
-    look = udf(lambda _: _found(wanted, folder), "string", useArrow=False)
-    rows = spark.range(0, _ROWS)
     try:
-        answers = rows.select(spark_partition_id().alias("slot"), look(rows.id).alias("found")).collect()
+        try:
+            answers = _by_arrow(spark, wanted, folder)
+        except Exception as error:
+            log.warning("the probe by Arrow failed: %s", cause_of(error))
+            answers = _plainly(spark, wanted, folder)
     except Exception as error:  # Spark has many ways to say that a Python doesn't start
         raise EnvironmentMismatchError(
             operation="run", subject="Python on the executors", cause=cause_of(error), hint=_HINT
         ) from error
-    for found in sorted({answer.found for answer in answers}):
+    for found in sorted(set(answers)):
         _raise_for(json.loads(found))
-    return 1 + max(int(answer.slot) for answer in answers)
+    return len(answers)
+
+
+def _by_arrow(spark: SparkSession, modules: tuple[str, ...], folder: str | None) -> list[str]:
+    """What each Spark task found."""
+
+    def look(batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        found = pa.RecordBatch.from_pydict({"found": [_found(modules, folder)]})
+        return reading_last([found], batches)
+
+    return [row.found for row in spark.range(0, _ROWS).mapInArrow(look, "found string").collect()]
+
+
+def _plainly(spark: SparkSession, modules: tuple[str, ...], folder: str | None) -> list[str]:
+    """What each Spark task found: the same without pyarrow, and slower."""
+    from pyspark.sql.functions import spark_partition_id, udf
+
+    told: list[str] = []  # each Spark task is given its own
+
+    def look(_: int) -> str:
+        if not told:
+            told.append(_found(modules, folder))
+        return told[0]
+
+    rows, plain = spark.range(0, _ROWS), udf(look, "string", useArrow=False)
+    answers = rows.select(spark_partition_id().alias("slot"), plain(rows.id).alias("found")).collect()
+    return list({answer.slot: str(answer.found) for answer in answers}.values())
 
 
 _HINT = (
@@ -66,7 +98,6 @@ def _raise_for(found: dict[str, str | list[str]]) -> None:
         )
 
 
-@lru_cache
 def _found(modules: tuple[str, ...], folder: str | None) -> str:
     """What is missing in this process, as JSON."""
     problems = []

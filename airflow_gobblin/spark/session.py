@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import uuid
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -56,7 +57,6 @@ def spark_session(
         finally:
             spark.stop()
         return
-    _await(url)
     remote: Any = _shared(url, zips, conf or {})
 
     def end(*_: object) -> None:
@@ -66,26 +66,6 @@ def spark_session(
     signal.signal(signal.SIGTERM, end)
     yield remote
     remote.client.close()
-
-
-def _await(url: str) -> None:
-    """See that somebody listens there: Spark's own patience is ten minutes, and the error at its end names nobody."""
-    import grpc  # type: ignore[import-untyped]
-    from pyspark.sql.connect.client import DefaultChannelBuilder
-
-    builder = DefaultChannelBuilder(url)
-    channel = builder.toChannel()
-    try:
-        grpc.channel_ready_future(channel).result(timeout=PATIENCE)
-    except grpc.FutureTimeoutError:
-        raise GobblinError(
-            operation="reach",
-            subject=f"the Spark Connect server at {builder.endpoint}",
-            cause=f"it gave no answer in {PATIENCE:.0f} s",
-            hint="See that it runs, and that host and port of the Spark Connect connection are its.",
-        ) from None
-    finally:
-        channel.close()
 
 
 def _shared(url: str, zips: Sequence[str], conf: Mapping[str, str]) -> SparkSession:
@@ -122,12 +102,24 @@ def _is_open(place: str) -> bool:
     closes what all of them share when it is collected.
     """
     from pyspark.errors import PySparkException
-    from pyspark.sql.connect.client import SparkConnectClient
+    from pyspark.sql.connect.client import DefaultChannelBuilder, SparkConnectClient
 
     try:
-        SparkConnectClient(place).get_configs("spark.app.name")
+        # Spark's own patience is ten minutes, and it warns when that is at its end.
+        with warnings.catch_warnings(action="ignore"):
+            SparkConnectClient(place, retry_policy=_every_second(PATIENCE)).get_configs("spark.app.name")
     except PySparkException as error:
         if error.getCondition() == "INVALID_HANDLE.SESSION_CLOSED":
             return False
-        raise
+        raise GobblinError(
+            operation="reach",
+            subject=f"the Spark Connect server at {DefaultChannelBuilder(place).endpoint}",
+            cause=f"it gave no answer in {PATIENCE:.0f} s" if "UNAVAILABLE" in str(error) else cause_of(error),
+            hint="See that it runs, and that host and port of the Spark Connect connection are its.",
+        ) from None
     return True
+
+
+def _every_second(seconds: float) -> dict[str, float]:
+    """A policy of Spark Connect's client; its times are milliseconds."""
+    return {"max_retries": round(seconds), "initial_backoff": 1000, "max_backoff": 1000, "jitter": 0}

@@ -16,6 +16,7 @@ from airflow_gobblin.files.base import Files
 from airflow_gobblin.kinds import import_kinds
 from airflow_gobblin.records import Shard
 from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
+from airflow_gobblin.spark.worker import forget_zips
 from airflow_gobblin.staging import Staging
 from airflow_gobblin.step_work import ResultsToPublish, StepAnswer, StepAnswers, StepFailure, StepFolder, shards_of
 from airflow_gobblin.steps import HighWatermarkStep
@@ -64,6 +65,7 @@ def run_steps(spark: SparkSession, order: StepOrder, pieces: int) -> StepAnswers
             for number in batch.column(0).to_pylist():
                 answer = wire.dumps(StepAnswers((_work_on(order, int(number)),)))
                 yield pa.RecordBatch.from_pydict({"answer": pa.array([answer], pa.binary())})
+        forget_zips()
 
     rows = spark.range(0, pieces, 1, pieces).mapInArrow(task, "answer binary").collect()
     found = [wire.loads(bytes(row.answer), StepAnswers, "an answer of a Spark task") for row in rows]

@@ -22,6 +22,9 @@ def use_environment() -> None:
         raise RuntimeError(f"{chosen} is missing: run `make setup` first")
     TEMPORARY.mkdir(parents=True, exist_ok=True)
     os.environ.update(dict(word.split("=", 1) for word in shlex.split(chosen.read_text())))
+    os.environ.pop(
+        "PYTHONDONTWRITEBYTECODE", None
+    )  # else every process compiles this checkout anew, a Spark driver for 0.5 s
     bin_folders = [str(ROOT / ".venv" / "bin"), str(Path(os.environ["JAVA_HOME"]) / "bin")]
     rest = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if folder not in bin_folders]
     java_options = f'-XX:-UsePerfData -Djava.io.tmpdir="{TEMPORARY}"'

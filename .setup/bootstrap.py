@@ -92,11 +92,12 @@ def install_packages() -> None:
     _uv_install("--requirements", str(others))
     # Last, because pyspark-client installs files at the same paths.
     _uv_install("--no-deps", pyspark)
-    # All that is installed is compiled, as pip does it: else each process compiles what it imports, a Spark driver for 1 s.
-    _uv_install("--no-deps", "--compile-bytecode", "--editable", str(ROOT))
+    _uv_install("--no-deps", "--editable", str(ROOT))
     if _answer(CHECK_PYSPARK) is None:
         _uv_install("--no-deps", "--reinstall-package", "pyspark", pyspark)
     _run(CHECK_PYSPARK)
+    # As pip does it: else each process may compile what it imports, a Spark driver for 1 s. Some packages hold templates.
+    _answer([str(PYTHON), "-m", "compileall", "-q", "-j0", str(VENV / "lib")])
 
 
 def bring_java() -> None:

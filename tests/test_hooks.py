@@ -11,10 +11,12 @@ from sqlalchemy import make_url
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.files import check_target, open_files
 from airflow_gobblin.hooks.ingestion import AirflowConnections, check_ingestion, check_journal, open_pipeline
+from airflow_gobblin.hooks.spark import driver_environment
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.operators import ExtractOperator, GobblinIngestion, VerifyRecoverOperator
 from airflow_gobblin.sinks.parquet import ParquetSink
 from airflow_gobblin.sources.sql import SqlSource, SqlTable
+from airflow_gobblin.spark.session import JVM_OPTIONS
 from airflow_gobblin.stores import open_store
 from airflow_gobblin.work import ExtractKind
 
@@ -150,3 +152,10 @@ def test_a_connection_that_can_be_no_uri_is_named(connection: str, says: str, mo
     monkeypatch.setenv("AIRFLOW_CONN_DB", connection)
     with pytest.raises(ConfigurationError, match=f"connection 'db': .*{says}"):
         AirflowConnections().uri("db")
+
+
+def test_the_jvm_of_a_driver_takes_options_of_the_environment_after_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=4")
+    assert driver_environment("local[2]")["SPARK_SUBMIT_OPTS"].split()[-1] == "-XX:TieredStopAtLevel=4"
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS")
+    assert driver_environment("local[2]")["SPARK_SUBMIT_OPTS"] == JVM_OPTIONS

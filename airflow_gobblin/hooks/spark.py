@@ -23,7 +23,7 @@ from airflow_gobblin.environment import check_pyspark
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.places import object_place
 from airflow_gobblin.spark.report import FIRST_ERROR
-from airflow_gobblin.spark.session import REMOTE
+from airflow_gobblin.spark.session import JVM_OPTIONS, REMOTE
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -81,7 +81,11 @@ def driver_environment(master: str, *more: Mapping[str, object]) -> dict[str, st
 
     What somebody has set already stays.
     """
-    environment = {"PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON", sys.executable)}
+    options = " ".join(filter(None, (JVM_OPTIONS, os.environ.get("SPARK_SUBMIT_OPTS"))))  # of two, Java takes the last
+    environment = {
+        "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON", sys.executable),
+        "SPARK_SUBMIT_OPTS": options,
+    }
     if master.startswith("local"):
         environment["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
     if shutil.which("spark-submit") is None:

@@ -25,12 +25,14 @@ from airflow_gobblin.spark.failures import cause_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["REMOTE", "spark_session"]
+__all__ = ["JVM_OPTIONS", "REMOTE", "spark_session"]
 
 log = logging.getLogger(__name__)
 
 REMOTE = "SPARK_REMOTE"
 """The environment variable with the URL of a Connect server, and its token. Without it a driver starts a Spark of its own."""
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1"
+"""Of a driver's JVM, which only hands out work: its thorough compiler takes cores from the tasks' Pythons, for seconds."""
 PATIENCE = 60.0
 """Seconds in which a Connect server must answer."""
 KILLED = 128 + signal.SIGTERM

@@ -237,7 +237,9 @@ def main(words: Sequence[str] | None = None) -> None:
     use_environment()
     FOLDER.mkdir(parents=True, exist_ok=True)
     keep(measure_disk(asked.rounds, asked.files, asked.units, peers=True), asked.results)
-    keep(measure_disk(asked.rounds, MANY, asked.units, peers=False), asked.results)
+    keep(
+        measure_disk(3 * asked.rounds, MANY, asked.units, peers=False), asked.results
+    )  # the disk's own pauses are long
     keep(measure_s3(asked.rounds, asked.s3_files, asked.units), asked.results)
 
 

@@ -1,26 +1,86 @@
-"""What a person does to a dataset: release, abandon, rewind, set its watermark, drop it. Each is a record in its journal.
+"""What a person does to a dataset: release, abandon, rewind, set its watermark, drop, import. Each is a record in its journal.
 
-Every action needs an actor and a reason, and is refused, with nothing changed, where it can't mean what it says.
+Every action needs an actor and a reason, and is refused, with nothing changed, where it can't mean what it says. What takes a
+slot can be looked at before: `would_rewind` gives a `Change`, and `carry_out` makes it, unless the dataset changed in between.
 """
 
 from __future__ import annotations
 
+import json
 import uuid
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from airflow_gobblin.claims import Claim, Claims
 from airflow_gobblin.commit import Committer, can_win
 from airflow_gobblin.coverage import Coverage, Range
-from airflow_gobblin.errors import ConfigurationError, LostRaceError
-from airflow_gobblin.files import Files, open_files
+from airflow_gobblin.errors import ConfigurationError, LostRaceError, StepConflictError
+from airflow_gobblin.exported import ExportedDataset, ExportedFile, export, has_state
+from airflow_gobblin.files import Files, each, open_files
+from airflow_gobblin.inspection import unknown_dataset
 from airflow_gobblin.journal import Action, Decision, History, Journal, Note, NoteKind, OutcomeState, Slot, now
 from airflow_gobblin.manifest import put_manifests
 from airflow_gobblin.plan import Plan
 from airflow_gobblin.sources.base import Connections
 from airflow_gobblin.staging import Staging, staging_folder
 from airflow_gobblin.state import UnitRef
-from airflow_gobblin.steps import HighWatermarkStep
+from airflow_gobblin.steps import AdoptStep, HighWatermarkStep, Step
 from airflow_gobblin.watermark import Watermark, join, split
+from airflow_gobblin.work import UnitSummary
+
+__all__ = ["Administration", "Change"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What an action would do to a dataset, as its journal stands: to be shown, and then to be made.
+
+    It can be made once, and only while the dataset is as it was.
+
+    :param history: the dataset as it is. :param removed: ranges that are open again; :param replaces: units that are retired.
+    :param coverage: the whole new coverage, where it isn't what is left without these.
+    :param units: and :param steps: what it publishes, with :param planned: and :param schema: as a plan has them.
+    """
+
+    action: Action
+    history: History
+    removed: tuple[Range, ...] = ()
+    replaces: tuple[UnitRef, ...] = ()
+    coverage: Coverage | None = None
+    planned: Range | None = None
+    schema: str | None = None
+    units: tuple[UnitSummary, ...] = ()
+    steps: tuple[AdoptStep, ...] = ()
+
+    @property
+    def urn(self) -> str:
+        """The dataset."""
+        return self.history.urn
+
+    @property
+    def before(self) -> Watermark | None:
+        """The watermark as it is."""
+        return self.history.state.watermark
+
+    @property
+    def after(self) -> Watermark | None:
+        """The watermark as it will be."""
+        if self.coverage is not None:
+            return self.coverage.edge
+        left = self.history.state.coverage
+        for gone in self.removed:
+            left = left.remove(gone)
+        return left.edge
+
+    @property
+    def retired(self) -> tuple[UnitSummary, ...]:
+        """The units that are retired: their files go, their rows are read again or are gone."""
+        return tuple(self.history.state.live[ref] for ref in self.replaces)
+
+    @property
+    def left(self) -> tuple[UnitSummary, ...]:
+        """The units whose files stay where they are, and are nobody's any more."""
+        live = self.history.state.live if self.action is Action.DROP else {}
+        return tuple(unit for ref, unit in live.items() if ref not in self.replaces)
 
 
 class Administration:
@@ -34,61 +94,84 @@ class Administration:
     def __init__(
         self, journal: Journal, target: str | Files, actor: str, connections: Connections | None = None
     ) -> None:
-        self._journal = journal
+        self.journal = journal
         self._files: Files = open_files(target, connections) if isinstance(target, str) else target
         self._actor = actor
         self._claims = Claims(self._files)
         # How long replaced files stay is the ingestion's affair.
         self._committer = Committer(journal, self._files, retention=None)
 
+    def quarantined(self, urn: str) -> Slot:
+        """The slot for which a dataset is quarantined. :raises ConfigurationError: it isn't."""
+        history = self._known(urn)
+        if history.pending is None or not history.state.quarantined:
+            raise self._refused("release", urn, "it is not quarantined")
+        return history.pending
+
     def release(self, urn: str, reason: str) -> None:
         """Let a quarantined dataset be recovered again. :raises ConfigurationError: it isn't quarantined."""
-        state = self._known(urn, reason).state
-        if not state.quarantined:
-            raise self._refused("release", urn, "it is not quarantined")
-        note = Note(NoteKind.RELEASED, "", now(), reason, actor=self._actor)
-        self._journal.put_note(urn, state.head, note)
+        self._check_told(urn, reason)
+        slot = self.quarantined(urn).decision.slot
+        self.journal.put_note(urn, slot, Note(NoteKind.RELEASED, "", now(), reason, actor=self._actor))
 
-    def abandon(self, urn: str, reason: str) -> Slot:
+    def would_abandon(self, urn: str) -> Slot | tuple[str, ...]:
+        """What there is to give up: the pending slot, or the tokens of the plans that could still be decided.
+
+        :raises ConfigurationError: there is nothing.
+        """
+        history = self._known(urn, new=True)
+        if history.pending is not None:
+            return history.pending
+        staging = Staging(self._files, staging_folder(self.journal.ingestion, self.journal.id))
+        plans = ((token, plan) for token, plan in staging.plans() if isinstance(plan, Plan) and plan.urn == urn)
+        tokens = tuple(token for token, plan in plans if can_win(plan, history))
+        if not tokens:
+            raise self._refused("abandon", urn, "no slot is pending, and no plan is open")
+        return tokens
+
+    def abandon(self, urn: str, reason: str, slot: int | None = None) -> Slot:
         """Give up the pending slot: what it published is taken back, and its range is open again.
 
         Where nothing is pending, plans that could still be decided are aborted instead.
 
+        :param slot: the slot that is meant; `None` for what there is, whichever it is.
         :raises ConfigurationError: there is nothing to abandon. :raises LostRaceError: it was done just now.
         """
-        pending = self._known(urn, reason, new=True).pending
+        self._check_told(urn, reason)
+        pending = self._known(urn, new=True).pending
+        if slot is not None and (pending is None or pending.decision.slot != slot):
+            raise self._not_abandoned(urn, slot)
         if pending is None:
             return self._abort_plans(urn, reason)
-        outcome = self._journal.put_outcome(pending, OutcomeState.ABANDONED, "", self._actor, reason)
+        outcome = self.journal.put_outcome(pending, OutcomeState.ABANDONED, "", self._actor, reason)
         if outcome.state is not OutcomeState.ABANDONED:
-            raise LostRaceError(
-                operation="abandon",
-                subject=f"slot {pending.decision.slot} of dataset {urn!r}",
-                cause="it was finished in this moment",
-                hint="Rewind the dataset to take it back.",
-            )
-        self._committer.clean(self._journal.history(urn), "")
+            raise self._not_abandoned(urn, pending.decision.slot)
+        self._committer.clean(self.journal.history(urn), "")
         return replace(pending, outcome=outcome)
 
-    def _abort_plans(self, urn: str, reason: str) -> Slot:
-        staging = Staging(self._files, staging_folder(self._journal.ingestion, self._journal.id))
-        slot: Slot | None = None
-        for token, plan in staging.plans():
-            history = self._finished(urn, reason, new=True)
-            if isinstance(plan, Plan) and plan.urn == urn and can_win(plan, history):
-                slot = self._decide(history, reason, Action.ABORT, token=token)
-        if slot is None:
-            raise self._refused("abandon", urn, "no slot is pending, and no plan is open")
-        return slot
+    def _not_abandoned(self, urn: str, slot: int) -> LostRaceError:
+        return LostRaceError(
+            operation="abandon",
+            subject=f"slot {slot} of dataset {urn!r}",
+            cause="it was finished in this moment",
+            hint="Rewind the dataset to take it back.",
+        )
 
-    def rewind(self, urn: str, to: Watermark, reason: str) -> Slot:
+    def _abort_plans(self, urn: str, reason: str) -> Slot:
+        tokens = self.would_abandon(urn)
+        if isinstance(tokens, Slot):
+            raise self._not_abandoned(urn, tokens.decision.slot)
+        slots = [self._decide(Change(Action.ABORT, self._finished(urn, new=True)), reason, token) for token in tokens]
+        return slots[-1]
+
+    def would_rewind(self, urn: str, to: Watermark) -> Change:
         """Take back everything from a position on: it is extracted and published anew.
 
         The position is widened to the bounds of units, which are retired whole; the slot names them. Plans made before lose.
 
         :raises ConfigurationError: the dataset has no positions, or `to` is outside what is covered.
         """
-        history = self._finished(urn, reason)
+        history = self._finished(urn)
         state = history.state
         end = state.coverage.end
         if end is None or state.coverage.origin is None:
@@ -98,56 +181,152 @@ class Administration:
         asked = Range(to, end)
         if asked.empty or not Range(to, state.coverage.origin).empty:
             raise self._refused(
-                "rewind", urn, f"{asked} is not within what is covered, {state.coverage.origin} to {end}"
+                "rewind", urn, f"{asked} is not within what is covered, {Range(state.coverage.origin, end)}"
             )
         low, retired = _widened(to, {ref: unit.range for ref, unit in state.live.items() if unit.range is not None})
-        return self._decide(history, reason, Action.REWIND, removed=(Range(low, end),), replaces=retired)
+        return Change(Action.REWIND, history, removed=(Range(low, end),), replaces=retired)
 
-    def set_watermark(self, urn: str, to: Watermark, reason: str) -> Slot:
+    def rewind(self, urn: str, to: Watermark, reason: str) -> Slot:
+        """Do what `would_rewind` says."""
+        return self.carry_out(self.would_rewind(urn, to), reason)
+
+    def would_set_watermark(self, urn: str, to: Watermark) -> Change:
         """Move the watermark forward without ingesting: what lies between counts as covered, and is never read.
 
         For a dataset without history it is where the first load starts. Plans made before lose.
 
         :raises ConfigurationError: it would move back (rewind does that), or is of another kind.
         """
-        history = self._finished(urn, reason, new=True)
+        history = self._finished(urn, new=True)
         state = history.state
         edge = state.watermark
+        if edge is None and state.live:
+            raise self._refused("set the watermark of", urn, "it is a snapshot, and has no positions")
         if edge is None:
-            return self._decide(history, reason, Action.SET, coverage=Coverage().starting_at(to))
+            return Change(Action.SET, history, coverage=Coverage().starting_at(to))
         if edge.kind != to.kind or not edge < to:
             raise self._refused(
-                "set the watermark of", urn, f"{to} is not ahead of its watermark {edge}; rewind moves back"
+                "set the watermark of",
+                urn,
+                f"{_said(to)} is not ahead of its watermark {_said(edge)}; rewind moves back",
             )
-        return self._decide(history, reason, Action.SET, coverage=state.coverage.filled(Range(edge, to)))
+        return Change(Action.SET, history, coverage=state.coverage.filled(Range(edge, to)))
 
-    def drop(self, urn: str, reason: str, *, delete_files: bool = False) -> Slot:
+    def set_watermark(self, urn: str, to: Watermark, reason: str) -> Slot:
+        """Do what `would_set_watermark` says."""
+        return self.carry_out(self.would_set_watermark(urn, to), reason)
+
+    def would_drop(self, urn: str, *, delete_files: bool = False) -> Change:
         """Forget a dataset: its coverage is empty, no file is live, and its target is free for others.
 
         :param delete_files: its published files are retired and removed by clean-up; otherwise they stay where they are.
         """
-        history = self._finished(urn, reason)
+        history = self._finished(urn)
         retired = tuple(sorted(history.state.live)) if delete_files else ()
-        slot = self._decide(history, reason, Action.DROP, coverage=Coverage(), replaces=retired)
-        for folder in self._claimed(urn):
+        return Change(Action.DROP, history, coverage=Coverage(), replaces=retired)
+
+    def drop(self, urn: str, reason: str, *, delete_files: bool = False) -> Slot:
+        """Do what `would_drop` says."""
+        return self.carry_out(self.would_drop(urn, delete_files=delete_files), reason)
+
+    def would_import(self, state: ExportedDataset) -> Change:
+        """Take over what another journal or tool knows of a dataset: what it covered is covered here, and never read.
+
+        Files that the state names become published ones, as they are: they are compared with it first. Plans made before lose.
+
+        :raises ConfigurationError: the dataset has published files or covered ranges, which the state would contradict.
+        :raises StepError: a file isn't there as the state says.
+        """
+        history = self._finished(state.urn, new=True)
+        if has_state(history):
+            raise self._refused(
+                "import",
+                state.urn,
+                f"it has a history of {history.state.head} slots, and its watermark is {_said(history.state.watermark)}",
+                "Drop the dataset first, if what is imported is to stand in its place; "
+                "set-watermark and rewind change one that goes on.",
+            )
+        files = ((unit.unit, file) for unit in state.units for file in unit.files)
+        steps = tuple(each(self._files, lambda of: self._adopt(state.urn, *of), files))
+        return Change(
+            Action.IMPORT,
+            history,
+            coverage=state.covered,
+            planned=state.planned,
+            schema=state.schema,
+            units=tuple(unit.summary for unit in state.units),
+            steps=steps,
+        )
+
+    def has_imported(self, state: ExportedDataset) -> bool:
+        """Whether a dataset has come to what a state says, and no farther: to import it again would change nothing."""
+        history = self.journal.history(state.urn)
+        if history.pending is not None or not has_state(history):
+            return False
+        mine = export(self.journal, history)
+        same = (mine.covered, mine.schema) == (state.covered, state.schema)
+        return same and {f for unit in mine.units for f in unit.files} == {
+            f for unit in state.units for f in unit.files
+        }
+
+    def import_state(self, state: ExportedDataset, reason: str) -> Slot:
+        """Do what `would_import` says."""
+        return self.carry_out(self.would_import(state), reason)
+
+    def carry_out(self, change: Change, reason: str) -> Slot:
+        """Make a change: it takes the dataset's next slot.
+
+        :return: the slot, done. :raises LostRaceError: the dataset changed since; nothing was done.
+        :raises ConfigurationError: there is no reason.
+        """
+        self._check_told(change.urn, reason)
+        slot = self._decide(change, reason)
+        dropped = self._claimed(change.urn) if change.action is Action.DROP else ()
+        for folder in (*dropped, *self.claims_taken_by(change)):
             self._claims.release(folder, self._actor, reason)
         return slot
+
+    def claims_taken_by(self, change: Change) -> tuple[str, ...]:
+        """The folders that this dataset of this ingestion claims in another journal: an import frees them for this one."""
+        if change.action is not Action.IMPORT:
+            return ()
+        mine, standing = (self.journal.ingestion, change.urn), self._claims.standing().items()
+        return tuple(f for f, claim in standing if claim.owner[1:] == mine and claim.journal != self.journal.id)
+
+    def _adopt(self, urn: str, unit: str, file: ExportedFile) -> AdoptStep:
+        """The step that takes a file over, which was compared with what stands there."""
+        found = self._files.identity(file.path)
+        if found is None or found.size != file.size or self._files.checksum(file.path) != file.checksum:
+            raise StepConflictError(
+                operation="import",
+                subject=f"file {file.path!r} of dataset {urn!r} below {self._files.root}",
+                cause="it is not there"
+                if found is None
+                else "it is not what the state says: its size or content differs",
+                hint="Copy the files first, and name the target that has them; or leave the units out of the state.",
+            )
+        return AdoptStep(file.path, unit, found, file.checksum, file.rows)
+
+    def claim(self, folder: str) -> Claim:
+        """The claim on a folder below the target root. :raises ClaimError: nobody claims it."""
+        return self._claims.on(folder)
 
     def release_claim(self, folder: str, reason: str) -> Claim:
         """Free a folder below the target root that a lost journal or a dropped ingestion claims.
 
         :raises ClaimError: nobody claims it.
         """
-        if not reason:
-            raise self._refused("release the claim on", folder, "a reason is needed")
+        self._check_told(self.claim(folder).urn, reason)
         return self._claims.release(folder, self._actor, reason)
 
-    def _known(self, urn: str, reason: str, *, new: bool = False) -> History:
-        if not reason or not self._actor:
+    def _check_told(self, urn: str, reason: str) -> None:
+        if not reason.strip() or not self._actor:
             raise self._refused("change", urn, "an actor and a reason are needed")
-        history = self._journal.history(urn)
+
+    def _known(self, urn: str, *, new: bool = False) -> History:
+        history = self.journal.history(urn)
         if not history.state.head and not new:
-            raise self._refused("change", urn, f"the journal has only {list(self._journal.datasets())[:20]}")
+            raise unknown_dataset(self.journal, urn)
         published = {target for s in history.slots if (target := s.decision.target)}
         published |= {s.target for s in history.trimmed if s.target}
         if published and self._files.root not in published and not self._claimed(urn):
@@ -155,11 +334,11 @@ class Administration:
         return history
 
     def _claimed(self, urn: str) -> tuple[str, ...]:
-        owner = (self._journal.id, self._journal.ingestion, urn)
+        owner = (self.journal.id, self.journal.ingestion, urn)
         return tuple(folder for folder, claim in self._claims.standing().items() if claim.owner == owner)
 
-    def _finished(self, urn: str, reason: str, *, new: bool = False) -> History:
-        history = self._known(urn, reason, new=new)
+    def _finished(self, urn: str, *, new: bool = False) -> History:
+        history = self._known(urn, new=new)
         if history.pending is not None:
             raise self._refused(
                 "change",
@@ -168,26 +347,13 @@ class Administration:
             )
         return history
 
-    def _decide(
-        self,
-        history: History,
-        reason: str,
-        action: Action,
-        *,
-        token: str | None = None,
-        removed: tuple[Range, ...] = (),
-        replaces: tuple[UnitRef, ...] = (),
-        coverage: Coverage | None = None,
-    ) -> Slot:
+    def _decide(self, change: Change, reason: str, token: str | None = None) -> Slot:
+        history, action = change.history, change.action
         urn = history.urn
-        steps: tuple[HighWatermarkStep, ...] = ()
-        if action.needs_outcome:
-            left = history.state.coverage
-            for gone in removed:
-                left = left.remove(gone)
-            steps = (HighWatermarkStep(left.edge if removed else None),)
+        last = (HighWatermarkStep(change.after if change.removed or change.steps else None),)
+        steps: tuple[Step, ...] = (*change.steps, *last) if action.needs_outcome else ()
         token = token or uuid.uuid4().hex
-        shards, count = self._journal.put_shards(urn, token, steps)
+        shards, count = self.journal.put_shards(urn, token, steps)
         mine = Decision(
             slot=history.state.head + 1,
             action=action,
@@ -197,17 +363,20 @@ class Administration:
             generation=history.state.generation + (action is not Action.ABORT),
             previous=history.last_digest,
             at=now(),
-            removed=removed,
-            replaces=replaces,
-            coverage=coverage,
+            removed=change.removed,
+            replaces=change.replaces,
+            coverage=change.coverage,
+            planned=change.planned,
+            schema=change.schema,
+            units=change.units,
             shards=shards,
             steps=count,
             target=self._files.root,
             actor=self._actor,
             reason=reason,
         )
-        self._journal.put_decision(mine)
-        history = self._journal.history(urn)
+        self.journal.put_decision(mine)
+        history = self.journal.history(urn)
         slot = history.by_token(mine.token)
         if slot is None or slot.decision.action is not action:
             other = history.slot(mine.slot).decision
@@ -218,13 +387,20 @@ class Administration:
                 hint="Look at the dataset again, and repeat it if it is still what you want.",
             )
         done = self._committer.execute(slot, "")
-        put_manifests(self._files, self._journal, self._journal.history(urn))
+        put_manifests(self._files, self.journal, self.journal.history(urn))
         return done
 
-    def _refused(self, operation: str, urn: str, why: str) -> ConfigurationError:
+    def _refused(self, operation: str, urn: str, why: str, hint: str | None = None) -> ConfigurationError:
         return ConfigurationError(
-            operation=operation, subject=f"dataset {urn!r} of ingestion {self._journal.ingestion!r}", cause=why
+            operation=operation,
+            subject=f"dataset {urn!r} of ingestion {self.journal.ingestion!r}",
+            cause=why,
+            hint=hint,
         )
+
+
+def _said(watermark: Watermark | None) -> str:
+    return "none" if watermark is None else json.dumps(watermark.to_json())
 
 
 def _widened(to: Watermark, units: dict[UnitRef, Range]) -> tuple[Watermark, tuple[UnitRef, ...]]:

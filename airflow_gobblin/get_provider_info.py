@@ -11,4 +11,5 @@ def get_provider_info() -> dict[str, Any]:
         "package-name": "airflow-gobblin",
         "name": "Gobblin",
         "description": "Exactly-once ingestion of tables and files as Airflow task groups that run on Spark.",
+        "cli": ["airflow_gobblin.cli.definition.get_gobblin_cli_commands"],
     }

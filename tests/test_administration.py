@@ -9,13 +9,17 @@ from pathlib import Path
 import pytest
 
 from airflow_gobblin.administration import Administration
-from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.errors import ConfigurationError, LostRaceError, StepLostError
+from airflow_gobblin.exported import ExportedDataset, export
 from airflow_gobblin.naming import dataset_key
+from airflow_gobblin.pipeline import RunRequest
+from airflow_gobblin.records import Action
 from airflow_gobblin.steps import HighWatermarkStep
 from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.work import ExtractKind
+from tests import inprocess
 from tests.lab import Lab
-from tests.protocol.rows import Table
+from tests.protocol.rows import NoConnections, Table
 
 A = Table("a", ExtractKind.APPEND_ONLY, 10)
 
@@ -80,3 +84,157 @@ def test_a_dropped_dataset_that_left_the_source_is_cleaned_up_by_the_next_run(tm
     lab.admin.drop("a", "it is over", delete_files=True)
     lab.run(other)
     assert [path.name for path in (tmp_path / dataset_key("a")).glob("*")] == []
+
+
+# What is shown before, and then done
+
+
+def test_a_change_says_what_it_would_do_and_does_nothing_yet(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    before = lab.records()
+    rewind, skip, drop = (
+        lab.admin.would_rewind("a", LongWatermark(5)),
+        lab.admin.would_set_watermark("a", LongWatermark(30)),
+        lab.admin.would_drop("a", delete_files=True),
+    )
+    assert [(c.before, c.after) for c in (rewind, skip, drop)] == [
+        (LongWatermark(10), LongWatermark(4)),
+        (LongWatermark(10), LongWatermark(30)),
+        (LongWatermark(10), None),
+    ]
+    assert [sum(unit.rows_written for unit in c.retired) for c in (rewind, skip, drop)] == [6, 0, 10]
+    assert lab.records() == before
+
+
+def test_a_change_is_not_made_once_the_dataset_has_changed(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    admin = lab.admin
+    rewind, again = admin.would_rewind("a", LongWatermark(5)), admin.would_rewind("a", LongWatermark(1))
+    lab.run(replace(A, rows=12))
+    for change in (rewind, again):
+        with pytest.raises(LostRaceError, match="slot 2 was taken by a commit in this moment; nothing was changed"):
+            admin.carry_out(change, "wrong")
+    assert lab.reopened().state("a").head == 2
+    assert lab.rows("a") == replace(A, rows=12).all_rows()
+
+
+def test_of_two_contradictory_actions_one_is_done_and_the_other_says_so(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    admin = lab.admin
+    rewind, skip = admin.would_rewind("a", LongWatermark(4)), admin.would_set_watermark("a", LongWatermark(30))
+    admin.carry_out(skip, "these are not wanted")
+    with pytest.raises(LostRaceError, match="slot 2 was taken by a set"):
+        admin.carry_out(rewind, "these were wrong")
+    assert lab.reopened().state("a").watermark == LongWatermark(30)
+
+
+def test_the_slot_to_abandon_is_the_one_that_was_meant(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.decide()
+    lab.run()
+    lab.decide(replace(A, rows=12))
+    with pytest.raises(LostRaceError, match=r"slot 1 of dataset 'a': it was finished in this moment"):
+        lab.admin.abandon("a", "wrong", slot=1)
+    assert lab.reopened().state("a").pending
+    assert lab.admin.abandon("a", "wrong", slot=2).abandoned
+
+
+@pytest.mark.parametrize("reason", ["", "  "])
+def test_a_reason_is_needed(tmp_path: Path, reason: str) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    before = lab.records()
+    admin = lab.admin
+    for act in (
+        lambda: admin.release("a", reason),
+        lambda: admin.abandon("a", reason),
+        lambda: admin.rewind("a", LongWatermark(4), reason),
+        lambda: admin.set_watermark("a", LongWatermark(40), reason),
+        lambda: admin.drop("a", reason),
+        lambda: admin.import_state(ExportedDataset("b", LongWatermark(4)), reason),
+        lambda: admin.release_claim("a", reason),
+    ):
+        with pytest.raises(ConfigurationError, match="reason"):
+            act()
+    assert lab.records() == before
+
+
+def test_a_snapshot_gets_no_watermark(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, Table("s", ExtractKind.SNAPSHOT_ONLY, 4))
+    lab.run()
+    with pytest.raises(ConfigurationError, match="it is a snapshot, and has no positions"):
+        lab.admin.set_watermark("s", LongWatermark(4), "wrong")
+
+
+# Imports
+
+
+def moved(lab: Lab) -> tuple[Lab, ExportedDataset]:
+    """An empty journal for the same target, and what the other one exports."""
+    there = Lab(lab.folder, A)
+    return there, export(lab.journal, lab.journal.history("a"))
+
+
+def test_an_abandoned_import_leaves_the_files_that_it_would_have_taken_over(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    there, state = moved(lab)
+    files = lab.published()
+    change = there.admin.would_import(state)
+    lab.files("a")[0].rename(tmp_path / "away")  # so that it stays pending
+    with pytest.raises(StepLostError, match="it was to be taken over, and is gone"):
+        there.admin.carry_out(change, "moved")
+    (tmp_path / "away").rename(lab.folder / next(path for path in files if not (lab.folder / path).exists()))
+    assert there.reopened().state("a").pending
+    there.admin.abandon("a", "not yet")
+    assert lab.published() == files
+    there.admin.import_state(state, "moved")
+    assert there.reopened().state("a").generation == 1
+    assert there.rows("a") == A.all_rows()
+
+
+def test_a_pending_import_is_finished_by_the_next_run(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    there, state = moved(lab)
+    path = lab.files("a")[0]
+    content = path.read_bytes()
+    change = there.admin.would_import(state)
+    path.unlink()
+    with pytest.raises(StepLostError):
+        there.admin.carry_out(change, "moved")
+    path.write_bytes(content)
+    lab.admin.release_claim("a", "moved")
+    there.run()
+    assert there.rows("a") == A.all_rows()
+    assert [slot.decision.action for slot in there.journal.history("a").slots] == [Action.IMPORT]
+
+
+def test_plans_made_before_an_import_lose(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    pipeline = lab.pipeline()
+    plan = pipeline.create_work_units(RunRequest("before"))
+    lab.admin.import_state(ExportedDataset("a", LongWatermark(6)), "from the other tool")
+    inprocess.extract(pipeline, plan, NoConnections())
+    (report,) = pipeline.write_commit_steps(plan, plan.packs[0])
+    assert report.status == "lost"
+    lab.run()
+    assert sorted(lab.rows("a")) == ["a/6", "a/7", "a/8", "a/9"]
+
+
+def test_imported_files_are_announced_and_retired_like_others(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    there, state = moved(lab)
+    old = {path.name for path in lab.files("a")}
+    there.admin.import_state(state, "moved")
+    ((slot, report),) = there.pipeline().unannounced()
+    assert (slot.decision.action, report.rows, report.files) == (Action.IMPORT, 10, 3)
+    there.admin.rewind("a", LongWatermark(0), "again")
+    there.run()
+    there.run(replace(A, rows=11))
+    assert there.rows("a") == replace(A, rows=11).all_rows()
+    assert not old & {path.name for path in there.files("a")}

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from airflow_gobblin import journal, trimming
+from airflow_gobblin.administration import Change
 from airflow_gobblin.errors import LostRaceError, RecordError
 from airflow_gobblin.history import History
 from airflow_gobblin.journal import Action, Journal, Note, NoteKind, Outcome, OutcomeState, Slot, now
@@ -303,7 +304,7 @@ def aborted(lab: Lab, slots: int) -> None:
     """Slots that change nothing: plans that were aborted."""
     for _ in range(slots):
         history = lab.journal.history("a")
-        lab.admin._decide(history, "nothing", Action.ABORT, token=uuid.uuid4().hex)
+        lab.admin._decide(Change(Action.ABORT, history), "nothing", uuid.uuid4().hex)
     assert trimming.trim(lab.journal, lab.journal.history("a"))
 
 

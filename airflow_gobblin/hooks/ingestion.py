@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.ingestion import Ingestion
     from airflow_gobblin.pipeline import Pipeline
 
-__all__ = ["AirflowConnections", "check_ingestion", "check_journal", "open_pipeline"]
+__all__ = ["AirflowConnections", "check_ingestion", "check_journal", "is_place", "open_pipeline"]
 
 # Other extras of a connection are settings of Airflow's hooks, which PostgreSQL doesn't know.
 _POSTGRES_SETTINGS = (
@@ -86,7 +86,7 @@ def check_journal(journal: str) -> None:
     from airflow_gobblin.stores import store_place
     from airflow_gobblin.stores.sql import holds_secret
 
-    if _is_place(journal):
+    if is_place(journal):
         place = store_place(journal)
         if not isinstance(place, Path | ObjectPlace) and holds_secret(place):
             raise ConfigurationError(
@@ -105,7 +105,7 @@ def check_journal(journal: str) -> None:
         )
 
 
-def _is_place(journal: str) -> bool:
+def is_place(journal: str) -> bool:
     """Whether a journal is named by its place; else it is by the id of a connection."""
     return "://" in journal or journal.startswith("/")
 
@@ -123,7 +123,7 @@ def open_pipeline(ingestion: Ingestion) -> Pipeline:
     import_kinds(ingestion.code)
     connections = AirflowConnections()
     place = ingestion.journal
-    if not _is_place(place):
+    if not is_place(place):
         place = connections.uri(place)
     return Pipeline(ingestion, Journal.open(place, ingestion.name, connections), connections)
 

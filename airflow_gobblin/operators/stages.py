@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_gobblin.errors import ConfigurationError, GobblinError, IncompleteRunError
 from airflow_gobblin.hooks.ingestion import check_ingestion, open_pipeline
+from airflow_gobblin.hooks.registry import place_of
 from airflow_gobblin.naming import dataset_key, shown
 
 if TYPE_CHECKING:
@@ -147,7 +148,16 @@ class CreateWorkUnitsOperator(_StageOperator):
 
     It is tried again if nothing at all could be planned and a retry may heal that. If some datasets couldn't be planned, it
     goes on with the others: those that couldn't keep their state, `finish` fails for them, and the next run plans them.
+
+    Where the ingestion is, `place`, is a templated field: so the serialized DAG has it, and `airflow gobblin` finds it there
+    without running the DAG's code. (templated)
     """
+
+    template_fields: Sequence[str] = ("place",)
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.place = place_of(self.ingestion)
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         with failing_at_once():

@@ -34,7 +34,7 @@ def peers_python() -> Path:
     if not stamp.exists() or stamp.read_text() != "\n".join(_PACKAGES):
         print("installing the peers", flush=True)
         subprocess.run([_UV, "venv", "--quiet", "--clear", "--python", sys.executable, folder], check=True)
-        command = [_UV, "pip", "install", "--quiet", "--compile-bytecode", "--python", python]
+        command = [str(_UV), "pip", "install", "--quiet", "--compile-bytecode", "--python", str(python)]
         subprocess.run([*command, *_PACKAGES], check=True)
         stamp.write_text("\n".join(_PACKAGES))
     return python

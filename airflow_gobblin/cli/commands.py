@@ -1,0 +1,376 @@
+"""What each command does: arguments are in `definition`, what is shown is from `inspection`, what is done `administration`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from airflow.utils.platform import getuser
+
+from airflow_gobblin.administration import Administration, Change
+from airflow_gobblin.cli.finding import command, find_ingestion
+from airflow_gobblin.cli.showing import dataset_row, one_line, print_properties, print_rows, properties, slot_row, text
+from airflow_gobblin.errors import ConfigurationError, GobblinError
+from airflow_gobblin.exported import ExportedDataset, as_document, has_state, read_document
+from airflow_gobblin.exported import export as exported
+from airflow_gobblin.history import History
+from airflow_gobblin.hooks.registry import Registered, open_administration, open_journal, open_target
+from airflow_gobblin.inspection import (
+    AuditLevel,
+    DatasetView,
+    FileState,
+    dataset_detail,
+    known_history,
+    list_datasets,
+    list_pending,
+    list_slots,
+    parse_position,
+)
+from airflow_gobblin.inspection import audit as audited
+from airflow_gobblin.inspection import verify as verified
+from airflow_gobblin.journal import Journal, Slot, now
+from airflow_gobblin.naming import shown
+from airflow_gobblin.watermark import Json
+
+_SHOWN = 20
+"""How many changes are shown before they are made."""
+
+
+# Looking
+
+
+@command
+def datasets(args: Namespace) -> None:
+    """List the datasets of an ingestion."""
+    where = find_ingestion(args)
+    page = list_datasets(open_journal(where), now(), search=args.search, start=args.offset, count=args.limit)
+    print_rows([dataset_row(one) for one in page.views], args.output)
+    _tell_of_modules(where, args, page.views)
+    if len(page.views) < page.total:
+        _tell(f"{len(page.views)} of {page.total} datasets; see --offset and --limit")
+
+
+@command
+def pending(args: Namespace) -> None:
+    """List the datasets with an unfinished slot."""
+    where = find_ingestion(args)
+    found = list_pending(open_journal(where), now())
+    rows = [
+        {
+            "urn": one.urn,
+            "status": one.status,
+            "slot": None if one.pending is None else one.pending.slot,
+            "action": None if one.pending is None else one.pending.action,
+            "decided": None if one.pending is None else one.pending.decided,
+            "steps": None if one.pending is None else one.pending.steps,
+            "failed_runs": one.attempts,
+            "last_failure": one.error if one.pending is None else next(reversed(one.pending.failures), ""),
+        }
+        for one in found
+    ]
+    print_rows(rows, args.output)
+    _tell_of_modules(where, args, found)
+
+
+@command
+def show(args: Namespace) -> None:
+    """Show a dataset."""
+    where = find_ingestion(args, target=True)
+    detail = dataset_detail(open_journal(where), open_target(where), args.urn, now(), steps=args.steps)
+    print_properties(properties(detail), args.output)
+
+
+@command
+def history(args: Namespace) -> None:
+    """List the slots of a dataset."""
+    found = known_history(open_journal(find_ingestion(args)), args.urn)
+    print_rows([slot_row(slot) for slot in list_slots(found, start=args.offset, count=args.limit)], args.output)
+
+
+@command
+def verify(args: Namespace) -> None:
+    """Compare the published files of a dataset with its journal."""
+    where = find_ingestion(args, target=True)
+    checks = [*verified(open_journal(where), open_target(where), args.urn, content=not args.quick)]
+    rows = [
+        {"file": c.path, "state": c.state, "slot": c.slot, "rows": c.rows, "bytes": c.bytes, "detail": c.detail}
+        for c in checks
+    ]
+    print_rows(rows, args.output)
+    bad = sum(check.state is not FileState.OK for check in checks)
+    if bad:
+        raise SystemExit(f"{bad} of {len(checks)} files are not as they were published")
+
+
+@command
+def audit(args: Namespace) -> None:
+    """See that the ranges, rows and files of datasets add up."""
+    where = find_ingestion(args, target=True)
+    found = [*audited(open_journal(where), open_target(where), args.urn)]
+    rows = [
+        {"urn": one.urn, "level": one.level, "check": one.check, "slot": one.slot, "finding": one.detail}
+        for one in found
+    ]
+    print_rows(rows, args.output)
+    if not found:
+        _tell("Nothing was found: it all adds up.")
+    problems = sum(one.level is AuditLevel.PROBLEM for one in found)
+    if problems:
+        raise SystemExit(f"{problems} problems")
+
+
+# Doing
+
+
+@command
+def rewind(args: Namespace) -> None:
+    """Take back everything from a position on."""
+    admin, journal = _administration(args)
+    to = parse_position(args.to, _kind(journal, args.urn, None))
+    _carry_out(args, admin, [admin.would_rewind(args.urn, to)])
+
+
+@command
+def set_watermark(args: Namespace) -> None:
+    """Move the watermark forward without ingesting."""
+    admin, journal = _administration(args, new=True)
+    to = parse_position(args.to, _kind(journal, args.urn, args.kind))
+    _carry_out(args, admin, [admin.would_set_watermark(args.urn, to)])
+
+
+@command
+def drop(args: Namespace) -> None:
+    """Forget a dataset."""
+    admin, _ = _administration(args)
+    _carry_out(args, admin, [admin.would_drop(args.urn, delete_files=args.delete_files)])
+
+
+@command
+def release(args: Namespace) -> None:
+    """Let a quarantined dataset be recovered again."""
+    admin, _ = _administration(args)
+    slot = admin.quarantined(args.urn)
+    row = {"dataset": args.urn, "action": "release", "slot": slot.decision.slot, "last_failure": _last_failure(slot)}
+
+    def act() -> list[dict[str, Any]]:
+        admin.release(args.urn, args.reason)
+        return [{**row, "actor": getuser(), "reason": args.reason}]
+
+    _confirm(args, [row], act)
+
+
+@command
+def abandon(args: Namespace) -> None:
+    """Give up the pending slot of a dataset, or the plans that could still be decided."""
+    admin, _ = _administration(args)
+    found = admin.would_abandon(args.urn)
+    row: dict[str, Any] = {"dataset": args.urn, "action": "abandon"}
+    slot: int | None = None
+    if isinstance(found, Slot):
+        slot = found.decision.slot
+        row |= {"slot": slot, "ranges": found.decision.ranges, "files": found.files, "rows": found.rows}
+    else:
+        row |= {"open_plans": len(found)}
+    _confirm(args, [row], lambda: [_done(admin.abandon(args.urn, args.reason, slot))])
+
+
+@command
+def release_claim(args: Namespace) -> None:
+    """Free a claimed folder."""
+    admin, _ = _administration(args, new=True)
+    claim = admin.claim(args.folder)
+    row = {
+        "action": "release-claim",
+        "folder": claim.folder,
+        "dataset": claim.urn,
+        "ingestion": claim.ingestion,
+        "journal": claim.journal,
+        "since": claim.at,
+    }
+
+    def act() -> list[dict[str, Any]]:
+        admin.release_claim(args.folder, args.reason)
+        return [{**row, "actor": getuser(), "reason": args.reason}]
+
+    _confirm(args, [row], act)
+
+
+# Moving
+
+
+@command
+def export(args: Namespace) -> None:
+    """Write what datasets have come to as JSON."""
+    journal = open_journal(find_ingestion(args))
+    histories = [known_history(journal, urn) for urn in args.urn] or _all_histories(journal)
+    unfinished = [shown(found.urn) for found in histories if found.pending is not None]
+    if unfinished:
+        raise ConfigurationError(
+            operation="export",
+            subject=f"ingestion {journal.ingestion!r}",
+            cause=f"a slot of {', '.join(unfinished[:10])} is pending",
+            hint="Let a run finish it, or abandon it; or name the other datasets by --urn.",
+        )
+    states = (exported(journal, found) for found in histories if has_state(found))
+    document = as_document(journal.ingestion, now(), states)
+    lines = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    if args.file is None:
+        sys.stdout.write(lines)
+        return
+    try:
+        Path(args.file).write_text(lines, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(
+            operation="write",
+            subject=f"file {args.file!r}",
+            cause=error,
+            hint="Name another one, or none for the output.",
+        ) from error
+
+
+@command
+def import_(args: Namespace) -> None:
+    """Take over what another journal or tool knows of datasets."""
+    states = _wanted(read_document(_document(args.file), kind=args.kind, last_read=args.last_read), args.urn)
+    admin, _ = _administration(args, new=True)
+    changes = []
+    for state in states:
+        if admin.has_imported(state):
+            _tell(f"{shown(state.urn)} is as the file says already")
+        else:
+            changes.append(admin.would_import(state))
+    _carry_out(args, admin, changes)
+
+
+def _all_histories(journal: Journal) -> list[History]:
+    found = []
+    for _, one in journal.histories():
+        if isinstance(one, GobblinError):
+            raise one
+        found.append(one)
+    return found
+
+
+def _document(name: str) -> Json:
+    try:
+        raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        document: Json = json.loads(raw)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            operation="read", subject=f"file {name!r}", cause=error, hint="Give a JSON file as `export` writes it."
+        ) from error
+    return document
+
+
+def _wanted(states: Iterable[ExportedDataset], urns: Iterable[str]) -> list[ExportedDataset]:
+    by_urn = {state.urn: state for state in states}
+    missing = [urn for urn in urns if urn not in by_urn]
+    if missing or not by_urn:
+        raise ConfigurationError(
+            operation="import",
+            subject=", ".join(map(repr, missing)) or "the exported state",
+            cause=f"the file has {[*by_urn][:20]}" if by_urn else "it has no dataset",
+        )
+    return [by_urn[urn] for urn in urns] or [*by_urn.values()]
+
+
+# What the actions share
+
+
+def _last_failure(slot: Slot) -> str:
+    return next((note.detail for note in reversed(slot.notes) if note.detail), "")
+
+
+def _administration(args: Namespace, *, new: bool = False) -> tuple[Administration, Journal]:
+    """The actions on the datasets of an ingestion. :param new: there may be no journal yet."""
+    if not args.reason.strip():
+        raise ConfigurationError(operation="act without", subject="a reason", hint='Say why: --reason "…".')
+    where: Registered = find_ingestion(args, target=True)
+    admin = open_administration(where, getuser(), new=new)
+    return admin, admin.journal
+
+
+def _kind(journal: Journal, urn: str, given: str | None) -> str:
+    """The kind of a dataset's watermark."""
+    watermark = journal.state(urn).watermark
+    if watermark is not None and given in (None, watermark.kind):
+        return watermark.kind
+    if watermark is None and given is not None:
+        return given
+    raise ConfigurationError(
+        operation="read",
+        subject=f"the position in dataset {urn!r}",
+        cause="it has no watermark yet"
+        if watermark is None
+        else f"its watermark is of kind {watermark.kind!r}, not {given!r}",
+        hint="Give --kind long, timestamp, multi_long or your own." if watermark is None else "Leave --kind out.",
+    )
+
+
+def _carry_out(args: Namespace, admin: Administration, changes: list[Change]) -> None:
+    """Show what changes would do, ask, and make them."""
+
+    def make() -> list[dict[str, Any]]:
+        return [_done(admin.carry_out(change, args.reason)) for change in changes]
+
+    _confirm(args, [_change_row(change, admin) for change in changes], make)
+
+
+def _done(slot: Slot) -> dict[str, Any]:
+    """What a person did to a slot."""
+    decision, outcome = slot.decision, slot.outcome
+    by = outcome if outcome is not None and outcome.actor else decision
+    action = "abandon" if slot.abandoned else decision.action
+    return {"dataset": decision.urn, "action": action, "slot": decision.slot, "actor": by.actor, "reason": by.reason}
+
+
+def _change_row(change: Change, admin: Administration) -> dict[str, Any]:
+    retired, left, units = change.retired, change.left, change.units
+    row = {
+        "dataset": change.urn,
+        "action": change.action,
+        "watermark": change.before,
+        "becomes": change.after,
+        "open_again": change.removed,
+        "files_retired": sum(unit.files for unit in retired),
+        "rows_retired": sum(unit.rows_written for unit in retired),
+        "files_left": sum(unit.files for unit in left),
+        "rows_left": sum(unit.rows_written for unit in left),
+        "files_taken_over": sum(unit.files for unit in units),
+        "rows_taken_over": sum(unit.rows_written for unit in units),
+        "claims_taken_over": admin.claims_taken_by(change),
+    }
+    return {name: value for name, value in row.items() if value or name in ("watermark", "becomes")}
+
+
+def _confirm(args: Namespace, rows: Sequence[Mapping[str, Any]], act: Callable[[], list[dict[str, Any]]]) -> None:
+    """Show what will happen and ask, unless `--yes` is given; then do it, and print what was done."""
+    if not rows:
+        print_rows([], args.output)
+        return
+    for row in rows[:_SHOWN]:
+        _tell("; ".join(f"{name}: {one_line(text(value)) or 'none'}" for name, value in row.items()))
+    if len(rows) > _SHOWN:
+        _tell(f"… and {len(rows) - _SHOWN} more")
+    if not args.yes:
+        sys.stderr.write("Do it? [y/N] ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise SystemExit("Nothing was changed.")
+    print_rows(act(), args.output)
+
+
+def _tell_of_modules(where: Registered, args: Namespace, views: Sequence[DatasetView]) -> None:
+    """What may help with datasets that can't be read: the author's modules, which aren't imported because a DAG names them."""
+    missing = [name for name in where.code if name not in args.module]
+    if missing and any(one.status == "unreadable" for one in views):
+        _tell(f"To read what the author's own classes wrote, add {' '.join(f'--module {name}' for name in missing)}")
+
+
+def _tell(line: str) -> None:
+    """Something for people, beside the output."""
+    sys.stderr.write(f"{line}\n")

@@ -1,0 +1,149 @@
+"""The commands and their arguments. Airflow imports this for every command of its own, so it is light: the rest comes late."""
+
+from __future__ import annotations
+
+from keyword import iskeyword
+from typing import Any
+
+from airflow.cli.cli_config import (
+    ARG_OUTPUT,
+    ARG_VERBOSE,
+    ARG_YES,
+    ActionCommand,
+    Arg,
+    CLICommand,
+    GroupCommand,
+    lazy_load_command,
+    positive_int,
+)
+
+__all__ = ["get_gobblin_cli_commands"]
+
+_COUNT = positive_int(allow_zero=True)  # type: ignore[no-untyped-call]
+
+
+def _arg(*flags: str, **options: Any) -> Arg:
+    """An argument, as `argparse` takes it."""
+    return Arg(flags, **options)  # type: ignore[no-untyped-call]
+
+
+URN = _arg("urn", help="The dataset's URN")
+SOME_URN = _arg("urn", nargs="?", help="A dataset's URN; all datasets without it")
+DAG_ID = _arg("-d", "--dag-id", help="The DAG that has the ingestion; needed where there are several ingestions")
+INGESTION = _arg("-i", "--ingestion", help="The ingestion's name; needed where the DAG has several")
+JOURNAL = _arg(
+    "--journal", metavar="URL", help="The journal of an ingestion that no DAG of this Airflow has; needs --name, too"
+)
+NAME = _arg("--name", metavar="INGESTION", help="The name of the ingestion in that journal")
+TARGET = _arg("--target", metavar="URL", help="The target root of that ingestion, where files are looked at or changed")
+MODULE = _arg(
+    "--module",
+    action="append",
+    default=[],
+    help="A module with the author's own watermarks, steps or sources, to be imported; may be given again",
+)
+WHERE = (DAG_ID, INGESTION, JOURNAL, NAME, TARGET, MODULE, ARG_VERBOSE)
+REASON = _arg("-r", "--reason", required=True, help="Why; it is kept in the journal, with your name")
+TO = _arg(
+    "--to", required=True, metavar="POSITION", help="A position, such as 42, 2026-01-31T12:00:00+00:00 or '[5, 7]'"
+)
+KIND = _arg(
+    "--kind",
+    help="The kind of watermark (long, timestamp, multi_long or your own), of a dataset that has none yet",
+)
+SEARCH = _arg("--search", default="", metavar="TEXT", help="Only datasets with this text in their URN")
+LIMIT = _arg("--limit", type=_COUNT, help="How many to show at the most")
+OFFSET = _arg("--offset", type=_COUNT, default=0, help="How many to leave out at the beginning")
+STEPS = _arg("--steps", type=_COUNT, default=20, help="How many steps of a pending slot to show (default: 20)")
+QUICK = _arg(
+    "--quick", action="store_true", help="Read no file that is known by its identity: inode, size and time, or ETag"
+)
+DELETE_FILES = _arg("--delete-files", action="store_true", help="Let clean-up remove the published files, too")
+FOLDER = _arg("folder", help="The claimed folder, below the target root")
+FILE = _arg("file", help="A JSON file as `export` writes it, or as another tool does; '-' for the standard input")
+OUT_FILE = _arg("-f", "--file", help="Where to write it; without it, to the standard output")
+URNS = _arg("--urn", action="append", default=[], metavar="URN", help="Only this dataset; may be given again")
+GOBBLIN_KIND = _arg(
+    "--kind",
+    choices=("long", "multi_long", "timestamp"),
+    help="What watermarks without a kind are to be, as Gobblin's are; with `timestamp`, 20260131120000 is a time, in UTC",
+)
+LAST_READ = _arg(
+    "--last-read",
+    action="store_true",
+    help="Watermarks without a kind are the last positions that were read, and not the next to read",
+)
+
+
+def _command(name: str, text: str, *args: Arg, more: str = "") -> ActionCommand:
+    function = name.replace("-", "_") + "_" * iskeyword(name)
+    func = lazy_load_command(f"airflow_gobblin.cli.commands.{function}")
+    return ActionCommand(name=name, help=text, description=f"{text}. {more}".rstrip(), func=func, args=(*args, *WHERE))
+
+
+def _action(name: str, text: str, *args: Arg, more: str = "") -> ActionCommand:
+    return _command(name, text, *args, REASON, ARG_YES, ARG_OUTPUT, more=more)
+
+
+COMMANDS = (
+    _command("datasets", "List the datasets of an ingestion", SEARCH, LIMIT, OFFSET, ARG_OUTPUT),
+    _command(
+        "show",
+        "Show a dataset: watermark, coverage, the pending slot and the state of its steps",
+        URN,
+        STEPS,
+        ARG_OUTPUT,
+    ),
+    _command("history", "List the slots of a dataset, the newest first", URN, LIMIT, OFFSET, ARG_OUTPUT),
+    _command("pending", "List the datasets with an unfinished slot, and those that can't be read", ARG_OUTPUT),
+    _command(
+        "verify",
+        "Compare the published files of a dataset with its journal",
+        URN,
+        QUICK,
+        ARG_OUTPUT,
+        more="The exit status is 1 if any is changed or missing.",
+    ),
+    _command(
+        "audit",
+        "See that the ranges, rows and files of a dataset, or of all, add up",
+        SOME_URN,
+        ARG_OUTPUT,
+        more="The exit status is 1 if there is a problem.",
+    ),
+    _action(
+        "rewind",
+        "Take back everything from a position on, to be extracted and published anew",
+        URN,
+        TO,
+        more="The position is widened to the bounds of the units that reach past it.",
+    ),
+    _action(
+        "set-watermark",
+        "Move the watermark forward without ingesting what lies between; or set where the first load starts",
+        URN,
+        TO,
+        KIND,
+    ),
+    _action("release", "Let a quarantined dataset be recovered again", URN),
+    _action("abandon", "Give up the pending slot of a dataset: what it published is taken back", URN),
+    _action(
+        "drop", "Forget a dataset: what it published is nobody's any more, unless it is deleted", URN, DELETE_FILES
+    ),
+    _action("release-claim", "Free a folder that a lost journal or a dropped ingestion claims", FOLDER),
+    _command("export", "Write what datasets have come to as JSON", URNS, OUT_FILE),
+    _action(
+        "import",
+        "Take over what another journal or tool knows of datasets",
+        FILE,
+        URNS,
+        GOBBLIN_KIND,
+        LAST_READ,
+        more="Each dataset must be new here, or dropped. Files that the JSON names must be at the target.",
+    ),
+)
+
+
+def get_gobblin_cli_commands() -> list[CLICommand]:
+    """The commands that this provider adds to Airflow's."""
+    return [GroupCommand(name="gobblin", help="See and mend the datasets of ingestions", subcommands=COMMANDS)]

@@ -1,0 +1,112 @@
+"""Which ingestion a command is about, and how its errors end."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+
+from airflow.utils.cli import action_cli
+
+from airflow_gobblin.errors import ConfigurationError, GobblinError, UnknownKindError
+from airflow_gobblin.files import check_target
+from airflow_gobblin.hooks.ingestion import check_journal
+from airflow_gobblin.hooks.registry import Registered, ingestions
+
+__all__ = ["command", "find_ingestion"]
+
+_NAMED = 10
+
+
+def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None]:
+    """A command: Airflow's log has it, and an error of ours is a sentence on the standard error, with exit status 1."""
+    logged = action_cli(function, check_db=False)  # type: ignore[no-untyped-call]
+
+    @functools.wraps(function)
+    def run(args: Namespace) -> None:
+        # Connections come from the metadata database, as they do in the API server.
+        os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
+        try:
+            _check_places(args)  # before the command line is logged
+            for name in args.module:
+                _import(name)
+            logged(args)
+        except GobblinError as error:
+            raise SystemExit(f"Error: {error}{_module_hint(error)}") from error
+        except BrokenPipeError:  # the reader, `head` for example, has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except OSError as error:  # a folder of the target, for example, that isn't ours to read
+            raise SystemExit(f"Error: {type(error).__name__}: {error}") from error
+
+    return run
+
+
+def _check_places(args: Namespace) -> None:
+    """:raises ConfigurationError: a place that is given can't be one, or holds a secret."""
+    if args.journal:
+        check_journal(args.journal)
+    if args.target:
+        check_target(args.target)
+
+
+def _import(name: str) -> None:
+    try:
+        importlib.import_module(name)
+    except Exception as error:  # a module may raise anything on import
+        raise ConfigurationError(
+            operation="import",
+            subject=f"module {name!r}",
+            cause=error,
+            hint="Give --module as in the ingestion's `code=[...]`; it must be on the Python path here, too.",
+        ) from error
+
+
+def _module_hint(error: GobblinError) -> str:
+    return " On the command line: --module NAME." if isinstance(error, UnknownKindError) else ""
+
+
+def find_ingestion(args: Namespace, *, target: bool = False) -> Registered:
+    """The ingestion that a command is about.
+
+    :param target: its target is needed, too. :raises ConfigurationError: there is none, or there are several.
+    """
+    if args.journal or args.name:
+        return _given(args, target)
+    found = ingestions([args.dag_id] if args.dag_id else None)
+    fitting = [one for one in found if args.ingestion in (None, one.ingestion)]
+    places = {(one.ingestion, one.journal, one.target) for one in fitting}
+    if len(places) == 1:
+        return fitting[0]
+    of = f"DAG {args.dag_id!r}" if args.dag_id else "this Airflow"
+    asked = f"ingestion {args.ingestion!r} of {of}" if args.ingestion else f"the ingestion of {of}"
+    if fitting:
+        cause, hint = f"it has {len(fitting)}", f"Name one by --dag-id and --ingestion: {_names(fitting)}."
+    elif found:
+        cause, hint = "there is none of this name", f"There are {_names(found)}."
+    else:
+        cause = "no serialized DAG of this id has one" if args.dag_id else "no serialized DAG has one"
+        hint = (
+            "Is the DAG processor running, and the DAG free of import errors? Or give --journal, --name and --target."
+        )
+    raise ConfigurationError(operation="find", subject=asked, cause=cause, hint=hint)
+
+
+def _names(some: list[Registered] | tuple[Registered, ...]) -> str:
+    more = f" and {len(some) - _NAMED} more" if len(some) > _NAMED else ""
+    return ", ".join(f"{one.ingestion!r} of DAG {one.dag_id!r}" for one in some[:_NAMED]) + more
+
+
+def _given(args: Namespace, target: bool) -> Registered:
+    """An ingestion as it is given on the command line."""
+    missing = [f"--{name}" for name in ("journal", "name", *(["target"] if target else [])) if not getattr(args, name)]
+    if missing:
+        raise ConfigurationError(
+            operation="find",
+            subject="the ingestion",
+            cause=f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not given",
+            hint="Give --journal, --name and --target together, or --dag-id.",
+        )
+    return Registered("", "", args.name, args.journal, args.target or "")

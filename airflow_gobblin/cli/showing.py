@@ -1,0 +1,144 @@
+"""How what is known of datasets is printed: as Airflow prints its own lists."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any
+
+from airflow.cli.simple_table import AirflowConsole
+from rich.markup import escape
+
+from airflow_gobblin.coverage import Range
+from airflow_gobblin.inspection import DatasetDetail, DatasetView, PositionCoverage, SlotView
+from airflow_gobblin.naming import shown
+from airflow_gobblin.watermark import TimestampWatermark, Watermark
+
+__all__ = ["dataset_row", "one_line", "print_properties", "print_rows", "properties", "slot_row", "text"]
+
+_NOTES = 10
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], output: str) -> None:
+    """A list, as a table or in another form that Airflow's commands have."""
+    plain = [{name: text(value) for name, value in row.items()} for row in rows]
+    console = AirflowConsole()
+    if output == "json":
+        # With numbers as numbers: `print_as` makes text of them.
+        console.print_as_json(plain)  # type: ignore[arg-type]
+    elif output == "yaml":
+        console.print_as_yaml(plain)  # type: ignore[arg-type]
+    else:
+        cell = escape if output == "table" else str
+        console.print_as([{name: cell(one_line(value)) for name, value in row.items()} for row in plain], output)
+
+
+def print_properties(one: Mapping[str, Any], output: str) -> None:
+    """One thing: a line for each property, or an object."""
+    if output in ("table", "plain"):
+        print_rows([{"property": name, "value": value} for name, value in one.items()], output)
+    else:
+        print_rows([one], output)
+
+
+def text(value: Any) -> Any:
+    """A value as it is printed: text or a number, or a list or an object of such."""
+    if isinstance(value, Enum):
+        return value.value
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="seconds")
+    if isinstance(value, timedelta):
+        return str(timedelta(seconds=round(value.total_seconds())))
+    if isinstance(value, TimestampWatermark):
+        return value.value.isoformat()
+    if isinstance(value, Range):
+        return f"[{text(value.low)}, {text(value.high)})"
+    if isinstance(value, Watermark):
+        return json.dumps(value.to_json())
+    if isinstance(value, Mapping):
+        return {str(name): text(one) for name, one in value.items()}
+    if is_dataclass(value):
+        return {field.name: text(getattr(value, field.name)) for field in fields(value)}
+    return [text(one) for one in value]
+
+
+def one_line(value: Any) -> str:
+    """A value, as `text` gives it, in one line: in a cell of a table, for example."""
+    if value is None or value == "":
+        return ""
+    if isinstance(value, Mapping):
+        told = ((name, one_line(one)) for name, one in value.items())
+        return ", ".join(f"{name}: {one}" for name, one in told if one)
+    if isinstance(value, list):
+        return ("; " if any(isinstance(one, Mapping) for one in value) else ", ").join(map(one_line, value))
+    return shown(str(value))
+
+
+def dataset_row(one: DatasetView) -> dict[str, Any]:
+    """A dataset among others."""
+    return {
+        "urn": one.urn,
+        "status": one.status,
+        "watermark": one.watermark,
+        "lag": one.lag,
+        "last_commit": None if one.last_commit is None else one.last_commit.ended or one.last_commit.decided,
+        "slots": one.head,
+        "pending_slot": None if one.pending is None else one.pending.slot,
+        "failed_runs": one.attempts,
+        "holes": one.holes,
+        "files": one.files,
+        "rows": one.rows,
+        "bytes": one.bytes,
+        "error": one.error,
+    }
+
+
+def slot_row(one: SlotView) -> dict[str, Any]:
+    """A slot of a dataset."""
+    return {
+        "slot": one.slot,
+        "action": one.action,
+        "state": one.state,
+        "decided": one.decided,
+        "ended": one.ended,
+        "ranges": [*one.ranges, *(f"without {text(gone)}" for gone in one.removed)],
+        "rows_read": one.rows_read,
+        "rows": one.rows,
+        "files": one.files,
+        "retires": one.retires,
+        "actor": one.actor,
+        "reason": one.reason,
+        "failures": one.failures,
+    }
+
+
+def properties(one: DatasetDetail) -> dict[str, Any]:
+    """A dataset, closely."""
+    last, pending = one.view.last_commit, one.view.pending
+    found = dataset_row(one.view)
+    del found["error"], found["pending_slot"]
+    return {
+        **found,
+        "generation": one.view.generation,
+        "last_commit": None if last is None else slot_row(last),
+        "coverage": [_of(p, one.coverage, part) for p in one.coverage for part in p.ranges],
+        "gaps": [_of(p, one.coverage, gap) for p in one.coverage for gap in p.gaps],
+        "retired_units_to_clean": one.retired,
+        "unpublished_units": [{"unit": unit.unit, "error": unit.error} for unit in one.unpublished],
+        "pending": None if pending is None else slot_row(pending),
+        "steps": one.steps,
+        "notes": [
+            {"at": note.at, "says": note.says, "actor": note.actor, "detail": note.detail}
+            for note in one.notes[-_NOTES:]
+        ],
+    }
+
+
+def _of(position: PositionCoverage, every: Sequence[PositionCoverage], part: Range) -> Any:
+    """A range, with its position where there are several."""
+    return part if len(every) == 1 else {"position": position.position, "range": part}

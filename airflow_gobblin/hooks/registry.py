@@ -1,0 +1,155 @@
+"""Which ingestions there are, and where: read from Airflow's serialized DAGs, so no DAG's code runs where they are looked at.
+
+`CreateWorkUnitsOperator` leaves its ingestion's place in a templated field. It holds URLs and ids of connections, and no secret:
+`hooks.ingestion.check_ingestion` refuses a URL with one when the DAG is parsed, and so does everything here that takes a URL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.files import Files, check_target, open_files
+from airflow_gobblin.hooks.ingestion import AirflowConnections, check_journal, is_place
+from airflow_gobblin.naming import check_ingestion_name
+
+if TYPE_CHECKING:
+    from airflow_gobblin.administration import Administration
+    from airflow_gobblin.ingestion import Ingestion
+    from airflow_gobblin.journal import Journal
+
+__all__ = ["Registered", "ingestions", "open_administration", "open_journal", "open_target", "place_of"]
+
+_PLACE = "place"
+_TEXTS = frozenset(("ingestion", "journal", "target"))
+
+
+@dataclass(frozen=True)
+class Registered:
+    """An ingestion of a DAG, and where it is.
+
+    :param task_id: the task that plans it. :param journal: and :param target: as the DAG's author wrote them.
+    :param code: modules with the author's own classes; they are named to people, and never imported because a DAG says so.
+    """
+
+    dag_id: str
+    task_id: str
+    ingestion: str
+    journal: str
+    target: str
+    code: tuple[str, ...] = ()
+
+
+def place_of(ingestion: Ingestion) -> dict[str, Any]:
+    """Where an ingestion is, for its serialized DAG."""
+    return {
+        "ingestion": ingestion.name,
+        "journal": ingestion.journal,
+        "target": ingestion.sink.target,
+        "connections": [*ingestion.connection_ids],
+        "code": [*ingestion.code],
+    }
+
+
+def ingestions(dag_ids: Sequence[str] | None = None) -> tuple[Registered, ...]:
+    """The ingestions of the DAGs that Airflow knows, by DAG and task, from the newest version of each.
+
+    :param dag_ids: only these DAGs; `None` for all.
+    """
+    from airflow.models.dag import DagModel
+    from airflow.models.dag_version import DagVersion
+    from airflow.models.serialized_dag import SerializedDagModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import String, cast, func, or_, select
+
+    newest = select(DagVersion.dag_id, func.max(DagVersion.version_number).label("number")).group_by(DagVersion.dag_id)
+    if dag_ids is not None:
+        newest = newest.where(DagVersion.dag_id.in_(dag_ids))
+    of = newest.subquery()
+    rows = (
+        select(SerializedDagModel)
+        .join(DagVersion, SerializedDagModel.dag_version_id == DagVersion.id)
+        .join(of, (DagVersion.dag_id == of.c.dag_id) & (DagVersion.version_number == of.c.number))
+        .join(DagModel, DagModel.dag_id == SerializedDagModel.dag_id)
+        .where(DagModel.is_stale.is_(False))
+        # Most DAGs are none of ours, and needn't be read; what is compressed can't be looked into.
+        .where(or_(SerializedDagModel._data.is_(None), cast(SerializedDagModel._data, String).contains('"journal"')))
+    )
+    with create_session() as session:
+        found = [one for row in session.scalars(rows) for one in registered(row.dag_id, row.data or {})]
+    return tuple(sorted(found, key=lambda one: (one.dag_id, one.task_id)))
+
+
+def registered(dag_id: str, serialized: Mapping[str, Any]) -> Iterator[Registered]:
+    """The ingestions of a serialized DAG."""
+    for task in serialized.get("dag", {}).get("tasks", ()):
+        fields = task.get("__var", task)
+        place = fields.get(_PLACE)
+        if isinstance(place, dict) and all(isinstance(place.get(name), str) for name in _TEXTS):
+            texts = {name: place[name] for name in _TEXTS}
+            yield Registered(dag_id, fields["task_id"], code=tuple(place.get("code", ())), **texts)
+
+
+def open_journal(where: Registered, *, new: bool = False) -> Journal:
+    """The journal of an ingestion.
+
+    :param new: it may be one that no run has made yet.
+    :raises ConfigurationError: it isn't there, its URL holds a secret, or its connection isn't known. :raises StoreError: it
+        can't be reached.
+    """
+    from airflow_gobblin.journal import Journal
+    from airflow_gobblin.kinds import import_kinds
+
+    check_ingestion_name(where.ingestion)
+    check_journal(where.journal)
+    import_kinds()
+    connections = AirflowConnections()
+    url = where.journal if is_place(where.journal) else connections.uri(where.journal)
+    if not new:
+        _check_stands(where, url)
+    return Journal.open(url, where.ingestion, connections)
+
+
+def open_target(where: Registered) -> Files:
+    """What is under the target root of an ingestion.
+
+    :raises ConfigurationError: it can't be one, holds a secret, or its connection isn't known.
+    """
+    check_target(where.target)
+    return open_files(where.target, AirflowConnections())
+
+
+def open_administration(where: Registered, actor: str, *, new: bool = False) -> Administration:
+    """The actions on an ingestion's datasets. Parameters and errors as of `open_journal` and `open_target`.
+
+    :param actor: who acts.
+    """
+    from airflow_gobblin.administration import Administration
+
+    return Administration(open_journal(where, new=new), open_target(where), actor)
+
+
+def _check_stands(where: Registered, url: str) -> None:
+    """A journal on a disk is made by its first run: to look for one must not make one, where a disk isn't mounted, say."""
+    from airflow_gobblin.places import ObjectPlace
+    from airflow_gobblin.stores import store_place
+
+    place = store_place(url)
+    if isinstance(place, ObjectPlace):
+        return
+    if isinstance(place, Path):
+        path = place
+    elif place.get_backend_name() == "sqlite":
+        path = Path(place.database or "")
+    else:
+        return
+    if not path.exists():
+        raise ConfigurationError(
+            operation="open",
+            subject=f"the journal of ingestion {where.ingestion!r} at {path}",
+            cause="there is nothing",
+            hint="It is made by the first run, or by `airflow gobblin import`. If there was one: is its disk mounted here?",
+        )

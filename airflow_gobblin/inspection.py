@@ -1,0 +1,705 @@
+"""What is known of a dataset, for people: what `airflow gobblin` and the page in Airflow's UI show.
+
+Everything here is read from the journal and from what is under the target root, and changes neither. To list datasets takes
+one listing of the journal, and reads the records of those that are shown only; to look at one of them closely takes more.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from itertools import islice
+
+from airflow_gobblin import wire
+from airflow_gobblin.claims import Claims
+from airflow_gobblin.coverage import Coverage, Range
+from airflow_gobblin.errors import ConfigurationError, GobblinError
+from airflow_gobblin.files.base import Files, each
+from airflow_gobblin.history import History, Slot
+from airflow_gobblin.journal import Journal
+from airflow_gobblin.manifest import check_no_slot_is_lost
+from airflow_gobblin.naming import dataset_key
+from airflow_gobblin.records import Action, Decision, Note, NoteKind
+from airflow_gobblin.state import UnitRef
+from airflow_gobblin.steps import FileStep, HighWatermarkStep, Step, StepContext, StepStatus
+from airflow_gobblin.watermark import TimestampWatermark, Watermark, decode, encode, join, split
+from airflow_gobblin.work import UnitState, UnitSummary
+
+__all__ = [
+    "AuditFinding",
+    "AuditLevel",
+    "DatasetDetail",
+    "DatasetView",
+    "FileCheck",
+    "FileState",
+    "Page",
+    "PendingSteps",
+    "PositionCoverage",
+    "SlotView",
+    "StepView",
+    "audit",
+    "dataset_detail",
+    "known_history",
+    "list_datasets",
+    "list_pending",
+    "list_slots",
+    "parse_position",
+    "unknown_dataset",
+    "verify",
+    "view",
+]
+
+_COMMITS = frozenset({Action.COMMIT, Action.NOOP, Action.IMPORT})
+_SKIPPING = frozenset({Action.SET, Action.IMPORT})
+"""Actions that cover ranges without publishing them."""
+_NAMED = 5
+"""How many of many things a sentence names."""
+
+
+# A dataset among others
+
+
+@dataclass(frozen=True)
+class SlotView:
+    """A slot, in short.
+
+    :param state: `pending`, `done`, `abandoned`, or `aborted`: a plan that can win no slot any more.
+    :param ended: when its outcome was written, where it needs one and has one.
+    :param ranges: those that it covers; :param removed: those that it uncovers. Not known of one that was trimmed.
+    :param rows_read: by the units that it publishes; `None` if it was trimmed. :param retires: how many units it retires.
+    :param failures: what was noted of runs that failed to finish it.
+    """
+
+    slot: int
+    action: Action
+    state: str
+    decided: datetime
+    ended: datetime | None
+    ranges: tuple[Range, ...]
+    removed: tuple[Range, ...]
+    files: int
+    rows: int
+    rows_read: int | None
+    retires: int
+    steps: int
+    run_key: str
+    actor: str
+    reason: str
+    failures: tuple[str, ...]
+    trimmed: bool
+
+
+@dataclass(frozen=True)
+class DatasetView:
+    """A dataset among others.
+
+    :param key: its name in the journal. :param urn: its URN, or its key if it can't be read.
+    :param lag: how far its watermark is behind, where that is a time.
+    :param head: its newest slot. :param attempts: how many runs failed to finish the pending slot since it was last released.
+    :param files: those that are published, with their :param rows: and :param bytes:.
+    :param holes: how many ranges below the highest covered position are open.
+    :param error: why it can't be read; all else is empty then.
+    """
+
+    key: str
+    urn: str
+    watermark: Watermark | None = None
+    lag: timedelta | None = None
+    head: int = 0
+    generation: int = 0
+    last_commit: SlotView | None = None
+    pending: SlotView | None = None
+    quarantined: bool = False
+    attempts: int = 0
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    holes: int = 0
+    error: str = ""
+
+    @property
+    def status(self) -> str:
+        """In one word: `unreadable`, `quarantined`, `pending`, or `ok`."""
+        if self.error:
+            return "unreadable"
+        if self.quarantined:
+            return "quarantined"
+        return "pending" if self.pending is not None else "ok"
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some of an ingestion's datasets, by key. :param total: how many there are; :param start: how many come before."""
+
+    views: tuple[DatasetView, ...]
+    total: int
+    start: int
+
+
+def list_datasets(
+    journal: Journal, at: datetime, *, search: str = "", start: int = 0, count: int | None = None
+) -> Page:
+    """Some of an ingestion's datasets, by one listing; only the records of those are read.
+
+    :param at: the time, for the lag. :param search: only those with this in their URN, whatever its case: the records of those
+        whose key isn't their URN are read for it. :param count: how many at the most.
+    """
+    wanted = _Slice(search.lower(), start, count)
+    found = []
+    for key, history in journal.histories(worth=lambda keys: wanted.takes(keys.dataset)):
+        if isinstance(history, History) or key in wanted.taken or wanted.takes(key):
+            found.append(view(history, at, key))
+    if search:
+        found = [one for one in found if search.lower() in one.urn.lower()]
+        end = None if count is None else start + count
+        return Page(tuple(sorted(found, key=_by_key)[start:end]), len(found), start)
+    return Page(tuple(sorted(found, key=_by_key)), wanted.seen, start)
+
+
+def list_pending(journal: Journal, at: datetime) -> tuple[DatasetView, ...]:
+    """The datasets with an unfinished slot, and those that can't be read; only what may be unfinished is read."""
+    histories = journal.histories(worth=lambda keys: keys.may_be_pending)
+    found = (view(history, at, key) for key, history in histories)
+    return tuple(sorted((one for one in found if one.status != "ok"), key=_by_key))
+
+
+class _Slice:
+    """Which keys of a listing are to be read."""
+
+    def __init__(self, search: str, start: int, count: int | None) -> None:
+        self._search = search
+        self._start = start
+        self._end = None if count is None else start + count
+        self.seen = 0
+        self.taken: set[str] = set()
+
+    def takes(self, key: str) -> bool:
+        """Whether the next key of the listing is to be read."""
+        if self._search:
+            return self._search in key or not _is_plain(key)
+        number, self.seen = self.seen, self.seen + 1
+        taken = number >= self._start and (self._end is None or number < self._end)
+        if taken:
+            self.taken.add(key)
+        return taken
+
+
+def _is_plain(key: str) -> bool:
+    """Whether a dataset's key is its URN."""
+    return dataset_key(key) == key
+
+
+def _by_key(one: DatasetView) -> str:
+    return one.key
+
+
+def view(history: History | GobblinError, at: datetime, key: str = "") -> DatasetView:
+    """A dataset among others. :param at: the time, for the lag. :param key: its key, for one that can't be read."""
+    if isinstance(history, GobblinError):
+        return DatasetView(key, key, error=str(history))
+    state = history.state
+    live = state.live.values()
+    return DatasetView(
+        key=dataset_key(history.urn),
+        urn=history.urn,
+        watermark=state.watermark,
+        lag=_lag(state.watermark, at),
+        head=state.head,
+        generation=state.generation,
+        last_commit=next(
+            (_slot_view(s) for s in _newest_first(history) if s.done and s.decision.action in _COMMITS), None
+        ),
+        pending=None if history.pending is None else _slot_view(history.pending),
+        quarantined=state.quarantined,
+        attempts=len(state.failures),
+        files=sum(unit.files for unit in live),
+        rows=sum(unit.rows_written for unit in live),
+        bytes=sum(unit.bytes for unit in live),
+        holes=sum(len(position.gaps) for position in _positions(state.coverage)),
+    )
+
+
+def _lag(watermark: Watermark | None, at: datetime) -> timedelta | None:
+    return max(timedelta(0), at - watermark.value) if isinstance(watermark, TimestampWatermark) else None
+
+
+def _newest_first(history: History) -> Iterator[Slot]:
+    yield from reversed(history.slots)
+    yield from (trimmed.as_slot(history.urn) for trimmed in reversed(history.trimmed))
+
+
+def list_slots(history: History, *, start: int = 0, count: int | None = None) -> tuple[SlotView, ...]:
+    """Some of a dataset's slots, the newest first."""
+    some = islice(_newest_first(history), start, None if count is None else start + count)
+    return tuple(map(_slot_view, some))
+
+
+def _slot_view(slot: Slot) -> SlotView:
+    decision, outcome = slot.decision, slot.outcome
+    return SlotView(
+        slot=decision.slot,
+        action=decision.action,
+        state=_slot_state(slot),
+        decided=decision.at,
+        ended=None if outcome is None else outcome.at,
+        ranges=decision.ranges,
+        removed=decision.removed,
+        files=slot.files,
+        rows=slot.rows,
+        rows_read=None if slot.trimmed else sum(unit.rows_read for unit in _published_units(decision)),
+        retires=len(decision.replaces),
+        steps=decision.steps,
+        run_key=decision.run_key,
+        actor=decision.actor or (outcome.actor if outcome is not None else ""),
+        reason=decision.reason or (outcome.reason if outcome is not None else ""),
+        failures=tuple(note.detail for note in slot.notes if note.says is NoteKind.FAILED),
+        trimmed=slot.trimmed is not None,
+    )
+
+
+def _slot_state(slot: Slot) -> str:
+    if not slot.finished:
+        return "pending"
+    if slot.abandoned:
+        return "abandoned"
+    return "aborted" if slot.decision.action is Action.ABORT else "done"
+
+
+def _published_units(decision: Decision) -> Iterator[UnitSummary]:
+    return (unit for unit in decision.units if unit.state is UnitState.SUCCESSFUL)
+
+
+# One dataset, closely
+
+
+@dataclass(frozen=True)
+class PositionCoverage:
+    """What is covered of one position of a dataset; most datasets have one position, a topic one for each partition.
+
+    :param gaps: the open ranges between its origin and the highest covered position.
+    """
+
+    position: int
+    origin: Watermark
+    edge: Watermark
+    ranges: tuple[Range, ...]
+    gaps: tuple[Range, ...]
+
+
+@dataclass(frozen=True)
+class StepView:
+    """A commit step, as it was found. :param step: its kind; :param name: what it publishes, where it is a file."""
+
+    step: str
+    name: str
+    status: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class PendingSteps:
+    """The commit sequence of the pending slot.
+
+    :param states: how many steps were found in each state. :param steps: some of them, those that aren't done first.
+    :param error: why no more of them can be read.
+    """
+
+    slot: int
+    total: int
+    states: Mapping[str, int]
+    steps: tuple[StepView, ...]
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class DatasetDetail:
+    """One dataset, closely.
+
+    :param unpublished: units of the newest run that were not published, with what went wrong.
+    :param retired: how many retired units wait for clean-up. :param notes: all remarks on its newest slot, for people.
+    """
+
+    view: DatasetView
+    coverage: tuple[PositionCoverage, ...]
+    steps: PendingSteps | None
+    unpublished: tuple[UnitSummary, ...]
+    retired: int
+    notes: tuple[Note, ...]
+
+
+def dataset_detail(journal: Journal, files: Files, urn: str, at: datetime, *, steps: int = 20) -> DatasetDetail:
+    """One dataset, closely: each step of its pending slot is verified.
+
+    :param steps: how many of them to show. :raises ConfigurationError: the journal has no such dataset.
+    """
+    history = known_history(journal, urn)
+    pending = history.pending
+    return DatasetDetail(
+        view=view(history, at),
+        coverage=_positions(history.state.coverage),
+        steps=None if pending is None else _pending_steps(journal, files, pending.decision, steps),
+        unpublished=tuple(unit for unit in history.state.previous_units if unit.error),
+        retired=len(history.state.retired),
+        notes=journal.notes(urn, history.state.head),
+    )
+
+
+def known_history(journal: Journal, urn: str) -> History:
+    """The history of a dataset that has one. :raises ConfigurationError: it has none; names near ones."""
+    history = journal.history(urn)
+    if not history.state.head:
+        raise unknown_dataset(journal, urn)
+    return history
+
+
+def unknown_dataset(journal: Journal, urn: str) -> ConfigurationError:
+    """What to say of a URN that the journal doesn't have."""
+    known = journal.datasets()
+    near = difflib.get_close_matches(urn, known, n=_NAMED, cutoff=0.5) or [u for u in known if urn.lower() in u.lower()]
+    some = ", ".join(map(repr, near[:_NAMED] or known[:_NAMED]))
+    return ConfigurationError(
+        operation="find",
+        subject=f"dataset {urn!r} of ingestion {journal.ingestion!r}",
+        cause=f"its journal has {len(known)} datasets, and not this one" if known else "its journal has no dataset yet",
+        hint=(f"Did you mean {some}?" if near else f"It has {some}.") if known else None,
+    )
+
+
+def parse_position(text: str, kind: str) -> Watermark:
+    """A watermark as people write it: `42`, `2026-01-31T12:00:00+00:00`, `[5, 7]`, or the JSON of one of an author's own type.
+
+    :param kind: which type it is. :raises ConfigurationError: it can't be read.
+    """
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    try:
+        return decode({"kind": kind, "value": text if kind == TimestampWatermark.kind else value})
+    except GobblinError as error:
+        raise ConfigurationError(
+            operation="read",
+            subject=f"position {text!r}",
+            cause=f"it is no watermark of kind {kind!r}: {error}",
+            hint=_EXAMPLES.get(kind, "Write it as the JSON that this type of watermark has."),
+        ) from error
+
+
+_EXAMPLES = {
+    "long": "Write an integer: 42.",
+    "multi_long": "Write a list of integers, one for each position: '[5, 7]'.",
+    "timestamp": "Write a time with its zone: 2026-01-31T12:00:00+00:00.",
+}
+
+
+def _positions(coverage: Coverage) -> tuple[PositionCoverage, ...]:
+    if coverage.origin is None:
+        return ()
+    edges = split(coverage.edge or coverage.origin)
+    found = []
+    for number, (have, origin, edge) in enumerate(zip(coverage.intervals, split(coverage.origin), edges, strict=True)):
+        ranges = tuple(Range(low, high) for low, high in have)
+        starts = (origin, *(high for _, high in have))
+        gaps = (Range(start, low) for start, (low, _) in zip(starts, have, strict=False) if start < low)
+        found.append(PositionCoverage(number, origin, edge, ranges, tuple(gaps)))
+    return tuple(found)
+
+
+def _pending_steps(journal: Journal, files: Files, decision: Decision, shown: int) -> PendingSteps:
+    states: Counter[str] = Counter()
+    done: list[StepView] = []
+    open_: list[StepView] = []
+    error = ""
+    try:
+        for found in each(files, lambda step: _step_view(step, files), journal.steps(decision)):
+            states[found.status] += 1
+            some = done if found.status == StepStatus.DONE else open_
+            if len(some) < shown:
+                some.append(found)
+    except GobblinError as unreadable:
+        error = str(unreadable)
+    return PendingSteps(decision.slot, decision.steps, dict(states), tuple((*open_, *done)[:shown]), error)
+
+
+def _step_view(step: Step, files: Files) -> StepView:
+    kind = wire.kind_of(step)
+    if isinstance(step, HighWatermarkStep):
+        to = "" if step.watermark is None else json.dumps(encode(step.watermark)["value"])
+        return StepView(kind, to, StepStatus.TODO)  # once it is done, the slot isn't pending
+    name = step.target if isinstance(step, FileStep) else ""
+    try:
+        return StepView(kind, name, step.verify(StepContext(files)))
+    except Exception as error:  # an author's step may raise anything, and so may a disk
+        return StepView(kind, name, "unknown", f"{type(error).__name__}: {error}")
+
+
+# The published files
+
+
+class FileState(StrEnum):
+    """What became of a published file."""
+
+    OK = "ok"
+    CHANGED = "changed"
+    MISSING = "missing"
+    UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True)
+class FileCheck:
+    """A published file, compared with what the journal says of it. :param path: below the target root."""
+
+    path: str
+    slot: int
+    unit: str
+    rows: int
+    bytes: int
+    state: FileState
+    detail: str = ""
+
+
+def verify(journal: Journal, files: Files, urn: str, *, content: bool = True) -> Iterator[FileCheck]:
+    """Compare every published file of a dataset with what the journal says of it: that it is there, its size and its content.
+
+    :param content: read each file, for its checksum; otherwise those are believed that are known by their identity.
+    :raises ConfigurationError: the journal has no such dataset. :raises RecordError: the steps that published it are lost.
+    """
+    history = known_history(journal, urn)
+    moves = journal.moves(history, history.state.live)
+    return each(files, lambda move: _check(files, move[0].slot, move[1], content), moves)
+
+
+def _check(files: Files, slot: int, step: FileStep, content: bool) -> FileCheck:
+    try:
+        state, detail = _compared(files, step, content)
+    except OSError as error:
+        state, detail = FileState.UNREADABLE, f"{type(error).__name__}: {error}"
+    return FileCheck(step.target, slot, step.unit, step.rows, step.size, state, detail)
+
+
+def _compared(files: Files, step: FileStep, content: bool) -> tuple[FileState, str]:
+    found = files.identity(step.target)
+    if found is None:
+        return FileState.MISSING, ""
+    if found.size != step.size:
+        return FileState.CHANGED, f"it has {found.size} bytes, and {step.size} were published"
+    same = found == step.identity
+    if same and not content:
+        return FileState.OK, ""
+    if files.checksum(step.target) != step.checksum:
+        return FileState.CHANGED, "its content is not what was published"
+    return FileState.OK, "" if same else "it was copied, or touched, since"
+
+
+# All that should add up
+
+
+class AuditLevel(StrEnum):
+    """How bad a finding is."""
+
+    NOTE = "note"
+    """Worth knowing, and as it may be."""
+    PROBLEM = "problem"
+    """It doesn't add up, or somebody has to do something."""
+
+
+@dataclass(frozen=True)
+class AuditFinding:
+    """Something that an audit found. :param check: what was looked at: `state`, `coverage`, `rows`, `files` or `journal`."""
+
+    urn: str
+    check: str
+    level: AuditLevel
+    detail: str
+    slot: int | None = None
+
+
+def audit(journal: Journal, files: Files, urn: str | None = None) -> Iterator[AuditFinding]:
+    """See that a dataset's ranges, rows and files add up; without a URN those of all datasets, one after the other.
+
+    :raises ConfigurationError: the journal has no such dataset.
+    """
+    folders = _folders(journal, files)
+    if urn is not None:
+        yield from _audit(journal, files, known_history(journal, urn), folders)
+        return
+    for key, history in journal.histories():
+        if isinstance(history, History):
+            yield from _audit(journal, files, history, folders)
+        else:
+            yield AuditFinding(key, "journal", AuditLevel.PROBLEM, str(history))
+
+
+def _folders(journal: Journal, files: Files) -> dict[str, list[str]]:
+    """The folders that each dataset of a journal claims below a target root."""
+    found: dict[str, list[str]] = {}
+    for folder, claim in Claims(files).standing().items():
+        if claim.owner[:2] == (journal.id, journal.ingestion):
+            found.setdefault(claim.urn, []).append(folder)
+    return found
+
+
+def _audit(
+    journal: Journal, files: Files, history: History, folders: Mapping[str, Iterable[str]]
+) -> Iterator[AuditFinding]:
+    found = _Findings(history.urn)
+    checks: tuple[Callable[[], Iterator[AuditFinding]], ...] = (
+        lambda: _audit_state(found, history),
+        lambda: _audit_journal(found, journal, files, history),
+        lambda: _audit_coverage(found, history),
+        lambda: _audit_rows(found, journal, history),
+        lambda: _audit_files(found, journal, files, history, folders.get(history.urn, ())),
+    )
+    for check in checks:
+        try:
+            yield from check()
+        except (GobblinError, OSError) as error:  # the other checks may still find something
+            yield found.problem("journal", str(error))
+
+
+@dataclass(frozen=True)
+class _Findings:
+    """Makes a dataset's findings."""
+
+    urn: str
+
+    def note(self, check: str, detail: str, slot: int | None = None) -> AuditFinding:
+        return AuditFinding(self.urn, check, AuditLevel.NOTE, detail, slot)
+
+    def problem(self, check: str, detail: str, slot: int | None = None) -> AuditFinding:
+        return AuditFinding(self.urn, check, AuditLevel.PROBLEM, detail, slot)
+
+
+def _audit_state(found: _Findings, history: History) -> Iterator[AuditFinding]:
+    pending, state = history.pending, history.state
+    if pending is None:
+        return
+    slot, failures = pending.decision.slot, len(state.failures)
+    if state.quarantined:
+        yield found.problem("state", f"quarantined after {failures} failed runs: release or abandon it", slot)
+    else:
+        yield found.note("state", f"pending, after {failures} failed runs: the next run finishes it", slot)
+
+
+def _audit_journal(found: _Findings, journal: Journal, files: Files, history: History) -> Iterator[AuditFinding]:
+    check_no_slot_is_lost(files, journal, history)
+    yield from ()
+
+
+def _audit_coverage(found: _Findings, history: History) -> Iterator[AuditFinding]:
+    """Whether the published units are the committed ranges: none twice, none outside, and no range without a unit."""
+    coverage, units = history.state.coverage, history.state.live
+    if coverage.origin is None:
+        return
+    for position in _positions(coverage):
+        for gap in position.gaps:
+            yield found.note("coverage", f"{gap}{_at(position, coverage)} is open: the next run plans it")
+    accounted = Coverage().starting_at(coverage.origin)
+    for ref, narrow in _ranges(units):
+        part = _padded(narrow, coverage.origin)
+        if accounted.overlaps(part):
+            yield found.problem(
+                "coverage", f"unit {ref.unit} holds a part of {part} that another one holds, too", ref.slot
+            )
+        if not coverage.covers(part):
+            yield found.problem("coverage", f"unit {ref.unit} holds {part}, which is not all committed", ref.slot)
+        accounted = accounted.filled(part)
+    yield from _without_unit(found, history, accounted)
+
+
+def _ranges(units: Mapping[UnitRef, UnitSummary]) -> Iterator[tuple[UnitRef, Range]]:
+    return ((ref, unit.range) for ref, unit in units.items() if unit.range is not None and not unit.range.empty)
+
+
+def _padded(part: Range, origin: Watermark) -> Range:
+    """A range of as many positions as there are now: of those that came later it holds nothing."""
+    later = split(origin)[len(split(part.low)) :]
+    low, high = (join((*split(bound), *later), bound.kind) for bound in (part.low, part.high))
+    return Range(low, high)
+
+
+def _without_unit(found: _Findings, history: History, accounted: Coverage) -> Iterator[AuditFinding]:
+    """The committed ranges that no unit holds: as they should be if somebody set the watermark past them."""
+    coverage = history.state.coverage
+    skipping = [s.decision.slot for s in _newest_first(history) if s.done and s.decision.action in _SKIPPING]
+    for position, held in zip(_positions(coverage), accounted.intervals, strict=False):
+        part = Coverage(position.origin, (held,))
+        for covered in position.ranges:
+            for bare in part.uncovered(covered):
+                text = f"{bare}{_at(position, coverage)} is committed, and no unit holds it"
+                if skipping:
+                    yield found.note("coverage", f"{text}: it was set or imported", skipping[0])
+                else:
+                    yield found.problem("coverage", text)
+
+
+def _at(position: PositionCoverage, coverage: Coverage) -> str:
+    return f" of position {position.position}" if len(coverage.intervals) > 1 else ""
+
+
+def _audit_rows(found: _Findings, journal: Journal, history: History) -> Iterator[AuditFinding]:
+    """Whether each slot published as many rows as it read, but for those that were dropped or added on purpose."""
+    for slot in history.slots:
+        if not slot.done or slot.decision.action is not Action.COMMIT:
+            continue
+        number, units = slot.decision.slot, [*_published_units(slot.decision)]
+        read, dropped = sum(u.rows_read for u in units), sum(u.rows_dropped for u in units)
+        text = f"{read} rows were read, {slot.rows} published and {dropped} dropped"
+        if slot.rows + dropped < read:
+            yield found.problem("rows", text, number)
+        elif slot.rows + dropped > read:
+            yield found.note("rows", f"{text}: converters added some", number)
+        elif dropped:
+            yield found.note("rows", text, number)
+    yield from _audit_rows_of_files(found, journal, history)
+
+
+def _audit_rows_of_files(found: _Findings, journal: Journal, history: History) -> Iterator[AuditFinding]:
+    """Whether the files of the published units hold as many rows as the units wrote."""
+    in_files: Counter[int] = Counter()
+    for decision, step in journal.moves(history, history.state.live):
+        in_files[decision.slot] += step.rows
+    written: Counter[int] = Counter()
+    for ref, unit in history.state.live.items():
+        written[ref.slot] += unit.rows_written
+    for number in sorted(written):
+        if written[number] != in_files[number]:
+            yield found.problem(
+                "rows", f"{written[number]} rows were written, and its files hold {in_files[number]}", number
+            )
+
+
+def _audit_files(
+    found: _Findings, journal: Journal, files: Files, history: History, folders: Iterable[str]
+) -> Iterator[AuditFinding]:
+    """Published files that are gone, retired ones that are still there, and files that are nobody's."""
+    live = {step.target: decision.slot for decision, step in journal.moves(history, history.state.live)}
+    known = set(live)
+    for path, identity in zip(live, each(files, files.identity, live), strict=True):
+        if identity is None:
+            yield found.problem("files", f"{path} is missing", live[path])
+    for number, units in sorted(_retired(history).items()):
+        old = [step.target for _, step in journal.moves(history, units)]
+        known.update(old)
+        left = sum(identity is not None for identity in each(files, files.identity, old))
+        if left:
+            yield found.note("files", f"{left} files that it retired are still there, until clean-up", number)
+    if history.pending is not None:
+        known.update(step.target for step in journal.steps(history.pending.decision) if isinstance(step, FileStep))
+    stray = sorted(path for folder in folders for path in files.walk(folder) if path not in known)
+    if stray:
+        some = ", ".join(stray[:_NAMED])
+        yield found.note("files", f"{len(stray)} files below its folder are in no slot: {some}")
+
+
+def _retired(history: History) -> dict[int, list[UnitRef]]:
+    """The retired units that are not cleaned up, by the slot that retired them."""
+    by_slot: dict[int, list[UnitRef]] = {}
+    for ref, slot in history.state.retired.items():
+        by_slot.setdefault(slot, []).append(ref)
+    return by_slot

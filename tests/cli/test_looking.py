@@ -1,0 +1,176 @@
+"""Commands that look and change nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from airflow.utils import yaml
+
+from airflow_gobblin.policy import CommitPolicy
+from airflow_gobblin.work import ExtractKind
+from tests.cli.conftest import CommandLine
+from tests.lab import Lab
+from tests.protocol.rows import Table
+
+ORDERS = Table("orders", ExtractKind.APPEND_ONLY, 10)
+ODD = Table("Odd [bold]\n", ExtractKind.SNAPSHOT_ONLY, 3)
+
+
+def test_datasets(lab: Lab, command: CommandLine) -> None:
+    lab.run(ORDERS, ODD)
+    lab.decide(replace(ORDERS, rows=14), ODD)
+    odd, orders = command("datasets", "-o", "json").json
+    assert (odd["urn"], odd["status"], odd["rows"], odd["watermark"]) == ("Odd [bold]\n", "pending", 3, None)
+    assert repr("Odd [bold]\n") in command("datasets", "-o", "table").out
+    expected = {"status": "pending", "watermark": "10", "slots": 2, "pending_slot": 2, "files": 3, "rows": 10}
+    assert {name: orders[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("output", ["table", "plain", "yaml", "json"])
+def test_every_output_has_the_urn_as_it_is(lab: Lab, command: CommandLine, output: str) -> None:
+    lab.run(replace(ODD, urn="Odd [bold]"), ORDERS)
+    done = command("datasets", "-o", output)
+    assert (done.status, done.err) == (0, "")
+    assert "Odd [bold]" in done.out
+    if output == "yaml":
+        assert [row["rows"] for row in yaml.safe_load(done.out)] == [3, 10]
+
+
+def test_datasets_by_search_and_by_page(lab: Lab, command: CommandLine) -> None:
+    lab.run(*(replace(ORDERS, urn=urn) for urn in ("a", "B", "ab", "c")))
+    found = command("datasets", "--search", "b", "-o", "json").json
+    assert {row["urn"] for row in found} == {"B", "ab"}
+    done = command("datasets", "--offset", "1", "--limit", "2", "-o", "json")
+    assert (len(done.json), done.err) == (2, "2 of 4 datasets; see --offset and --limit\n")
+
+
+def test_show_verifies_each_step_of_the_pending_slot(lab: Lab, command: CommandLine) -> None:
+    lab.run(ORDERS)
+    pipeline, _ = lab.decide(replace(ORDERS, rows=20))
+    (pending,) = lab.journal.history("orders").slots[1:]
+    first, second, third = [*pipeline.journal.steps(pending.decision)][:3]
+    files = pipeline.files
+    files.link(first.source, first.target)  # type: ignore[union-attr]
+    files.unlink(second.source)  # type: ignore[union-attr]
+    Path(files.root, third.target).write_text("somebody's")  # type: ignore[union-attr]
+    (shown,) = command("show", "orders", "-o", "json").json
+    steps = shown["steps"]
+    assert (steps["total"], steps["states"]) == (4, {"done": 1, "lost": 1, "conflict": 1, "todo": 1})
+    assert [step["status"] for step in steps["steps"]] == ["lost", "conflict", "todo", "done"]
+    assert "total: 4" in command("show", "orders").out
+    assert (shown["watermark"], shown["coverage"], shown["gaps"]) == ("10", ["[0, 10)"], [])
+
+
+def test_show_tells_of_holes_and_failed_units(lab: Lab, command: CommandLine) -> None:
+    lab.ingestion = replace(lab.ingestion, policy=CommitPolicy.SUCCESSFUL)
+    lab.run(ORDERS, units=("orders:u1",))
+    (shown,) = command("show", "orders", "-o", "json").json
+    assert (shown["watermark"], shown["gaps"], shown["holes"]) == ("4", ["[4, 8)"], 1)
+    assert [unit["unit"] for unit in shown["unpublished_units"]] == ["u1"]
+
+
+def test_history_is_newest_first_and_tells_who_and_why(lab: Lab, command: CommandLine) -> None:
+    lab.run(ORDERS)
+    lab.run(replace(ORDERS, rows=14))
+    lab.admin.rewind("orders", lab.journal.state("orders").live[max(lab.journal.state("orders").live)].low, "wrong")  # type: ignore[arg-type]
+    rows = command("history", "orders", "-o", "json").json
+    assert [(r["slot"], r["action"], r["rows"], r["actor"], r["reason"]) for r in rows] == [
+        (3, "rewind", 0, "ann", "wrong"),
+        (2, "commit", 4, "", ""),
+        (1, "commit", 10, "", ""),
+    ]
+    assert rows[0]["ranges"] == ["without [10, 14)"]
+    assert [r["slot"] for r in command("history", "orders", "--offset", "1", "--limit", "1", "-o", "json").json] == [2]
+
+
+def test_pending_shows_what_is_unfinished_and_what_is_unreadable(lab: Lab, command: CommandLine) -> None:
+    tables = [replace(ORDERS, urn=urn) for urn in ("fine", "left", "torn")]
+    lab.run(*tables)
+    lab.decide(tables[0], replace(tables[1], rows=11), tables[2])
+    (lab.folder.parent / "journal/lab/torn/d/0000000001").write_text("{")
+    rows = command("pending", "-o", "json").json
+    assert [(row["urn"], row["status"], row["slot"]) for row in rows] == [("left", "pending", 2)]
+    rows = command("datasets", "-o", "json").json
+    assert [(row["urn"], row["status"]) for row in rows] == [
+        ("fine", "ok"),
+        ("left", "pending"),
+        ("torn", "unreadable"),
+    ]
+    assert "torn or no record" in rows[2]["error"]
+
+
+def test_verify_is_green_while_all_files_are_as_published(lab: Lab, command: CommandLine) -> None:
+    lab.run(ORDERS)
+    done = command("verify", "orders", "-o", "json")
+    assert (done.status, [row["state"] for row in done.json]) == (0, ["ok"] * 3)
+
+
+def test_verify_finds_what_is_changed_and_missing(lab: Lab, command: CommandLine) -> None:
+    lab.run(ORDERS)
+    gone, longer, other = lab.files("orders")
+    gone.unlink()
+    longer.write_text("more than there was, by much")
+    other.write_bytes(other.read_bytes()[::-1])
+    done = command("verify", "orders", "-o", "json")
+    assert done.status == 1
+    assert "3 of 3 files are not as they were published" in done.err
+    states = {lab.folder / row["file"]: row["state"] for row in done.json}
+    assert states == {gone: "missing", longer: "changed", other: "changed"}
+
+
+def test_audit(lab: Lab, command: CommandLine) -> None:
+    lab.run(ORDERS)
+    assert command("audit").status == 0
+    lab.files("orders")[0].unlink()
+    done = command("audit", "orders", "-o", "json")
+    assert (done.status, done.err) == (1, "1 problems")
+    assert [(row["check"], row["level"]) for row in done.json] == [("files", "problem")]
+
+
+@pytest.mark.parametrize("name", ["show", "history", "verify", "audit"])
+def test_an_unknown_urn_names_near_ones(lab: Lab, command: CommandLine, name: str) -> None:
+    lab.run(ORDERS, ODD)
+    done = command(name, "order")
+    assert (done.status, done.out) == (1, "")
+    assert "can't find dataset 'order' of ingestion 'lab'" in done.err
+    assert "Did you mean 'orders'?" in done.err
+
+
+def test_looking_changes_nothing(lab: Lab, command: CommandLine) -> None:
+    lab.run(ORDERS, ODD)
+    lab.decide(replace(ORDERS, rows=14), ODD)
+    before = lab.records(), lab.published()
+    for words in (
+        ("datasets",),
+        ("show", "orders"),
+        ("history", "orders"),
+        ("pending",),
+        ("verify", "orders"),
+        ("audit",),
+    ):
+        assert command(*words).status == 0
+    command("export")
+    assert (lab.records(), lab.published()) == before
+
+
+def test_the_output_of_a_long_list_is_json_from_end_to_end(lab: Lab, command: CommandLine) -> None:
+    lab.run(replace(ORDERS, urn="x" * 300), ORDERS)
+    assert {row["urn"] for row in json.loads(command("datasets", "-o", "json").out)} == {"x" * 300, "orders"}
+
+
+def test_a_count_below_zero_is_none(lab: Lab, command: CommandLine) -> None:
+    lab.run(ORDERS)
+    assert command("history", "orders", "--limit=-1").status == 2
+    assert command("history", "orders", "--limit", "0", "-o", "json").json == []
+
+
+def test_a_target_that_cannot_be_read_is_an_error_and_no_trace(lab: Lab, command: CommandLine) -> None:
+    lab.run(ORDERS)
+    (lab.folder / "_gobblin" / "claims").rename(lab.folder / "away")
+    (lab.folder / "_gobblin" / "claims").write_text("a file where a folder was")
+    done = command("audit", "orders")
+    assert (done.status, done.out) == (1, "")
+    assert done.err.startswith("Error: ")

@@ -1,0 +1,270 @@
+"""State as JSON: to another journal and back, from another tool, and from Gobblin."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_gobblin.policy import CommitPolicy
+from airflow_gobblin.records import Action
+from airflow_gobblin.watermark import LongWatermark, MultiLongWatermark, TimestampWatermark, Watermark
+from airflow_gobblin.work import ExtractKind
+from tests.cli.conftest import CommandLine, on_disk
+from tests.lab import Lab
+from tests.protocol.rows import Table
+
+ORDERS = Table("orders", ExtractKind.APPEND_ONLY, 10)
+PRICES = Table("Prices", ExtractKind.SNAPSHOT_ONLY, 3)
+WHY = ("--yes", "--reason", "we moved")
+
+
+def moved(lab: Lab, folder: Path, command: CommandLine, state: str) -> Lab:
+    """An ingestion of the same name on the same target, with another journal, which is empty.
+
+    :param state: what was exported; it is put beside its folder.
+    """
+    folder.mkdir()
+    (folder.parent / "state.json").write_text(state)
+    made = on_disk(folder, command)
+    made.folder = lab.folder
+    made.ingestion = replace(lab.ingestion)
+    command.where = (*command.where[:-1], str(lab.folder))
+    return made
+
+
+def written(folder: Path, *datasets: dict[str, Any], **more: Any) -> str:
+    path = folder / "state.json"
+    path.write_text(json.dumps({"datasets": datasets, **more}))
+    return str(path)
+
+
+def test_an_ingestion_moves_to_another_journal_with_all_it_has(lab: Lab, command: CommandLine, tmp_path: Path) -> None:
+    """Published files are published ones, and the next run goes on where the last one stopped."""
+    lab.run(ORDERS, PRICES)
+    there = moved(lab, tmp_path / "there", command, command("export").out)
+    before = lab.published()
+    assert command("import", str(tmp_path / "state.json"), *WHY).status == 0
+    there.reopened()
+    assert there.rows("orders") == ORDERS.all_rows()
+    assert there.rows("Prices") == PRICES.all_rows()
+    assert lab.published() == before
+    assert command("verify", "orders").status == 0
+    assert command("audit").status == 0
+    grown, changed = replace(ORDERS, rows=14), replace(PRICES, version=1)
+    there.run(grown, changed)
+    assert there.rows("orders") == grown.all_rows()
+    assert there.rows("Prices") == changed.all_rows()
+
+
+def test_a_hole_stays_a_hole(lab: Lab, command: CommandLine, tmp_path: Path) -> None:
+    lab.ingestion = replace(lab.ingestion, policy=CommitPolicy.SUCCESSFUL)
+    lab.run(ORDERS, units=("orders:u1",))
+    there = moved(lab, tmp_path / "there", command, command("export").out)
+    assert command("import", str(tmp_path / "state.json"), *WHY).status == 0
+    there.reopened()
+    assert there.journal.state("orders").coverage == lab.journal.state("orders").coverage
+    there.run(ORDERS)
+    assert there.rows("orders") == ORDERS.all_rows()
+
+
+def test_what_is_exported_is_what_is_imported(lab: Lab, command: CommandLine, tmp_path: Path) -> None:
+    lab.run(ORDERS, replace(ORDERS, urn="many", rows=100, unit_rows=2))
+    exported = command("export").out
+    moved(lab, tmp_path / "there", command, exported)
+    assert command("import", str(tmp_path / "state.json"), *WHY).status == 0
+    first, again = (
+        json.loads(exported)["datasets"],
+        command("export", "--urn", "many", "--urn", "orders").json["datasets"],
+    )
+    assert [d["coverage"] for d in first] == [d["coverage"] for d in again]
+    assert [[u["files"] for u in d["units"]] for d in first] == [[u["files"] for u in d["units"]] for d in again]
+
+
+def test_an_imported_dataset_can_be_rewound_and_its_old_journal_has_lost_its_claim(
+    lab: Lab, command: CommandLine, tmp_path: Path
+) -> None:
+    lab.run(ORDERS)
+    there = moved(lab, tmp_path / "there", command, command("export").out)
+    done = command("import", str(tmp_path / "state.json"), "--reason", "moved", answer="y\n")
+    assert "action: import; watermark: none; becomes: 10; files_taken_over: 3; rows_taken_over: 10" in done.err
+    assert "claims_taken_over: orders" in done.err
+    assert command("rewind", "orders", "--to", "4", *WHY).status == 0
+    there.reopened()
+    there.run(ORDERS)
+    assert there.rows("orders") == ORDERS.all_rows()
+    assert lab.run(replace(ORDERS, rows=20))["orders"].status == "failed"
+
+
+def test_a_file_that_is_not_as_the_state_says_is_refused(lab: Lab, command: CommandLine, tmp_path: Path) -> None:
+    lab.run(ORDERS)
+    there = moved(lab, tmp_path / "there", command, command("export").out)
+    changed = lab.files("orders")[0]
+    changed.write_bytes(changed.read_bytes()[::-1])
+    done = command("import", str(tmp_path / "state.json"), *WHY)
+    assert (done.status, there.reopened().datasets()) == (1, ())
+    assert f"can't import file 'orders/{changed.name}'" in done.err
+    changed.unlink()
+    assert "it is not there" in command("import", str(tmp_path / "state.json"), *WHY).err
+
+
+def test_a_dataset_with_a_history_is_refused_until_it_is_dropped(
+    lab: Lab, command: CommandLine, tmp_path: Path
+) -> None:
+    lab.run(ORDERS)
+    before = lab.records()
+    state = written(tmp_path, {"urn": "orders", "watermark": {"kind": "long", "value": 8}})
+    done = command("import", state, *WHY)
+    assert (done.status, lab.records()) == (1, before)
+    assert "it has a history of 1 slots" in done.err
+    assert command("drop", "orders", *WHY).status == 0
+    assert command("import", state, *WHY).status == 0
+    history = lab.reopened().history("orders")
+    assert (history.state.watermark, history.state.generation) == (LongWatermark(8), 2)
+    assert [s.decision.action for s in history.slots] == [Action.COMMIT, Action.DROP, Action.IMPORT]
+    lab.run(replace(ORDERS, rows=12))
+    assert sorted(lab.rows("orders")) == [f"orders/{n}" for n in (10, 11, 8, 9)]
+
+
+@pytest.mark.parametrize(
+    ("watermark", "options", "expected"),
+    [
+        ({"value": 41}, (), LongWatermark(41)),
+        ({"value": 41}, ("--last-read",), LongWatermark(42)),
+        ({"values": [5, 7]}, (), MultiLongWatermark((5, 7))),
+        ({"value": 20260131120000}, ("--kind", "timestamp"), TimestampWatermark.from_json("2026-01-31T12:00:00+00:00")),
+        (
+            {"value": 20260131235959},
+            ("--kind", "timestamp", "--last-read"),
+            TimestampWatermark.from_json("2026-02-01T00:00:00+00:00"),
+        ),
+        (
+            {"value": 2026013123},
+            ("--kind", "timestamp", "--last-read"),
+            TimestampWatermark.from_json("2026-02-01T00:00Z"),
+        ),
+        ({"value": 20260131}, ("--kind", "timestamp"), TimestampWatermark.from_json("2026-01-31T00:00Z")),
+        ({"kind": "long", "value": 41}, ("--last-read",), LongWatermark(41)),
+    ],
+)
+def test_watermarks_of_other_tools(
+    lab: Lab, command: CommandLine, tmp_path: Path, watermark: Any, options: tuple[str, ...], expected: Watermark
+) -> None:
+    assert command("import", written(tmp_path, {"urn": "t", "watermark": watermark}), *options, *WHY).status == 0
+    assert lab.reopened().state("t").watermark == expected
+
+
+def gobblin_task(urn: str, mark: Any, state: str = "COMMITTED") -> dict[str, Any]:
+    """A task as Gobblin's JobStateToJsonConverter writes it."""
+    properties = {"dataset.urn": urn, "workunit.state.actual.high.water.mark": json.dumps(mark)}
+    return {"task id": f"task_{urn}", "task state": state, "properties": properties}
+
+
+def test_the_job_state_of_gobblin(lab: Lab, command: CommandLine, tmp_path: Path) -> None:
+    tasks = [gobblin_task("orders", {"value": n}) for n in (3, 9, 6)]
+    tasks += [gobblin_task("topic", {"values": values}) for values in ([5, 1], [2, 8])]
+    (tmp_path / "job.json").write_text(json.dumps({"job name": "orders", "task states": tasks}))
+    assert command("import", str(tmp_path / "job.json"), *WHY).status == 0
+    lab.reopened()
+    assert lab.journal.state("orders").watermark == LongWatermark(9)
+    assert lab.journal.state("topic").watermark == MultiLongWatermark((5, 8))
+
+
+FILE = {"path": "orders/x", "size": 1, "checksum": "0" * 64, "rows": 1}
+TEN = {"kind": "long", "value": 10}
+ZERO = {"kind": "long", "value": 0}
+UNIT = {"unit": "u", "low": ZERO, "high": TEN, "files": []}
+COVERED = {"origin": ZERO, "intervals": [[[ZERO, TEN]]]}
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ([], "it has no list of datasets"),
+        ({"datasets": {}}, "its datasets are not a list of objects"),
+        ({"datasets": []}, "it has no dataset"),
+        ({"datasets": [], "version": 2}, "it is of version 2, and this release knows 1"),
+        ({"datasets": [{"urn": "a"}]}, "neither a watermark, nor covered ranges, nor published units"),
+        ({"datasets": [{"watermark": TEN}]}, "ExportedDataset with ['urn']"),
+        ({"datasets": [{"urn": "", "watermark": TEN}]}, "it has 0 bytes"),
+        ({"datasets": [{"urn": "a", "watermark": TEN, "lag": 3}]}, "and not ['lag']"),
+        ({"datasets": [{"urn": "a", "watermark": TEN}] * 2}, "it names ['a'] twice"),
+        ({"datasets": [{"urn": "a", "watermark": {"kind": "acme.mark", "value": 1}}]}, "--module NAME"),
+        ({"datasets": [{"urn": "a", "watermark": {"kind": "long", "value": "x"}}]}, "expected an integer"),
+        ({"datasets": [{"urn": "a", "watermark": {"value": "x"}}]}, "is no watermark of Gobblin's"),
+        ({"datasets": [{"urn": "a", "watermark": ZERO, "coverage": COVERED}]}, "don't reach to its watermark"),
+        ({"datasets": [{"urn": "a", "coverage": COVERED, "units": [UNIT, UNIT]}]}, "two of its units have one name"),
+        ({"datasets": [{"urn": "a", "coverage": COVERED, "units": [UNIT, {**UNIT, "unit": "v"}]}]}, "by another unit"),
+        ({"datasets": [{"urn": "a", "watermark": TEN, "units": [UNIT]}]}, "which isn't covered"),
+        ({"datasets": [{"urn": "a", "coverage": COVERED, "units": [{**UNIT, "low": None}]}]}, "a high and no low"),
+        ({"datasets": [{"urn": "a", "coverage": COVERED, "units": [{**UNIT, "unit": "../x"}]}]}, "letters, digits"),
+        (
+            {"datasets": [{"urn": "a", "units": [{**UNIT, "low": None, "high": None, "files": [FILE]}]}]},
+            "it is not there",
+        ),
+        (
+            {"datasets": [{"urn": "a", "units": [{"unit": "u", "files": [{**FILE, "path": "../x"}]}]}]},
+            "plain relative path",
+        ),
+        ({"task states": [gobblin_task("a", {"value": 1}, "FAILED")]}, "is FAILED: say yourself where to go on"),
+        ({"task states": [{"task id": "t", "properties": {}}]}, "has no 'dataset.urn'"),
+        ({"task states": [gobblin_task("a", 5)]}, "no actual high watermark"),
+    ],
+)
+def test_a_bad_document_is_refused_and_changes_nothing(
+    lab: Lab, command: CommandLine, tmp_path: Path, document: Any, says: str
+) -> None:
+    (tmp_path / "state.json").write_text(json.dumps(document))
+    done = command("import", str(tmp_path / "state.json"), *WHY)
+    assert (done.status, done.out) == (1, "")
+    assert says in done.err
+    assert lab.reopened().datasets() == ()
+
+
+@pytest.mark.parametrize("name", ["none.json", "torn.json"])
+def test_a_file_that_cannot_be_read(lab: Lab, command: CommandLine, tmp_path: Path, name: str) -> None:
+    (tmp_path / "torn.json").write_text("{")
+    done = command("import", str(tmp_path / name), *WHY)
+    assert done.status == 1
+    assert name in done.err
+
+
+def test_only_some_datasets(lab: Lab, command: CommandLine, tmp_path: Path) -> None:
+    state = written(tmp_path, *({"urn": urn, "watermark": TEN} for urn in "abc"))
+    assert "the file has ['a', 'b', 'c']" in command("import", state, "--urn", "d", *WHY).err
+    assert command("import", state, "--urn", "b", *WHY).status == 0
+    assert lab.reopened().datasets() == ("b",)
+    assert [d["urn"] for d in command("export", "--urn", "b").json["datasets"]] == ["b"]
+
+
+def test_what_is_pending_is_not_exported(lab: Lab, command: CommandLine, tmp_path: Path) -> None:
+    lab.run(ORDERS, PRICES)
+    lab.decide(replace(ORDERS, rows=11), PRICES)
+    done = command("export", "--file", str(tmp_path / "out.json"))
+    assert (done.status, (tmp_path / "out.json").exists()) == (1, False)
+    assert "a slot of orders, Prices is pending" in done.err
+
+
+def test_an_import_that_was_done_already_is_not_done_again(lab: Lab, command: CommandLine, tmp_path: Path) -> None:
+    """So one that was interrupted can be repeated."""
+    lab.run(ORDERS)
+    there = moved(lab, tmp_path / "there", command, command("export").out)
+    state = str(tmp_path / "state.json")
+    assert command("import", state, *WHY).status == 0
+    before = there.records()
+    done = command("import", state, *WHY, "-o", "json")
+    assert (done.status, done.json) == (0, [])
+    assert "orders is as the file says already" in done.err
+    assert there.records() == before
+    there.reopened()
+    there.run(replace(ORDERS, rows=12))
+    assert "it has a history of 2 slots" in command("import", state, *WHY).err
+
+
+def test_import_from_the_standard_input(lab: Lab, command: CommandLine) -> None:
+    document = json.dumps({"datasets": [{"urn": "a", "watermark": TEN}]})
+    assert command("import", "-", *WHY, answer=document).status == 0
+    assert lab.reopened().state("a").watermark == LongWatermark(10)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from airflow_gobblin.claims import Claim, Claims
 from airflow_gobblin.commit import Committer, can_win
 from airflow_gobblin.coverage import Coverage, Range
-from airflow_gobblin.errors import ConfigurationError, LostRaceError, StepConflictError
-from airflow_gobblin.exported import ExportedDataset, ExportedFile, export, has_state
-from airflow_gobblin.files import Files, each, open_files
+from airflow_gobblin.errors import ConfigurationError, LostRaceError
+from airflow_gobblin.exported import ExportedDataset, has_state
+from airflow_gobblin.files import Files, open_files
 from airflow_gobblin.inspection import unknown_dataset
 from airflow_gobblin.journal import Action, Decision, History, Journal, Note, NoteKind, OutcomeState, Slot, now
 from airflow_gobblin.manifest import put_manifests
@@ -23,7 +23,7 @@ from airflow_gobblin.plan import Plan
 from airflow_gobblin.sources.base import Connections
 from airflow_gobblin.staging import Staging, staging_folder
 from airflow_gobblin.state import UnitRef
-from airflow_gobblin.steps import AdoptStep, HighWatermarkStep, Step
+from airflow_gobblin.steps import HighWatermarkStep
 from airflow_gobblin.watermark import Watermark, join, split
 from airflow_gobblin.work import UnitSummary
 
@@ -38,7 +38,6 @@ class Change:
 
     :param history: the dataset as it is. :param removed: ranges that are open again; :param replaces: units that are retired.
     :param coverage: the whole new coverage, where it isn't what is left without these.
-    :param units: and :param steps: what it publishes, with :param planned: and :param schema: as a plan has them.
     """
 
     action: Action
@@ -46,10 +45,6 @@ class Change:
     removed: tuple[Range, ...] = ()
     replaces: tuple[UnitRef, ...] = ()
     coverage: Coverage | None = None
-    planned: Range | None = None
-    schema: str | None = None
-    units: tuple[UnitSummary, ...] = ()
-    steps: tuple[AdoptStep, ...] = ()
 
     @property
     def urn(self) -> str:
@@ -134,12 +129,12 @@ class Administration:
 
         Where nothing is pending, plans that could still be decided are aborted instead.
 
-        :param slot: the slot that is meant; `None` for what there is, whichever it is.
+        :param slot: the slot that is meant, 0 for the plans; `None` for what there is, whichever it is.
         :raises ConfigurationError: there is nothing to abandon. :raises LostRaceError: it was done just now.
         """
         self._check_told(urn, reason)
         pending = self._known(urn, new=True).pending
-        if slot is not None and (pending is None or pending.decision.slot != slot):
+        if slot is not None and slot != (0 if pending is None else pending.decision.slot):
             raise self._not_abandoned(urn, slot)
         if pending is None:
             return self._abort_plans(urn, reason)
@@ -152,9 +147,9 @@ class Administration:
     def _not_abandoned(self, urn: str, slot: int) -> LostRaceError:
         return LostRaceError(
             operation="abandon",
-            subject=f"slot {slot} of dataset {urn!r}",
-            cause="it was finished in this moment",
-            hint="Rewind the dataset to take it back.",
+            subject=f"slot {slot} of dataset {urn!r}" if slot else f"the open plans of dataset {urn!r}",
+            cause="it was finished in this moment" if slot else "one of them was decided in this moment",
+            hint="Look at it again; what is done is taken back by a rewind.",
         )
 
     def _abort_plans(self, urn: str, reason: str) -> Slot:
@@ -232,10 +227,11 @@ class Administration:
     def would_import(self, state: ExportedDataset) -> Change:
         """Take over what another journal or tool knows of a dataset: what it covered is covered here, and never read.
 
-        Files that the state names become published ones, as they are: they are compared with it first. Plans made before lose.
+        Published files stay the other's: a file belongs to one slot of one journal, or clean-up might remove what is live
+        elsewhere. Plans made before lose.
 
-        :raises ConfigurationError: the dataset has published files or covered ranges, which the state would contradict.
-        :raises StepError: a file isn't there as the state says.
+        :raises ConfigurationError: the dataset has published files or covered ranges, which the state would contradict; or the
+            state names published files.
         """
         history = self._finished(state.urn, new=True)
         if has_state(history):
@@ -246,28 +242,21 @@ class Administration:
                 "Drop the dataset first, if what is imported is to stand in its place; "
                 "set-watermark and rewind change one that goes on.",
             )
-        files = ((unit.unit, file) for unit in state.units for file in unit.files)
-        steps = tuple(each(self._files, lambda of: self._adopt(state.urn, *of), files))
-        return Change(
-            Action.IMPORT,
-            history,
-            coverage=state.covered,
-            planned=state.planned,
-            schema=state.schema,
-            units=tuple(unit.summary for unit in state.units),
-            steps=steps,
-        )
+        if any(unit.files for unit in state.units):
+            raise self._refused(
+                "import",
+                state.urn,
+                "its state names published files, and these can't be taken over",
+                "Import it without them (--without-files): what they cover isn't read again, and readers of this journal don't "
+                "see them.",
+            )
+        return Change(Action.IMPORT, history, coverage=state.covered)
 
     def has_imported(self, state: ExportedDataset) -> bool:
         """Whether a dataset has come to what a state says, and no farther: to import it again would change nothing."""
         history = self.journal.history(state.urn)
-        if history.pending is not None or not has_state(history):
-            return False
-        mine = export(self.journal, history)
-        same = (mine.covered, mine.schema) == (state.covered, state.schema)
-        return same and {f for unit in mine.units for f in unit.files} == {
-            f for unit in state.units for f in unit.files
-        }
+        ended = history.pending is None and has_state(history) and not history.state.live
+        return ended and history.state.coverage == state.covered
 
     def import_state(self, state: ExportedDataset, reason: str) -> Slot:
         """Do what `would_import` says."""
@@ -281,31 +270,10 @@ class Administration:
         """
         self._check_told(change.urn, reason)
         slot = self._decide(change, reason)
-        dropped = self._claimed(change.urn) if change.action is Action.DROP else ()
-        for folder in (*dropped, *self.claims_taken_by(change)):
-            self._claims.release(folder, self._actor, reason)
+        if change.action is Action.DROP:
+            for folder in self._claimed(change.urn):
+                self._claims.release(folder, self._actor, reason)
         return slot
-
-    def claims_taken_by(self, change: Change) -> tuple[str, ...]:
-        """The folders that this dataset of this ingestion claims in another journal: an import frees them for this one."""
-        if change.action is not Action.IMPORT:
-            return ()
-        mine, standing = (self.journal.ingestion, change.urn), self._claims.standing().items()
-        return tuple(f for f, claim in standing if claim.owner[1:] == mine and claim.journal != self.journal.id)
-
-    def _adopt(self, urn: str, unit: str, file: ExportedFile) -> AdoptStep:
-        """The step that takes a file over, which was compared with what stands there."""
-        found = self._files.identity(file.path)
-        if found is None or found.size != file.size or self._files.checksum(file.path) != file.checksum:
-            raise StepConflictError(
-                operation="import",
-                subject=f"file {file.path!r} of dataset {urn!r} below {self._files.root}",
-                cause="it is not there"
-                if found is None
-                else "it is not what the state says: its size or content differs",
-                hint="Copy the files first, and name the target that has them; or leave the units out of the state.",
-            )
-        return AdoptStep(file.path, unit, found, file.checksum, file.rows)
 
     def claim(self, folder: str) -> Claim:
         """The claim on a folder below the target root. :raises ClaimError: nobody claims it."""
@@ -350,8 +318,7 @@ class Administration:
     def _decide(self, change: Change, reason: str, token: str | None = None) -> Slot:
         history, action = change.history, change.action
         urn = history.urn
-        last = (HighWatermarkStep(change.after if change.removed or change.steps else None),)
-        steps: tuple[Step, ...] = (*change.steps, *last) if action.needs_outcome else ()
+        steps = (HighWatermarkStep(change.after),) if action.needs_outcome else ()
         token = token or uuid.uuid4().hex
         shards, count = self.journal.put_shards(urn, token, steps)
         mine = Decision(
@@ -366,9 +333,6 @@ class Administration:
             removed=change.removed,
             replaces=change.replaces,
             coverage=change.coverage,
-            planned=change.planned,
-            schema=change.schema,
-            units=change.units,
             shards=shards,
             steps=count,
             target=self._files.root,
@@ -417,4 +381,5 @@ def _widened(to: Watermark, units: dict[UnitRef, Range]) -> tuple[Watermark, tup
             return join(tuple(lows), to.kind), tuple(sorted(retired))
         retired = reached
         for ref in reached:
-            lows = [min(a, b) for a, b in zip(lows, split(units[ref].low), strict=True)]
+            low = split(units[ref].low)  # of fewer positions, where some came later
+            lows = [*(min(a, b) for a, b in zip(lows, low, strict=False)), *lows[len(low) :]]

@@ -107,9 +107,17 @@ class Claims:
         return found
 
     def release(self, folder: str, actor: str, reason: str) -> Claim:
-        """Give up the claim on a folder. :raises ClaimError: nobody claims it."""
+        """Give up the claim on a folder. :raises ClaimError: nobody claims it, or somebody else came to it in this moment."""
+        mine = self.on(folder)
         while True:
             found = self.on(folder)
+            if found.owner != mine.owner:
+                raise ClaimError(
+                    operation="release",
+                    subject=f"the claim on {folder!r} below {self._root}",
+                    cause="it was released, and somebody else claimed the folder, in this moment",
+                    hint="Look at it again.",
+                )
             gone = replace(found, action=ClaimAction.RELEASE, at=now(), actor=actor, reason=reason)
             if self._add(gone):
                 return found

@@ -49,6 +49,13 @@ def _shape(watermark: Watermark) -> str:
     return f"{watermark.kind!r} of {len(split(watermark))} positions"
 
 
+def padded(part: Range, origin: Watermark) -> Range:
+    """A range of as many positions as `origin` has: of those that came later it holds nothing."""
+    later = split(origin)[len(split(part.low)) :]
+    low, high = (join((*split(bound), *later), bound.kind) for bound in (part.low, part.high))
+    return Range(low, high)
+
+
 Interval = tuple[Watermark, Watermark]
 
 

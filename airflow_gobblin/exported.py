@@ -18,7 +18,7 @@ from typing import Any
 
 from airflow_gobblin import schema as schemas
 from airflow_gobblin import wire
-from airflow_gobblin.coverage import Coverage, Range
+from airflow_gobblin.coverage import Coverage, padded
 from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.journal import History, Journal
 from airflow_gobblin.naming import check_urn
@@ -117,12 +117,6 @@ class ExportedDataset:
             return self.coverage
         return Coverage() if self.watermark is None else Coverage().starting_at(self.watermark)
 
-    @property
-    def planned(self) -> Range | None:
-        """The whole range that was ever planned, if it has positions."""
-        origin, end = self.covered.origin, self.covered.end
-        return None if origin is None or end is None else Range(origin, end)
-
     def _finding(self) -> str:
         """What is wrong with it, if anything is."""
         covered = self.covered
@@ -142,7 +136,8 @@ class ExportedDataset:
             part = unit.summary.range
             if (part is None) != (covered.origin is None):
                 return f"its unit {unit.unit!r} has positions and the dataset none, or the other way round"
-            if part is not None and not part.empty:
+            if part is not None and covered.origin is not None and not part.empty:
+                part = padded(part, covered.origin)
                 if not covered.covers(part) or held.overlaps(part):
                     return f"its unit {unit.unit!r} holds {part}, which isn't covered, or is held by another unit, too"
                 held = held.filled(part)

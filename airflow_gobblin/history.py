@@ -74,7 +74,7 @@ class Slot:
     @property
     def publishes(self) -> bool:
         """Whether it published files, which is to be announced."""
-        return self.done and self.decision.action in (Action.COMMIT, Action.IMPORT)
+        return self.done and self.decision.action is Action.COMMIT
 
     @property
     def leaves_files(self) -> bool:

@@ -17,7 +17,7 @@ from itertools import islice
 
 from airflow_gobblin import wire
 from airflow_gobblin.claims import Claims
-from airflow_gobblin.coverage import Coverage, Range
+from airflow_gobblin.coverage import Coverage, Range, padded
 from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.files.base import Files, each
 from airflow_gobblin.history import History, Slot
@@ -27,7 +27,7 @@ from airflow_gobblin.naming import dataset_key
 from airflow_gobblin.records import Action, Decision, Note, NoteKind
 from airflow_gobblin.state import UnitRef
 from airflow_gobblin.steps import FileStep, HighWatermarkStep, Step, StepContext, StepStatus
-from airflow_gobblin.watermark import TimestampWatermark, Watermark, decode, encode, join, split
+from airflow_gobblin.watermark import TimestampWatermark, Watermark, decode, encode, split
 from airflow_gobblin.work import UnitState, UnitSummary
 
 __all__ = [
@@ -601,7 +601,7 @@ def _audit_coverage(found: _Findings, history: History) -> Iterator[AuditFinding
             yield found.note("coverage", f"{gap}{_at(position, coverage)} is open: the next run plans it")
     accounted = Coverage().starting_at(coverage.origin)
     for ref, narrow in _ranges(units):
-        part = _padded(narrow, coverage.origin)
+        part = padded(narrow, coverage.origin)
         if accounted.overlaps(part):
             yield found.problem(
                 "coverage", f"unit {ref.unit} holds a part of {part} that another one holds, too", ref.slot
@@ -614,13 +614,6 @@ def _audit_coverage(found: _Findings, history: History) -> Iterator[AuditFinding
 
 def _ranges(units: Mapping[UnitRef, UnitSummary]) -> Iterator[tuple[UnitRef, Range]]:
     return ((ref, unit.range) for ref, unit in units.items() if unit.range is not None and not unit.range.empty)
-
-
-def _padded(part: Range, origin: Watermark) -> Range:
-    """A range of as many positions as there are now: of those that came later it holds nothing."""
-    later = split(origin)[len(split(part.low)) :]
-    low, high = (join((*split(bound), *later), bound.kind) for bound in (part.low, part.high))
-    return Range(low, high)
 
 
 def _without_unit(found: _Findings, history: History, accounted: Coverage) -> Iterator[AuditFinding]:

@@ -167,54 +167,7 @@ class UploadStep:
         return "the store has no such object, and has expired or aborted its upload"
 
 
-@record("adopt_step")
-@dataclass(frozen=True)
-class AdoptStep:
-    """Takes over a file that another journal published: it is where it should be, and stays there, whatever becomes of the slot.
-
-    :param target: the file, relative to the target root. :param unit: the work unit it belongs to.
-    :param identity: what it was when the slot was decided.
-    """
-
-    target: str
-    unit: str
-    identity: FileIdentity
-    checksum: str
-    rows: int
-
-    @property
-    def size(self) -> int:
-        """The bytes of the file."""
-        return self.identity.size
-
-    def verify(self, context: StepContext) -> StepStatus:
-        found = context.files.identity(self.target)
-        if found is None:
-            return StepStatus.LOST
-        return StepStatus.DONE if self.is_ours(found, context.files) else StepStatus.CONFLICT
-
-    def is_ours(self, found: FileIdentity, files: Files) -> bool:
-        """Whether what was found at the target is the file that this step takes over."""
-        return _same(self, self.target, found, files)
-
-    def execute(self, context: StepContext) -> None:
-        """:raises FileNotFoundError: it isn't there as it was."""
-        if self.verify(context) is not StepStatus.DONE:
-            raise FileNotFoundError(errno.ENOENT, "it is not there as it was", self.target)
-
-    def undo(self, context: StepContext) -> None:
-        """Nothing: somebody else published it."""
-
-    def folders(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def lost(self) -> str:
-        """What to say where it isn't there."""
-        return "it was to be taken over, and is gone"
-
-
-FileStep = MoveStep | UploadStep | AdoptStep
+FileStep = MoveStep | UploadStep
 """A step that publishes a file. It looks at its source and never overwrites, so it may be executed without a look before."""
 
 

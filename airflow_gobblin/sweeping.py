@@ -41,7 +41,7 @@ class Sweeper:
         staging = self._staging
         swept = []
         runs = staging.runs()  # before the tokens: a run is written after its plans
-        uploads = staging.open_uploads()  # before the tokens, too: an upload begins after its plan is written
+        uploads = self._open_uploads()  # before the tokens, too: an upload begins after its plan is written
         for token, plan in staging.plans():
             try:
                 if self._needed(plan):
@@ -65,6 +65,15 @@ class Sweeper:
             except (GobblinError, OSError):
                 log.warning("the upload to %s can't be judged or aborted, and is kept", target, exc_info=True)
         return tuple(swept)
+
+    def _open_uploads(self) -> tuple[tuple[str, str], ...]:
+        try:
+            return self._staging.open_uploads()
+        except OSError:  # on S3 it takes a permission of its own, s3:ListBucketMultipartUploads
+            log.warning(
+                "open uploads can't be listed, and those that nobody needs are left to the store", exc_info=True
+            )
+            return ()
 
     def _over(self, run: str, tokens: set[str]) -> bool:
         """Whether a run was reported to its end, and none of its tokens is left."""

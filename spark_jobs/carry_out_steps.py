@@ -36,7 +36,7 @@ def _run(asked: argparse.Namespace, tag: str) -> str | None:
         slot=asked.slot,
         connections=take_connections(conn_ids=asked.connection or None),
     )
-    with spark_session(tag, zips=asked.zip, conf=dict(setting.split("=", 1) for setting in asked.conf)) as spark:
+    with spark_session(tag, zips=asked.zip) as spark:
         spark.addTag(tag)
         failure = run_steps(spark, order, asked.pieces).failure
     return None if failure is None else str(failure.error())

@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(asked: argparse.Namespace, attempt: str) -> str | None:
     connections = take_connections(conn_ids=asked.connection or None)
-    with spark_session(attempt, zips=asked.zip, conf=dict(setting.split("=", 1) for setting in asked.conf)) as spark:
+    with spark_session(attempt, zips=asked.zip) as spark:
         report = run_pack(spark, asked.root, asked.staging, asked.run, asked.pack, asked.code, connections, attempt)
     return report.errors[0] if report.errors else None
 

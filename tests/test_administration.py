@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from airflow_gobblin.administration import Administration
-from airflow_gobblin.errors import ConfigurationError, LostRaceError, StepLostError
+from airflow_gobblin.errors import ConfigurationError, LostRaceError
 from airflow_gobblin.exported import ExportedDataset, export
 from airflow_gobblin.naming import dataset_key
 from airflow_gobblin.pipeline import RunRequest
-from airflow_gobblin.records import Action
 from airflow_gobblin.steps import HighWatermarkStep
 from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.work import ExtractKind
@@ -178,41 +177,6 @@ def moved(lab: Lab) -> tuple[Lab, ExportedDataset]:
     return there, export(lab.journal, lab.journal.history("a"))
 
 
-def test_an_abandoned_import_leaves_the_files_that_it_would_have_taken_over(tmp_path: Path) -> None:
-    lab = Lab(tmp_path, A)
-    lab.run()
-    there, state = moved(lab)
-    files = lab.published()
-    change = there.admin.would_import(state)
-    lab.files("a")[0].rename(tmp_path / "away")  # so that it stays pending
-    with pytest.raises(StepLostError, match="it was to be taken over, and is gone"):
-        there.admin.carry_out(change, "moved")
-    (tmp_path / "away").rename(lab.folder / next(path for path in files if not (lab.folder / path).exists()))
-    assert there.reopened().state("a").pending
-    there.admin.abandon("a", "not yet")
-    assert lab.published() == files
-    there.admin.import_state(state, "moved")
-    assert there.reopened().state("a").generation == 1
-    assert there.rows("a") == A.all_rows()
-
-
-def test_a_pending_import_is_finished_by_the_next_run(tmp_path: Path) -> None:
-    lab = Lab(tmp_path, A)
-    lab.run()
-    there, state = moved(lab)
-    path = lab.files("a")[0]
-    content = path.read_bytes()
-    change = there.admin.would_import(state)
-    path.unlink()
-    with pytest.raises(StepLostError):
-        there.admin.carry_out(change, "moved")
-    path.write_bytes(content)
-    lab.admin.release_claim("a", "moved")
-    there.run()
-    assert there.rows("a") == A.all_rows()
-    assert [slot.decision.action for slot in there.journal.history("a").slots] == [Action.IMPORT]
-
-
 def test_plans_made_before_an_import_lose(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
     pipeline = lab.pipeline()
@@ -225,16 +189,20 @@ def test_plans_made_before_an_import_lose(tmp_path: Path) -> None:
     assert sorted(lab.rows("a")) == ["a/6", "a/7", "a/8", "a/9"]
 
 
-def test_imported_files_are_announced_and_retired_like_others(tmp_path: Path) -> None:
+def test_an_import_takes_over_what_is_covered_and_no_files(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
     lab.run()
     there, state = moved(lab)
-    old = {path.name for path in lab.files("a")}
-    there.admin.import_state(state, "moved")
-    ((slot, report),) = there.pipeline().unannounced()
-    assert (slot.decision.action, report.rows, report.files) == (Action.IMPORT, 10, 3)
-    there.admin.rewind("a", LongWatermark(0), "again")
+    with pytest.raises(ConfigurationError, match="names published files, and these can't be taken over"):
+        there.admin.import_state(state, "moved")
+    assert there.reopened().datasets() == ()
+    there.admin.import_state(replace(state, units=()), "moved")
+    assert there.reopened().state("a").coverage == lab.journal.state("a").coverage
+    assert [*there.pipeline().unannounced()] == []
+    there.admin.rewind("a", LongWatermark(4), "again")
+    lab.admin.release_claim("a", "moved")
+    before = set(lab.published())
     there.run()
-    there.run(replace(A, rows=11))
-    assert there.rows("a") == replace(A, rows=11).all_rows()
-    assert not old & {path.name for path in there.files("a")}
+    assert sorted(there.rows("a")) == [f"a/{n}" for n in range(4, 10)]
+    assert before <= set(lab.published())
+    assert lab.rows("a") == A.all_rows()

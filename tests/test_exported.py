@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_gobblin.coverage import Coverage, Range
+from airflow_gobblin.coverage import Coverage
 from airflow_gobblin.exported import ExportedDataset, ExportedFile, ExportedUnit, as_document, export, read_document
 from airflow_gobblin.journal import now
 from airflow_gobblin.watermark import LongWatermark, MultiLongWatermark, Watermark
@@ -49,7 +49,6 @@ def test_a_state_is_read_as_it_was_written(bounds: list[int]) -> None:
 def test_a_watermark_alone_is_where_to_go_on(watermark: Watermark) -> None:
     (dataset,) = read_document(json.loads(json.dumps(as_document("x", now(), [ExportedDataset("a", watermark)]))))
     assert dataset.covered == Coverage().starting_at(watermark)
-    assert dataset.planned == Range(watermark, watermark)
 
 
 def test_a_document_has_nothing_but_plain_lists(tmp_path: Path) -> None:
@@ -69,3 +68,12 @@ def test_what_is_pending_is_left_out(tmp_path: Path) -> None:
     before = export(lab.journal, lab.journal.history("a"))
     lab.decide(Table("a", ExtractKind.APPEND_ONLY, 8))
     assert export(lab.journal, lab.journal.history("a")) == before
+
+
+def test_a_unit_of_fewer_positions_is_exported(tmp_path: Path) -> None:
+    """The source had one more later."""
+    unit = ExportedUnit("s1_u", (), MultiLongWatermark((0,)), MultiLongWatermark((5,)))
+    coverage = Coverage().starting_at(MultiLongWatermark((0,)))
+    assert unit.summary.range is not None
+    wider = coverage.add(unit.summary.range).starting_at(MultiLongWatermark((0, 0)))
+    assert ExportedDataset("a", wider.edge, wider, None, (unit,)).covered == wider

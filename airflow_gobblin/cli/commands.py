@@ -6,6 +6,7 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +176,7 @@ def abandon(args: Namespace) -> None:
         row |= {"slot": slot, "ranges": found.decision.ranges, "files": found.files, "rows": found.rows}
     else:
         row |= {"open_plans": len(found)}
-    _confirm(args, [row], lambda: [_done(admin.abandon(args.urn, args.reason, slot))])
+    _confirm(args, [row], lambda: [_done(admin.abandon(args.urn, args.reason, slot or 0))])
 
 
 @command
@@ -238,7 +239,8 @@ def import_(args: Namespace) -> None:
     states = _wanted(read_document(_document(args.file), kind=args.kind, last_read=args.last_read), args.urn)
     admin, _ = _administration(args, new=True)
     changes = []
-    for state in states:
+    for known in states:
+        state = replace(known, units=()) if args.without_files else known
         if admin.has_imported(state):
             _tell(f"{shown(state.urn)} is as the file says already")
         else:
@@ -317,7 +319,7 @@ def _carry_out(args: Namespace, admin: Administration, changes: list[Change]) ->
     def make() -> list[dict[str, Any]]:
         return [_done(admin.carry_out(change, args.reason)) for change in changes]
 
-    _confirm(args, [_change_row(change, admin) for change in changes], make)
+    _confirm(args, [_change_row(change) for change in changes], make)
 
 
 def _done(slot: Slot) -> dict[str, Any]:
@@ -328,8 +330,8 @@ def _done(slot: Slot) -> dict[str, Any]:
     return {"dataset": decision.urn, "action": action, "slot": decision.slot, "actor": by.actor, "reason": by.reason}
 
 
-def _change_row(change: Change, admin: Administration) -> dict[str, Any]:
-    retired, left, units = change.retired, change.left, change.units
+def _change_row(change: Change) -> dict[str, Any]:
+    retired, left = change.retired, change.left
     row = {
         "dataset": change.urn,
         "action": change.action,
@@ -340,9 +342,6 @@ def _change_row(change: Change, admin: Administration) -> dict[str, Any]:
         "rows_retired": sum(unit.rows_written for unit in retired),
         "files_left": sum(unit.files for unit in left),
         "rows_left": sum(unit.rows_written for unit in left),
-        "files_taken_over": sum(unit.files for unit in units),
-        "rows_taken_over": sum(unit.rows_written for unit in units),
-        "claims_taken_over": admin.claims_taken_by(change),
     }
     return {name: value for name, value in row.items() if value or name in ("watermark", "becomes")}
 

@@ -73,6 +73,11 @@ LAST_READ = _arg(
     action="store_true",
     help="Watermarks without a kind are the last positions that were read, and not the next to read",
 )
+WITHOUT_FILES = _arg(
+    "--without-files",
+    action="store_true",
+    help="Leave the published files that the state names to the journal that published them, and take over what is covered",
+)
 
 
 def _command(name: str, text: str, *args: Arg, more: str = "") -> ActionCommand:
@@ -139,6 +144,7 @@ COMMANDS = (
         URNS,
         GOBBLIN_KIND,
         LAST_READ,
+        WITHOUT_FILES,
         more="Each dataset must be new here, or dropped. Files that the JSON names must be at the target.",
     ),
 )

@@ -73,7 +73,7 @@ def find_ingestion(args: Namespace, *, target: bool = False) -> Registered:
 
     :param target: its target is needed, too. :raises ConfigurationError: there is none, or there are several.
     """
-    if args.journal or args.name:
+    if args.journal or args.name or args.target:
         return _given(args, target)
     found = ingestions([args.dag_id] if args.dag_id else None)
     fitting = [one for one in found if args.ingestion in (None, one.ingestion)]
@@ -101,6 +101,13 @@ def _names(some: list[Registered] | tuple[Registered, ...]) -> str:
 
 def _given(args: Namespace, target: bool) -> Registered:
     """An ingestion as it is given on the command line."""
+    if args.dag_id or args.ingestion:
+        raise ConfigurationError(
+            operation="find",
+            subject="the ingestion",
+            cause="it is named both by a DAG and by a place",
+            hint="Give --journal, --name and --target, or --dag-id and --ingestion.",
+        )
     missing = [f"--{name}" for name in ("journal", "name", *(["target"] if target else [])) if not getattr(args, name)]
     if missing:
         raise ConfigurationError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar, cast
@@ -208,11 +209,16 @@ class _AtAGlance:
 
 
 class _ListedUploads:
-    """Uploads of which those below a folder were listed. Where a store lists none (MinIO), each is looked at after all."""
+    """Uploads of which those below a folder were listed: what is open has its parts, for a store keeps or drops an upload whole.
+
+    Where a store lists none (MinIO), or not for these credentials, each is looked at after all.
+    """
 
     def __init__(self, uploads: Uploads, folder: str) -> None:
         self._uploads = uploads
-        self._open = {*uploads.open_below(folder)}
+        self._open: set[tuple[str, str]] = set()
+        with suppress(OSError):
+            self._open = {*uploads.open_below(folder)}
         self.complete, self.abort, self.open_below = uploads.complete, uploads.abort, uploads.open_below
 
     def stands(self, target: str, upload: Upload) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shlex
@@ -23,7 +24,7 @@ from airflow_gobblin.environment import check_pyspark
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.places import object_place
 from airflow_gobblin.spark.report import FIRST_ERROR
-from airflow_gobblin.spark.session import JVM_OPTIONS, REMOTE
+from airflow_gobblin.spark.session import CONF, JVM_OPTIONS, REMOTE
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -160,9 +161,8 @@ class ConnectHook:
         environment: Mapping[str, str],
     ) -> None:
         self._url = SparkConnectHook(conn_id).get_connection_url()
-        settings = (f"--conf={key}={value}" for key, value in conf.items())
-        self._arguments = (*arguments, *(f"--zip={file}" for file in zips), *settings)
-        self._environment = environment
+        self._arguments = (*arguments, *(f"--zip={file}" for file in zips))
+        self._environment = {**environment, CONF: json.dumps({key: str(value) for key, value in conf.items()})}
         self._driver: subprocess.Popen[str] | None = None
 
     def submit(self, application: str) -> None:

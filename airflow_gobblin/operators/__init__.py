@@ -1,4 +1,4 @@
-"""The tasks of an ingestion, as a task group and one by one."""
+"""The tasks of an ingestion, as a task group and one by one; and ingestions that are written in YAML."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from airflow_gobblin.operators.stages import (
     WriteCommitStepsOperator,
 )
 from airflow_gobblin.operators.task_group import GobblinIngestion, SparkOptions
+from airflow_gobblin.operators.yaml_ingestions import DagOptions, YamlIngestion, load_ingestions
 
 __all__ = [
     "CreateWorkUnitsOperator",
+    "DagOptions",
     "ExecuteCommitStepsOperator",
     "ExtractOperator",
     "FinishOperator",
@@ -21,4 +23,6 @@ __all__ = [
     "SparkOptions",
     "VerifyRecoverOperator",
     "WriteCommitStepsOperator",
+    "YamlIngestion",
+    "load_ingestions",
 ]

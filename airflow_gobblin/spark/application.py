@@ -25,7 +25,6 @@ def arguments_of_all() -> argparse.ArgumentParser:
         ("code", "a module of the DAG author's"),
         ("connection", "the id of a connection that is needed"),
         ("zip", "code for executors, where `spark-submit` brings none"),
-        ("conf", "a setting of Spark, key=value, where `spark-submit` brings none"),
     ):
         parser.add_argument(f"--{name}", action="append", default=[], help=f"{what}; may be given again")
     return parser

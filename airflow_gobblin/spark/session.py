@@ -8,6 +8,7 @@ server does, when it has been idle (`spark.connect.session.manager.defaultSessio
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 import signal
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_gobblin.errors import ConfigurationError, GobblinError
@@ -25,33 +27,33 @@ from airflow_gobblin.spark.failures import cause_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["JVM_OPTIONS", "REMOTE", "spark_session"]
+__all__ = ["CONF", "JVM_OPTIONS", "REMOTE", "spark_session"]
 
 log = logging.getLogger(__name__)
 
 REMOTE = "SPARK_REMOTE"
 """The environment variable with the URL of a Connect server, and its token. Without it a driver starts a Spark of its own."""
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1"
-"""Of a driver's JVM, which only hands out work: its thorough compiler takes cores from the tasks' Pythons, for seconds."""
+"""Of a driver's JVM, which only hands out work to Pythons: its thorough compiler takes cores from them, for seconds."""
+CONF = "AIRFLOW_GOBBLIN_SPARK_CONF"
+"""The environment variable with the settings of a Connect session, as JSON: they may be secret, and command lines are not."""
 PATIENCE = 60.0
 """Seconds in which a Connect server must answer."""
 KILLED = 128 + signal.SIGTERM
 
 
 @contextmanager
-def spark_session(
-    tag: str, *, zips: Sequence[str] = (), conf: Mapping[str, str] | None = None
-) -> Iterator[SparkSession]:
+def spark_session(tag: str, *, zips: Sequence[str] = ()) -> Iterator[SparkSession]:
     """The session to work with.
 
     :param tag: what the operations of this driver are tagged with; if SIGTERM ends it, they are cancelled on the server.
-    :param zips: the code that executors need. :param conf: Spark's settings. Both are for Spark Connect only: another
-        driver was given them by `spark-submit`.
+    :param zips: the code that executors need. They and the settings in `CONF` are for Spark Connect only: another driver was
+        given them by `spark-submit`.
     :raises GobblinError: the Connect server can't be reached.
     """
     from pyspark.sql import SparkSession
 
-    url = os.environ.pop(REMOTE, None)
+    url, conf = os.environ.pop(REMOTE, None), json.loads(os.environ.pop(CONF, "{}"))
     if url is None:
         spark = SparkSession.builder.getOrCreate()
         try:
@@ -59,7 +61,7 @@ def spark_session(
         finally:
             spark.stop()
         return
-    remote: Any = _shared(url, zips, conf or {})
+    remote: Any = _shared(url, zips, conf)
 
     def end(*_: object) -> None:
         remote.interruptTag(tag)
@@ -75,7 +77,8 @@ def _shared(url: str, zips: Sequence[str], conf: Mapping[str, str]) -> SparkSess
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    known_by = ([os.path.basename(path) for path in zips], sorted(conf.items()), datetime.now(UTC).date())
+    code = [(os.path.basename(path), _digest(Path(path).read_bytes())) for path in zips]
+    known_by = (code, sorted(conf.items()), datetime.now(UTC).date())
     ids = (uuid.UUID(bytes=_digest(known_by, life), version=4) for life in count())
     place = next(filter(_is_open, (f"{url};session_id={session}" for session in ids)))
     spark: SparkSession = SparkSession.builder.remote(place).create()

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 
 from airflow_gobblin.errors import StoreError, UnknownOutcomeError
-from airflow_gobblin.files import Files
+from airflow_gobblin.files.base import Files
 
 TEMPORARY = ".tmp-"
 _HINTS = {

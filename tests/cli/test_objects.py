@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
 
 from tests.cli.conftest import CommandLine
 from tests.services.s3 import S3Server
-from tests.test_object_target import ROWS, URN, Lake
+from tests.test_object_target import URN, Lake
 
 WHY = ("--yes", "--reason", "on purpose")
 
@@ -51,16 +48,3 @@ def test_uploads_that_are_pending_are_shown_and_abandoned(lake: Lake, command: C
     assert shown["steps"]["states"] == {"todo": 3}
     assert command("abandon", URN, *WHY).status == 0
     assert lake.uploads() == []
-
-
-def test_published_objects_are_taken_over_by_another_journal(
-    lake: Lake, command: CommandLine, moto: S3Server, tmp_path: Path
-) -> None:
-    lake.run()
-    assert command("export", "--file", str(tmp_path / "state.json")).status == 0
-    lake.ingestion = replace(lake.ingestion, journal=moto.access.url(f"{lake.bucket}/there"))
-    at(lake, command, lake.ingestion.journal)
-    assert command("import", str(tmp_path / "state.json"), *WHY).status == 0
-    assert states(command) == ["ok", "ok"]
-    lake.run(replace(ROWS, rows=9))
-    assert lake.rows() == replace(ROWS, rows=9).all_rows()

@@ -18,12 +18,11 @@ from typing import Any
 
 from airflow_gobblin import schema as schemas
 from airflow_gobblin import wire
-from airflow_gobblin.coverage import Coverage, padded
+from airflow_gobblin.coverage import Coverage, Range, padded
 from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.journal import History, Journal
 from airflow_gobblin.naming import check_urn
 from airflow_gobblin.watermark import Json, LongWatermark, MultiLongWatermark, TimestampWatermark, Watermark
-from airflow_gobblin.work import UnitState, UnitSummary
 
 __all__ = ["ExportedDataset", "ExportedFile", "ExportedUnit", "as_document", "export", "has_state", "read_document"]
 
@@ -62,24 +61,9 @@ class ExportedUnit:
     properties: Mapping[str, Json] = field(default_factory=dict)
 
     @property
-    def summary(self) -> UnitSummary:
-        """It as a slot has it."""
-        rows, size = sum(f.rows for f in self.files), sum(f.size for f in self.files)
-        return UnitSummary(
-            unit=self.unit,
-            state=UnitState.SUCCESSFUL,
-            low=self.low,
-            expected_high=self.high,
-            actual_high=self.high,
-            rows_read=rows,
-            rows_written=rows,
-            rows_dropped=0,
-            files=len(self.files),
-            bytes=size,
-            weight=size,
-            seconds=0.0,
-            properties=self.properties,
-        )
+    def range(self) -> Range | None:
+        """What it covers."""
+        return None if self.low is None or self.high is None else Range(self.low, self.high)
 
 
 @dataclass(frozen=True)
@@ -133,7 +117,7 @@ class ExportedDataset:
             return "one of its units has a low and no high, or a high and no low"
         held = Coverage() if covered.origin is None else Coverage().starting_at(covered.origin)
         for unit in self.units:
-            part = unit.summary.range
+            part = unit.range
             if (part is None) != (covered.origin is None):
                 return f"its unit {unit.unit!r} has positions and the dataset none, or the other way round"
             if part is not None and covered.origin is not None and not part.empty:

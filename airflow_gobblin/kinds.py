@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from airflow_gobblin.errors import ConfigurationError
 
-__all__ = ["built_in_modules", "import_kinds"]
+__all__ = ["built_in_modules", "import_kinds", "import_named"]
 
 _BUILT_IN = ("airflow_gobblin.sources", "airflow_gobblin.sinks", "airflow_gobblin.converters")
 
@@ -32,12 +32,16 @@ def import_kinds(code: Iterable[str] = ()) -> None:
     for module in built_in_modules():
         importlib.import_module(module)
     for name in code:
-        try:
-            importlib.import_module(name)
-        except Exception as error:  # a module may raise anything on import
-            raise ConfigurationError(
-                operation="import",
-                subject=f"module {name!r} of `code=[...]`",
-                cause=error,
-                hint="It goes to Spark: it may import nothing of Airflow, and only what is installed there or shipped with it.",
-            ) from error
+        import_named(
+            name,
+            f"module {name!r} of `code=[...]`",
+            "It goes to Spark: it may import nothing of Airflow, and only what is installed there or shipped with it.",
+        )
+
+
+def import_named(name: str, subject: str, hint: str) -> None:
+    """Import a module that somebody named. :raises ConfigurationError: it can't be; with what to call it, and what to do."""
+    try:
+        importlib.import_module(name)
+    except Exception as error:  # a module may raise anything on import
+        raise ConfigurationError(operation="import", subject=subject, cause=error, hint=hint) from error

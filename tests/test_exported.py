@@ -38,8 +38,8 @@ def test_a_state_is_read_as_it_was_written(bounds: list[int]) -> None:
     units = covered(bounds)
     coverage = Coverage().starting_at(LongWatermark(0))
     for unit in units:
-        assert unit.summary.range is not None
-        coverage = coverage.add(unit.summary.range)
+        assert unit.range is not None
+        coverage = coverage.add(unit.range)
     dataset = ExportedDataset("a", coverage.edge, coverage, None, units)
     text = json.dumps(as_document("lab", now(), [dataset]))
     assert read_document(json.loads(text)) == (dataset,)
@@ -74,6 +74,6 @@ def test_a_unit_of_fewer_positions_is_exported(tmp_path: Path) -> None:
     """The source had one more later."""
     unit = ExportedUnit("s1_u", (), MultiLongWatermark((0,)), MultiLongWatermark((5,)))
     coverage = Coverage().starting_at(MultiLongWatermark((0,)))
-    assert unit.summary.range is not None
-    wider = coverage.add(unit.summary.range).starting_at(MultiLongWatermark((0, 0)))
+    assert unit.range is not None
+    wider = coverage.add(unit.range).starting_at(MultiLongWatermark((0, 0)))
     assert ExportedDataset("a", wider.edge, wider, None, (unit,)).covered == wider

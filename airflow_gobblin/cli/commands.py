@@ -170,13 +170,13 @@ def abandon(args: Namespace) -> None:
     admin, _ = _administration(args)
     found = admin.would_abandon(args.urn)
     row: dict[str, Any] = {"dataset": args.urn, "action": "abandon"}
-    slot: int | None = None
+    slot = 0
     if isinstance(found, Slot):
         slot = found.decision.slot
         row |= {"slot": slot, "ranges": found.decision.ranges, "files": found.files, "rows": found.rows}
     else:
         row |= {"open_plans": len(found)}
-    _confirm(args, [row], lambda: [_done(admin.abandon(args.urn, args.reason, slot or 0))])
+    _confirm(args, [row], lambda: [_done(admin.abandon(args.urn, args.reason, slot))])
 
 
 @command

@@ -145,7 +145,7 @@ COMMANDS = (
         GOBBLIN_KIND,
         LAST_READ,
         WITHOUT_FILES,
-        more="Each dataset must be new here, or dropped. Files that the JSON names must be at the target.",
+        more="Each dataset must be new here, or dropped. Published files are not taken over: see --without-files.",
     ),
 )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import os
 import sys
 from argparse import Namespace
@@ -15,10 +14,12 @@ from airflow_gobblin.errors import ConfigurationError, GobblinError, UnknownKind
 from airflow_gobblin.files import check_target
 from airflow_gobblin.hooks.ingestion import check_journal
 from airflow_gobblin.hooks.registry import Registered, ingestions
+from airflow_gobblin.kinds import import_named
 
 __all__ = ["command", "find_ingestion"]
 
 _NAMED = 10
+_MODULE_HINT = "Give --module as in the ingestion's `code=[...]`; it must be on the Python path here, too."
 
 
 def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None]:
@@ -32,7 +33,7 @@ def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None
         try:
             _check_places(args)  # before the command line is logged
             for name in args.module:
-                _import(name)
+                import_named(name, f"module {name!r}", _MODULE_HINT)
             logged(args)
         except GobblinError as error:
             raise SystemExit(f"Error: {error}{_module_hint(error)}") from error
@@ -50,18 +51,6 @@ def _check_places(args: Namespace) -> None:
         check_journal(args.journal)
     if args.target:
         check_target(args.target)
-
-
-def _import(name: str) -> None:
-    try:
-        importlib.import_module(name)
-    except Exception as error:  # a module may raise anything on import
-        raise ConfigurationError(
-            operation="import",
-            subject=f"module {name!r}",
-            cause=error,
-            hint="Give --module as in the ingestion's `code=[...]`; it must be on the Python path here, too.",
-        ) from error
 
 
 def _module_hint(error: GobblinError) -> str:

@@ -24,7 +24,7 @@ from airflow_gobblin.environment import check_pyspark
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.places import object_place
 from airflow_gobblin.spark.report import FIRST_ERROR
-from airflow_gobblin.spark.session import CONF, JVM_OPTIONS, REMOTE
+from airflow_gobblin.spark.session import CONF, REMOTE, submit_options
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -82,10 +82,9 @@ def driver_environment(master: str, *more: Mapping[str, object]) -> dict[str, st
 
     What somebody has set already stays.
     """
-    options = " ".join(filter(None, (JVM_OPTIONS, os.environ.get("SPARK_SUBMIT_OPTS"))))  # of two, Java takes the last
     environment = {
         "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON", sys.executable),
-        "SPARK_SUBMIT_OPTS": options,
+        "SPARK_SUBMIT_OPTS": submit_options(),
     }
     if master.startswith("local"):
         environment["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)

@@ -27,7 +27,7 @@ from airflow_gobblin.spark.failures import cause_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["CONF", "JVM_OPTIONS", "REMOTE", "spark_session"]
+__all__ = ["CONF", "JVM_OPTIONS", "REMOTE", "spark_session", "submit_options"]
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +40,11 @@ CONF = "AIRFLOW_GOBBLIN_SPARK_CONF"
 PATIENCE = 60.0
 """Seconds in which a Connect server must answer."""
 KILLED = 128 + signal.SIGTERM
+
+
+def submit_options() -> str:
+    """What `SPARK_SUBMIT_OPTS` is to be: of two options Java takes the last, so what somebody has set comes after ours."""
+    return " ".join(filter(None, (JVM_OPTIONS, os.environ.get("SPARK_SUBMIT_OPTS"))))
 
 
 @contextmanager

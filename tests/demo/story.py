@@ -265,8 +265,8 @@ def _environment(folder: Path, source: FlightsDatabase) -> Mapping[str, str]:
         "AIRFLOW_CONN_FLIGHTS_DB": json.dumps({"conn_type": "sqlite", "host": str(source.path)}),
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
         "FLIGHTS_LAKE": str(folder / "lake"),
-        # For eight short Spark applications on two cores, compiling thoroughly costs more than it gives.
-        "SPARK_SUBMIT_OPTS": f"{os.environ['SPARK_SUBMIT_OPTS']} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        # For eight short Spark applications on two cores, to collect garbage in parallel costs more than it gives.
+        "SPARK_SUBMIT_OPTS": f"{os.environ['SPARK_SUBMIT_OPTS']} -XX:+UseSerialGC",
     }
 
 

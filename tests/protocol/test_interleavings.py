@@ -8,7 +8,7 @@ import pytest
 
 from tests.protocol.interleavings import BOUNDS, explore
 
-FLOOR = 12_000
+FLOOR = 20_000
 
 
 @pytest.mark.timeout(1200)
@@ -25,4 +25,4 @@ def test_every_interleaving_of_two_attempts(capsys: pytest.CaptureFixture[str]) 
             print(f"  {name}: {number:,}")
     assert not tally.broken, f"{len(tally.broken)} are broken:\n" + "\n\n".join(tally.broken[:3])
     assert tally.played >= FLOOR
-    assert min(tally.cases.values()) >= 100
+    assert min(tally.cases.values()) >= 250

@@ -48,7 +48,7 @@ def on_spark(
 ) -> None:
     """Run the pack by the driver's own code. :param remote: the URL of a Spark Connect server; empty for local mode."""
     from airflow_gobblin.spark.pack import run_pack
-    from airflow_gobblin.spark.session import JVM_OPTIONS, REMOTE, spark_session
+    from airflow_gobblin.spark.session import REMOTE, spark_session, submit_options
     from airflow_gobblin.spark.ship import ship
     from tests.benchmarks.contenders.spark_session import start_session
 
@@ -57,9 +57,7 @@ def on_spark(
         os.environ[REMOTE] = remote
         zips = [str(ship((), Path(job.sink.target).parent / "code"))]
     else:
-        os.environ["SPARK_SUBMIT_OPTS"] = (
-            f"{JVM_OPTIONS} {os.environ.get('SPARK_SUBMIT_OPTS', '')}"  # as our operator does
-        )
+        os.environ["SPARK_SUBMIT_OPTS"] = submit_options()  # as our operator does
         start_session()
     with spark_session("benchmark", zips=zips) as spark:
         session = clock.lap("Spark start")

@@ -10,7 +10,7 @@ from airflow_gobblin.watermark import Watermark
 from airflow_gobblin.work import UnitSummary
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, slots=True)
 class UnitRef:
     """A published unit: the slot that published it and its id there. Units are retired whole."""
 

@@ -100,7 +100,7 @@ def percent(done: float, total: float) -> float:
 
 
 @register
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, slots=True)
 class LongWatermark:
     """An integer position: a key, an offset."""
 
@@ -121,7 +121,7 @@ class LongWatermark:
 
 
 @register
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class MultiLongWatermark:
     """A list of integer positions, compared position by position (the partitions of a topic, say)."""
 
@@ -148,7 +148,7 @@ class MultiLongWatermark:
 
 
 @register
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, slots=True)
 class TimestampWatermark:
     """A point in time with a time zone, to the microsecond; kept in UTC."""
 

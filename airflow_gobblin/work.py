@@ -70,7 +70,7 @@ class Limits:
         return (self.rows, self.bytes, self.seconds) != (None, None, None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class WorkUnit:
     """A piece of one dataset, [low, expected high).
 
@@ -107,7 +107,7 @@ class WorkUnit:
         return self.properties.get(name, options.get(name, default))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DatasetRef:
     """Where the plan of a dataset is: `token` names it in staging.
 
@@ -149,7 +149,7 @@ class UnitState(StrEnum):
     SKIPPED = "skipped"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Upload:
     """An upload to an object store that isn't completed: its parts are there, and nobody sees them.
 
@@ -160,7 +160,7 @@ class Upload:
     etags: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StagedFile:
     """A file in staging.
 
@@ -179,7 +179,7 @@ class StagedFile:
 
 
 @record("unit_result")
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class UnitResult:
     """What running a work unit gave (Gobblin's ``WorkUnitState``).
 
@@ -213,7 +213,7 @@ class UnitResult:
         return sum(f.size for f in self.files)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class UnitSummary:
     """What is kept of a unit in the journal: a row of the dataset's history, seen by the source at the next run."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,10 +46,6 @@ if TYPE_CHECKING:
 
     from airflow_gobblin.ingestion import Ingestion
     from airflow_gobblin.pipeline import Pipeline
-    from airflow_gobblin.plan import Plan
-    from airflow_gobblin.work import WorkUnit
-
-    Missing = list[tuple[Plan, WorkUnit]]
 
 __all__ = ["ExtractOperator"]
 
@@ -123,7 +119,7 @@ class ExtractOperator(SparkSubmitOperator):
         failure: AirflowException | None = None
         with failing_at_once():
             pipeline = open_pipeline(self.ingestion)
-            if not self._missing(pipeline):
+            if self._is_whole(pipeline):
                 self.log.info(
                     "every unit of %s has a result, or is no longer wanted: nothing to do", self.pack["label"]
                 )
@@ -131,7 +127,7 @@ class ExtractOperator(SparkSubmitOperator):
             self._prepare(pipeline)
             try:
                 self._run_driver(context)
-                if self.durable and not self._submitted and self._missing(pipeline):
+                if self.durable and not self._submitted and not self._is_whole(pipeline):
                     self.log.warning(
                         "the driver of an earlier try has ended, and units have no result: submitting anew"
                     )
@@ -139,15 +135,21 @@ class ExtractOperator(SparkSubmitOperator):
                     self._run_driver(context)
             except AirflowException as error:
                 failure = error
-            missing = self._missing(pipeline)
+            missing = [*self._missing(pipeline)]
             if missing:
                 raise self._failed(pipeline, missing, failure) from failure
         if failure:
             self.log.warning("spark-submit failed, though every unit has its result: %s", failure)
 
-    def _missing(self, pipeline: Pipeline) -> Missing:
+    def _missing(self, pipeline: Pipeline) -> Iterator[tuple[str, str]]:
+        """The token and the id of each unit that has no result, a plan at a time in memory."""
         pack = pipeline.staging.pack(self.pack["run"], self.pack["pack"])
-        return [] if pack is None else list(pipeline.missing_units(pack))
+        if pack is not None:
+            yield from ((plan.token, unit.id) for plan, unit in pipeline.missing_units(pack))
+
+    def _is_whole(self, pipeline: Pipeline) -> bool:
+        """Whether every unit that is wanted has a result."""
+        return next(self._missing(pipeline), None) is None
 
     def _prepare(self, pipeline: Pipeline) -> None:
         """Fill in what is submitted. Templates are rendered and shown before, so nothing of this is."""
@@ -268,10 +270,12 @@ class ExtractOperator(SparkSubmitOperator):
         if not self.is_job_succeeded(status):
             raise AirflowException(f"driver {external_id} ended as {status}; the log is with its worker")
 
-    def _failed(self, pipeline: Pipeline, missing: Missing, failure: AirflowException | None) -> AirflowException:
+    def _failed(
+        self, pipeline: Pipeline, missing: Sequence[tuple[str, str]], failure: AirflowException | None
+    ) -> AirflowException:
         """What to raise for units without a result: a failure for good, if no retry heals any of them."""
-        results = {token: pipeline.staging.failed_results(token) for token in {plan.token for plan, _ in missing}}
-        found = [results[plan.token].get(unit.id) for plan, unit in missing]
+        results = {token: pipeline.staging.failed_results(token) for token in {token for token, _ in missing}}
+        found = [results[token].get(unit) for token, unit in missing]
         causes = [result.error if result else None for result in found]
         first = told(str(failure)) or next(filter(None, causes), None) or self._left(pipeline)
         first = first or str(failure or "the driver told none")

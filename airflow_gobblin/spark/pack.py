@@ -50,14 +50,19 @@ MIN_JOBS = 32
 
 @dataclass(frozen=True)
 class _Piece:
-    """A unit with its plan."""
+    """A unit that is to be run, and no more of it than that takes: a pack may have very many. Its Spark task reads the rest.
 
-    plan: Plan
-    unit: WorkUnit
+    :param token: that of its plan.
+    """
+
+    urn: str
+    token: str
+    unit: str
+    weight: int
 
     @property
     def name(self) -> str:
-        return f"{self.plan.urn}\0{self.unit.id}"
+        return f"{self.urn}\0{self.unit}"
 
 
 _Group = tuple[_Piece, ...]
@@ -159,7 +164,7 @@ class _PackRun:
                     elif unit.empty:
                         self._keep_empty(job, plan, unit)
                     else:
-                        yield _Piece(plan, unit)
+                        yield _Piece(plan.urn, plan.token, unit.id, unit.weight)
             except GobblinError as error:
                 self._note(f"{type(error).__name__}: {error}")
 
@@ -203,11 +208,11 @@ class _PackRun:
             results, cause = {}, cause_of(error)
         else:
             cause = "its Spark task gave no result"
-        kept = [self._keep(piece, results.get((piece.plan.token, piece.unit.id)), cause) for piece in group]
+        kept = [self._keep(piece, results.get((piece.token, piece.unit)), cause) for piece in group]
         return GroupReport(
             units=len(group),
             failed=sum(result.state is not UnitState.SUCCESSFUL for result in kept),
-            weight=sum(piece.unit.weight for piece in group),
+            weight=sum(piece.weight for piece in group),
             bytes=sum(result.bytes_written for result in kept),
             rows=sum(result.rows_written for result in kept),
             seconds=sum(result.seconds for result in kept),
@@ -223,19 +228,19 @@ class _PackRun:
 
     def _keep(self, piece: _Piece, result: UnitResult | None, cause: str) -> UnitResult:
         """Write a unit's result, or that it has none. A result whose files the driver can't see is none."""
-        plan, unit = piece.plan, piece.unit
+        named = f"unit {piece.unit!r} of dataset {piece.urn!r}"
         if result is not None and not self._staging.intact(result):
             result, cause = None, f"its staged files are not visible to the driver below {self._staging.files.root!r}"
         if result is None:
-            error = GobblinError(operation="extract", subject=f"unit {unit.id!r} of dataset {plan.urn!r}", cause=cause)
+            error = GobblinError(operation="extract", subject=named, cause=cause)
             text = f"{type(error).__name__}: {error}"
-            result = UnitResult(unit.id, self._attempt, UnitState.FAILED, error=text, ended=time.time())
+            result = UnitResult(piece.unit, self._attempt, UnitState.FAILED, error=text, ended=time.time())
         try:
-            kept = self._staging.put_result(plan.token, result)
+            kept = self._staging.put_result(piece.token, result)
         except GobblinError as error:
             kept = replace(result, state=UnitState.FAILED, error=f"{type(error).__name__}: {error}")
         if kept.state is not UnitState.SUCCESSFUL:
-            self._note(kept.error or f"unit {unit.id!r} of dataset {plan.urn!r} is {kept.state.value}")
+            self._note(kept.error or f"{named} is {kept.state.value}")
         return kept
 
     def _note(self, error: str) -> None:
@@ -246,14 +251,14 @@ class _PackRun:
 def _groups(pieces: list[_Piece], slots: int) -> list[_Group]:
     """The units of each Spark task, the heaviest group first; each unit alone where there are few."""
     groups = worst_fit_decreasing(
-        pieces, GROUPS_PER_SLOT * slots, weight=lambda piece: piece.unit.weight, name=lambda piece: piece.name
+        pieces, GROUPS_PER_SLOT * slots, weight=lambda piece: piece.weight, name=lambda piece: piece.name
     )
-    return sorted(groups, key=lambda group: -sum(piece.unit.weight for piece in group))
+    return sorted(groups, key=lambda group: -sum(piece.weight for piece in group))
 
 
 def _by_token(group: _Group) -> dict[str, tuple[str, ...]]:
     """The units of a group, by their plan."""
     units: dict[str, list[str]] = {}
     for piece in group:
-        units.setdefault(piece.plan.token, []).append(piece.unit.id)
+        units.setdefault(piece.token, []).append(piece.unit)
     return {token: tuple(ids) for token, ids in units.items()}

@@ -33,6 +33,11 @@ soak: setup ## run the long tests
 bench: setup ## measure against the peers, and write tests/benchmarks/results.md (20 minutes on two free cores)
 	@$(PY) -m tests.benchmarks && echo "make bench: tests/benchmarks/results.md is written" || { echo "make bench: FAILED"; exit 1; }
 
+.PHONY: proofs
+proofs: setup ## run the proofs of exactly-once whole, and write tests/benchmarks/proofs.md (an hour on two cores)
+	@GOBBLIN_PROOFS=tests/benchmarks/proofs.json $(PY) -m pytest -m "soak or not soak" --timeout=0 tests/protocol tests/airflow/test_killing.py \
+		&& echo "make proofs: tests/benchmarks/proofs.md is written" || { echo "make proofs: FAILED"; exit 1; }
+
 .PHONY: check
 check: setup ## format, lint and types
 	@$(PY) -m ruff format --check --quiet . || { echo "make check: not formatted; run: $(PY) -m ruff format ."; exit 1; }

@@ -6,8 +6,9 @@ import logging
 import os
 import shutil
 import tempfile
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
+from tests import proofs
 from tests.services import s3
 from tests.services.emulators import Emulator, running_azurite, running_gcs
 from tests.services.environment import ROOT, TEMPORARY, use_environment
@@ -39,6 +41,21 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 
 def pytest_unconfigure() -> None:
     shutil.rmtree(_AIRFLOW_HOME, ignore_errors=True)
+
+
+@pytest.fixture
+def proved(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> proofs.Proved:
+    """Tells what a proof tried, and keeps it where a page is asked for."""
+    started = time.monotonic()
+
+    def tell(what: str, figures: str, seeds: str, *, details: Sequence[str] = ()) -> None:
+        proof = proofs.proof_of(what, figures, seeds, time.monotonic() - started, request.node.nodeid)
+        with capsys.disabled():
+            print(f"\n{what}: {figures}; {seeds}; in {proof.seconds:.0f} s", *details, sep="\n  ")
+        if page := os.environ.get(proofs.PAGE):
+            proofs.keep(proof, ROOT / page)
+
+    return tell
 
 
 @pytest.fixture(scope="session")

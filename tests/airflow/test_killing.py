@@ -17,6 +17,7 @@ from airflow_gobblin.administration import Administration
 from airflow_gobblin.errors import StepError
 from tests.airflow.conftest import Shops
 from tests.airflow.shop import STAGES, Shop
+from tests.proofs import Proved
 from tests.services.airflow import TaskInstance
 
 # Where a task of each kind is held in the middle of its work.
@@ -187,7 +188,7 @@ def test_an_extract_on_spark_is_killed(shops: Shops) -> None:
 
 
 @pytest.mark.soak
-def test_tasks_of_every_kind_are_killed_at_any_moment(shops: Shops, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tasks_of_every_kind_are_killed_at_any_moment(shops: Shops, proved: Proved) -> None:
     """At least 24 times: each shop has its kind of task, and a new run after each kill."""
     chance, killed, misses = random.Random(1), 0, 0
     made = dict(zip(STAGES, shops(*(f"random-{stage}" for stage in STAGES)), strict=True))
@@ -207,12 +208,15 @@ def test_tasks_of_every_kind_are_killed_at_any_moment(shops: Shops, capsys: pyte
         for stage, shop in made.items():
             assert shop.wait(runs[stage]) == "success", (shop.name, shop.states(runs[stage]))
             shop.check()
-    with capsys.disabled():
-        print(f"\nreal Airflow: {killed} tasks of {len(STAGES)} kinds were killed, {misses} had ended before; seed 1")
+    proved(
+        "tasks of a real Airflow",
+        f"{killed} of {len(STAGES)} kinds were killed; {misses} had ended before; none broke a promise",
+        "seed 1",
+    )
 
 
 @pytest.mark.soak
-def test_tasks_and_drivers_on_spark_are_killed_at_any_moment(shops: Shops, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tasks_and_drivers_on_spark_are_killed_at_any_moment(shops: Shops, proved: Proved) -> None:
     """At least 8 times, the task and its driver by turns."""
     chance, killed, misses = random.Random(2), 0, 0
     (shop,) = shops("random-spark", spark="spark_here")
@@ -229,8 +233,11 @@ def test_tasks_and_drivers_on_spark_are_killed_at_any_moment(shops: Shops, capsy
             misses += 1
         assert shop.wait(run_id) == "success", (shop.name, shop.states(run_id))
         shop.check()
-    with capsys.disabled():
-        print(f"\nreal Spark: {killed} tasks and drivers were killed, {misses} had ended before; seed 2")
+    proved(
+        "tasks and drivers on real Spark",
+        f"{killed} were killed; {misses} had ended before; none broke a promise",
+        "seed 2",
+    )
 
 
 def running(shop: Shop, run_id: str, stage: str) -> psutil.Process | None:

@@ -100,7 +100,7 @@ def rows_of(
             seed=SEED,
             command=command,
             date=datetime.now(UTC).date().isoformat(),
-            machine=_machine(),
+            machine=machine(),
             versions={**_versions(), **(versions or {})},
         )
         for f in figures
@@ -164,7 +164,7 @@ def _figures(rows: Sequence[Mapping[str, Any]]) -> str:
             target, measured = f"{row['who']}: at most {most:g} {_UNITS[name]}", str(row[name])
             met = row[name] is not None and row[name] <= most
             table.append((row["work"], target, measured, f"{row['seconds']:.2f} s", _met(met), *told))
-    return _lines(table)
+    return lines(table)
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -175,19 +175,21 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
         spread = f"{row['fastest']:.2f}-{row['slowest']:.2f}"
         memory = ("" if row[name] is None else str(row[name]) for name in ("peak_mb", "task_mb"))
         table.append((row["who"], f"{row['seconds']:.2f}", spread, f"{row['ratio']:.2f}", target, *memory, phases))
-    return _lines(table)
+    return lines(table)
 
 
 def _met(met: bool) -> str:
     return "met" if met else "missed"
 
 
-def _lines(table: Sequence[Sequence[str]]) -> str:
+def lines(table: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown, its first row the head."""
     head, *rest = (f"| {' | '.join(cells)} |" for cells in table)
     return "\n".join([head, f"|{'---|' * len(table[0])}", *rest]) + "\n"
 
 
-def _machine() -> str:
+def machine() -> str:
+    """What the figures were measured on."""
     memory = psutil.virtual_memory().total / 2**30
     return f"{os.cpu_count()} cores, {memory:.0f} GB, {platform.system()} {platform.machine()}"
 

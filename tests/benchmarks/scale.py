@@ -1,4 +1,5 @@
-"""Large sequences and many datasets: 100,000 commit steps, and 10,000 datasets with nothing to do on every kind of store.
+"""Large sequences and many datasets: 100,000 commit steps, of 100 units or of as many as there are steps, and 10,000 datasets
+with nothing to do on every kind of store.
 
     python -m tests.benchmarks.scale --rounds 1
 
@@ -41,7 +42,7 @@ def measure_steps(rounds: int, steps: int) -> list[Row]:
     taken: dict[tuple[str, int], list[Once]] = {}
     for number in range(1, rounds + 1):
         for share in SHARES:
-            for stage, once in _stages(int(steps * share)).items():
+            for stage, once in _stages(int(steps * share), UNITS).items():
                 taken.setdefault((stage, int(steps * share)), []).append(once)
                 print(f"  round {number} of {rounds}: {once.seconds:8.2f} s  {steps * share:,.0f}: {stage}", flush=True)
     rows: list[Row] = []
@@ -59,15 +60,35 @@ def measure_steps(rounds: int, steps: int) -> list[Row]:
     return rows
 
 
+def measure_units(rounds: int, units: int) -> list[Row]:
+    """The rows of very many units of one dataset, a file each; the summary of every unit is in its decision."""
+    taken: dict[str, list[Once]] = {}
+    for number in range(1, rounds + 1):
+        for stage, once in _stages(units, units).items():
+            taken.setdefault(stage, []).append(once)
+            print(f"  round {number} of {rounds}: {once.seconds:8.2f} s  {units:,} units: {stage}", flush=True)
+    rows: list[Row] = []
+    who = f"airflow_gobblin, {units:,} units"
+    for stage, words in STAGES.items():
+        rows += rows_of(
+            f"{units:,} work units of one dataset on local disk, {words}",
+            [Figures(who, tuple(taken[stage]))],
+            f"python -m tests.benchmarks.scale --rounds {rounds} --steps {units}",
+            ours=who,
+            limits=[Limit(who, "peak_mb", 512)],
+        )
+    return rows
+
+
 def _steps(number: int) -> str:
     return f"airflow_gobblin, {number:,} steps"
 
 
-def _stages(files: int) -> dict[str, Once]:
+def _stages(files: int, units: int) -> dict[str, Once]:
     """Each stage in a process of its own."""
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
-        run = staged(on_disk(Path(folder)), UNITS, files)
-        asked = {"folder": folder, "run": run.run, "units": UNITS}
+        run = staged(on_disk(Path(folder)), units, files)
+        asked = {"folder": folder, "run": run.run, "units": units}
         return {
             stage: run_program(Path(sys.executable), "many_steps", {**asked, "stage": stage}, secrets={})
             for stage in STAGES
@@ -122,6 +143,7 @@ def main(words: Sequence[str] | None = None) -> None:
     use_environment()
     FOLDER.mkdir(parents=True, exist_ok=True)
     keep(measure_steps(asked.rounds, asked.steps), asked.results)
+    keep(measure_units(asked.rounds, asked.steps), asked.results)
     keep(measure_idle(asked.rounds, asked.datasets), asked.results)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 
+from tests.proofs import Proved
 from tests.protocol.histories import FULL, SHORT, Mix, play, play_together
 
 FULL_ONES = range(400)
@@ -23,14 +23,14 @@ SHORT_ONES = range(100_000)
         pytest.param(SHORT_ONES, SHORT, 100, id="short"),
     ],
 )
-def test_random_histories_keep_every_promise(
-    seeds: range, mix: Mix, calls: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_random_histories_keep_every_promise(seeds: range, mix: Mix, calls: int, proved: Proved) -> None:
     """:param calls: how many a history makes, at the least, on the average."""
-    started = time.monotonic()
     tally = play_together(seeds, mix)
-    with capsys.disabled():
-        print(f"\n{'short' if mix.small else 'full'} histories: {tally}, in {time.monotonic() - started:.0f} s")
+    proved(
+        f"random histories, {'short' if mix.small else 'full'}",
+        f"{tally}; {len(tally.broken)} broke a promise",
+        f"seeds {seeds.start} to {seeds.stop - 1}",
+    )
     assert not tally.broken, f"{len(tally.broken)} are broken:\n" + "\n\n".join(tally.broken[:3])
     assert tally.histories == len(seeds)
     assert tally.calls > calls * len(seeds)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tests.proofs import Proved
 from tests.protocol import tasks
 from tests.protocol.tasks import STAGES, URNS, Site
 from tests.services.s3 import S3Server
@@ -31,10 +31,9 @@ def test_tasks_are_killed_and_stopped(
     postgres_database: str,
     versitygw: S3Server,
     bucket: str,
-    capsys: pytest.CaptureFixture[str],
+    proved: Proved,
 ) -> None:
     """:param kills: of each kind of task at each site, and :param zombies: likewise. :param floor: of both, in all."""
-    started = time.monotonic()
     sites = [
         Site("local", f"{tmp_path}/{{name}}/journal", f"{tmp_path}/{{name}}/target", URNS),
         Site("sql", "journal", f"{tmp_path}/{{name}}/target", URNS, {"AIRFLOW_CONN_JOURNAL": postgres_database}),
@@ -47,14 +46,15 @@ def test_tasks_are_killed_and_stopped(
     ]
     tally = tasks.play_together(tmp_path, sites, SEED, kills, zombies)
     kinds = Counter(kind for (_, _, kind), number in tally.cases.items() for _ in range(number))
-    with capsys.disabled():
-        print(
-            f"\nreal processes of tasks: {kinds['SIGKILL']} SIGKILLs and {kinds['SIGSTOP']} SIGSTOPs, of six kinds of task "
-            f"at {len(sites)} sites, seed {SEED!r}, in {time.monotonic() - started:.0f} s; {tally.missed} had ended before"
-        )
-        for site in sites:
-            counts = (f"{stage} {_count(tally, site, stage)}" for stage in STAGES)
-            print(f"  {site.name}: {', '.join(counts)}")
+    proved(
+        "real processes of tasks",
+        f"{kinds['SIGKILL']} SIGKILLs and {kinds['SIGSTOP']} SIGSTOPs, of six kinds of task at {len(sites)} sites; "
+        f"{tally.missed} had ended before; {len(tally.broken)} broke a promise",
+        f"seed {SEED!r}",
+        details=[
+            f"{site.name}: {', '.join(f'{stage} {_count(tally, site, stage)}' for stage in STAGES)}" for site in sites
+        ],
+    )
     assert not tally.broken, f"{len(tally.broken)} broke a promise:\n" + "\n\n".join(tally.broken[:3])
     assert kinds["SIGKILL"] >= floor[0]
     assert kinds["SIGSTOP"] >= floor[1]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.proofs import Proved
 from tests.protocol import matrix
 from tests.protocol.histories import FULL, SHORT, play_together
 from tests.protocol.matrix import Point, Pool, Start, Tally, Trial
@@ -23,21 +24,18 @@ FIRST_FAULTS = 40
 
 
 @pytest.mark.soak
-def test_histories_for_a_long_time(capsys: pytest.CaptureFixture[str]) -> None:
+def test_histories_for_a_long_time(proved: Proved) -> None:
     """Half of the time; a million short ones take less than an hour on two free cores."""
     started = time.time()
     short = play_together(SEEDS, SHORT, until=started + seconds() * 0.4)
     full = play_together(SEEDS, FULL, until=started + seconds() * 0.5)
-    with capsys.disabled():
-        print(f"\nsoak: in {time.time() - started:.0f} s\n  short histories: {short}\n  full histories: {full}")
+    proved("random histories for a long time", f"short: {short}; full: {full}", f"seeds from {SEEDS.start} on")
     broken = short.broken + full.broken
     assert not broken, f"{len(broken)} broke a promise:\n" + "\n\n".join(broken[:5])
 
 
 @pytest.mark.soak
-def test_crashes_for_a_long_time(
-    tmp_path: Path, versitygw: S3Server, bucket: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_crashes_for_a_long_time(tmp_path: Path, versitygw: S3Server, bucket: str, proved: Proved) -> None:
     """The other half."""
     started = time.time()
     single, double = Tally(), Tally()
@@ -46,11 +44,12 @@ def test_crashes_for_a_long_time(
         until = started + seconds() * 0.5 * (1 + number) / len(stores)
         crash(tmp_path / str(number), store, until, single, double)
     broken = single.broken + double.broken
-    with capsys.disabled():
-        print(
-            f"\nsoak: {single.trials} crash points and {double.trials - double.missed} crashes during recoveries, "
-            f"in {time.time() - started:.0f} s: {len(broken)} broke a promise"
-        )
+    proved(
+        "crashes for a long time",
+        f"{single.trials} crash points and {double.trials - double.missed} crashes during recoveries, on SQLite, local disk "
+        f"and S3; {len(broken)} broke a promise",
+        "those of the stores' numbers",
+    )
     assert not broken, "\n\n".join(broken[:5])
 
 

@@ -1,21 +1,28 @@
-"""Row checks: columns that must have a value, lie in a range, or match a pattern."""
+"""Row checks: columns that must have a value, lie in a range, or match a pattern.
+
+DAG files import this, so Arrow is loaded when rows are checked.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING
 
 from airflow_gobblin.converters.base import OnBadRow
 from airflow_gobblin.converters.columns import require
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.wire import record
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 def _null_is_good(who: object, judge: Callable[[], pa.BooleanArray]) -> pa.BooleanArray:
+    import pyarrow as pa
+
     try:
         return judge().fill_null(True)
     except pa.ArrowException as error:
@@ -37,6 +44,9 @@ class NotNull:
 
     def good(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """True for every good row. :raises ConfigurationError: a column is missing."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         require(self.columns, batch.schema, self)
         return reduce(pc.and_, (batch[name].is_valid() for name in self.columns), pa.repeat(True, batch.num_rows))
 
@@ -60,6 +70,9 @@ class InRange:
         return _null_is_good(self, lambda: self._within(batch[self.column]))
 
     def _within(self, column: pa.Array) -> pa.BooleanArray:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         good = pa.repeat(True, len(column))
         if self.low is not None:
             good = pc.and_(good, pc.greater_equal(column, _bound(self.low, column.type)))
@@ -69,6 +82,8 @@ class InRange:
 
 
 def _bound(value: int | float | str, column: pa.DataType) -> pa.Scalar:
+    import pyarrow as pa
+
     scalar = pa.scalar(value)
     return scalar.cast(column) if isinstance(value, str) else scalar
 
@@ -78,7 +93,7 @@ def _bound(value: int | float | str, column: pa.DataType) -> pa.Scalar:
 class Matches:
     """Good is a row whose text matches the pattern (RE2) from its start to its end; null is good.
 
-    :raises ConfigurationError: the pattern is no pattern.
+    :raises ConfigurationError: the pattern is no pattern; if only RE2 has it so, when the dataset is planned.
     """
 
     column: str
@@ -86,14 +101,25 @@ class Matches:
     on_bad: OnBadRow = OnBadRow.FAIL
 
     def __post_init__(self) -> None:
-        _null_is_good(
-            self, lambda: self._matching(pa.array([""]))
-        )  # Arrow looks at a pattern only where there are rows
+        try:
+            re.compile(self.pattern)  # what Python takes RE2 mostly does, and Arrow isn't loaded for it
+        except re.error:
+            self._try()
+
+    def _try(self) -> None:
+        """Let RE2 look at the pattern, which it does only where there are rows."""
+        import pyarrow as pa
+
+        _null_is_good(self, lambda: self._matching(pa.array([""])))
 
     def good(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """True for every good row. :raises ConfigurationError: the column is missing, or is no text."""
         require((self.column,), batch.schema, self)
+        if not batch.num_rows:
+            self._try()
         return _null_is_good(self, lambda: self._matching(batch[self.column]))
 
     def _matching(self, column: pa.Array) -> pa.BooleanArray:
+        import pyarrow.compute as pc
+
         return pc.match_substring_regex(column, rf"\A(?:{self.pattern})\z")

@@ -1,14 +1,19 @@
-"""Converters of columns: rename, drop, add a constant."""
+"""Converters of columns: rename, drop, add a constant.
+
+DAG files import this, so Arrow is loaded when columns are converted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.wire import record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def require(columns: Iterable[str], schema: pa.Schema, who: object) -> None:
@@ -35,6 +40,8 @@ class RenameColumns:
 
     def schema(self, incoming: pa.Schema) -> pa.Schema:
         """:raises ConfigurationError: a column is missing, or two would have one name."""
+        import pyarrow as pa
+
         require(self.names, incoming, self)
         renamed = self._renamed(incoming)
         twice = sorted({name for name in renamed if renamed.count(name) > 1})
@@ -64,6 +71,8 @@ class DropColumns:
 
     def schema(self, incoming: pa.Schema) -> pa.Schema:
         """:raises ConfigurationError: a column is missing."""
+        import pyarrow as pa
+
         require(self.columns, incoming, self)
         return pa.schema([field for field in incoming if field.name not in self.columns])
 
@@ -82,6 +91,8 @@ class AddColumn:
 
     def schema(self, incoming: pa.Schema) -> pa.Schema:
         """:raises ConfigurationError: there is a column of this name."""
+        import pyarrow as pa
+
         if self.name in incoming.names:
             raise ConfigurationError(
                 operation="apply",
@@ -93,4 +104,6 @@ class AddColumn:
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with the column."""
+        import pyarrow as pa
+
         return batch.append_column(self.name, pa.repeat(self.value, batch.num_rows))

@@ -70,6 +70,12 @@ def test_a_wrong_pattern_is_refused_when_it_is_named() -> None:
         Matches("text", "(")
 
 
+def test_a_pattern_that_only_re2_has_for_wrong_is_refused_at_planning() -> None:
+    check = Matches("text", "(?=J)JFK")
+    with pytest.raises(ConfigurationError, match=r"Matches\(.*invalid perl operator"):
+        check.good(BATCH.slice(0, 0))
+
+
 @pytest.mark.parametrize(
     "check", [NotNull(("a",), OnBadRow.DROP), InRange("a", 1, 2.5), InRange("a", "x"), Matches("a", r"\d+")]
 )

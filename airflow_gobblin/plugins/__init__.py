@@ -1,0 +1,55 @@
+"""What Airflow loads through the `airflow.plugins` entry point: in each of its processes, so nothing heavy is imported here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow.plugins_manager import AirflowPlugin
+
+from airflow_gobblin.plugins.timetables import DatasetCronTimetable
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+__all__ = ["GobblinPlugin"]
+
+_NAME = "Gobblin"
+_PATH = "gobblin"
+"""Where the page is, and the last part of its address in Airflow's UI."""
+
+
+async def _page(scope: Scope, receive: Receive, send: Send) -> None:
+    """The page, imported when somebody first looks at it: only the API server needs it."""
+    from airflow_gobblin.plugins.page.app import app
+
+    await app(scope, receive, send)
+
+
+_VIEWS = [
+    {
+        "name": _NAME,
+        "href": f"{_PATH}/{href}",
+        "destination": destination,
+        "url_route": route,
+        "icon": f"{_PATH}/static/icon.svg",
+        "icon_dark_mode": f"{_PATH}/static/icon-dark.svg",
+        **({"category": "browse"} if destination == "nav" else {}),
+    }
+    for destination, route, href in (
+        ("nav", _PATH, ""),
+        ("dag", f"{_PATH}_dag", "?dag_id={DAG_ID}"),
+        ("dag_run", f"{_PATH}_run", "run?dag_id={DAG_ID}&run_id={RUN_ID}"),
+    )
+]
+"""Where the page is shown: in the navigation, on each DAG and on each run. Addresses are relative to Airflow's own."""
+_APPS = [{"app": _page, "url_prefix": f"/{_PATH}", "name": _NAME}]
+_TIMETABLES = [DatasetCronTimetable]
+
+
+class GobblinPlugin(AirflowPlugin):
+    """What this package adds to Airflow beside its operators: a timetable, and a page of datasets."""
+
+    name = _PATH
+    timetables = _TIMETABLES
+    fastapi_apps = _APPS
+    external_views = _VIEWS

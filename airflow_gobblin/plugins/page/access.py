@@ -1,0 +1,144 @@
+"""Who asks, and what they may. Airflow doesn't authenticate the applications of plugins, so each route does it by this.
+
+A write needs more than the session's cookie, which the browser sends for other sites, too: a ticket that the page has made
+for this user and for what the user was shown, which no other site can read or make.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
+from airflow.api_fastapi.auth.tokens import get_signing_key
+from airflow.api_fastapi.core_api.security import get_user
+from airflow.configuration import conf
+from airflow.models.dag import DagModel
+from fastapi import Depends, HTTPException, Request
+from itsdangerous import BadSignature, SignatureExpired, URLSafeTimedSerializer
+
+from airflow_gobblin.hooks.registry import Registered
+from airflow_gobblin.plugins.page.finding import find
+
+if TYPE_CHECKING:
+    from airflow.api_fastapi.auth.managers.base_auth_manager import ResourceMethod
+
+__all__ = [
+    "Editable",
+    "Readable",
+    "Ticket",
+    "User",
+    "check_same_site",
+    "may_edit",
+    "read_ticket",
+    "readable_of",
+    "sign",
+]
+
+User = Annotated[BaseUser, Depends(get_user)]
+_SECONDS = 3600
+"""How long one may think about a confirmation."""
+
+
+def may(method: ResourceMethod, dag_id: str, user: BaseUser) -> bool:
+    """Whether a user may look at a DAG (GET) or edit it (PUT)."""
+    details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+    return bool(get_auth_manager().is_authorized_dag(method=method, details=details, user=user))
+
+
+def may_edit(dag_id: str, user: BaseUser) -> bool:
+    """Whether a user may act on the datasets of a DAG."""
+    return may("PUT", dag_id, user)
+
+
+def readable_of(some: Iterable[Registered], user: BaseUser) -> tuple[Registered, ...]:
+    """The ingestions whose DAGs a user may look at. :raises HTTPException: 403, this user may look at no DAG at all."""
+    manager = get_auth_manager()
+    allowed = manager.get_authorized_dag_ids(user=user, method="GET")
+    if not allowed and not manager.is_authorized_dag(method="GET", user=user):
+        raise HTTPException(403, "You may not look at DAGs.")
+    return tuple(one for one in some if one.dag_id in allowed)
+
+
+def _permitted(method: ResourceMethod, dag_id: str, ingestion: str, user: BaseUser) -> Registered:
+    if not may(method, dag_id, user):
+        verb = "look at" if method == "GET" else "edit"
+        raise HTTPException(403, f"You may not {verb} DAG {dag_id!r}.")
+    found = find(dag_id, ingestion)
+    if found is None:
+        raise HTTPException(404, f"DAG {dag_id!r} has no ingestion {ingestion!r}.")
+    return found
+
+
+def readable(dag_id: str, ingestion: str, user: User) -> Registered:
+    """An ingestion that the user may look at. :raises HTTPException: 401, 403 or 404."""
+    return _permitted("GET", dag_id, ingestion, user)
+
+
+def editable(dag_id: str, ingestion: str, user: User) -> Registered:
+    """An ingestion whose datasets the user may act on. :raises HTTPException: 401, 403 or 404."""
+    return _permitted("PUT", dag_id, ingestion, user)
+
+
+Readable = Annotated[Registered, Depends(readable)]
+Editable = Annotated[Registered, Depends(editable)]
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """What a user was shown and asked to confirm; it is signed, and this is what is done, or nothing.
+
+    :param stands: the dataset's newest slot and its digest: what was shown is true only while they are the same.
+    """
+
+    user: str
+    dag_id: str
+    ingestion: str
+    urn: str
+    action: str
+    to: str
+    stands: str
+
+
+def sign(ticket: Ticket) -> str:
+    """A ticket as the page sends it to the browser. No two are alike, so nothing is learnt from the size of a compressed page."""
+    return _signer().dumps([secrets.token_hex(8), asdict(ticket)])
+
+
+def read_ticket(text: str, user: BaseUser) -> Ticket:
+    """The inverse of `sign`. :raises HTTPException: 403, it is no ticket of this user's, or an old one."""
+    try:
+        ticket = Ticket(**_signer().loads(text, max_age=_SECONDS)[1])
+    except SignatureExpired as error:
+        raise HTTPException(403, "This confirmation is too old. Go back to the dataset, and begin again.") from error
+    except BadSignature as error:
+        raise HTTPException(403, "This wasn't sent by this page.") from error
+    if ticket.user != user.get_id():
+        raise HTTPException(403, "This was shown to another user.")
+    return ticket
+
+
+def _signer() -> URLSafeTimedSerializer:
+    return URLSafeTimedSerializer(get_signing_key("api", "secret_key"), salt="airflow_gobblin.plugins.page")
+
+
+def check_same_site(request: Request) -> None:
+    """See that a write comes from this page, as far as the browser tells it. :raises HTTPException: 403, it doesn't."""
+    if not _is_same_site(request):
+        raise HTTPException(403, "This was sent by another site.")
+
+
+def _is_same_site(request: Request) -> bool:
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if site is not None:
+        return site == "same-origin"
+    if origin is None:  # no browser, so there are no cookies to misuse
+        return True
+    # Browsers tell the one only by HTTPS, and a proxy may have changed the name that the other is compared with.
+    ours = {request.headers.get("host"), urlsplit(conf.get("api", "base_url", fallback="")).netloc}
+    return urlsplit(origin).netloc in ours - {"", None}

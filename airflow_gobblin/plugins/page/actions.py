@@ -1,0 +1,251 @@
+"""What a user can do to a dataset here: each action is shown first, as `administration` would do it, and then done or refused.
+
+What changes a dataset is in its journal, with the user's name and reason; Airflow's audit log has all of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from airflow.models.log import Log
+from airflow.utils.session import create_session
+
+from airflow_gobblin.administration import Administration
+from airflow_gobblin.errors import ConfigurationError, LostRaceError
+from airflow_gobblin.files import Files
+from airflow_gobblin.history import History, Slot
+from airflow_gobblin.hooks.registry import Registered
+from airflow_gobblin.inspection import FileCheck, FileState, known_history, parse_position, verify
+from airflow_gobblin.plugins.page.access import Ticket
+from airflow_gobblin.plugins.page.finding import opened, target
+
+__all__ = ["ACTIONS", "Done", "Proposal", "carry_out", "propose", "stands"]
+
+MOST_READ = 4 << 30
+"""How many bytes a verification may read: somebody waits for the answer."""
+LONGEST_REASON = 2000
+_FILES_SHOWN = 100
+
+Rows = tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What an action would do. :param rows: what there is to know before; :param then: what comes of it, in a sentence or two."""
+
+    title: str
+    then: str
+    rows: Rows
+
+
+@dataclass(frozen=True)
+class Done:
+    """What an action did. :param bad: files that are not as they were published, some of them."""
+
+    title: str
+    rows: Rows
+    bad: tuple[FileCheck, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Request:
+    """An action on a dataset, as it is asked for."""
+
+    admin: Administration
+    files: Files
+    history: History
+    to: str
+
+    @property
+    def urn(self) -> str:
+        return self.history.urn
+
+
+def stands(history: History) -> str:
+    """What tells whether a dataset is as it was when an action was shown."""
+    return f"{history.state.head} {history.last_digest}"
+
+
+def propose(where: Registered, urn: str, action: str, to: str, user: BaseUser) -> tuple[Proposal, Ticket]:
+    """What an action would do to a dataset, and the ticket that does it.
+
+    :raises ConfigurationError: there is no such dataset, or the action can't mean what it says.
+    """
+    request = _request(where, urn, to, user)
+    proposal = ACTIONS[action].proposal(request)
+    ticket = Ticket(user.get_id(), where.dag_id, where.ingestion, urn, action, to, stands(request.history))
+    return proposal, ticket
+
+
+def carry_out(where: Registered, ticket: Ticket, reason: str, user: BaseUser) -> Done:
+    """Do what a ticket says.
+
+    :raises ConfigurationError: there is no reason, or it can't be done any more. :raises LostRaceError: the dataset has changed
+        since it was shown; nothing was done.
+    """
+    if not 0 < len(reason.strip()) <= LONGEST_REASON:
+        raise ConfigurationError(
+            operation=ticket.action,
+            subject=f"dataset {ticket.urn!r}",
+            cause=f"its reason has {len(reason.strip())} characters",
+            hint=f"Say why, in at most {LONGEST_REASON} characters.",
+        )
+    request = _request(where, ticket.urn, ticket.to, user)
+    if stands(request.history) != ticket.stands:
+        raise LostRaceError(
+            operation=ticket.action,
+            subject=f"dataset {ticket.urn!r}",
+            cause="it has changed since this was shown; nothing was done",
+            hint="Look at it again, and repeat it if it is still what you want.",
+        )
+    done = ACTIONS[ticket.action].carry_out(request, reason)
+    _log(ticket, reason, user)
+    return done
+
+
+def _request(where: Registered, urn: str, to: str, user: BaseUser) -> _Request:
+    journal, files = opened(where), target(where)
+    return _Request(Administration(journal, files, user.get_name()), files, known_history(journal, urn), to)
+
+
+def _log(ticket: Ticket, reason: str, user: BaseUser) -> None:
+    """Leave the action in Airflow's audit log, beside those of Airflow's own pages."""
+    told = {name: getattr(ticket, name) for name in ("ingestion", "urn", "to") if getattr(ticket, name)}
+    extra = json.dumps({**told, "reason": reason})
+    entry = Log(
+        event=f"gobblin_{ticket.action}",
+        owner=user.get_id(),
+        owner_display_name=user.get_name(),
+        extra=extra,
+        dag_id=ticket.dag_id,
+    )
+    with create_session() as session:
+        session.add(entry)
+
+
+# Release
+
+
+def _would_release(request: _Request) -> Proposal:
+    slot = request.admin.quarantined(request.urn)
+    failures = [note.detail for note in slot.notes if note.detail]
+    rows = (("Slot", slot.decision.slot), ("Last failure", failures[-1] if failures else ""))
+    return Proposal("Release", "The next run tries again to finish its slot.", rows)
+
+
+def _release(request: _Request, reason: str) -> Done:
+    slot = request.admin.quarantined(request.urn)
+    request.admin.release(request.urn, reason)
+    return Done("Released", (("Slot", slot.decision.slot), ("Reason", reason)))
+
+
+# Abandon
+
+
+def _would_abandon(request: _Request) -> Proposal:
+    found = request.admin.would_abandon(request.urn)
+    if isinstance(found, Slot):
+        then = "What it has published is taken back, and its ranges are open again: the next run plans them anew."
+        rows: Rows = (
+            ("Slot", found.decision.slot),
+            ("Ranges", found.decision.ranges),
+            ("Files", found.files),
+            ("Rows", found.rows),
+        )
+        return Proposal("Abandon", then, rows)
+    then = "No slot is pending. Plans that could still be decided lose: their runs publish nothing."
+    return Proposal("Abandon", then, (("Open plans", len(found)),))
+
+
+def _abandon(request: _Request, reason: str) -> Done:
+    pending = request.history.pending
+    slot = request.admin.abandon(request.urn, reason, 0 if pending is None else pending.decision.slot)
+    return Done("Abandoned", (("Slot", slot.decision.slot), ("Reason", reason)))
+
+
+# Rewind
+
+
+def _would_rewind(request: _Request) -> Proposal:
+    change = request.admin.would_rewind(request.urn, _position(request))
+    rows = (
+        ("Watermark", change.before),
+        ("Becomes", change.after),
+        ("Open again", change.removed),
+        ("Files that go", sum(unit.files for unit in change.retired)),
+        ("Rows that go", sum(unit.rows_written for unit in change.retired)),
+    )
+    then = (
+        "Everything from this position on is taken back, by whole work units, and the next run ingests it anew. "
+        "Runs that are planned already publish nothing of this dataset."
+    )
+    return Proposal("Rewind", then, rows)
+
+
+def _rewind(request: _Request, reason: str) -> Done:
+    slot = request.admin.carry_out(request.admin.would_rewind(request.urn, _position(request)), reason)
+    after = request.admin.journal.state(request.urn).watermark
+    return Done("Rewound", (("Slot", slot.decision.slot), ("Watermark", after), ("Reason", reason)))
+
+
+def _position(request: _Request) -> Any:
+    watermark = request.history.state.watermark
+    if watermark is None:
+        raise ConfigurationError(
+            operation="rewind", subject=f"dataset {request.urn!r}", cause="it has no watermark to move back"
+        )
+    return parse_position(request.to, watermark.kind)
+
+
+# Verify
+
+
+def _would_verify(request: _Request) -> Proposal:
+    units = request.history.state.live.values()
+    rows = (("Files", sum(unit.files for unit in units)), ("Bytes to read", _bytes(request)))
+    then = "Every published file is looked for and compared with the journal. Nothing is changed."
+    if not _reads(request):
+        then += " There is too much to read here: sizes and identities are compared, and `airflow gobblin verify` reads all."
+    return Proposal("Verify", then, rows)
+
+
+def _verify(request: _Request, reason: str) -> Done:
+    states: Counter[FileState] = Counter()
+    bad: list[FileCheck] = []
+    for check in verify(request.admin.journal, request.files, request.urn, content=_reads(request)):
+        states[check.state] += 1
+        if check.state is not FileState.OK and len(bad) < _FILES_SHOWN:
+            bad.append(check)
+    rows = tuple((f"Files {state}", states[state]) for state in FileState if states[state] or state is FileState.OK)
+    return Done("Verified", rows, tuple(bad))
+
+
+def _bytes(request: _Request) -> int:
+    return sum(unit.bytes for unit in request.history.state.live.values())
+
+
+def _reads(request: _Request) -> bool:
+    return _bytes(request) <= MOST_READ
+
+
+@dataclass(frozen=True)
+class _Action:
+    proposal: Callable[[_Request], Proposal]
+    carry_out: Callable[[_Request, str], Done]
+
+
+ACTIONS: Mapping[str, _Action] = MappingProxyType(
+    {
+        "release": _Action(_would_release, _release),
+        "abandon": _Action(_would_abandon, _abandon),
+        "rewind": _Action(_would_rewind, _rewind),
+        "verify": _Action(_would_verify, _verify),
+    }
+)
+"""The actions, by their names in addresses."""

@@ -1,0 +1,52 @@
+"""What a DAG run published, as Airflow's database knows it: by the asset events of its tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow.models.asset import AssetEvent, AssetModel
+from airflow.utils.session import create_session
+from sqlalchemy import select
+
+from airflow_gobblin.announcing.assets import asset_uri
+from airflow_gobblin.hooks.registry import Registered
+
+__all__ = ["Published", "published_by"]
+
+_MOST = 1000
+"""How many events of one run are shown."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A slot that a DAG run announced: as a rule what it published, but it may be what an earlier run had left."""
+
+    urn: str
+    slot: int
+    rows: int
+    files: int
+    watermark: str
+
+
+def published_by(where: Registered, run_id: str) -> tuple[Published, ...]:
+    """What a DAG run announced of an ingestion's datasets, by URN and slot."""
+    events = (
+        select(AssetEvent.extra)
+        .join(AssetModel, AssetModel.id == AssetEvent.asset_id)
+        .where(AssetEvent.source_dag_id == where.dag_id, AssetEvent.source_run_id == run_id)
+        .where(AssetModel.uri.startswith(f"{asset_uri(where.ingestion)}/", autoescape=True))
+        .limit(_MOST)
+    )
+    with create_session() as session:
+        extras = [*session.scalars(events)]
+    found = {_published(extra) for extra in extras if {"urn", "slot", "rows", "files"} <= set(extra or {})}
+    return tuple(sorted(found, key=lambda one: (one.urn, one.slot)))
+
+
+def _published(extra: Mapping[str, Any]) -> Published:
+    watermark = extra.get("watermark")
+    told = watermark if isinstance(watermark, str) else json.dumps(watermark)
+    return Published(extra["urn"], extra["slot"], extra["rows"], extra["files"], "" if watermark is None else told)

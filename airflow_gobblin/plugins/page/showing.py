@@ -1,0 +1,227 @@
+"""How what is known of datasets is put on the page: words, lengths and places; the HTML is in `templates/`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from airflow_gobblin.cli.showing import one_line, text
+from airflow_gobblin.coverage import Range
+from airflow_gobblin.hooks.registry import Registered
+from airflow_gobblin.inspection import DatasetView, PositionCoverage, SlotView
+from airflow_gobblin.journal import now
+from airflow_gobblin.naming import shown
+from airflow_gobblin.watermark import TimestampWatermark, Watermark, split
+
+__all__ = ["WIDTH", "Bar", "CoverageBar", "Pages", "chart", "coverage_bars", "render", "to_list"]
+
+WIDTH = 1000
+"""Of a bar, in the units of its drawing."""
+_THINNEST = 2.0
+_POSITIONS = 32
+_RANGES = 300
+_BRIEF = 60
+_BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
+_UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+
+
+# Drawings
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A piece of a drawing. :param kind: what it stands for, a class of `page.css`. :param title: what is told of it."""
+
+    kind: str
+    x: float
+    width: float
+    title: str
+    y: float = 0.0
+    height: float = 0.0
+
+
+@dataclass(frozen=True)
+class CoverageBar:
+    """What is covered of one position of a dataset. :param name: which, where there are several."""
+
+    name: str
+    low: str
+    high: str
+    bars: tuple[Bar, ...]
+
+
+def coverage_bars(coverage: Sequence[PositionCoverage], pending: SlotView | None) -> tuple[CoverageBar, ...]:
+    """The coverage of a dataset, drawn: each of its positions, the first of many."""
+    wanted = () if pending is None else pending.ranges
+    return tuple(
+        _coverage_bar(one, [_of_position(part, one.position) for part in wanted], len(coverage) > 1)
+        for one in coverage[:_POSITIONS]
+    )
+
+
+def _of_position(part: Range, position: int) -> Range | None:
+    lows, highs = split(part.low), split(part.high)
+    return Range(lows[position], highs[position]) if position < min(len(lows), len(highs)) else None
+
+
+def _coverage_bar(one: PositionCoverage, pending: Iterable[Range | None], several: bool) -> CoverageBar:
+    coming = [part for part in pending if part is not None and not part.empty]
+    parts = [("covered", part) for part in one.ranges] + [("gap", part) for part in one.gaps]
+    parts += [("pending", part) for part in coming]
+    high = one.edge
+    for _, part in parts:
+        high = part.high if high < part.high else high
+    bars = []
+    for kind, part in parts[-_RANGES:]:
+        start, end = _place(part.low, one.origin, high), _place(part.high, one.origin, high)
+        bars.append(Bar(kind, start, max(end - start, _THINNEST), f"{kind}: {text(part)}"))
+    name = f"position {one.position}" if several else ""
+    return CoverageBar(name, brief(one.origin), brief(high), tuple(bars))
+
+
+def _place(position: Watermark, low: Watermark, high: Watermark) -> float:
+    return position.progress(low, high) * WIDTH / 100
+
+
+def chart(slots: Sequence[SlotView], count: Callable[[SlotView], int], unit: str) -> tuple[Bar, ...]:
+    """A column for each of some slots, the newest first in `slots` and last in the drawing."""
+    most = max((count(slot) for slot in slots), default=0) or 1
+    step = WIDTH / max(len(slots), 20)
+    columns = []
+    for number, slot in enumerate(reversed(slots)):
+        height = 100 * count(slot) / most
+        title = f"slot {slot.slot}, {slot.state}: {count(slot):,} {unit}, decided {text(slot.decided)}"
+        height = max(height, 1.5) if count(slot) else 0
+        columns.append(Bar(slot.state, number * step + step * 0.1, step * 0.8, title, 100 - height, height))
+    return tuple(columns)
+
+
+# Words
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Where in a long list one is. :param start: how many come before what is shown."""
+
+    start: int
+    shown: int
+    size: int
+    total: int
+
+    @property
+    def before(self) -> int | None:
+        """Where the page before starts, if there is one."""
+        return max(0, self.start - self.size) if self.start else None
+
+    @property
+    def after(self) -> int | None:
+        """Where the next page starts, if there is one."""
+        return self.start + self.size if self.start + self.shown < self.total else None
+
+
+def short(value: timedelta | None) -> str:
+    """A time span by its two largest units: `3 d 4 h`."""
+    if value is None:
+        return ""
+    left, parts = round(value.total_seconds()), []
+    for unit, seconds in _UNITS:
+        number, left = divmod(left, seconds)
+        parts.append(f"{number} {unit}" if number else "")
+    first = next((index for index, part in enumerate(parts) if part), 0)
+    return " ".join(filter(None, parts[first : first + 2])) or "0 s"
+
+
+def ago(value: datetime) -> str:
+    """How long ago: `3 d 4 h ago`."""
+    past = now() - value
+    return f"{short(past)} ago" if past >= timedelta(seconds=1) else "just now"
+
+
+def size(value: int) -> str:
+    """A number of bytes: `1.2 MB`."""
+    power = min(len(str(value)) - 1, 15) // 3
+    return f"{value / 1000**power:.{min(power, 1)}f} {_BYTES[power]}"
+
+
+def said(value: Any) -> str:
+    """Anything in one line."""
+    return one_line(text(value))
+
+
+def brief(value: Any) -> str:
+    """Anything in a short line; a time to the second."""
+    if isinstance(value, TimestampWatermark):
+        return value.value.strftime("%Y-%m-%d %H:%M:%S UTC")
+    whole = said(value)
+    return whole if len(whole) <= _BRIEF else f"{whole[: _BRIEF - 1]}…"
+
+
+def many(number: int, noun: str) -> str:
+    """A number of things: `1 run`, `2 runs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+# Addresses, relative to the page's own
+
+
+def to_list(where: Registered, **more: Any) -> str:
+    """The list of an ingestion's datasets."""
+    return _address("datasets", where, more)
+
+
+def to_dataset(where: Registered, one: DatasetView | str, **more: Any) -> str:
+    """The page of a dataset."""
+    return _address("dataset", where, {"urn": one if isinstance(one, str) else one.urn, **more})
+
+
+def to_action(where: Registered, urn: str, action: str) -> str:
+    """The page that asks whether to do something to a dataset."""
+    return _address("action", where, {"urn": urn, "action": action})
+
+
+def to_counts(where: Registered) -> str:
+    """How many datasets an ingestion has."""
+    return _address("counts", where, {})
+
+
+def to_dag(dag_id: str) -> str:
+    """A DAG in Airflow's UI."""
+    return f"../dags/{quote(dag_id, safe='')}"
+
+
+def to_run(run: str) -> str:
+    """A DAG run in Airflow's UI. :param run: as a slot has it, `dag_id/run_id`."""
+    dag_id, _, run_id = run.partition("/")
+    return f"../dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"
+
+
+def _address(page: str, where: Registered, more: dict[str, Any]) -> str:
+    words = {"dag_id": where.dag_id, "ingestion": where.ingestion, **{k: v for k, v in more.items() if v or v == 0}}
+    return f"{page}?{urlencode(words, quote_via=quote)}"
+
+
+def _filters() -> Iterator[tuple[str, Callable[..., Any]]]:
+    for one in (ago, brief, many, said, short, shown, size, to_action, to_counts, to_dag, to_dataset, to_list, to_run):
+        yield one.__name__, one
+
+
+# Whatever is shown was written by others: everything is escaped.
+_TEMPLATES = Environment(
+    loader=PackageLoader("airflow_gobblin.plugins.page"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_TEMPLATES.filters.update(_filters())
+_TEMPLATES.filters["number"] = lambda value: f"{value:,}"
+
+
+def render(template: str, **values: Any) -> str:
+    """A page."""
+    return _TEMPLATES.get_template(f"{template}.html").render(values)

@@ -1,0 +1,179 @@
+"""A real API server with users of different rights, ingestions whose datasets are in every state, and a real browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from airflow_gobblin import wire
+from airflow_gobblin.coverage import Coverage
+from airflow_gobblin.journal import Action, Decision, Journal, now, slot_name
+from airflow_gobblin.stores import open_store
+from airflow_gobblin.stores.sql import TABLE
+from airflow_gobblin.watermark import LongWatermark, TimestampWatermark
+from airflow_gobblin.work import ExtractKind
+from tests.lab import Lab
+from tests.plugins import rights
+from tests.protocol.rows import Table
+from tests.services.airflow import Airflow, running_airflow
+
+PASSWORDS = {name: secrets.token_hex(8) for name in ("ann", "vera", "nemo")}
+MANY = 10_000
+EVIL = "<script>document.title='owned'</script>\"'& {{ 7*7 }}"
+"""A URN that is code in every language of the page."""
+
+DAGS = """
+from airflow.sdk import DAG, BaseOperator
+
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.operators import GobblinIngestion
+from airflow_gobblin.sinks.parquet import ParquetSink
+from airflow_gobblin.sources.sql import SqlSource, SqlTable
+from airflow_gobblin.work import ExtractKind
+
+tables = (SqlTable("orders", ExtractKind.APPEND_ONLY, delta="id"),)
+for name, (target, journal) in {places!r}.items():
+    with DAG(name, schedule=None):
+        GobblinIngestion(Ingestion("lab", SqlSource("shop_db", tables), ParquetSink(target), journal=journal))
+
+with DAG("bakery", schedule=None):
+    BaseOperator(task_id="bread")
+"""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A running Airflow with this package's page. :param folder: what is below it: an ingestion's folder for each DAG."""
+
+    airflow: Airflow
+    folder: Path
+
+    def client(self, user: str | None = None) -> httpx.Client:
+        """A client of a user, who sends a token; or of nobody."""
+        headers = {}
+        if user is not None:
+            headers["Authorization"] = f"Bearer {self.airflow.token((user, PASSWORDS[user]))}"
+        return httpx.Client(base_url=self.airflow.url, headers=headers, timeout=60)
+
+    def journal(self, dag_id: str = "shop") -> Journal:
+        """The journal of a DAG's ingestion, as it is now."""
+        return Journal.open(open_store(str(self.folder / dag_id / "journal")), "lab")
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """An Airflow that runs nothing: it has users, DAGs and what their ingestions left."""
+    folder, ingestions = tmp_path_factory.mktemp("airflow"), tmp_path_factory.mktemp("ingestions")
+    places = {
+        dag_id: (str(ingestions / dag_id / "lake"), str(ingestions / dag_id / "journal"))
+        for dag_id in ("shop", "vault")
+    }
+    places["mall"] = (str(ingestions / "mall"), f"sqlite:///{ingestions}/mall.db")
+    fill_shop(ingestions / "shop")
+    made(ingestions / "vault", Table("gold", ExtractKind.APPEND_ONLY, 5)).run()
+    fill_mall(ingestions / "mall.db")
+    config = folder / "home" / "config"
+    config.mkdir(parents=True)
+    shutil.copy(Path(rights.__file__), config / "rights.py")
+    passwords = folder / "passwords.json"
+    passwords.write_text(json.dumps(PASSWORDS))
+    environment = {
+        "AIRFLOW__CORE__AUTH_MANAGER": "rights.RightsPerDag",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{name}:admin" for name in PASSWORDS),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
+    }
+    components = ("api-server", "dag-processor")
+    login = ("ann", PASSWORDS["ann"])
+    with running_airflow(folder, environment, components=components, login=login) as airflow:
+        airflow.add_dag("ingestions.py", DAGS.format(places=places), *places, "bakery")
+        yield Site(airflow, ingestions)
+
+
+def made(folder: Path, *tables: Table) -> Lab:
+    """An ingestion below a folder."""
+    return Lab(folder / "lake", *tables, store=open_store(str(folder / "journal")))
+
+
+def fill_shop(folder: Path) -> None:
+    """Datasets in every state: `orders` with a history, `stock` quarantined, `prices` pending, and others."""
+    lab = made(folder)
+    for rows in range(3, 40, 3):
+        lab.run(Table("orders", ExtractKind.APPEND_ONLY, rows), Table(EVIL, ExtractKind.APPEND_ONLY, 2 * rows))
+    lab.run(Table("countries", ExtractKind.SNAPSHOT_ONLY, 7))
+    hours = TimestampWatermark(now() - timedelta(hours=5, minutes=12))
+    lab.admin.set_watermark("public.visits", hours, "moved from another tool")
+    lab.run(Table("prices", ExtractKind.APPEND_ONLY, 9))
+    stick(lab, Table("stock", ExtractKind.APPEND_ONLY, 8))
+    lab.ingestion = replace(lab.ingestion, attempts=3)
+    lab.decide(Table("prices", ExtractKind.APPEND_ONLY, 30))
+
+
+def fill_mall(database: Path) -> None:
+    """Ten thousand datasets, every second of a name that is no key; in one transaction, as no journal would write them."""
+    journal = Journal.open(open_store(f"sqlite:///{database}"), "lab")
+    records = []
+    for number in range(MANY):
+        urn = f"Mall.Shop {number:05d}" if number % 2 else f"mall.stall_{number:05d}"
+        origin = Coverage().starting_at(LongWatermark(number))
+        decision = Decision(1, Action.SET, urn, f"{number:x}", "", 1, "", now(), coverage=origin, actor="ann")
+        records.append((journal.key(urn, "d", slot_name(1)), wire.dumps(decision)))
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.executemany(f"INSERT INTO {TABLE} (key, data) VALUES (?, ?)", records)
+
+
+def stick(lab: Lab, *tables: Table) -> None:
+    """Quarantine datasets: their staged files are gone."""
+    lab.ingestion = replace(lab.ingestion, attempts=1)
+    pipeline, plan = lab.decide(*tables)
+    for table in tables:
+        pending = lab.journal.history(table.urn).slots[-1]
+        for step in [*lab.journal.steps(pending.decision)][:-1]:
+            pipeline.files.unlink(step.source)  # type: ignore[union-attr]
+    for pack in plan.packs:
+        pipeline.execute_commit_steps(plan, pack)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """A real browser: the machine's Chromium."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=os.environ["CHROMIUM"], args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def browse(site: Site, chromium: Browser) -> Iterator[Callable[..., Page]]:
+    """Signs a user in, in a window of their own. Whatever a page's scripts complain of fails the test."""
+    complaints: list[str] = []
+    contexts = []
+
+    def open_window(user: str, *, dark: bool = False) -> Page:
+        context = chromium.new_context(
+            base_url=site.airflow.url, color_scheme="dark" if dark else "light", viewport={"width": 1360, "height": 900}
+        )
+        contexts.append(context)
+        token = site.airflow.token((user, PASSWORDS[user]))
+        assert token is not None
+        context.add_cookies([{"name": "_token", "value": token, "url": site.airflow.url}])
+        page = context.new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        return page
+
+    yield open_window
+    for context in contexts:
+        context.close()
+    assert complaints == []

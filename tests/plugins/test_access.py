@@ -1,0 +1,186 @@
+"""Who may see and do what: Airflow doesn't authenticate the applications of plugins, so everything rests on their own routes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import HTTPException
+from fastapi.routing import APIRoute
+from starlette.routing import Mount
+
+from airflow_gobblin.plugins.page import access
+from airflow_gobblin.plugins.page.access import Ticket, read_ticket, sign
+from airflow_gobblin.plugins.page.app import app
+from tests.plugins.conftest import EVIL, Site
+
+AT = {"dag_id": "shop", "ingestion": "lab", "urn": "orders", "action": "verify", "run_id": "one"}
+REFUSED = ("anonymous", "nemo", "vera")
+
+
+def routes() -> Iterator[tuple[str, str]]:
+    """Each route of the page, with its method. Whatever else somebody mounts is no route of ours, and fails the test."""
+    for route in app.routes:
+        if isinstance(route, Mount):
+            assert route.path == "/static"
+            continue
+        assert isinstance(route, APIRoute)
+        for method in route.methods:
+            yield method, route.path
+
+
+@pytest.fixture(scope="module", params=["anonymous", "nemo"])
+def stranger(request: pytest.FixtureRequest, site: Site) -> Iterator[tuple[str, httpx.Client]]:
+    """Nobody, or somebody without any right."""
+    with site.client(None if request.param == "anonymous" else request.param) as client:
+        yield request.param, client
+
+
+@pytest.fixture
+def ann(site: Site) -> Iterator[httpx.Client]:
+    with site.client("ann") as client:
+        yield client
+
+
+@pytest.fixture
+def vera(site: Site) -> Iterator[httpx.Client]:
+    with site.client("vera") as client:
+        yield client
+
+
+def ask(client: httpx.Client, action: str = "verify", **words: str) -> str:
+    """The ticket of a confirmation."""
+    answer = client.get("/gobblin/action", params=AT | {"action": action} | words)
+    assert answer.status_code == 200, answer.text
+    (ticket,) = re.findall(r'name="ticket" value="([^"]+)"', answer.text)
+    return unescape(ticket)
+
+
+def send(client: httpx.Client, ticket: str, reason: str = "because", **headers: str) -> httpx.Response:
+    return client.post("/gobblin/action", data={"ticket": ticket, "reason": reason}, headers=headers)
+
+
+def records(site: Site, dag_id: str = "shop") -> dict[str, Any]:
+    store = site.journal(dag_id).store
+    return {key: store.get(key) for key in store.list("")}
+
+
+@pytest.mark.parametrize(("method", "path"), [*routes()])
+@pytest.mark.parametrize("dag_id", ["shop", "vault", "bakery", "no-such-dag", ""])
+def test_a_stranger_is_refused_everywhere(
+    stranger: tuple[str, httpx.Client], method: str, path: str, dag_id: str
+) -> None:
+    who, client = stranger
+    answer = client.request(method, f"/gobblin{path}", params=AT | {"dag_id": dag_id})
+    assert answer.status_code == (401 if who == "anonymous" else 403)
+    assert "orders" not in answer.text
+
+
+def test_there_are_no_other_routes(ann: httpx.Client) -> None:
+    assert {path for _, path in routes()} == {"/", "/datasets", "/counts", "/dataset", "/run", "/action"}
+    for path in ("docs", "redoc", "openapi.json", "static/", "static/../app.py", "static/%2e%2e/app.py"):
+        assert ann.get(f"/gobblin/{path}").status_code == 404
+
+
+@pytest.mark.parametrize("name", ["page.css", "page.js", "icon.svg", "icon-dark.svg"])
+def test_what_is_static_is_open(site: Site, name: str) -> None:
+    with site.client() as nobody:
+        assert nobody.get(f"/gobblin/static/{name}").status_code == 200
+
+
+def test_who_may_look_sees_only_the_dags_that_they_may_read(ann: httpx.Client, vera: httpx.Client) -> None:
+    everything, some = ann.get("/gobblin/").text, vera.get("/gobblin/").text
+    assert "vault" in everything
+    assert "shop" in some
+    assert "vault" not in some
+    for path in ("datasets", "dataset", "counts", "run", "?"):
+        answer = vera.get(f"/gobblin/{path}", params=AT | {"dag_id": "vault", "urn": "gold"})
+        assert answer.status_code == 403
+        assert "gold" not in answer.text
+
+
+def test_who_may_look_may_not_act(site: Site, ann: httpx.Client, vera: httpx.Client) -> None:
+    before = records(site)
+    assert "Rewind" not in vera.get("/gobblin/dataset", params=AT).text
+    assert vera.get("/gobblin/action", params=AT).status_code == 403
+    ticket = Ticket("vera", "shop", "lab", "stock", "release", "", "1 x")
+    assert send(vera, sign(ticket)).status_code == 403  # this process signs with another key
+    assert send(vera, ask(ann, "release", urn="stock")).status_code == 403  # Ann's
+    assert records(site) == before
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"sec-fetch-site": "none"},
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+    ],
+    ids=str,
+)
+def test_another_site_can_t_act_even_with_a_ticket(site: Site, ann: httpx.Client, headers: dict[str, str]) -> None:
+    before = records(site)
+    assert send(ann, ask(ann, "release", urn="stock"), **headers).status_code == 403
+    assert records(site) == before
+
+
+@pytest.mark.parametrize("ticket", ["", "x", "eyJhIjoxfQ.aaaa.bbbb"])
+def test_without_a_ticket_nothing_is_done(site: Site, ann: httpx.Client, ticket: str) -> None:
+    before = records(site)
+    assert send(ann, ticket).status_code == 403
+    assert records(site) == before
+
+
+@pytest.mark.parametrize("reason", ["", " \n", "x" * 2001])
+def test_a_reason_is_needed(site: Site, ann: httpx.Client, reason: str) -> None:
+    before = records(site)
+    answer = send(ann, ask(ann, "release", urn="stock"), reason)
+    assert answer.status_code == 400
+    assert "Say why" in answer.text
+    assert records(site) == before
+
+
+def test_a_changed_ticket_is_none(ann: httpx.Client) -> None:
+    ticket = ask(ann)
+    assert send(ann, ticket[:-2] + ("aa" if not ticket.endswith("aa") else "bb")).status_code == 403
+    assert send(ann, ticket).status_code == 200
+
+
+def test_tickets_end_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Someone:
+        def get_id(self) -> str:
+            return "ann"
+
+    ticket = Ticket("ann", "shop", "lab", "orders", "verify", "", "1 x")
+    assert sign(ticket) != sign(ticket)
+    assert read_ticket(sign(ticket), Someone()) == ticket  # type: ignore[arg-type]
+    monkeypatch.setattr(access, "_SECONDS", -1)
+    with pytest.raises(HTTPException, match="too old"):
+        read_ticket(sign(ticket), Someone())  # type: ignore[arg-type]
+
+
+def test_looking_changes_nothing(site: Site, ann: httpx.Client) -> None:
+    before = records(site)
+    for method, path in routes():
+        for urn in ("orders", "stock", "prices", "public.visits", EVIL):
+            if method == "GET":
+                assert ann.get(f"/gobblin{path}", params=AT | {"urn": urn}).status_code in (200, 303)
+    assert records(site) == before
+
+
+def test_pages_take_nothing_from_elsewhere_and_aren_t_kept(ann: httpx.Client) -> None:
+    for path in ("", "datasets", "dataset", "action", "nothing"):
+        answer = ann.get(f"/gobblin/{path}", params={} if not path else AT)
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert not re.search(r"<script>|<style|\son\w+=|\sstyle=", answer.text)
+        assert not re.search(r"(?:src|href|action)=\"(?:https?:)?//", answer.text)

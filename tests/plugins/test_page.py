@@ -1,0 +1,259 @@
+"""The page in a real browser: what it shows of datasets in every state, and what is done by it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from playwright.sync_api import FrameLocator, Page, expect
+
+from airflow_gobblin.records import Action, NoteKind, OutcomeState
+from airflow_gobblin.watermark import LongWatermark
+from airflow_gobblin.work import ExtractKind
+from tests.plugins.conftest import EVIL, MANY, Site, made, stick
+from tests.protocol.rows import Table
+
+Browse = Callable[..., Page]
+AT = {"dag_id": "shop", "ingestion": "lab"}
+
+
+def inside(page: Page, path: str, **words: Any) -> FrameLocator:
+    """The page in Airflow's frame, at an address of its own."""
+    page.goto(f"/plugin/gobblin/gobblin/{path}?{urlencode({**AT, **words})}")
+    return page.frame_locator("iframe")
+
+
+def look(page: Page, name: str) -> None:
+    """Keep a picture for people, where somebody has asked for it."""
+    if folder := os.environ.get("SCREENSHOTS"):
+        page.wait_for_timeout(300)
+        page.screenshot(path=Path(folder) / f"{name}.png")
+
+
+def column(frame: FrameLocator, number: int) -> list[str]:
+    """A column of the only list."""
+    return frame.locator(f".list tbody td:nth-child({number})").all_inner_texts()
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_it_is_in_airflow_s_navigation_and_looks_as_airflow_does(browse: Browse, dark: bool) -> None:
+    page, theme = browse("ann", dark=dark), "dark" if dark else "light"
+    page.goto("/")
+    page.get_by_role("button", name="Browse").click()
+    page.get_by_role("menuitem", name="Gobblin").click()
+    frame = page.frame_locator("iframe")
+    shop = frame.locator("tr", has_text="shop")
+    expect(shop).to_contain_text("6")
+    expect(shop).to_contain_text("1 quarantined")
+    expect(shop).to_contain_text("1 pending")
+    look(page, f"{theme}-ingestions")
+    shop.get_by_role("link", name="lab").click()
+    expect(frame.get_by_role("heading", name="lab")).to_be_visible()
+    look(page, f"{theme}-datasets")
+    for urn in ("orders", "stock", "prices"):
+        frame.get_by_role("link", name=urn).click()
+        expect(frame.get_by_role("heading", name=urn)).to_be_visible()
+        look(page, f"{theme}-{urn}")
+        page.go_back()
+    content = page.frames[1]
+    assert content.evaluate("() => document.documentElement.dataset.theme") == theme
+    fonts = "() => getComputedStyle(document.body).fontFamily"
+    assert content.evaluate(fonts) == page.evaluate(fonts)
+    colour = "(element) => getComputedStyle(document.querySelector(element)).backgroundColor"
+    assert content.evaluate(colour, "body") == page.evaluate(colour, "html")
+
+
+def test_a_theme_that_is_chosen_in_airflow_counts_at_once(browse: Browse) -> None:
+    page = browse("ann", dark=False)
+    inside(page, "datasets").get_by_role("heading", name="lab").wait_for()
+    page.get_by_role("button", name="User").click()
+    page.get_by_role("menuitem", name="Appearance").hover()
+    page.get_by_role("menuitemradio", name="Dark Mode").click()
+    page.frames[1].wait_for_function("() => document.documentElement.dataset.theme === 'dark'")
+
+
+def test_a_list_tells_of_each_dataset(browse: Browse) -> None:
+    frame = inside(browse("vera"), "datasets")
+    expect(frame.locator(".list tbody tr")).to_have_count(6)
+    rows = {line.split("\t")[0].strip(): line for line in frame.locator(".list tbody tr").all_inner_texts()}
+    assert list(rows) == ["countries", "orders", "prices", "public.visits", EVIL, "stock"]
+    assert "39" in rows["orders"]
+    assert "pending" in rows["prices"]
+    assert "slot 2, 7 steps" in rows["prices"]
+    assert "quarantined" in rows["stock"]
+    assert "1 failed run" in rows["stock"]
+    assert "5 h 1" in rows["public.visits"]  # 12 minutes, or as long as it took to come here
+    frame.get_by_role("link", name="Unfinished").click()
+    expect(frame.locator(".list tbody tr")).to_have_count(2)
+    assert column(frame, 1) == ["prices", "stock"]
+
+
+def test_a_search_finds_any_part_of_a_urn(browse: Browse) -> None:
+    frame = inside(browse("vera"), "datasets")
+    frame.get_by_role("searchbox").fill("</SCRIPT>")
+    frame.get_by_role("searchbox").press("Enter")
+    expect(frame.locator(".list tbody tr")).to_have_count(1)
+    assert column(frame, 1) == [EVIL]
+    frame.get_by_role("searchbox").fill("nothing of the kind")
+    frame.get_by_role("searchbox").press("Enter")
+    expect(frame.get_by_text("No dataset has")).to_be_visible()
+
+
+def test_ten_thousand_datasets_are_paged_and_searched_in_a_moment(browse: Browse) -> None:
+    page = browse("ann")
+    page.set_default_timeout(5_000)
+    frame = inside(page, "datasets", dag_id="mall")
+    expect(frame.get_by_text(f"1 to 50 of {MANY:,}")).to_be_visible()
+    first = column(frame, 1)
+    frame.get_by_role("link", name="Next").click()
+    expect(frame.get_by_text(f"51 to 100 of {MANY:,}")).to_be_visible()
+    assert not set(first) & set(column(frame, 1))
+    frame.get_by_role("link", name="Before").click()
+    expect(frame.get_by_text(f"1 to 50 of {MANY:,}")).to_be_visible()
+    assert column(frame, 1) == first
+    for wanted, found in (("SHOP 0000", 5), ("stall_0000", 5), ("mall.", MANY), ("shop 09999", 1)):
+        frame.get_by_role("searchbox").fill(wanted)
+        frame.get_by_role("searchbox").press("Enter")
+        expect(frame.get_by_text(f"of {found:,}", exact=False)).to_be_visible()
+    frame.get_by_role("link", name="Mall.Shop 09999").click()
+    expect(frame.get_by_role("heading", name="Mall.Shop 09999")).to_be_visible()
+    expect(frame.locator("dl")).to_contain_text("9999")
+
+
+def test_a_urn_is_text_and_nothing_else(browse: Browse) -> None:
+    page = browse("ann")
+    frame = inside(page, "datasets")
+    frame.get_by_role("link", name=EVIL).click()
+    expect(frame.get_by_role("heading", name=EVIL)).to_be_visible()
+    assert page.frames[1].title() == EVIL
+    frame.get_by_role("link", name="Verify").click()
+    frame.get_by_label("Reason").fill(EVIL)
+    frame.get_by_role("button", name="Verify").click()
+    done = frame.get_by_role("status")
+    expect(done).to_contain_text("Files ok")
+    expect(done).to_contain_text("26")
+    assert page.frames[1].title() == f"Verified {EVIL}"
+
+
+def test_a_dataset_tells_its_history_and_its_coverage(browse: Browse) -> None:
+    frame = inside(browse("vera"), "dataset", urn="orders")
+    expect(frame.locator("dl")).to_contain_text("39")
+    assert column(frame, 1) == [str(slot) for slot in range(13, 0, -1)]
+    assert frame.locator(".coverage rect.covered").count() == 1
+    assert frame.locator(".chart").first.locator("rect").count() == 13
+    assert "slot 1, done: 3 rows" in frame.locator(".chart").first.locator("rect title").first.inner_html()
+    pending = inside(browse("vera"), "dataset", urn="prices")
+    expect(pending.get_by_role("heading", name="Slot 2 is pending")).to_be_visible()
+    assert pending.locator(".coverage rect.pending").count() == 6
+    assert pending.locator(".card tbody tr").count() == 7
+
+
+def test_a_quarantined_dataset_tells_why(browse: Browse) -> None:
+    frame = inside(browse("vera"), "dataset", urn="stock")
+    expect(frame.get_by_role("heading", name="Slot 1 is quarantined")).to_be_visible()
+    expect(frame.locator(".failures")).to_contain_text("neither it nor its staged file")
+    expect(frame.locator(".card h3")).to_contain_text("lost 2")
+
+
+def test_it_is_on_the_pages_of_a_dag(browse: Browse) -> None:
+    page = browse("ann")
+    page.goto("/dags/shop")
+    page.get_by_role("link", name="Gobblin").click()
+    frame = page.frame_locator("iframe")
+    frame.get_by_role("link", name="orders").click()
+    expect(frame.get_by_role("heading", name="orders")).to_be_visible()
+    page.goto("/dags/bakery/plugin/gobblin_dag")
+    expect(frame.get_by_text("has no ingestion")).to_be_visible()
+    frame.get_by_role("link", name="bakery").click()
+    page.wait_for_url("**/dags/bakery")
+
+
+def test_what_can_t_be_is_said(browse: Browse) -> None:
+    page = browse("ann")
+    expect(inside(page, "dataset", urn="order").get_by_role("alert")).to_contain_text("Did you mean 'orders'")
+    expect(inside(page, "dataset", dag_id="vautl").get_by_role("alert")).to_contain_text("Forbidden")
+    frame = inside(page, "dataset", urn="orders")
+    frame.get_by_label("Rewind to").fill("yesterday")
+    frame.get_by_role("button", name="Rewind").click()
+    expect(frame.get_by_role("alert")).to_contain_text("no watermark of kind 'long'")
+
+
+# What is done by it; each on a dataset of its own
+
+
+def act(frame: FrameLocator, name: str, reason: str) -> None:
+    """Confirm an action that is shown."""
+    frame.get_by_label("Reason").fill(reason)
+    frame.get_by_role("button", name=name).click()
+    frame.get_by_role("status").wait_for()
+
+
+def test_a_release(site: Site, browse: Browse) -> None:
+    stick(made(site.folder / "shop"), Table("pens", ExtractKind.APPEND_ONLY, 4))
+    page = browse("ann")
+    frame = inside(page, "dataset", urn="pens")
+    frame.get_by_role("link", name="Release").click()
+    expect(frame.locator("dl")).to_contain_text("neither it nor its staged file")
+    look(page, "release")
+    act(frame, "Release", "the disk is back")
+    frame.get_by_role("link", name="Back to the dataset").click()
+    expect(frame.get_by_role("heading", name="Slot 1 is pending")).to_be_visible()
+    note = site.journal().notes("pens", 1)[-1]
+    assert (note.says, note.actor, note.detail) == (NoteKind.RELEASED, "ann", "the disk is back")
+    entry = site.airflow.request("GET", "eventLogs", params={"event": "gobblin_release", "dag_id": "shop"})[
+        "event_logs"
+    ][0]
+    assert (entry["owner"], entry["dag_id"]) == ("ann", "shop")
+    assert "the disk is back" in entry["extra"]
+
+
+def test_an_abandon(site: Site, browse: Browse) -> None:
+    made(site.folder / "shop").decide(Table("ink", ExtractKind.APPEND_ONLY, 4))
+    frame = inside(browse("ann"), "dataset", urn="ink")
+    frame.get_by_role("link", name="Abandon").click()
+    expect(frame.locator("dl")).to_contain_text("[0, 4)")
+    act(frame, "Abandon", "wrong table")
+    outcome = site.journal().history("ink").slots[-1].outcome
+    assert outcome is not None
+    assert (outcome.state, outcome.actor, outcome.reason) == (OutcomeState.ABANDONED, "ann", "wrong table")
+
+
+def test_a_rewind(site: Site, browse: Browse) -> None:
+    lab = made(site.folder / "shop", Table("paper", ExtractKind.APPEND_ONLY, 10))
+    lab.run()
+    frame = inside(browse("ann"), "dataset", urn="paper")
+    frame.get_by_label("Rewind to").fill("5")
+    frame.get_by_role("button", name="Rewind").click()
+    told = frame.locator("dl")
+    expect(told).to_contain_text("[4, 10)")
+    act(frame, "Rewind", "amounts were wrong")
+    history = site.journal().history("paper")
+    decision = history.slots[-1].decision
+    assert (decision.action, decision.actor, decision.reason) == (Action.REWIND, "ann", "amounts were wrong")
+    assert history.state.watermark == LongWatermark(4)
+
+
+def test_an_action_is_refused_when_the_dataset_has_changed_since(site: Site, browse: Browse) -> None:
+    lab = made(site.folder / "shop", Table("glue", ExtractKind.APPEND_ONLY, 10))
+    lab.run()
+    frame = inside(browse("ann"), "action", urn="glue", action="rewind", to="5")
+    frame.get_by_label("Reason").fill("amounts were wrong")
+    lab.run(Table("glue", ExtractKind.APPEND_ONLY, 12))
+    before = lab.records()
+    frame.get_by_role("button", name="Rewind").click()
+    expect(frame.get_by_role("alert")).to_contain_text("it has changed since this was shown; nothing was done")
+    assert lab.records() == before
+
+
+def test_a_verification_finds_what_is_missing(site: Site, browse: Browse) -> None:
+    lab = made(site.folder / "shop", Table("tape", ExtractKind.APPEND_ONLY, 8))
+    lab.run()
+    lab.files("tape")[0].unlink()
+    frame = inside(browse("ann"), "dataset", urn="tape")
+    frame.get_by_role("link", name="Verify").click()
+    act(frame, "Verify", "the disk was full")
+    expect(frame.locator("tbody")).to_contain_text("missing")

@@ -14,7 +14,7 @@ from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.watermark import Watermark, encode, join, split
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Range:
     """[low, high) over source positions.
 
@@ -37,6 +37,11 @@ class Range:
     def empty(self) -> bool:
         """Whether no position lies in the range."""
         return not any(low < high for low, high in self._positions())
+
+    def overlaps(self, other: Range) -> bool:
+        """Whether a position lies in both."""
+        pairs = zip(self._positions(), other._positions(), strict=False)
+        return any(low < h and lo < high and low < high and lo < h for (low, high), (lo, h) in pairs)
 
     def _positions(self) -> Iterator[tuple[Watermark, Watermark]]:
         return zip(split(self.low), split(self.high), strict=True)

@@ -10,6 +10,7 @@ way out. Two questions decide what a caller may do, so each error answers them:
     ├── ConfigurationError            what the DAG author wrote can't work
     │   ├── MissingExtraError         an optional dependency is not installed
     │   ├── EnvironmentMismatchError  installed parts don't fit together
+    │   ├── NoSuchRangeError          a dataset has no such range as a backfill asks for
     │   └── UnknownKindError          a record of a kind that nobody registered
     ├── SourceError                   the source can't be planned or read as asked
     │   └── SourceDataError           … because of what is in it: only mending it there helps
@@ -41,6 +42,7 @@ __all__ = [
     "IncompleteRunError",
     "LostRaceError",
     "MissingExtraError",
+    "NoSuchRangeError",
     "QuarantinedError",
     "RecordError",
     "SchemaConflictError",
@@ -112,6 +114,10 @@ class MissingExtraError(ConfigurationError):
 
 class EnvironmentMismatchError(ConfigurationError):
     """Installed parts don't fit together (for example `pyspark` and `pyspark-client`)."""
+
+
+class NoSuchRangeError(ConfigurationError):
+    """A dataset has no such range as a backfill asks for: it is outside its data, or can't be said in its positions."""
 
 
 class UnknownKindError(ConfigurationError):

@@ -113,6 +113,7 @@ class TrimmedSlot:
     shards: tuple[str, ...]
     staging: str | None
     target: str
+    run: str = ""
 
     def as_slot(self, urn: str) -> Slot:
         """It as a slot that has ended. What was trimmed is empty in it."""
@@ -131,6 +132,7 @@ class TrimmedSlot:
             shards=self.shards,
             actor=self.actor,
             reason=self.reason,
+            run=self.run,
         )
         outcome = None
         if self.outcome is not None:
@@ -283,6 +285,7 @@ def _trimmed(slot: Slot) -> TrimmedSlot:
         shards=decision.shards,
         staging=decision.staging,
         target=decision.target,
+        run=decision.run,
     )
 
 

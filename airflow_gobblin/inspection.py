@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -26,7 +26,7 @@ from airflow_gobblin.manifest import check_no_slot_is_lost
 from airflow_gobblin.naming import dataset_key
 from airflow_gobblin.records import Action, Decision, Note, NoteKind
 from airflow_gobblin.state import UnitRef
-from airflow_gobblin.steps import FileStep, HighWatermarkStep, Step, StepContext, StepStatus
+from airflow_gobblin.steps import FileStep, HighWatermarkStep, PublishStep, Step, StepContext, StepStatus, files_of
 from airflow_gobblin.watermark import TimestampWatermark, Watermark, decode, encode, split
 from airflow_gobblin.work import UnitState, UnitSummary
 
@@ -72,6 +72,7 @@ class SlotView:
     :param ended: when its outcome was written, where it needs one and has one.
     :param ranges: those that it covers; :param removed: those that it uncovers. Not known of one that was trimmed.
     :param rows_read: by the units that it publishes; `None` if it was trimmed. :param retires: how many units it retires.
+    :param run: the DAG run that it was planned in, `dag_id/run_id`; empty if none was, or none was told.
     :param failures: what was noted of runs that failed to finish it.
     """
 
@@ -88,6 +89,7 @@ class SlotView:
     retires: int
     steps: int
     run_key: str
+    run: str
     actor: str
     reason: str
     failures: tuple[str, ...]
@@ -142,23 +144,37 @@ class Page:
 
 
 def list_datasets(
-    journal: Journal, at: datetime, *, search: str = "", start: int = 0, count: int | None = None
+    journal: Journal,
+    at: datetime,
+    *,
+    search: str = "",
+    start: int = 0,
+    count: int | None = None,
+    names: MutableMapping[str, str] | None = None,
 ) -> Page:
     """Some of an ingestion's datasets, by one listing; only the records of those are read.
 
-    :param at: the time, for the lag. :param search: only those with this in their URN, whatever its case: the records of those
-        whose key isn't their URN are read for it. :param count: how many at the most.
+    :param at: the time, for the lag. :param search: only those with this in their URN, whatever its case. :param count: how many
+        at the most.
+    :param names: URNs by key, where the key isn't the URN. To search, the records of those that are missing are read, and they
+        are added; a URN never changes, so who searches again may give them again.
     """
-    wanted = _Slice(search.lower(), start, count)
+    names = {} if names is None else names
+    if search:
+        _learn(journal, names)
+    wanted = _Slice(search.lower(), start, count, names)
     found = []
     for key, history in journal.histories(worth=lambda keys: wanted.takes(keys.dataset)):
         if isinstance(history, History) or key in wanted.taken or wanted.takes(key):
             found.append(view(history, at, key))
-    if search:
-        found = [one for one in found if search.lower() in one.urn.lower()]
-        end = None if count is None else start + count
-        return Page(tuple(sorted(found, key=_by_key)[start:end]), len(found), start)
     return Page(tuple(sorted(found, key=_by_key)), wanted.seen, start)
+
+
+def _learn(journal: Journal, names: MutableMapping[str, str]) -> None:
+    """Add the URNs of the datasets whose keys don't tell them."""
+    for key, history in journal.histories(worth=lambda keys: keys.dataset not in names and not _is_plain(keys.dataset)):
+        if isinstance(history, History):
+            names[key] = history.urn
 
 
 def list_pending(journal: Journal, at: datetime) -> tuple[DatasetView, ...]:
@@ -171,17 +187,18 @@ def list_pending(journal: Journal, at: datetime) -> tuple[DatasetView, ...]:
 class _Slice:
     """Which keys of a listing are to be read."""
 
-    def __init__(self, search: str, start: int, count: int | None) -> None:
+    def __init__(self, search: str, start: int, count: int | None, names: Mapping[str, str]) -> None:
         self._search = search
         self._start = start
         self._end = None if count is None else start + count
+        self._names = names
         self.seen = 0
         self.taken: set[str] = set()
 
     def takes(self, key: str) -> bool:
         """Whether the next key of the listing is to be read."""
-        if self._search:
-            return self._search in key or not _is_plain(key)
+        if self._search not in self._names.get(key, key).lower():
+            return False
         number, self.seen = self.seen, self.seen + 1
         taken = number >= self._start and (self._end is None or number < self._end)
         if taken:
@@ -255,6 +272,7 @@ def _slot_view(slot: Slot) -> SlotView:
         retires=len(decision.replaces),
         steps=decision.steps,
         run_key=decision.run_key,
+        run=decision.run,
         actor=decision.actor or (outcome.actor if outcome is not None else ""),
         reason=decision.reason or (outcome.reason if outcome is not None else ""),
         failures=tuple(note.detail for note in slot.notes if note.says is NoteKind.FAILED),
@@ -305,7 +323,8 @@ class StepView:
 class PendingSteps:
     """The commit sequence of the pending slot.
 
-    :param states: how many steps were found in each state. :param steps: some of them, those that aren't done first.
+    :param states: how many of the verified steps were found in each state.
+    :param steps: some of them, those that aren't done first.
     :param error: why no more of them can be read.
     """
 
@@ -332,17 +351,20 @@ class DatasetDetail:
     notes: tuple[Note, ...]
 
 
-def dataset_detail(journal: Journal, files: Files, urn: str, at: datetime, *, steps: int = 20) -> DatasetDetail:
-    """One dataset, closely: each step of its pending slot is verified.
+def dataset_detail(
+    journal: Journal, files: Files, urn: str, at: datetime, *, steps: int = 20, verified: int | None = None
+) -> DatasetDetail:
+    """One dataset, closely: the steps of its pending slot are verified.
 
-    :param steps: how many of them to show. :raises ConfigurationError: the journal has no such dataset.
+    :param steps: how many of them to show. :param verified: only so many, the first; `None`: each.
+    :raises ConfigurationError: the journal has no such dataset.
     """
     history = known_history(journal, urn)
     pending = history.pending
     return DatasetDetail(
         view=view(history, at),
         coverage=_positions(history.state.coverage),
-        steps=None if pending is None else _pending_steps(journal, files, pending.decision, steps),
+        steps=None if pending is None else _pending_steps(journal, files, pending.decision, steps, verified),
         unpublished=tuple(unit for unit in history.state.previous_units if unit.error),
         retired=len(history.state.retired),
         notes=journal.notes(urn, history.state.head),
@@ -410,13 +432,15 @@ def _positions(coverage: Coverage) -> tuple[PositionCoverage, ...]:
     return tuple(found)
 
 
-def _pending_steps(journal: Journal, files: Files, decision: Decision, shown: int) -> PendingSteps:
+def _pending_steps(
+    journal: Journal, files: Files, decision: Decision, shown: int, verified: int | None
+) -> PendingSteps:
     states: Counter[str] = Counter()
     done: list[StepView] = []
     open_: list[StepView] = []
     error = ""
     try:
-        for found in each(files, lambda step: _step_view(step, files), journal.steps(decision)):
+        for found in each(files, lambda step: _step_view(step, files), islice(journal.steps(decision), verified)):
             states[found.status] += 1
             some = done if found.status == StepStatus.DONE else open_
             if len(some) < shown:
@@ -431,7 +455,7 @@ def _step_view(step: Step, files: Files) -> StepView:
     if isinstance(step, HighWatermarkStep):
         to = "" if step.watermark is None else json.dumps(encode(step.watermark)["value"])
         return StepView(kind, to, StepStatus.TODO)  # once it is done, the slot isn't pending
-    name = step.target if isinstance(step, FileStep) else ""
+    name = step.target if isinstance(step, PublishStep) else ""
     try:
         return StepView(kind, name, step.verify(StepContext(files)))
     except Exception as error:  # an author's step may raise anything, and so may a disk
@@ -683,7 +707,8 @@ def _audit_files(
         if left:
             yield found.note("files", f"{left} files that it retired are still there, until clean-up", number)
     if history.pending is not None:
-        known.update(step.target for step in journal.steps(history.pending.decision) if isinstance(step, FileStep))
+        steps = journal.steps(history.pending.decision)
+        known.update(file.target for step in steps for file in files_of(step))
     stray = sorted(path for folder in folders for path in files.walk(folder) if path not in known)
     if stray:
         some = ", ".join(stray[:_NAMED])

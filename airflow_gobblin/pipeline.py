@@ -11,18 +11,21 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from airflow_gobblin import schema, wire
+from airflow_gobblin.backfill import Backfill, plan_backfill
 from airflow_gobblin.claims import Claims
-from airflow_gobblin.commit import Committer, Proposal, can_win, check_holds
+from airflow_gobblin.commit import Committer, Proposal, can_win, check_holds, without
+from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import (
     AlreadyCoveredError,
     ConfigurationError,
     GobblinError,
     IncompleteRunError,
     LostRaceError,
+    NoSuchRangeError,
     QuarantinedError,
     RecordError,
     SourceError,
@@ -38,7 +41,7 @@ from airflow_gobblin.naming import dataset_key, shown
 from airflow_gobblin.packing import pack_datasets
 from airflow_gobblin.plan import DatasetNote, Plan, RunPlan
 from airflow_gobblin.policy import CommitPolicy, publishable, reconciled
-from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest
+from airflow_gobblin.sources.base import Bound, Connections, DatasetPlan, PlanRequest, RangeRequest, RangeSource
 from airflow_gobblin.staging import PlanResults, Staging, staging_folder
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.sweeping import Sweeper
@@ -48,6 +51,7 @@ from airflow_gobblin.work import (
     Dataset,
     DatasetRef,
     ExtractKind,
+    Limits,
     Pack,
     UnitState,
     UnitSummary,
@@ -64,19 +68,58 @@ _STATES_KEPT = 1000
 class RunRequest:
     """What a run asks for.
 
+    Without a start it plans whatever is not covered up to its end: so a scheduled run fills what earlier ones left, too. With
+    one it is a backfill: it plans its range, [start, end), and nothing else.
+
     :param dag_run: what names the run, for its run key: the DAG's id and the run's.
-    :param end: the end of its data interval; `None`: up to now.
+    :param end: the end of its data interval, or of its range; `None`: up to now.
     :param datasets: only these URNs; empty for all.
+    :param start: where its range begins. :param replace: whether what is published of its range is replaced; else it is refused
+        where a part of it is covered.
+    :param request: any text, which tells it from a request of the same DAG run for the same: so that it is carried out again.
+    :raises ConfigurationError: the range is empty or none, or there is nothing to replace.
     """
 
     dag_run: str
-    end: datetime | None = None
+    end: Bound | None = None
     datasets: tuple[str, ...] = ()
+    start: Bound | None = None
+    replace: bool = False
+    request: str = ""
+
+    def __post_init__(self) -> None:
+        start, end = self.start, self.end
+        if start is None and (self.replace or isinstance(end, int)):
+            raise self._refused("there is no start", "Give the range that is meant, from start to end.")
+        if start is not None and end is not None:
+            if isinstance(start, int) is not isinstance(end, int):
+                raise self._refused(
+                    f"its start {start} and its end {end} can't be compared",
+                    "Give both as points in time, or both as integers.",
+                )
+            if not start < end:  # type: ignore[operator]
+                raise self._refused(f"its start {start} is not before its end {end}", "Give the earlier one as the start.")
+
+    @property
+    def backfill(self) -> bool:
+        """Whether it is for a range."""
+        return self.start is not None
 
     def run_key(self, ingestion: str) -> str:
         """What makes a request the same request when it is retried."""
-        asked: Json = {"end": self.end.isoformat() if self.end else None, "datasets": [*sorted(self.datasets)]}
+        asked: dict[str, Json] = {"end": _json(self.end), "datasets": [*sorted(self.datasets)]}
+        if self.backfill:
+            asked |= {"start": _json(self.start), "replace": self.replace}
+        if self.request:
+            asked["request"] = self.request
         return wire.digest(wire.canonical({"ingestion": ingestion, "dag_run": self.dag_run, "asked": asked}))[:32]
+
+    def _refused(self, cause: str, hint: str) -> ConfigurationError:
+        return ConfigurationError(operation="use", subject=f"the range of run {self.dag_run!r}", cause=cause, hint=hint)
+
+
+def _json(bound: Bound | None) -> Json:
+    return bound.isoformat() if isinstance(bound, datetime) else bound
 
 
 @dataclass(frozen=True)
@@ -85,6 +128,7 @@ class DatasetReport:
 
     :param status: one word of: committed, noop, idle, partial, failed, skipped, lost, covered, quarantined, recovered, pending.
     :param retryable: it failed, and the same stage may succeed if it is tried again.
+    :param already: it was committed before, and the stage found nothing to do.
     """
 
     urn: str
@@ -95,6 +139,7 @@ class DatasetReport:
     rows: int = 0
     watermark: Watermark | None = None
     retryable: bool = False
+    already: bool = False
 
     @property
     def ok(self) -> bool:
@@ -197,6 +242,7 @@ class Pipeline:
         for dataset, history in self._with_histories(datasets, every, left):
             states.add(dataset.urn, history)
             found[dataset.urn] = self._plan(dataset, history, states, request, run_key)
+        found = _without_left_out(found, request)
         errors = [plan for plan in found.values() if isinstance(plan, GobblinError)]
         if errors and len(errors) == len(datasets) and all(error.retryable for error in errors):
             raise errors[0]  # no database, no disk: nothing was planned, and the whole stage is worth a retry
@@ -210,8 +256,12 @@ class Pipeline:
                 note = DatasetNote(dataset.urn, "failed", str(plan)) if isinstance(plan, GobblinError) else plan
                 notes.append(note)
         run = RunPlan(uuid.uuid4().hex, run_key, pack_datasets(planned, self.ingestion.max_packs), tuple(notes))
-        self.staging.put_run(run, self.ingestion.job)
+        self.staging.put_run(run, replace(self.ingestion.job, limits=self._limits(request)))
         return run
+
+    def _limits(self, request: RunRequest) -> Limits:
+        """What is replaced is replaced whole: without limits."""
+        return Limits() if request.replace else self.ingestion.limits
 
     def _with_histories(
         self, datasets: Iterable[Dataset], every: Iterable[Dataset], left: list[DatasetNote]
@@ -279,17 +329,21 @@ class Pipeline:
                 states.add(urn, history)
             answer = history.answer(run_key)
             if answer is not None:
-                return DatasetNote(urn, "committed", f"this run committed it already, in slot {answer.decision.slot}")
-            asked = PlanRequest(now(), request.end, self.ingestion.limits, self.ingestion.options)
+                return DatasetNote(urn, "committed", f"already committed in {_said(answer)}")
             self._check_extract(dataset, history.state)
             _check_kind(dataset, history)
+            backfill = self._backfill(dataset, history, request, run_key) if request.backfill else None
+            if backfill is not None and not backfill.ranges:
+                return DatasetNote(urn, "idle", f"this run covered range {backfill.asked} already")
             with self._connections.scrubbing("plan", f"dataset {urn!r}"):
+                asked = self._plan_request(request, backfill)
                 found = self.ingestion.source.plan(dataset, states, asked, self._connections)
             if not found.units:
                 return DatasetNote(urn, "idle", "there is nothing new")
-            plan = self._bound(dataset, history, found, run_key)
+            plan = self._bound(dataset, history, found, request, backfill)
             self.staging.put_plan(plan)
-            return DatasetRef(plan.urn, plan.token, plan.weight, plan.planned)
+            # That a range is covered says nothing of whether it was replaced.
+            return DatasetRef(plan.urn, plan.token, plan.weight, None if request.replace else plan.planned)
         except QuarantinedError as error:
             return DatasetNote(urn, "quarantined", str(error))
         except GobblinError as error:
@@ -298,6 +352,33 @@ class Pipeline:
         except Exception as error:  # a user's sink or converter may raise anything; the other datasets go on
             log.exception("dataset %r can't be planned", urn)
             return GobblinError(operation="plan", subject=f"dataset {urn!r}", cause=error, hint="See the log.")
+
+    def _backfill(self, dataset: Dataset, history: History, request: RunRequest, run_key: str) -> Backfill:
+        """What a backfill comes to for a dataset. :raises ConfigurationError: it has no such range, or that is covered."""
+        urn, source, start = dataset.urn, self.ingestion.source, request.start
+        if dataset.extract.kind is ExtractKind.SNAPSHOT_ONLY or not isinstance(source, RangeSource):
+            snapshot = dataset.extract.kind is ExtractKind.SNAPSHOT_ONLY
+            raise NoSuchRangeError(
+                operation="backfill",
+                subject=f"dataset {urn!r} of kind {dataset.extract.kind.value}",
+                cause="a snapshot shows its table as it is now, and has no ranges"
+                if snapshot
+                else f"its source, a {type(source).__name__}, says no range in positions",
+                hint="Run it without a range: each run publishes it anew."
+                if snapshot
+                else "Give the source a method `resolve`; or rewind the dataset, to have it read again from a position on.",
+            )
+        assert start is not None
+        with self._connections.scrubbing("backfill", f"dataset {urn!r}"):
+            asked = source.resolve(dataset, RangeRequest(now(), start, request.end), self._connections)
+        backfill = plan_backfill(history, asked, run_key, replace=request.replace)
+        log.info("dataset %r: a backfill of %s", urn, backfill)
+        return backfill
+
+    def _plan_request(self, request: RunRequest, backfill: Backfill | None) -> PlanRequest:
+        end = request.end if isinstance(request.end, datetime) else None
+        ranges = () if backfill is None else backfill.ranges
+        return PlanRequest(now(), end, self._limits(request), self.ingestion.options, ranges)
 
     def _check_extract(self, dataset: Dataset, state: DatasetState) -> None:
         kind = dataset.extract.kind
@@ -312,7 +393,9 @@ class Pipeline:
                 hint="Use the commit policy 'full' and no limits for it, in an ingestion of its own if need be.",
             )
 
-    def _bound(self, dataset: Dataset, history: History, found: DatasetPlan, run_key: str) -> Plan:
+    def _bound(
+        self, dataset: Dataset, history: History, found: DatasetPlan, request: RunRequest, backfill: Backfill | None
+    ) -> Plan:
         urn, state = dataset.urn, history.state
         ids = [u.id for u in found.units]
         if len(set(ids)) != len(ids) or any(u.urn != urn for u in found.units):
@@ -329,10 +412,11 @@ class Pipeline:
         self._claims.check(self.journal, urn, folder)
         check_no_slot_is_lost(self.files, self.journal, history)
         snapshot = dataset.extract.kind is ExtractKind.SNAPSHOT_ONLY
+        replaced = () if backfill is None else backfill.replaces
         return Plan(
             token=uuid.uuid4().hex,
             ingestion=self.ingestion.name,
-            run_key=run_key,
+            run_key=request.run_key(self.ingestion.name),
             generation=state.generation,
             dataset=dataset,
             folder=folder,
@@ -340,7 +424,9 @@ class Pipeline:
             source_schema=schema.encode(found.schema),
             schema=schema.encode(outgoing),
             planned=None if snapshot else found.planned,
-            replaces=tuple(sorted(state.live)) if snapshot else (),
+            replaces=tuple(sorted(state.live)) if snapshot else replaced,
+            reopens=() if backfill is None else backfill.reopens,
+            run=request.dag_run,
         )
 
     # extract
@@ -392,7 +478,8 @@ class Pipeline:
             return self._decide_from(plan, PlanResults(self.staging, plan, checked=True))
 
     def _decide_from(self, plan: Plan, results: PlanResults) -> Slot | DatasetReport:
-        units = publishable(self.ingestion.policy, tuple(self._summaries(plan, results)))
+        policy = CommitPolicy.FULL if plan.replaces or plan.reopens else self.ingestion.policy
+        units = publishable(policy, tuple(self._summaries(plan, results)))
         proposal = Proposal(plan, units, self.staging.token_folder(plan.token))
         if proposal.published:
             return self.committer.decide(
@@ -488,7 +575,7 @@ class Pipeline:
                 self._tidy(found, run.run_key)
             else:
                 log.warning("dataset %r can't be cleaned up: %s", key, found)
-        notes = (DatasetReport(n.urn, n.status, n.detail) for n in run.notes)
+        notes = (DatasetReport(n.urn, n.status, n.detail, already=n.already) for n in run.notes)
         reports = (final.get(key) or self._final(ref, run.run_key, History(ref.urn)) for key, ref in refs.items())
         told = (*notes, *reports)
         self.staging.finish_run(run.run)
@@ -505,8 +592,8 @@ class Pipeline:
             plan = self.staging.plan(ref.token)
             if plan is None:
                 return self._swept(ref, run_key, history)
-            check_holds(plan, (), history)
-            if plan.planned is not None and history.state.coverage.covers(plan.planned):
+            check_holds(plan, plan.ranges, history)
+            if plan.planned is not None and without(history, plan).covers(plan.planned):
                 return DatasetReport(ref.urn, "covered", f"range {plan.planned} was committed by another run")
             failed = next((u.error for u in _unpublished(history, ref.token) if u.error), None)
             return DatasetReport(
@@ -525,6 +612,18 @@ class Pipeline:
             elif (slot := history.answer(run_key)) is not None:
                 reports.append(_already(slot, history))
         return tuple(reports)
+
+    def answered_range(self, urn: str, request: RunRequest) -> tuple[int, Range] | None:
+        """The dataset's newest slot, and the range that was published for a request and still is, if it has positions."""
+        history = self.journal.history(urn)
+        slot = history.answer(request.run_key(self.ingestion.name))
+        if slot is None or not slot.positions:
+            return None
+        number, live = slot.decision.slot, history.state.live
+        parts = [unit.range for ref, unit in live.items() if ref.slot == number and unit.range is not None]
+        if not parts:
+            return None
+        return history.state.head, Range(min(part.low for part in parts), max(part.high for part in parts))
 
     def _tidy(self, history: History, run_key: str) -> None:
         """What may be done for a dataset by any run at its end; what can't be done is tried again by the next one."""
@@ -567,6 +666,16 @@ class Pipeline:
         return Sweeper(self.journal, self.staging, self._claims).sweep(keep)
 
 
+def _without_left_out(
+    found: dict[str, DatasetRef | DatasetNote | GobblinError], request: RunRequest
+) -> dict[str, DatasetRef | DatasetNote | GobblinError]:
+    """A backfill of all datasets leaves out those that have no such range, unless all of them are left out."""
+    out = {urn: plan for urn, plan in found.items() if isinstance(plan, NoSuchRangeError)}
+    if request.datasets or len(out) == len(found):
+        return found
+    return found | {urn: DatasetNote(urn, "idle", f"it is left out: {error}") for urn, error in out.items()}
+
+
 def _published(slot: Slot, status: str, detail: str, state: DatasetState) -> DatasetReport:
     decision = slot.decision
     return DatasetReport(
@@ -576,8 +685,16 @@ def _published(slot: Slot, status: str, detail: str, state: DatasetState) -> Dat
 
 def _already(slot: Slot, history: History) -> DatasetReport:
     """What to say of a slot that was finished before."""
-    status = "committed" if slot.done else "lost"
-    return _published(slot, status, f"already committed in slot {slot.decision.slot}", history.state)
+    if not slot.done:
+        return _published(slot, "lost", f"slot {slot.decision.slot} was abandoned", history.state)
+    report = _published(slot, "committed", f"already committed in {_said(slot)}", history.state)
+    return replace(report, already=True)
+
+
+def _said(slot: Slot) -> str:
+    """A slot, and whose it is as far as its record says."""
+    decision = slot.decision
+    return f"slot {decision.slot}" + (f" by run {decision.run!r}" if decision.run else "")
 
 
 def _final_slot(slot: Slot, history: History) -> DatasetReport:

@@ -25,6 +25,8 @@ class Plan:
     :param source_schema: what the source gives; :param schema: what is published, after the converters. Both are frozen here.
     :param folder: the dataset's folder below the target root.
     :param replaces: the live units that this plan's units stand for.
+    :param reopens: ranges that are covered without a unit, by an import or a skip, and that this plan's units stand for.
+    :param run: the DAG run that it is for, as the request names it.
     """
 
     token: str
@@ -38,6 +40,8 @@ class Plan:
     schema: str
     planned: Range | None = None
     replaces: tuple[UnitRef, ...] = ()
+    reopens: tuple[Range, ...] = ()
+    run: str = ""
 
     @property
     def urn(self) -> str:
@@ -65,6 +69,11 @@ class DatasetNote:
     urn: str
     status: str
     detail: str
+
+    @property
+    def already(self) -> bool:
+        """Whether the run had committed it before it was planned again."""
+        return self.status == "committed"
 
 
 @record("run_plan")

@@ -54,6 +54,7 @@ class Decision:
     :param complete: whether everything that was asked for is in it; only then is its run key answered.
     :param staging: the folder of its token below `target`, the target root; :param shards: digests of its step shards, in order.
     :param actor: who asked; :param reason: why, for the audited actions.
+    :param run: the DAG run that it was planned in, for people to read.
     """
 
     slot: int
@@ -78,6 +79,7 @@ class Decision:
     steps: int = 0
     actor: str = ""
     reason: str = ""
+    run: str = ""
 
 
 @record("outcome")

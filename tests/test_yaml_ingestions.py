@@ -31,6 +31,7 @@ from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.operators import GobblinIngestion, SparkOptions, load_ingestions
 from airflow_gobblin.operators.yaml_ingestions import SCHEMA, DagOptions, YamlIngestion, _validator
 from airflow_gobblin.policy import CommitPolicy
+from airflow_gobblin.sinks.base import Layout
 from airflow_gobblin.sinks.parquet import ParquetSink
 from airflow_gobblin.sources.sql import Predicate, SqlSource, SqlTable
 from airflow_gobblin.watermark import LongWatermark, TimestampWatermark
@@ -147,7 +148,7 @@ source:
       - {table: clicks, kind: append_only, delta: id, start: 100, lag: 1000}
       - {table: days, kind: append_only, delta: day, start: 2026-01-31}
 sink:
-  parquet: {target: "s3://lake@bucket/shop", file_bytes: 1000000, compression_level: 3}
+  parquet: {target: "s3://lake@bucket/shop", file_bytes: 1000000, compression_level: 3, layout: folder_per_unit}
 spark: {conn_id: spark, conf: {spark.ui.enabled: "false"}, driver_memory: 1g, executor_cores: 2, steps_above: null}
 dag:
   dag_id: the_shop
@@ -185,7 +186,7 @@ dag:
     assert shop.ingestion == Ingestion(
         name="shop",
         source=SqlSource("shop_db", (orders, clicks, days), reconcile=False),
-        sink=ParquetSink("s3://lake@bucket/shop", file_bytes=1_000_000, compression_level=3),
+        sink=ParquetSink("s3://lake@bucket/shop", 1_000_000, 3, Layout.FOLDER_PER_UNIT),
         journal="s3://lake@bucket/journal",
         policy=CommitPolicy.SUCCESSFUL,
         partial_ok=True,

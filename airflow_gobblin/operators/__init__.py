@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from airflow_gobblin.operators.extract import ExtractOperator
+from airflow_gobblin.operators.run_requests import ingestion_params
 from airflow_gobblin.operators.stages import (
     CreateWorkUnitsOperator,
     ExecuteCommitStepsOperator,
@@ -24,5 +25,6 @@ __all__ = [
     "VerifyRecoverOperator",
     "WriteCommitStepsOperator",
     "YamlIngestion",
+    "ingestion_params",
     "load_ingestions",
 ]

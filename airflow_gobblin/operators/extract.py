@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ from airflow_gobblin.hooks.standalone import (
     StandaloneMasters,
     submitting_environment,
 )
+from airflow_gobblin.links import DatasetLink, SparkLink
 from airflow_gobblin.operators.stages import failing_at_once
 from airflow_gobblin.places import object_place
 from airflow_gobblin.spark.connections import give_connections
@@ -41,7 +42,7 @@ from airflow_gobblin.spark_jobs import spark_job
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperatorLink, Context
     from pydantic import JsonValue
 
     from airflow_gobblin.ingestion import Ingestion
@@ -88,6 +89,7 @@ class ExtractOperator(SparkSubmitOperator):
     """
 
     template_fields: Sequence[str] = ("pack", *SparkSubmitOperator.template_fields)
+    operator_extra_links: Collection[BaseOperatorLink] = (DatasetLink(), SparkLink())
 
     def __init__(
         self,

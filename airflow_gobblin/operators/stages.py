@@ -7,22 +7,28 @@ its own argument, and everything else is in staging and in the journal. Any of t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow.sdk import Asset, AssetAlias, BaseOperator, TriggerRule
+from airflow.sdk import AssetAlias, BaseOperator, TriggerRule
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_gobblin.announcing.announcement import Announcement, announce
+from airflow_gobblin.announcing.assets import asset_uri
+from airflow_gobblin.announcing.metrics import count_recoveries, gauge_quarantines
 from airflow_gobblin.errors import ConfigurationError, GobblinError, IncompleteRunError
-from airflow_gobblin.hooks.ingestion import check_ingestion, open_pipeline
+from airflow_gobblin.hooks.ingestion import AirflowConnections, check_ingestion, open_pipeline
 from airflow_gobblin.hooks.registry import place_of
-from airflow_gobblin.naming import dataset_key, shown
+from airflow_gobblin.links import DatasetLink
+from airflow_gobblin.naming import shown
+from airflow_gobblin.operators.run_requests import replacing_command, run_request
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.providers.openlineage.extractors import OperatorLineage
+    from airflow.sdk import BaseOperatorLink, Context
 
     from airflow_gobblin.hooks.steps import StepsOnSpark
     from airflow_gobblin.ingestion import Ingestion
@@ -43,10 +49,9 @@ T = TypeVar("T", bound="DatasetReport | DatasetNote")
 
 RUN = "run"
 """The XCom key of the reference to what `create_work_units` planned."""
-PERIODIC = ("scheduled", "backfill")
-"""The types of DAG run whose data interval says what they are for; that of a manual run is only the last one before it."""
 STEPS_LOGGED = 50
 IDLE_LOGGED = 50
+COMMANDS_LOGGED = 3
 SWEPT = (
     "%s was swept: each of its datasets is committed, or its range was taken by other runs. "
     "To ingest what may be open, clear create_work_units with its downstream tasks."
@@ -59,6 +64,8 @@ class _StageOperator(BaseOperator):
     :param ingestion: the job. :param retries: what a retry may heal is tried again; what it can't fails at once.
     :param spark: how the steps of very long commit sequences are done on Spark; by default all are done in the task itself.
     """
+
+    operator_extra_links: Collection[BaseOperatorLink] = (DatasetLink(),)
 
     def __init__(
         self,
@@ -74,7 +81,7 @@ class _StageOperator(BaseOperator):
         self.ingestion = ingestion
         self.spark = spark
         self._on_spark: StepsOnSpark | None = None
-        self.announced: Callable[[], None] | None = None
+        self.announcement: Announcement | None = None
 
     def _open_pipeline(self) -> Pipeline:
         pipeline = open_pipeline(self.ingestion)
@@ -97,27 +104,30 @@ class _StageOperator(BaseOperator):
 
     def _announce(self, pipeline: Pipeline, urns: Iterable[str] | None, context: Context) -> None:
         """Make an event of each published slot of these datasets that has had none, whoever published it."""
-        events = context["outlet_events"][AssetAlias(asset_uri(self.ingestion.name))]
-        slots = []
-        for slot, report in pipeline.unannounced(urns):
-            asset = Asset(
-                name=asset_uri(self.ingestion.name, report.urn), uri=asset_uri(self.ingestion.name, report.urn)
-            )
-            watermark = None if report.watermark is None else report.watermark.to_json()
-            counts = {"slot": report.slot, "rows": report.rows, "files": report.files}
-            events.add(asset, extra={"urn": report.urn, "watermark": watermark, **counts})
-            slots.append(slot)
         run_key = run_request(context).run_key(self.ingestion.name)
+        self.announcement = announce(pipeline, urns, run_key, context)
 
-        def announced() -> None:
-            for slot in slots:
-                pipeline.announced(slot, run_key)
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:
+        """What OpenLineage is told: the datasets that this task announced."""
+        from airflow_gobblin.announcing.lineage import lineage
 
-        self.announced = announced
+        told = self.announcement.publications if self.announcement is not None else ()
+        return lineage(self.ingestion, told, AirflowConnections())
 
     def _log_reports(self, reports: Iterable[DatasetReport | DatasetNote]) -> None:
         for report in self._without_many_idle(reports):
             self.log.info("dataset %r: %s, %s", report.urn, report.status, report.detail)
+
+    def _log_replacing(
+        self, pipeline: Pipeline, reports: Iterable[DatasetReport | DatasetNote], context: Context
+    ) -> None:
+        """Of what this run had committed before: how to have it ingested anew, if that is what is wanted."""
+        again = [report.urn for report in reports if report.already]
+        for urn in again[:COMMANDS_LOGGED]:
+            found = pipeline.answered_range(urn, run_request(context))
+            if found is not None:
+                command = replacing_command(context, urn, *found)
+                self.log.info("To ingest dataset %r anew, in place of what is published, type: %s", urn, command)
 
     def _without_many_idle(self, reports: Iterable[T]) -> Iterator[T]:
         """What is worth a line in the log; of the idle ones there may be thousands, of which a few and their number are told."""
@@ -136,6 +146,7 @@ class VerifyRecoverOperator(_StageOperator):
     def execute(self, context: Context) -> None:
         with failing_at_once():
             reports = self._open_pipeline().verify_recover(run_request(context))
+        count_recoveries(self.ingestion.name, reports)
         self._log_reports(reports)
         if not reports:
             self.log.info("no dataset was left unfinished")
@@ -158,11 +169,16 @@ class CreateWorkUnitsOperator(_StageOperator):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.place = place_of(self.ingestion)
+        if self.has_dag() and self.dag.rerun_with_latest_version is None:
+            # A run that is moved to the DAG's latest version, as backfills do, loses the mapped tasks that it has.
+            self.dag.rerun_with_latest_version = False
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         with failing_at_once():
-            plan = self._open_pipeline().create_work_units(run_request(context))
-        self._log_reports(plan.notes)
+            pipeline = self._open_pipeline()
+            plan = pipeline.create_work_units(run_request(context))
+            self._log_reports(plan.notes)
+            self._log_replacing(pipeline, plan.notes, context)
         for pack in plan.packs:
             self.log.info("%s: weight %d, datasets %s", pack.label, pack.weight, [d.urn for d in pack.datasets][:20])
         context["ti"].xcom_push(key=RUN, value=plan.run)
@@ -209,7 +225,8 @@ class WriteCommitStepsOperator(_PackOperator):
         with failing_at_once():
             pipeline = self._open_pipeline()
             reports = self._of_pack(pipeline, context, pipeline.write_commit_steps)
-        self._log_reports(reports)
+            self._log_reports(reports)
+            self._log_replacing(pipeline, reports, context)
         _raise_unless_good("write the commit steps of", self.pack, reports)
 
 
@@ -235,6 +252,7 @@ class ExecuteCommitStepsOperator(_PackOperator):
                 pipeline, context, partial(pipeline.execute_commit_steps, after_step=self._log_step)
             )
             self._log_reports(reports)
+            self._log_replacing(pipeline, reports, context)
             _raise_unless_good("execute the commit steps of", self.pack, reports)
             self._announce(pipeline, [r.urn for r in reports], context)
 
@@ -274,7 +292,9 @@ class FinishOperator(_StageOperator):
             if plan is None:
                 self.log.info(SWEPT, "the plan of this run")
             reports = pipeline.answered(run_request(context)) if plan is None else pipeline.finish(plan)
+            gauge_quarantines(self.ingestion.name, reports)
             self._log_table(reports)
+            self._log_replacing(pipeline, reports, context)
             if plan is not None:
                 self._log_loads(pipeline, plan)
             error = incomplete(self.ingestion, reports)
@@ -301,6 +321,8 @@ class FinishOperator(_StageOperator):
         for row in rows:
             self.log.info("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
         for report in reports:
+            if report.already:
+                self.log.info("dataset %r: %s", report.urn, report.detail)
             if not report.ok:
                 self.log.warning("dataset %r: %s, %s", report.urn, report.status, report.detail)
 
@@ -325,36 +347,8 @@ class FinishOperator(_StageOperator):
 def _note_announced(context: Context) -> None:
     """Note the slots that were announced, once Airflow has the events: not before the task has succeeded."""
     task = context["task"]
-    if isinstance(task, _StageOperator) and task.announced is not None:
-        task.announced()
-
-
-def asset_uri(ingestion: str, urn: str | None = None) -> str:
-    """The name and URI of a dataset's asset; without a URN that of the ingestion's asset alias."""
-    return f"gobblin://{ingestion}" + (f"/{dataset_key(urn)}" if urn is not None else "")
-
-
-def run_request(context: Context) -> RunRequest:
-    """What a DAG run asks for: up to the end of its data interval if it is scheduled and has one, and else up to now.
-
-    The run's configuration may name the datasets, `{"datasets": ["urn", …]}`.
-
-    :raises ConfigurationError: they are not a list of URNs.
-    """
-    from airflow_gobblin.pipeline import RunRequest
-
-    run = context["dag_run"]
-    start, end = run.data_interval_start, run.data_interval_end
-    bounded = run.run_type in PERIODIC and start is not None and end is not None and start < end
-    datasets = (run.conf or {}).get("datasets", [])
-    if not isinstance(datasets, list) or not all(isinstance(urn, str) for urn in datasets):
-        raise ConfigurationError(
-            operation="use",
-            subject=f"datasets {datasets!r} of the run's configuration",
-            cause="it is not a list of URNs",
-            hint='Give {"datasets": ["urn", …]}, or leave it out for all of them.',
-        )
-    return RunRequest(f"{run.dag_id}/{run.run_id}", end if bounded else None, tuple(datasets))
+    if isinstance(task, _StageOperator) and task.announcement is not None:
+        task.announcement.succeeded(context)
 
 
 @contextmanager

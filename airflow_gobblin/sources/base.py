@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.state import DatasetState
@@ -18,6 +18,9 @@ from airflow_gobblin.work import Dataset, Limits, WorkUnit
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+Bound = datetime | int
+"""Where a backfill begins or ends: a point in time, or a position of a source whose positions are integers."""
 
 
 class Connections(Protocol):
@@ -31,17 +34,32 @@ class Connections(Protocol):
 
 
 @dataclass(frozen=True)
+class RangeRequest:
+    """What a backfill asks for, to be said in positions.
+
+    :param now: the time of planning, in UTC. Sources subtract their lag from it.
+    :param start: where it begins; :param end: where it ends, exclusive; `None`: where the source can be read up to.
+    """
+
+    now: datetime
+    start: Bound
+    end: Bound | None = None
+
+
+@dataclass(frozen=True)
 class PlanRequest:
     """What a run asks for.
 
     :param end: the end of the run's data interval, exclusive; `None` for an unscheduled run: up to now.
     :param now: the time of planning, in UTC. Sources subtract their lag from it.
+    :param ranges: of a backfill: these ranges, in order, instead of what the coverage lacks, and whether they hold rows or not.
     """
 
     now: datetime
     end: datetime | None = None
     limits: Limits = field(default_factory=Limits)
     options: Mapping[str, Json] = field(default_factory=dict)
+    ranges: tuple[Range, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,7 +122,7 @@ class Source(Protocol):
     def plan(
         self, dataset: Dataset, states: Mapping[str, DatasetState], request: PlanRequest, connections: Connections
     ) -> DatasetPlan:
-        """The work units of one dataset: what its coverage lacks up to the request's end, holes first.
+        """The work units of one dataset: what its coverage lacks up to the request's end, holes first; or the request's ranges.
 
         :param states: the state of every dataset of the ingestion, by URN.
         :raises SourceError: this dataset can't be planned; the others go on.
@@ -112,3 +130,15 @@ class Source(Protocol):
 
     def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> Reader:
         """Start to read one unit, in a Spark task."""
+
+
+@runtime_checkable
+class RangeSource(Source, Protocol):
+    """A source that can be backfilled: it says a range in its own positions."""
+
+    def resolve(self, dataset: Dataset, request: RangeRequest, connections: Connections) -> Range:
+        """The positions of what a backfill asks for, up to where the source can be read now. Never asked of a snapshot.
+
+        :raises SourceError: the source can't be reached.
+        :raises NoSuchRangeError: it is outside the data, or can't be said in positions of this dataset.
+        """

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from airflow_gobblin.coverage import Range
 from airflow_gobblin.files import Files
 from airflow_gobblin.naming import dataset_key
 from airflow_gobblin.plan import Plan
 from airflow_gobblin.sinks.base import Writer
 from airflow_gobblin.sinks.parquet import ParquetSink
-from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, Reader, ReadRequest
+from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, RangeRequest, Reader, ReadRequest
 from airflow_gobblin.sources.sql import SqlSource
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.steps import CommitStep, StepContext, StepStatus
@@ -82,6 +83,9 @@ class GatedSource:
     ) -> DatasetPlan:
         self.gates.pass_through(f"plan-{dataset_key(dataset.urn)}")
         return self.inner.plan(dataset, states, request, connections)
+
+    def resolve(self, dataset: Dataset, request: RangeRequest, connections: Connections) -> Range:
+        return self.inner.resolve(dataset, request, connections)
 
     def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> Reader:
         gate = f"read-{dataset_key(unit.urn)}"

@@ -50,6 +50,9 @@ class Shop:
         self.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY NOT NULL, item TEXT, price DOUBLE PRECISION)")
         self.execute("CREATE TABLE countries (code TEXT, name TEXT)")
         self.execute("INSERT INTO countries VALUES ('de', 'Germany'), ('fr', 'France')")
+        self.execute("CREATE TABLE visits (at TIMESTAMP NOT NULL, day INTEGER, page TEXT)")
+        visits = ", ".join(f"('2026-01-{n:02} {h:02}:30:00', {n}, 'page {h}')" for n in range(1, 11) for h in range(5))
+        self.execute(f"INSERT INTO visits VALUES {visits}")
         self.sell(500)
         airflow.request("POST", "connections", json=_connection(f"shop_{name}", self.database.url))
 
@@ -171,13 +174,13 @@ class Shop:
         """The rows of a table, as a multiset."""
         with self.database.connect() as connection:
             rows = connection.execute(text(f"SELECT * FROM {table}")).mappings().all()
-        return Counter(json.dumps(dict(row), sort_keys=True) for row in rows)
+        return Counter(json.dumps(dict(row), sort_keys=True, default=str) for row in rows)
 
     def published_rows(self, urn: str) -> Counter[str]:
         """The rows that are published, through nothing but the journal's reader."""
         published = self.journal.read_dataset(urn)
         rows = published.to_arrow().to_table().to_pylist() if published.files else []
-        return Counter(json.dumps(row, sort_keys=True) for row in rows)
+        return Counter(json.dumps(row, sort_keys=True, default=str) for row in rows)
 
     def check(self) -> None:
         """Every row is published once, the folder holds what the journal says, and no record is out of order.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,9 @@ from airflow_gobblin.operators import (
     SparkOptions,
     VerifyRecoverOperator,
     WriteCommitStepsOperator,
+    ingestion_params,
 )
+from airflow_gobblin.plugins.timetables import DatasetCronTimetable
 from airflow_gobblin.sinks.parquet import ParquetSink
 from airflow_gobblin.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.work import ExtractKind, UnitState
@@ -66,19 +68,31 @@ def shop(
     retries: int = 1,
     urns: tuple[str, str] = ("orders", "countries"),
     journal: str | None = None,
+    days: tuple[str, str] | None = None,
 ) -> None:
     """Make the DAG of a shop.
 
+    :param days: the first and the last day that it is scheduled for; it then has a table of visits, instead of that of orders,
+        and a form to trigger it.
     :param urns: of the tables of orders and of countries. :param journal: a folder of the shop's by default.
     :param spark: the Spark connection of a task group; without it, the same tasks are wired by hand around an extract without
         Spark. :param conf: more of Spark's settings. :param durable: its drivers outlive the tasks.
     """
     folder = Path(shops) / name
     gates = Gates(str(folder))
-    tables = (
-        SqlTable("orders", ExtractKind.APPEND_ONLY, delta="id", urn=urns[0]),
-        SqlTable("countries", ExtractKind.SNAPSHOT_ONLY, urn=urns[1]),
-    )
+    orders = SqlTable("orders", ExtractKind.APPEND_ONLY, delta="id", urn=urns[0])
+    schedule: dict[str, Any] = {"schedule": None}
+    if days is not None:
+        first, last = map(datetime.fromisoformat, days)
+        orders = SqlTable("visits", ExtractKind.APPEND_ONLY, delta="at", start=first)
+        schedule = {
+            "schedule": DatasetCronTimetable("@daily"),
+            "start_date": first.replace(tzinfo=UTC),
+            "end_date": last.replace(tzinfo=UTC),
+            "catchup": True,
+            "params": ingestion_params(("visits", urns[1])),
+        }
+    tables = (orders, SqlTable("countries", ExtractKind.SNAPSHOT_ONLY, urn=urns[1]))
     ingestion = Ingestion(
         name=name,
         source=GatedSource(SqlSource(conn_id=f"shop_{name}", tables=tables), gates),
@@ -92,7 +106,7 @@ def shop(
         gates.pass_through(f"after-{context['task'].task_id.rsplit('.', 1)[-1]}")
 
     arguments = {"retries": retries, "retry_delay": timedelta(seconds=1), "post_execute": hold_after}
-    with DAG(name, schedule=None, max_active_runs=4, default_args=arguments):
+    with DAG(name, max_active_runs=4 if days is None else 1, default_args=arguments, **schedule):
         if spark:
             settings = {"spark.ui.enabled": "false", "spark.driver.extraJavaOptions": FAST_JAVA, **(conf or {})}
             GobblinIngestion(ingestion, spark=SparkOptions(conn_id=spark, conf=settings, durable=durable))

@@ -95,7 +95,7 @@ def test_an_old_run_cleared_after_newer_ones_commits_nothing(shops: Shops) -> No
         assert shop.wait(old) == "success", (names, shop.states(old))
         shop.check()
         assert (shop.slots("orders"), shop.slots("countries")) == (3, 3)
-    assert "this run committed it already, in slot 1" in shop.log(old, "create_work_units")
+    assert f"already committed in slot 1 by run 'old/{old}'" in shop.log(old, "create_work_units")
 
 
 def test_an_old_run_that_failed_fills_its_gap_or_commits_nothing(shops: Shops) -> None:

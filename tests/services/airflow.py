@@ -8,11 +8,13 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -23,6 +25,8 @@ from tests.services.processes import free_port, start_process, stop_process
 
 __all__ = ["Airflow", "TaskInstance", "running_airflow"]
 
+COMPONENTS = ("api-server", "dag-processor", "scheduler")
+"""All that an Airflow here can have; without a scheduler nothing runs, and there is something to look at sooner."""
 FINISHED = ("success", "failed")
 """The states in which a DAG run has ended."""
 _POLL_SECONDS = 0.3
@@ -51,16 +55,27 @@ class Airflow:
     """An Airflow below one folder: `dags` has the DAG files, `logs` those of its components, and `home` all else.
 
     :param environment: more of it, for example `AIRFLOW_CONN_…`, or other settings `AIRFLOW__…`.
+    :param components: what is started.
+    :param login: the name and the password of a user to be for the API, where not everybody is an administrator.
     """
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        environment: Mapping[str, str],
+        components: Sequence[str] = COMPONENTS,
+        login: tuple[str, str] | None = None,
+    ) -> None:
         self.home = folder / "home"
         self.dags = folder / "dags"
         self.logs = folder / "logs"
         self._port = free_port()
         self._environment = {**self._settings(), **environment}
+        self._wanted = components
+        self._login = login
         self._components: list[subprocess.Popen[bytes]] = []
-        self._client = httpx.Client(base_url=f"http://127.0.0.1:{self._port}", timeout=60)
+        self._kept: set[int] = set()
+        self._client = httpx.Client(base_url=self.url, timeout=60)
 
     def _settings(self) -> dict[str, str]:
         settings: dict[str, dict[str, object]] = {
@@ -105,10 +120,34 @@ class Airflow:
         )
         if done.returncode:
             raise RuntimeError(f"airflow db migrate failed:\n{done.stdout}{done.stderr}")
-        for command in (["api-server"], ["dag-processor"], ["scheduler", "--skip-serve-logs"]):
-            log = self.logs / f"{command[0]}.log"
-            self._components.append(start_process(["airflow", *command], log=log, env=self._environment))
-        self._client.headers["Authorization"] = f"Bearer {self.wait_for('the API', self._token)}"
+        self._components += map(self._start, self._wanted)
+        token = self.wait_for("the API", lambda: self.token(self._login))
+        self._client.headers["Authorization"] = f"Bearer {token}"
+
+    def _start(self, component: str) -> subprocess.Popen[bytes]:
+        command = ["airflow", component, *(["--skip-serve-logs"] if component == "scheduler" else [])]
+        return start_process(command, log=self.logs / f"{component}.log", env=self._environment)
+
+    @contextmanager
+    def kept_running(self) -> Iterator[None]:
+        """Start the scheduler again whenever it ends, as a service manager does."""
+        ended = Event()
+        at = self._wanted.index("scheduler")
+
+        def keep() -> None:
+            while not ended.wait(1):
+                if self._components[at].poll() is not None:
+                    self._components[at] = self._start("scheduler")
+
+        with ThreadPoolExecutor(1) as pool:
+            kept = pool.submit(keep)
+            self._kept = {at}
+            try:
+                yield
+            finally:
+                ended.set()
+                kept.result()
+                self._kept = set()
 
     def stop(self) -> None:
         """Stop the components, and whatever tasks are left of them."""
@@ -231,6 +270,15 @@ class Airflow:
             for entry in answer["content"]
         ]
 
+    def command(self, line: str) -> str:
+        """Type a command into a shell that knows this Airflow. :return: what it says. :raises RuntimeError: it fails."""
+        done = subprocess.run(
+            line, shell=True, capture_output=True, text=True, check=False, env=os.environ | self._environment
+        )
+        if done.returncode:
+            raise RuntimeError(f"{line} failed:\n{done.stdout}{done.stderr}")
+        return done.stdout
+
     def request(self, method: str, path: str, **options: Any) -> Any:
         """Call Airflow's public API."""
         answer = self._client.request(method, f"/api/v2/{path}", **options)
@@ -243,9 +291,18 @@ class Airflow:
         tails = (f"--- {log.name}\n" + "\n".join(log.read_text().splitlines()[-40:]) for log in self.logs.glob("*.log"))
         return "\n".join(tails)
 
-    def _token(self) -> str | None:
+    @property
+    def url(self) -> str:
+        """Where the UI and the API are."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def token(self, login: tuple[str, str] | None) -> str | None:
+        """The token of a user, by name and password; `None` while the API doesn't answer."""
         with suppress(httpx.TransportError):
-            answer = self._client.get("/auth/token")
+            if login is None:
+                answer = self._client.get("/auth/token")
+            else:
+                answer = self._client.post("/auth/token", json={"username": login[0], "password": login[1]})
             if answer.is_success:
                 return str(answer.json()["access_token"])
         return None
@@ -271,7 +328,7 @@ class Airflow:
             value = found()
             if value is not None:
                 return value
-            ended = [c.args for c in self._components if c.poll() is not None]
+            ended = [c.args for at, c in enumerate(self._components) if at not in self._kept and c.poll() is not None]
             if ended or time.monotonic() > deadline:
                 why = f"{ended} ended" if ended else f"it did not come in {seconds:.0f} s"
                 raise RuntimeError(f"waited for {what}, and {why}:\n{self.tails()}")
@@ -279,9 +336,9 @@ class Airflow:
 
 
 @contextmanager
-def running_airflow(folder: Path, environment: Mapping[str, str]) -> Iterator[Airflow]:
-    """Run Airflow with its files in `folder`, which exists and is empty."""
-    airflow = Airflow(folder, environment)
+def running_airflow(folder: Path, environment: Mapping[str, str], **options: Any) -> Iterator[Airflow]:
+    """Run Airflow with its files in `folder`, which exists and is empty; parameters as of `Airflow`."""
+    airflow = Airflow(folder, environment, **options)
     try:
         airflow.start()
         yield airflow

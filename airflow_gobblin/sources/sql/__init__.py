@@ -17,12 +17,14 @@ read.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, ReadRequest
+from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, RangeRequest, ReadRequest
 from airflow_gobblin.sources.sql.tables import Predicate, SqlTable
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.wire import record
@@ -50,8 +52,8 @@ class SqlSource:
     reconcile: bool = True
 
     def __post_init__(self) -> None:
-        urns = [table.urn for table in self.tables]
-        if twice := sorted({urn for urn in urns if urns.count(urn) > 1}):
+        counts = Counter(table.urn for table in self.tables)
+        if twice := sorted(urn for urn, count in counts.items() if count > 1):
             raise ConfigurationError(
                 operation="use",
                 subject=f"SqlSource({self.conn_id!r})",
@@ -88,6 +90,19 @@ class SqlSource:
         table = self._table(dataset.urn)
         with Database(self.conn_id, connections).open("plan", table) as session:
             return plan_table(session, table, states.get(dataset.urn, DatasetState(dataset.urn)), request)
+
+    def resolve(self, dataset: Dataset, request: RangeRequest, connections: Connections) -> Range:
+        """A backfill's range by the delta column: points in time for dates and timestamps, values for integers.
+
+        :raises SourceError: the database can't be reached.
+        :raises ConfigurationError: it is outside the data, or the column is of another kind.
+        """
+        from airflow_gobblin.sources.sql.database import Database
+        from airflow_gobblin.sources.sql.planning import resolve_range
+
+        table = self._table(dataset.urn)
+        with Database(self.conn_id, connections).open("backfill", table) as session:
+            return resolve_range(session, table, request)
 
     def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> SqlReader:
         """Start to read a unit.

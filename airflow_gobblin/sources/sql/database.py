@@ -34,5 +34,5 @@ class Database:
         self.dialect = _DIALECTS[scheme]
 
     def open(self, operation: str, table: SqlTable) -> Session:
-        """A session on which one table is planned or read. :param operation: which of the two, for errors."""
+        """A session on which one table is planned, resolved or read. :param operation: which of these, for errors."""
         return Session(self.dialect, self._conn_id, self._uri, table.timezone, operation, f"dataset {table.urn!r}")

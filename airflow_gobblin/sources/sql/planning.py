@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from airflow_gobblin.coverage import Range
-from airflow_gobblin.errors import ConfigurationError, SourceDataError
-from airflow_gobblin.sources.base import DatasetPlan, PlanRequest
+from airflow_gobblin.errors import ConfigurationError, NoSuchRangeError, SourceDataError
+from airflow_gobblin.sources.base import Bound, DatasetPlan, PlanRequest, RangeRequest
 from airflow_gobblin.sources.sql.dialects import Session
 from airflow_gobblin.sources.sql.positions import AxisKind, DateAxis, LocalAxis, number_of
 from airflow_gobblin.sources.sql.scan import Extent, Scan, open_scan
@@ -58,16 +58,17 @@ def plan_snapshot(scan: Scan, request: PlanRequest) -> DatasetPlan:
 
 
 def plan_ranges(scan: Scan, state: DatasetState, request: PlanRequest) -> DatasetPlan:
-    """What the coverage lacks up to the request's end, holes first; nothing at all if no row is in it.
+    """What the coverage lacks up to the request's end, holes first; nothing at all if no row is in it. Or a backfill's ranges.
 
     :raises SourceError: rows without a position. :raises ConfigurationError: the delta column is another than before.
     """
     first = state.coverage.origin is None
-    if first and scan.table.kind is ExtractKind.SNAPSHOT_APPEND and request.limits.any:
-        raise _refused(scan, "its first load takes everything", "Take the limits off for it.")
+    if first and scan.table.kind is ExtractKind.SNAPSHOT_APPEND and (request.limits.any or request.ranges):
+        way_out = "Run it without a range before." if request.ranges else "Take the limits off for it."
+        raise _refused(scan, "its first load takes everything", way_out)
     _check_placed(scan)
     wanted = _wanted(scan, state, request)
-    if not any(extent.rows for _, extent in wanted):
+    if not request.ranges and not any(extent.rows for _, extent in wanted):
         return DatasetPlan((), scan.schema)
     row_bytes = scan.row_bytes()
     total = sum(extent.rows for _, extent in wanted) * row_bytes
@@ -75,22 +76,76 @@ def plan_ranges(scan: Scan, state: DatasetState, request: PlanRequest) -> Datase
     for part, extent in wanted:
         count = 1 if request.limits.any else _unit_count(scan, extent.rows * row_bytes, total)
         pieces += _split(scan, part, extent, count)
-    return DatasetPlan(_units(scan, pieces, row_bytes), scan.schema, Range(wanted[0][0].low, wanted[-1][0].high))
+    low = wanted[0][0].low
+    if first and request.ranges:  # a first load, which is yet to come, is to begin where it would have begun
+        origin = _start(scan) or _least(scan)
+        low = low if origin is None else min(low, origin)
+    return DatasetPlan(_units(scan, pieces, row_bytes), scan.schema, Range(low, wanted[-1][0].high))
 
 
 def _wanted(scan: Scan, state: DatasetState, request: PlanRequest) -> list[tuple[Range, Extent]]:
-    """The uncovered ranges up to the end, in order, each with its extent."""
+    """The ranges to be read, in order, each with its extent."""
     _, axis = scan.positions()
+    origin = state.coverage.origin or _start(scan)
+    if request.ranges:
+        _check_axis(scan, origin or request.ranges[0].low, state)
+        return [(part, scan.extent(part.low, part.high)) for part in request.ranges]
     end = end_position(scan, request.now, request.end)
     if end is None:
         return []
-    origin = state.coverage.origin or _start(scan)
     if origin is None:  # a first load begins at the least value
         extent = scan.extent(None, end)
         return [] if extent.least is None else [(Range(axis.position(extent.least), end), extent)]
     _check_axis(scan, origin, state)
     parts = state.coverage.uncovered(Range(origin, end))
     return [(part, scan.extent(part.low, part.high)) for part in parts]
+
+
+def resolve_range(session: Session, table: SqlTable, request: RangeRequest) -> Range:
+    """What a backfill asks for, in positions of the delta column, up to where a run may read it now.
+
+    :raises NoSuchRangeError: it is outside the data, or is none of such a column.
+    """
+    scan = open_scan(session, table)
+    end, least = end_position(scan, request.now), _least(scan)
+    if end is None or least is None:
+        raise _no_such_range(scan, "it holds no rows", "Backfill it once it has some.")
+    low = _position(scan, request.start)
+    high = end if request.end is None else _position(scan, request.end)
+    said = f"from {request.start} to {'its end' if request.end is None else request.end}"
+    if not low < end:
+        cause = f"{said} is outside its data, which is read up to {end.to_json()} now"
+        raise _no_such_range(scan, cause, "Give an earlier range, or the table a shorter lag.")
+    if not least < high:
+        cause = f"{said} is outside its data, which begins at {least.to_json()}"
+        raise _no_such_range(scan, cause, "Give a later range.")
+    if not low < high:
+        raise _no_such_range(scan, f"no whole day of its dates is {said}", "Give a range of whole days.")
+    return Range(low, min(high, end))
+
+
+def _position(scan: Scan, bound: Bound) -> Watermark:
+    """The position of a bound of a backfill. In a column of dates it is that of its day, as the table's zone has it."""
+    delta, axis = scan.positions()
+    if isinstance(bound, int) is not (axis.kind is AxisKind.INTEGER):
+        what, give = ("a position", "points in time") if isinstance(bound, int) else ("a time", "its values, as integers")
+        raise _no_such_range(
+            scan,
+            f"{bound} is {what}, and its delta column {delta.name!r} is of kind {axis.kind.value}",
+            f"Give start and end as {give}; or leave this dataset out of the backfill.",
+        )
+    if isinstance(bound, int):
+        return LongWatermark(bound)
+    if axis.kind is AxisKind.DATE:
+        return DateAxis().position(bound.astimezone(ZoneInfo(scan.table.timezone)).date())
+    return TimestampWatermark(bound)
+
+
+def _least(scan: Scan) -> Watermark | None:
+    """The position of the least value, if there is one."""
+    _, axis = scan.positions()
+    least = scan.least()
+    return None if least is None else axis.position(least)
 
 
 def end_position(scan: Scan, now: datetime, end: datetime | None = None) -> Watermark | None:
@@ -111,9 +166,7 @@ def end_position(scan: Scan, now: datetime, end: datetime | None = None) -> Wate
         raise _refused(scan, "its lag is an integer, and its delta column a time", "Give the lag as a timedelta.")
     at = now - (DEFAULT_LAG if lag is None else timedelta(seconds=lag))  # type: ignore[arg-type]
     at = min(at, end) if end is not None else at
-    if axis.kind is AxisKind.DATE:
-        return DateAxis().position(at.astimezone(ZoneInfo(scan.table.timezone)).date())
-    return TimestampWatermark(at)
+    return _position(scan, at)
 
 
 def _start(scan: Scan) -> Watermark | None:
@@ -209,3 +262,7 @@ def _buckets(
 
 def _refused(scan: Scan, cause: str, hint: str) -> ConfigurationError:
     return ConfigurationError(operation="plan", subject=scan.session.subject, cause=cause, hint=hint)
+
+
+def _no_such_range(scan: Scan, cause: str, hint: str) -> NoSuchRangeError:
+    return NoSuchRangeError(operation="backfill", subject=scan.session.subject, cause=cause, hint=hint)

@@ -106,6 +106,14 @@ class Scan:
         (greatest,) = self.session.row(statement)
         return None if greatest is None else int(greatest)
 
+    def least(self) -> Value | None:
+        """The least delta value, which an index gives at once; `None`: the table is empty."""
+        delta, axis = self.positions()
+        statement = self.session.statement()
+        statement.text = f"SELECT min({self.dialect.key(delta, axis)}) FROM {self._source(statement, None, None)}"
+        (least,) = self.session.row(statement)
+        return None if least is None else self._value(least)
+
     def count(self, low: Watermark | None, high: Watermark | None) -> int:
         """How many rows [low, high) has."""
         statement = self.session.statement()

@@ -1,0 +1,179 @@
+"""What a DAG run asks of an ingestion: by its data interval, its partition key, and its configuration.
+
+    {"datasets": ["urn", …], "start": "2026-01-01", "end": "2026-02-01", "replace": true, "request": "any text"}
+
+A scheduled run asks for all that is open up to the end of its interval, a backfill for its interval, and a run by hand for all that is
+open up to now, or for the range from start to end.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Param, timezone
+
+from airflow_gobblin.coverage import Range
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.watermark import TimestampWatermark
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_gobblin.pipeline import RunRequest
+    from airflow_gobblin.sources.base import Bound
+
+__all__ = ["ingestion_params", "replacing_command", "run_request"]
+
+_TYPES = {
+    "datasets": "a list of URNs",
+    "start": "a point in time, as ISO 8601 text, or an integer",
+    "end": "a point in time, as ISO 8601 text, or an integer",
+    "replace": "true or false",
+    "request": "a text",
+}
+"""What a run's configuration may hold for us."""
+
+
+def ingestion_params(datasets: Iterable[str] = ()) -> dict[str, Param]:
+    """The form that Airflow shows to trigger a run of an ingestion, as `params` of its DAG: datasets, range, replace.
+
+    :param datasets: URNs to choose from; by default any may be typed.
+    """
+    urns = [*datasets]
+    one: dict[str, Any] = {"type": "string", "enum": urns} if urns else {"type": "string"}
+    about = {
+        "datasets": "Only these datasets; none for all.",
+        "start": "Backfill from here on: a point in time; or an integer, for datasets whose positions are integers.",
+        "end": "Up to here, exclusive; empty: up to now.",
+        "replace": "Publish the range anew, in place of what is published of it.",
+        "request": "Any text: with another one, the same run carries out the same request again.",
+    }
+    bound = {"type": ["null", "string", "integer"], "default": None}
+    fields: dict[str, dict[str, Any]] = {
+        "datasets": {"type": "array", "default": [], "items": one, "examples": urns or None},
+        "start": bound,
+        "end": bound,
+        "replace": {"type": "boolean", "default": False},
+        "request": {"type": ["null", "string"], "default": None},
+    }
+    return {
+        name: Param(description=about[name], title=name, section="Ingestion", **_given(given))
+        for name, given in fields.items()
+    }
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None or name == "default"}
+
+
+def run_request(context: Context) -> RunRequest:
+    """What a DAG run asks for.
+
+    :raises ConfigurationError: its configuration holds what is none of ours or of the DAG's, or contradicts itself or the run.
+    """
+    from airflow_gobblin.pipeline import RunRequest
+
+    run, dag = context["dag_run"], context.get("dag")
+    asked = _checked(run.conf or {}, {*(run.conf or {})} if dag is None else {*dag.params})
+    interval = _interval(run)
+    start, end = (_bound(name, asked.get(name)) for name in ("start", "end"))
+    if interval is not None and (start, end) != (None, None):
+        raise _refused(
+            f"the range from {asked.get('start')} to {asked.get('end')}",
+            f"run {run.run_id!r} has an interval of its own, from {interval[0]} to {interval[1]}",
+            "Leave start and end out, or trigger a run by hand.",
+        )
+    if interval is not None:
+        start, end = (interval[0] if run.run_type == "backfill" else None), interval[1]
+    datasets = tuple(asked.get("datasets", ()))
+    if run.partition_key is not None and getattr(dag.timetable, "partitioned_at_runtime", False):
+        if datasets and datasets != (run.partition_key,):
+            raise _refused(
+                f"datasets {[*datasets]}",
+                f"run {run.run_id!r} has the partition key {run.partition_key!r}",
+                "Give one of them.",
+            )
+        datasets = (run.partition_key,)
+    dag_run = f"{run.dag_id}/{run.run_id}"
+    return RunRequest(dag_run, end, datasets, start, asked.get("replace", False), asked.get("request", ""))
+
+
+def _interval(run: Any) -> tuple[datetime, datetime] | None:
+    """What a run is for. The interval of a run by hand says nothing: it is the last one before it."""
+    start, end = run.data_interval_start, run.data_interval_end
+    if run.run_type not in ("scheduled", "backfill") or start is None or end is None or not start < end:
+        return None
+    return start.astimezone(UTC), end.astimezone(UTC)
+
+
+def _checked(conf: Mapping[str, Any], others: set[str]) -> dict[str, Any]:
+    """What is meant for us of a run's configuration. A form gives null for what is left empty.
+
+    :param others: what else the DAG's tasks know.
+    """
+    for name in conf:
+        if name not in _TYPES and name not in others:
+            near = get_close_matches(name, _TYPES, n=1)
+            raise _refused(
+                f"{name!r}",
+                "there is no such key",
+                f"Did you mean {near[0]!r}?" if near else f"Known are {', '.join(sorted({*_TYPES} | others))}.",
+            )
+    asked = {name: conf[name] for name in _TYPES if conf.get(name) is not None}
+    for name, value in asked.items():
+        if not _fits(name, value):
+            raise _refused(
+                f"{name} {value!r}", f"it is not {_TYPES[name]}", 'For example {"datasets": ["urn"], "start": "2026-01-01"}.'
+            )
+    return asked
+
+
+def _fits(name: str, value: object) -> bool:
+    match name:
+        case "datasets":
+            return isinstance(value, list) and all(isinstance(urn, str) for urn in value)
+        case "replace":
+            return isinstance(value, bool)
+        case "request":
+            return isinstance(value, str)
+        case _:
+            return isinstance(value, str | int) and not isinstance(value, bool)
+
+
+def _bound(name: str, value: str | int | None) -> Bound | None:
+    """A bound as text or integer. What has no offset is in Airflow's default time zone."""
+    if value is None or isinstance(value, int):
+        return value
+    try:
+        return timezone.coerce_datetime(datetime.fromisoformat(value)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise _refused(f"{name} {value!r}", f"it is not {_TYPES[name]}", "For example '2026-01-31T06:00:00Z'.") from None
+
+
+def _refused(what: str, cause: str, hint: str) -> ConfigurationError:
+    return ConfigurationError(operation="use", subject=f"{what} of the run's configuration", cause=cause, hint=hint)
+
+
+def replacing_command(context: Context, urn: str, slot: int, covered: Range) -> str:
+    """What to type to have a range of a dataset ingested anew: a backfill of the run's interval, if it published that.
+
+    :param slot: the newest of the dataset; it tells the request from the one before.
+    """
+    run, interval = context["dag_run"], _interval(context["dag_run"])
+    dag_id = shlex.quote(run.dag_id)
+    conf: dict[str, Any] = {"datasets": [urn], "replace": True}
+    if interval is not None and covered.low.kind == TimestampWatermark.kind:
+        if covered.overlaps(Range(*map(TimestampWatermark, interval))):
+            day = shlex.quote(interval[0].isoformat())
+            told = shlex.quote(json.dumps({**conf, "request": f"after slot {slot}"}, ensure_ascii=False))
+            return (
+                f"airflow backfill create --dag-id {dag_id} --from-date {day} --to-date {day} --max-active-runs 1 "
+                f"--reprocess-behavior completed --dag-run-conf {told}"
+            )
+    conf |= {"start": covered.low.to_json(), "end": covered.high.to_json()}
+    return f"airflow dags trigger {dag_id} --conf {shlex.quote(json.dumps(conf, ensure_ascii=False))}"

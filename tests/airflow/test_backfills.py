@@ -1,0 +1,144 @@
+"""Backfills in a real Airflow, over the timetable that keeps data intervals and takes URNs as partition keys."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from tests.airflow.conftest import Shops
+from tests.airflow.shop import Shop
+
+CREATE = "airflow backfill create --dag-id {name} --from-date {first} --to-date {last} --max-active-runs 1"
+
+
+def open_days(shops: Shops, name: str) -> Shop:
+    """A shop with visits on ten days, of which the third and the fourth are scheduled."""
+    (shop,) = shops(name, days=("2026-01-03", "2026-01-04"))
+    return shop
+
+
+def visits(shop: Shop, days: range) -> Counter[str]:
+    """The visits of some days, as the source has them now."""
+    return Counter({row: n for row, n in shop.source_rows("visits").items() if json.loads(row)["day"] in days})
+
+
+def published(shop: Shop) -> Counter[str]:
+    return shop.published_rows("visits")
+
+
+def run_ids(shop: Shop) -> dict[str, str]:
+    """The runs of its DAG, by logical date, with their states."""
+    answer = shop.airflow.request("GET", f"dags/{shop.name}/dagRuns", params={"limit": 100})
+    return {str(run["logical_date"])[:10]: run["dag_run_id"] for run in answer["dag_runs"]}
+
+
+def backfill(shop: Shop, first: int, last: int, *, state: str, conf: object = None, reprocess: str = "") -> list[str]:
+    """A backfill of some days, to its end. :return: its runs."""
+    days = [f"2026-01-{day:02}" for day in range(first, last + 1)]
+    line = CREATE.format(name=shop.name, first=days[0], last=days[-1])
+    line += f" --dag-run-conf '{json.dumps(conf)}'" if conf is not None else ""
+    shop.airflow.command(line + (f" --reprocess-behavior {reprocess}" if reprocess else ""))
+    runs = [run_ids(shop)[day] for day in days]
+    for run_id in runs:
+        assert shop.wait(run_id) == state, shop.log(run_id, "finish")
+    return runs
+
+
+def end_backfill(shop: Shop, *, at_once: bool) -> None:
+    """Let a backfill end whose runs have: Airflow has one of a DAG at a time, and looks for their ends every half a minute.
+
+    :param at_once: cancel it, so that no run of it is ever started again.
+    """
+
+    def running() -> list[int]:
+        found = shop.airflow.request("GET", "backfills", params={"dag_id": shop.name})["backfills"]
+        return [one["id"] for one in found if one["completed_at"] is None]
+
+    for number in running() if at_once else ():
+        shop.airflow.request("PUT", f"backfills/{number}/cancel")
+    shop.airflow.wait_for("the end of the backfill", lambda: None if running() else True)
+
+
+def test_backfills_from_the_command_line(shops: Shops) -> None:
+    shop = open_days(shops, "days")
+    for day in ("2026-01-03", "2026-01-04"):
+        run_id = shop.airflow.wait_for(f"the run of {day}", lambda day=day: run_ids(shop).get(day))  # type: ignore[misc]
+        assert shop.wait(run_id) == "success", shop.log(run_id, "verify_recover") + shop.log(run_id, "finish")
+    assert published(shop) == visits(shop, range(3, 5))
+    only = {"datasets": ["visits"]}
+
+    # What is open is filled, day by day, and for this dataset only.
+    countries = shop.slots("countries")
+    backfill(shop, 1, 2, conf=only, state="success")
+    assert published(shop) == visits(shop, range(1, 5))
+    assert (shop.slots("visits"), shop.slots("countries")) == (4, countries)
+    end_backfill(shop, at_once=True)
+
+    # A run by hand of one dataset, which its partition key names, takes the rest, and nothing twice.
+    body = {"logical_date": None, "partition_key": "visits", "dag_run_id": "by-hand"}
+    shop.airflow.request("POST", f"dags/{shop.name}/dagRuns", json=body)
+    assert shop.wait("by-hand") == "success", shop.states("by-hand")
+    assert published(shop) == shop.source_rows("visits")
+    assert (shop.slots("visits"), shop.slots("countries")) == (5, countries)
+
+    # What is covered is refused by name, and nothing changes.
+    shop.execute("UPDATE visits SET page = 'amended' WHERE day = 3")
+    before = published(shop)
+    (refused,) = backfill(shop, 3, 3, conf=only, state="failed", reprocess="completed")
+    said = shop.end_of_log(refused, "finish")
+    assert "is covered already" in said
+    assert f"in slot 1 by run '{shop.name}/{refused}'" in said
+    assert published(shop) == before
+    end_backfill(shop, at_once=True)
+
+    # To replace it, one says so.
+    (replaced,) = backfill(shop, 3, 3, conf={**only, "replace": True}, state="success", reprocess="completed")
+    assert published(shop) == shop.source_rows("visits")
+    assert shop.slots("visits") == 6
+    history = shop.journal.history("visits")
+    assert [ref.slot for ref in history.slot(6).decision.replaces] == [1]
+
+    end_backfill(shop, at_once=False)
+
+    # What is cleared then is found to be done, and the log has the command to do it again all the same.
+    shop.clear(replaced, "create_work_units", downstream=True)
+    assert shop.wait(replaced) == "success", shop.states(replaced)
+    assert shop.slots("visits") == 6
+    log = shop.log(replaced, "create_work_units")
+    assert f"already committed in slot 6 by run '{shop.name}/{replaced}'" in log
+    (command,) = [line.partition("type: ")[2] for line in log.splitlines() if "type: airflow backfill create" in line]
+    shop.execute("UPDATE visits SET page = 'amended again' WHERE day = 3")
+    shop.airflow.command(command)
+    assert shop.wait(replaced) == "success", shop.states(replaced)
+    assert shop.slots("visits") == 7
+    assert published(shop) == shop.source_rows("visits")
+
+
+def test_a_range_from_the_form(shops: Shops) -> None:
+    shop = open_days(shops, "form")
+    form = {
+        "datasets": ["visits"],
+        "start": "2026-01-06",
+        "end": "2026-01-08T00:00:00Z",
+        "replace": False,
+        "request": None,
+    }
+    runs = [shop.airflow.trigger(shop.name, conf=form)]
+    with pytest.raises(RuntimeError, match=r"(?s)400|422.*nosuch"):
+        shop.airflow.trigger(shop.name, conf={"datasets": ["nosuch"]})
+    bad = {"start": "2026-01-08", "end": "2026-01-06"}, {"dataset": ["visits"]}, {"replace": True}, {"start": "soon"}
+    runs += [shop.airflow.trigger(shop.name, conf=conf) for conf in bad]
+    assert shop.wait(runs[0]) == "success", shop.states(runs[0])
+    assert published(shop) >= visits(shop, range(6, 8))
+    told = (
+        "is not before its end",
+        "Did you mean 'datasets'?",
+        "there is no start",
+        "a point in time, as ISO 8601 text",
+    )
+    for run_id, expected in zip(runs[1:], told, strict=True):
+        assert shop.wait(run_id) == "failed"
+        assert expected in shop.log(run_id, "verify_recover")
+        assert set(shop.tries(run_id).values()) <= {0, 1}, "what no retry heals fails at once"

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from airflow_gobblin.errors import StepError
 from airflow_gobblin.files.base import Files, each
-from airflow_gobblin.steps import CommitStep, FileStep, StepContext, StepStatus, file_error
+from airflow_gobblin.steps import CommitStep, PublishStep, StepContext, StepStatus, file_error
 
 THREADS = 8
 """How many steps of an author's own are carried out at once: they may wait for others."""
@@ -27,7 +27,7 @@ def carry_out_all(
 def _without(own: list[CommitStep], steps: Iterable[CommitStep]) -> Iterator[CommitStep]:
     """The steps that publish files; the others are set aside."""
     for step in steps:
-        if isinstance(step, FileStep):
+        if isinstance(step, PublishStep):
             yield step
         else:
             own.append(step)
@@ -40,7 +40,7 @@ def carry_out(step: CommitStep, files: Files, urn: str, slot: int) -> bool:
     :return: whether it was done here. :raises StepError: it can't be done.
     """
     failure: Exception | None = None
-    status = StepStatus.TODO if isinstance(step, FileStep) else _verify(step, files, urn, slot)
+    status = StepStatus.TODO if isinstance(step, PublishStep) else _verify(step, files, urn, slot)
     if status is StepStatus.TODO:
         try:
             step.execute(StepContext(files))
@@ -68,7 +68,7 @@ def _verify(step: CommitStep, files: Files, urn: str, slot: int, first: Exceptio
 
 
 def _step_error(step: CommitStep, status: StepStatus, urn: str, slot: int, failure: Exception | None) -> StepError:
-    if isinstance(step, FileStep) and status is not StepStatus.TODO:
+    if isinstance(step, PublishStep) and status is not StepStatus.TODO:
         error: StepError = file_error(step, status, urn)
     else:
         error = StepError(

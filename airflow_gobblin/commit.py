@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property, partial
-from itertools import chain, islice
+from itertools import chain
 
 from airflow_gobblin import schema
 from airflow_gobblin.carry_out import carry_out, carry_out_all, sync
@@ -28,6 +28,7 @@ from airflow_gobblin.errors import (
     LostRaceError,
     QuarantinedError,
     RecordError,
+    SourceDataError,
     StepError,
     StepLostError,
 )
@@ -46,9 +47,8 @@ from airflow_gobblin.journal import (
     now,
 )
 from airflow_gobblin.plan import Plan
-from airflow_gobblin.state import UnitRef
 from airflow_gobblin.step_work import StepRunner
-from airflow_gobblin.steps import CommitStep, FileStep, HighWatermarkStep, Step, StepContext
+from airflow_gobblin.steps import CommitStep, FileStep, HighWatermarkStep, Step, StepContext, batches
 from airflow_gobblin.work import UnitResult, UnitState, UnitSummary
 
 log = logging.getLogger(__name__)
@@ -161,11 +161,12 @@ class Committer:
     def _put_steps(
         self, proposal: Proposal, history: History, results: Results, publish: Publish
     ) -> tuple[tuple[str, ...], int]:
-        coverage = without(history, proposal.plan.replaces)
+        coverage = without(history, proposal.plan)
         if proposal.plan.planned is not None:
             coverage = coverage.starting_at(proposal.plan.planned.low)
         for added in proposal.ranges:
             coverage = coverage.add(added)
+        _check_whole(proposal.plan, history, coverage)
         if not proposal.files and not proposal.plan.replaces:
             return (), 0  # nothing to move and nothing to retire: its decision alone finishes it
         last = HighWatermarkStep(coverage.edge)
@@ -197,6 +198,7 @@ class Committer:
             previous=history.last_digest,
             at=now(),
             ranges=proposal.ranges,
+            removed=plan.reopens,
             planned=plan.planned,
             replaces=plan.replaces,
             schema=plan.schema,
@@ -206,6 +208,7 @@ class Committer:
             target=self.files.root,
             shards=shards[0],
             steps=shards[1],
+            run=plan.run,
         )
 
     # Carrying out
@@ -239,7 +242,7 @@ class Committer:
         seen = done = 0
         folders: set[str] = set()
         steps = (step for step in self.journal.steps(decision) if not isinstance(step, HighWatermarkStep))
-        while batch := list(islice(steps, STEPS_PER_BATCH)):
+        for batch in batches(steps, STEPS_PER_BATCH):
             outcome = self.journal.outcome(decision.urn, decision.slot)
             if outcome is not None:
                 return outcome
@@ -357,6 +360,7 @@ class Committer:
         """Staging first, so that no late mover has a source; then names, by identity; and both durable before it is noted."""
         decision = slot.decision
         folders: set[str] = set()
+        tokens = {decision.token}
         if slot.abandoned:
             self._remove_staging(decision)
             steps = (step for step in self.journal.steps(decision) if not isinstance(step, HighWatermarkStep))
@@ -367,13 +371,24 @@ class Committer:
                 yield f"files that slot {decision.slot} may have published are left, for {error}"
         else:
             for number in {ref.slot for ref in decision.replaces}:
-                self._remove_staging(history.slot(number).decision)
+                old = history.slot(number).decision
+                tokens.add(old.token)
+                self._remove_staging(old)
             retired = (step for _, step in self.journal.moves(history, decision.replaces))
             for left, touched in each(self.files, self._remove, retired):
                 folders.update(touched)
                 if left:
                     yield f"{left} was changed after it was published and is left"
+        folders |= {*self._remove_emptied(folders, tokens)}
         self._sync(f for f in folders if self.files.identity(f) is not None)
+
+    def _remove_emptied(self, folders: Iterable[str], tokens: Iterable[str]) -> Iterator[str]:
+        """Remove those of some folders that are a unit's, by their names, and empty. :return: the folders that they were in."""
+        for folder in folders:
+            above, _, name = folder.rpartition("/")
+            if name.startswith(tuple(f"{token}-" for token in tokens)):
+                self.files.remove_folder(folder)
+                yield above
 
     def _undo(self, decision: Decision, step: CommitStep) -> tuple[str, ...]:
         """:return: the folders that it may have changed."""
@@ -421,7 +436,10 @@ def check_holds(plan: Plan, ranges: tuple[Range, ...], history: History) -> None
         if set(plan.replaces) != set(state.live):
             raise _lost(plan, f"{by} published a snapshot after this plan was made")
         return
-    coverage = without(history, plan.replaces)
+    live = [unit.range for unit in state.live.values()] if plan.reopens else []
+    if any(part is not None and part.overlaps(bare) for part in live for bare in plan.reopens):
+        raise _lost(plan, f"{by} published units in a range that this plan found without any")
+    coverage = without(history, plan)
     taken = [r for r in ranges if coverage.overlaps(r)]
     if taken and coverage.covers(plan.planned):
         raise AlreadyCoveredError(
@@ -444,16 +462,34 @@ def can_win(plan: Plan, history: History) -> bool:
         check_holds(plan, (), history)
     except LostRaceError:
         return False
-    return plan.planned is None or not without(history, plan.replaces).covers(plan.planned)
+    return plan.planned is None or not without(history, plan).covers(plan.planned)
 
 
-def without(history: History, replaced: Iterable[UnitRef]) -> Coverage:
-    """The coverage without the ranges of some live units."""
+def without(history: History, plan: Plan) -> Coverage:
+    """The coverage without what a plan that holds stands for anew."""
     coverage = history.state.coverage
-    for ref in replaced:
-        gone = history.state.live[ref].range
-        coverage = coverage if gone is None else coverage.remove(gone)
+    for gone in _stood_for(plan, history):
+        coverage = coverage.remove(gone)
     return coverage
+
+
+def _stood_for(plan: Plan, history: History) -> Iterator[Range]:
+    """The covered ranges that a plan's units stand for anew."""
+    replaced = (history.state.live[ref].range for ref in plan.replaces)
+    yield from (part for part in replaced if part is not None)
+    yield from plan.reopens
+
+
+def _check_whole(plan: Plan, history: History, coverage: Coverage) -> None:
+    """What is replaced is replaced whole: the coverage never shrinks by it. :raises SourceDataError: a unit ended too early."""
+    left = [gone for gone in _stood_for(plan, history) if plan.planned is not None and not coverage.covers(gone)]
+    if left:
+        raise SourceDataError(
+            operation="replace",
+            subject=f"range {left[0]} of dataset {plan.urn!r}",
+            cause="the new units don't reach to its end",
+            hint="What is published stands as it was. See why the source stopped there, then clear create_work_units.",
+        )
 
 
 def _lost(plan: Plan, why: str) -> LostRaceError:

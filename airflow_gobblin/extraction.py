@@ -64,7 +64,8 @@ def extract_unit(
 ) -> UnitResult:
     """Read one work unit into staged files of its own folder, `<staging_folder>/<attempt>/<unit>-<random>/`.
 
-    Every Spark task attempt has a folder of its own; only the one whose result the driver accepts counts.
+    Every Spark task attempt has a folder of its own, with nothing else in it; only the one whose result the driver accepts
+    counts. So a step may publish the folder of a unit's files by a rename: nobody writes to it any more.
 
     :param staging_folder: where the plan's staged files live, relative to the root of `files`.
     :returns: a SUCCESSFUL result, or a FAILED one with the first error; no `Exception` passes.

@@ -21,7 +21,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import groupby
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -41,7 +41,7 @@ from airflow_gobblin.records import (
     now,
 )
 from airflow_gobblin.state import DatasetState, UnitRef
-from airflow_gobblin.steps import FileStep, Step
+from airflow_gobblin.steps import FileStep, Step, batches, files_of
 from airflow_gobblin.stores.base import Store, settle
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ __all__ = [
 ]
 
 STEPS_PER_SHARD = 5000
+"""Of which one that publishes many files counts as many."""
 _ID = "_journal"
 """The record that makes a store a journal: a random id, which claims name."""
 _UNREAD = frozenset({NoteKind.ANNOUNCED, NoteKind.CLEANED})
@@ -274,15 +275,16 @@ class Journal:
             yield data
 
     def moves(self, history: History, units: Iterable[UnitRef]) -> Iterator[tuple[Decision, FileStep]]:
-        """The steps that published the files of some units, slot by slot. :raises RecordError: as `steps`."""
+        """The published files of some units, each as a step of its own, slot by slot. :raises RecordError: as `steps`."""
         by_slot: dict[int, set[str]] = {}
         for ref in units:
             by_slot.setdefault(ref.slot, set()).add(ref.unit)
         for number, names in sorted(by_slot.items()):
             decision = history.slot(number).decision
             for step in self.steps(decision):
-                if isinstance(step, FileStep) and step.unit in names:
-                    yield decision, step
+                for file in files_of(step):
+                    if file.unit in names:
+                        yield decision, file
 
     def outcome(self, urn: str, slot: int) -> Outcome | None:
         """The outcome of a slot, read now."""
@@ -532,7 +534,7 @@ class Journal:
 def shards(token: str, steps: Iterable[Step]) -> Iterator[tuple[bytes, int]]:
     """Steps as shards, encoded, and how many are in each. :raises ConfigurationError: a step is of no registered class."""
     rest = (step for step in steps if wire.kind_of(step))
-    while some := tuple(islice(rest, STEPS_PER_SHARD)):
+    for some in batches(rest, STEPS_PER_SHARD):
         yield wire.dumps(Shard(some, token)), len(some)
 
 

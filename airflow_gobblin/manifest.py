@@ -16,7 +16,7 @@ from airflow_gobblin.journal import Action, History, Journal, Slot, slot_name
 from airflow_gobblin.naming import dataset_key
 from airflow_gobblin.staging import ROOT, ingestion_folder
 from airflow_gobblin.state import UnitRef
-from airflow_gobblin.steps import FileStep
+from airflow_gobblin.steps import files_of
 from airflow_gobblin.stores.base import settle
 from airflow_gobblin.watermark import Json
 
@@ -73,9 +73,9 @@ def _manifest(journal: Journal, history: History, slot: Slot) -> Json:
     if decision.action is Action.DROP:  # no file is live any more, also where they are left
         gone = history.until(decision.slot - 1).state.live
     added: list[Json] = [
-        {"path": s.target, "bytes": s.size, "rows": s.rows, "sha256": s.checksum}
-        for s in journal.steps(decision)
-        if isinstance(s, FileStep)
+        {"path": f.target, "bytes": f.size, "rows": f.rows, "sha256": f.checksum}
+        for step in journal.steps(decision)
+        for f in files_of(step)
     ]
     retired: list[Json] = [step.target for _, step in journal.moves(history, gone)]
     return {"dataset": decision.urn, "slot": decision.slot, "added": added, "retired": retired}

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import islice
 from typing import Protocol
 
 from airflow_gobblin import wire
@@ -23,7 +22,7 @@ from airflow_gobblin.files.base import Files
 from airflow_gobblin.plan import Plan
 from airflow_gobblin.records import Shard
 from airflow_gobblin.sinks.base import Sink
-from airflow_gobblin.steps import CommitStep
+from airflow_gobblin.steps import CommitStep, batches
 from airflow_gobblin.stores.base import settle
 from airflow_gobblin.wire import record
 from airflow_gobblin.work import UnitResult
@@ -209,6 +208,5 @@ def pieces_of(sink: Sink, results: Iterable[UnitResult]) -> Iterator[bytes]:
 
 def shards_of(token: str, steps: Iterable[CommitStep]) -> Iterator[tuple[bytes, int]]:
     """Steps as shards of a token, and how many are in each."""
-    rest = iter(steps)
-    while some := tuple(islice(rest, FILES_PER_PIECE)):
+    for some in batches(steps, FILES_PER_PIECE):
         yield wire.dumps(Shard(some, token)), len(some)

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import errno
 import posixpath
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from airflow_gobblin.errors import ConfigurationError, StepConflictError, StepLostError
 from airflow_gobblin.files.base import FileIdentity, Files, Uploads
 from airflow_gobblin.watermark import Watermark
 from airflow_gobblin.wire import record
 from airflow_gobblin.work import StagedFile, Upload
+
+AnyStep = TypeVar("AnyStep", bound="CommitStep | HighWatermarkStep")
 
 
 class StepStatus(StrEnum):
@@ -25,7 +28,7 @@ class StepStatus(StrEnum):
     TODO = "todo"
     DONE = "done"
     CONFLICT = "conflict"
-    """Something else stands where the step publishes."""
+    """Something else stands where the step publishes, or among what it would publish."""
     LOST = "lost"
     """Neither source nor result."""
 
@@ -110,6 +113,9 @@ class MoveStep:
     def folders(self) -> tuple[str, ...]:
         return (self.target.rpartition("/")[0],)
 
+    conflict = "another file stands there, of other content"
+    """What to say where something else stands."""
+
     @property
     def lost(self) -> str:
         """What to say where neither source nor result is there."""
@@ -161,6 +167,9 @@ class UploadStep:
     def folders(self) -> tuple[str, ...]:
         return ()
 
+    conflict = "another object stands there, of other content"
+    """What to say where something else stands."""
+
     @property
     def lost(self) -> str:
         """What to say where neither the upload nor its object is there."""
@@ -168,7 +177,151 @@ class UploadStep:
 
 
 FileStep = MoveStep | UploadStep
-"""A step that publishes a file. It looks at its source and never overwrites, so it may be executed without a look before."""
+"""A step that publishes a file."""
+
+
+@dataclass(frozen=True)
+class FolderFile:
+    """A file of a `FolderStep`. :param name: within the folder. :param identity: what it was when the slot was decided."""
+
+    name: str
+    identity: FileIdentity
+    checksum: str
+    rows: int
+
+
+@record("folder_step")
+@dataclass(frozen=True)
+class FolderStep:
+    """Gives the folder of a unit's staged files its published name by one rename: who lists it sees all of them, or none.
+
+    Unlike a link, a rename leaves nothing in staging. So the folder must have had one writer, which came to its end before its
+    result was accepted, and it must hold the unit's files and nothing else: all that is in it is published. File systems rename
+    in one transaction, so that a crash leaves it with the one name or the other.
+
+    :param source: the staged folder; :param target: the published one; both relative to the target root. Nobody else makes a
+        folder of that name, for it holds the token. :param unit: the work unit it belongs to.
+    """
+
+    source: str
+    target: str
+    unit: str
+    files: tuple[FolderFile, ...]
+
+    @property
+    def moves(self) -> tuple[MoveStep, ...]:
+        """Its files, each as a step of its own."""
+        return tuple(
+            MoveStep(f"{self.source}/{f.name}", f"{self.target}/{f.name}", self.unit, f.identity, f.checksum, f.rows)
+            for f in self.files
+        )
+
+    def verify(self, context: StepContext) -> StepStatus:
+        for _ in range(2):  # somebody may move it between the two looks
+            if context.files.identity(self.target) is not None:
+                return self._published(context)
+            status = self._staged(context.files)
+            if status is not StepStatus.LOST:
+                return status
+        return StepStatus.LOST
+
+    def _published(self, context: StepContext) -> StepStatus:
+        """What it is that stands at the target: by each of the files."""
+        found = {move.verify(context) for move in self.moves}
+        if found == {StepStatus.DONE}:
+            return StepStatus.DONE
+        part = StepStatus.DONE in found and StepStatus.CONFLICT not in found
+        return StepStatus.LOST if part else StepStatus.CONFLICT
+
+    def _staged(self, files: Files) -> StepStatus:
+        """Whether the staged folder holds the files as they were written, and nothing else."""
+        found = files.identities(self.source)
+        if found == {file.name: file.identity for file in self.files}:
+            return StepStatus.TODO
+        for move, file in zip(self.moves, self.files, strict=True):
+            staged = found.get(file.name)
+            if staged is None or not _same(move, move.source, staged, files):
+                return StepStatus.LOST
+        return StepStatus.TODO if len(found) == len(self.files) else StepStatus.CONFLICT
+
+    def execute(self, context: StepContext) -> None:
+        """:raises FileExistsError: something stands at its target, or more than its files would be moved.
+        :raises FileNotFoundError: its source isn't as it was.
+        """
+        files = context.files
+        staged = self._staged(files)
+        if staged is StepStatus.LOST:
+            raise FileNotFoundError(errno.ENOENT, "its files are not there as they were written", self.source)
+        if staged is StepStatus.CONFLICT:
+            raise FileExistsError(errno.EEXIST, "other files are in it, which would be published, too", self.source)
+        try:
+            files.move_folder(self.source, self.target)
+        except FileNotFoundError:  # the first one into its folder
+            files.make_folder(posixpath.dirname(self.target))
+            files.move_folder(self.source, self.target)
+
+    def undo(self, context: StepContext) -> None:
+        # Staging is removed first. A late mover may have renamed what of the folder was not removed yet, but none can once it is
+        # gone: so what stands at the target now is all that there will ever be.
+        for move in self.moves:
+            move.undo(context)
+        context.files.remove_folder(self.target)
+
+    def folders(self) -> tuple[str, ...]:
+        return (posixpath.dirname(self.target),)
+
+    @property
+    def conflict(self) -> str:
+        """What to say where something else stands."""
+        return f"something else stands there, or is among its files in its staged folder {self.source!r}"
+
+    @property
+    def lost(self) -> str:
+        """What to say where neither source nor result is there."""
+        return f"its files are as they were written neither there nor in its staged folder {self.source!r}"
+
+
+PublishStep = FileStep | FolderStep
+"""A step that publishes files. It looks at its source and never overwrites, so it may be executed without a look before."""
+
+
+def files_of(step: Step) -> tuple[FileStep, ...]:
+    """The files that a step publishes, each as a step of its own; none if it publishes no files."""
+    if isinstance(step, FolderStep):
+        return step.moves
+    return (step,) if isinstance(step, FileStep) else ()
+
+
+def batches(steps: Iterable[AnyStep], files: int) -> Iterator[tuple[AnyStep, ...]]:
+    """Steps, some at a time: as many as publish about so many files, for that is what they take in memory and in a record."""
+    some: list[AnyStep] = []
+    count = 0
+    for step in steps:
+        some.append(step)
+        count += len(step.files) if isinstance(step, FolderStep) else 1
+        if count >= files:
+            yield tuple(some)
+            some, count = [], 0
+    if some:
+        yield tuple(some)
+
+
+def publish_folder(staged: Sequence[StagedFile], target: str, unit: str, files: Files) -> tuple[PublishStep, ...]:
+    """The step that publishes the staged files of a unit with their folder; or one a file, of the same published names, where
+    anything else is in it.
+
+    :param target: the folder that they were staged for. :raises StepLostError: as `publish_file`.
+    """
+    source = posixpath.dirname(staged[0].path)
+    found = files.identities(source)
+    named = {f.path.rpartition("/")[2]: f for f in staged if posixpath.dirname(f.path) == source}
+    whole = len(named) == len(staged) and {n: (i.size, i.stamp) for n, i in found.items()} == {
+        n: (f.size, f.stamp) for n, f in named.items()
+    }
+    if whole:
+        inside = tuple(FolderFile(n, found[n], f.checksum, f.rows) for n, f in named.items())
+        return (FolderStep(source, target, unit, inside),)
+    return tuple(publish_file(f, f"{target}/{posixpath.basename(f.path)}", unit, files) for f in staged)
 
 
 def publish_file(staged: StagedFile, target: str, unit: str, files: Files) -> FileStep:
@@ -200,18 +353,19 @@ def staged_identity(staged: StagedFile, files: Files) -> FileIdentity | None:
     return found
 
 
-def file_error(step: FileStep, status: StepStatus, urn: str) -> StepConflictError | StepLostError:
-    """What to say of a file that can't be published."""
+def file_error(step: PublishStep, status: StepStatus, urn: str) -> StepConflictError | StepLostError:
+    """What to say of a file, or a folder of files, that can't be published."""
+    subject = f"{'folder' if isinstance(step, FolderStep) else 'file'} {step.target!r} of dataset {urn!r}"
     if status is StepStatus.CONFLICT:
         return StepConflictError(
             operation="publish",
-            subject=f"file {step.target!r} of dataset {urn!r}",
-            cause="another file stands there, of other content",
+            subject=subject,
+            cause=step.conflict,
             hint="Move it away and clear execute_commit_steps, or abandon the slot.",
         )
     return StepLostError(
         operation="publish",
-        subject=f"file {step.target!r} of dataset {urn!r}",
+        subject=subject,
         cause=step.lost,
         hint="Restore one of them, or abandon the slot: its range is then extracted anew.",
     )

@@ -95,6 +95,9 @@ class Sweeper:
         """Whether an upload is one of ours, of a token that isn't needed: a late attempt may have begun it after the sweep."""
         folder, name = posixpath.split(target)
         found = _TOKEN.match(name)
+        if found is None:  # it is in the folder of its unit
+            folder, name = posixpath.split(folder)
+            found = _TOKEN.match(name)
         claim = self._claims.last(folder)  # of a dataset that was dropped, it is released
         if found is None or claim is None or claim.owner[:2] != (self._journal.id, self._journal.ingestion):
             return False

@@ -11,9 +11,9 @@ import errno
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar, cast
@@ -230,11 +230,30 @@ class Disk:
         at = self.root / path
         if content:
             self._unsynced_content.add(at.stat().st_ino)
-        self._changes.append(_Change(at.parent, at, at.unlink))
+        self._changes.append(_Change(at, Path.unlink))
 
     def made_folders(self, folders: list[Path]) -> None:
         """Folders were made, the outer first."""
-        self._changes += [_Change(f.parent, f, lambda f=f: shutil.rmtree(f)) for f in folders]  # type: ignore[misc]
+        self._changes += [_Change(folder, shutil.rmtree) for folder in folders]
+
+    def moved(self, source: str, target: str) -> None:
+        """A folder was renamed: in one transaction of the file system, so that it has its old name or its new one, and never
+        none or both. It is durable with its new name."""
+        old, new = self.root / source, self.root / target
+        self._rename(old, new)
+
+        def back(name: Path) -> None:
+            if not os.path.lexists(old):
+                os.rename(name, old)
+                self._rename(name, old)
+
+        self._changes.append(_Change(new, back))
+
+    def _rename(self, old: Path, new: Path) -> None:
+        """What was not synced in a folder isn't by its other name either."""
+        self._changes = [
+            replace(c, name=new / c.name.relative_to(old)) if c.name.is_relative_to(old) else c for c in self._changes
+        ]
 
     def missing_folders(self, path: Path) -> list[Path]:
         """The folders that don't exist on the way to and including `path`, the outer first."""
@@ -250,7 +269,7 @@ class Disk:
             return lambda: None
         self._attic.mkdir(parents=True, exist_ok=True)
         _link_tree(at, kept)
-        return lambda: self._changes.append(_Change(at.parent, at, lambda: _link_tree(kept, at)))
+        return lambda: self._changes.append(_Change(at, lambda name: _link_tree(kept, name)))
 
     def synced_file(self, path: str) -> None:
         self._unsynced_content.discard((self.root / path).stat().st_ino)
@@ -261,23 +280,26 @@ class Disk:
 
     def lose_power(self, chance: random.Random | None = None) -> None:
         """Drop what was not synced; with `chance`, a part of it."""
-        for change in reversed(self._changes):
+        while self._changes:
+            change = self._changes.pop()
             if chance is None or chance.random() < 0.5:
                 with suppress(FileNotFoundError, FileExistsError):
-                    change.undo()
+                    change.undo(change.name)
         for path in self.root.rglob("*"):
             if path.is_file() and path.stat().st_ino in self._unsynced_content:
                 size = 0 if chance is None else chance.randint(0, path.stat().st_size)
                 os.truncate(path, size)
-        self._changes.clear()
         self._unsynced_content.clear()
 
 
 @dataclass(frozen=True)
 class _Change:
-    folder: Path
     name: Path
-    undo: Callable[[], object]
+    undo: Callable[[Path], object]
+
+    @property
+    def folder(self) -> Path:
+        return self.name.parent
 
 
 def _link_tree(source: Path, target: Path) -> None:
@@ -309,7 +331,7 @@ class FaultyFiles:
         tear: Callable[[], object] | None = None,
     ) -> T:
         if self._files.uploads is not None:
-            if effect is Effect.SYNC or operation == "make_folder":
+            if effect is Effect.SYNC or operation in ("make_folder", "remove_folder"):
                 return do()  # there is nothing to do
             effect = Effect.READ if effect is Effect.READ else Effect.PUT
         return self._faults.call(Call(self._place, operation, subject, effect, tear is not None), do, tear)
@@ -321,6 +343,10 @@ class FaultyFiles:
     @property
     def uploads(self) -> Uploads | None:
         return None if self._files.uploads is None else FaultyUploads(self._files.uploads, self._call)
+
+    @property
+    def moves_folders(self) -> bool:
+        return self._files.moves_folders
 
     def other(self, root: str) -> Files:
         return self._files.other(root)
@@ -337,6 +363,9 @@ class FaultyFiles:
 
     def identity(self, path: str) -> FileIdentity | None:
         return self._call("identity", path, Effect.READ, lambda: self._files.identity(path))
+
+    def identities(self, path: str) -> Mapping[str, FileIdentity]:
+        return self._call("identities", path, Effect.READ, lambda: self._files.identities(path))
 
     def read(self, path: str) -> bytes:
         return self._call("read", path, Effect.READ, lambda: self._files.read(path))
@@ -380,6 +409,23 @@ class FaultyFiles:
                 self._disk.made_folders(missing)
 
         self._call("make_folder", path, Effect.GROW, do)
+
+    def move_folder(self, source: str, target: str) -> None:
+        def do() -> None:
+            self._files.move_folder(source, target)
+            if self._disk is not None:
+                self._disk.moved(source, target)
+
+        self._call("move_folder", target, Effect.GROW, do)
+
+    def remove_folder(self, path: str) -> None:
+        def do() -> None:
+            gone = None if self._disk is None or self._files.identities(path) else self._disk.keep(path)
+            self._files.remove_folder(path)
+            if gone is not None:
+                gone()
+
+        self._call("remove_folder", path, Effect.CHANGE, do)
 
     def walk(self, path: str) -> Iterator[str]:
         return self._call("walk", path, Effect.READ, lambda: iter([*self._files.walk(path)]))

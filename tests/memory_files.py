@@ -45,6 +45,10 @@ class MemoryFiles:
     def uploads(self) -> Uploads | None:
         return None
 
+    @property
+    def moves_folders(self) -> bool:
+        return True
+
     def other(self, root: str) -> Files:
         return MemoryFiles(root)
 
@@ -63,6 +67,11 @@ class MemoryFiles:
         if file is not None:
             return FileIdentity(file.inode, len(file.data), str(file.mtime_ns))
         return FileIdentity(0, 0, "") if path in self._folders else None
+
+    def identities(self, path: str) -> dict[str, FileIdentity]:
+        inside = {name for name in (*self._files, *self._folders) if name != "." and _parent(name) == contained(path)}
+        found = ((name.rpartition("/")[2], self.identity(name)) for name in sorted(inside))
+        return {name: identity for name, identity in found if identity is not None}
 
     def read(self, path: str) -> bytes:
         return bytes(self._at(path).data)
@@ -94,6 +103,20 @@ class MemoryFiles:
                 raise _error(NotADirectoryError, errno.ENOTDIR, path)
             self._folders.add(path)
             path = _parent(path)
+
+    def move_folder(self, source: str, target: str) -> None:
+        if contained(source) not in self._folders or _parent(target) not in self._folders:
+            raise _error(FileNotFoundError, errno.ENOENT, source)
+        self._expect_free(target)
+        inside = f"{source}/"
+        moved = {n: f"{target}{n[len(source) :]}" for n in (*self._files, *self._folders) if n.startswith(inside)}
+        moved[source] = target
+        self._folders = {moved.get(name, name) for name in self._folders}
+        self._files = {moved.get(name, name): file for name, file in self._files.items()}
+
+    def remove_folder(self, path: str) -> None:
+        if not self.identities(path):
+            self._folders.discard(path)
 
     def content(self) -> tuple[tuple[str, bytes], ...]:
         """All files with what is in them."""
@@ -153,6 +176,10 @@ class MemoryObjects(MemoryFiles):
     def uploads(self) -> MemoryUploads:
         return self._uploads
 
+    @property
+    def moves_folders(self) -> bool:
+        return False
+
     def other(self, root: str) -> Files:
         return MemoryObjects(root)
 
@@ -182,6 +209,12 @@ class MemoryObjects(MemoryFiles):
         raise _error(OSError, errno.ENOTSUP, target)
 
     def make_folder(self, path: str) -> None:
+        contained(path)
+
+    def move_folder(self, source: str, target: str) -> None:
+        raise _error(OSError, errno.ENOTSUP, target)
+
+    def remove_folder(self, path: str) -> None:
         contained(path)
 
     def folders(self, path: str) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ from airflow_gobblin.sinks.parquet import ParquetSink
 from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, Reader, ReadRequest
 from airflow_gobblin.sources.sql import Predicate, SqlSource, SqlTable
 from airflow_gobblin.state import DatasetState
-from airflow_gobblin.steps import FileStep, MoveStep
+from airflow_gobblin.steps import MoveStep, PublishStep
 from airflow_gobblin.stores import base
 from airflow_gobblin.stores.memory import MemoryStore
 from airflow_gobblin.watermark import Json, LongWatermark
@@ -345,7 +345,7 @@ def test_a_class_that_is_not_registered_is_refused_when_the_dag_is_parsed(tmp_pa
 class StepsOfNoKind(LineSink):
     """Publishes dataset `a` by steps that are not registered."""
 
-    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[FileStep]:
+    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[PublishStep]:
         for step in super().publish(plan, results, files):
             yield _NoKind(**vars(step)) if plan.urn == "a" else step
 

@@ -290,7 +290,7 @@ def test_the_same_run_planned_twice_is_decided_once(tmp_path: Path) -> None:
     assert token(first_plan) != token(second_plan)
     write(first, first_plan)
     assert execute(first, first_plan)["a"].slot == 1
-    assert execute(second, second_plan)["a"].detail == "already committed in slot 1"
+    assert execute(second, second_plan)["a"].detail == "already committed in slot 1 by run 'run'"
     assert second.finish(second_plan)[0].status == "committed"
     assert only_slot(lab).decision.token == token(first_plan)
     assert lab.rows("a") == A.all_rows()

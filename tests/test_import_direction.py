@@ -13,7 +13,7 @@ import pytest
 from tests.services.environment import ROOT
 
 PACKAGE = ROOT / "airflow_gobblin"
-AIRFLOW_SIDE = ("operators", "hooks", "links", "plugins", "cli")
+AIRFLOW_SIDE = ("announcing", "operators", "hooks", "links", "plugins", "cli")
 
 # Folder of the package ("" are the root modules) -> what its modules never import, as dotted prefixes.
 FORBIDDEN = {

@@ -81,11 +81,24 @@ def test_a_page_is_one_listing_and_the_records_of_its_datasets(tmp_path: Path) -
     assert len({view.urn for page in pages for view in page.views}) == 60
 
 
-def test_a_search_reads_those_whose_key_may_be_meant(tmp_path: Path) -> None:
+def test_a_search_reads_those_whose_key_is_not_their_urn_and_its_page(tmp_path: Path) -> None:
     lab, store = many(tmp_path, 60)
     page = list_datasets(lab.journal, NOW, search="T000", count=3)
     assert (len(page.views), page.total) == (3, 10)
-    assert (store.listings, len(store.reads)) == (1, 30 + 5)  # a key with a capital is a hash
+    assert (store.listings, len(store.reads)) == (2, 30 + 3)  # a key with a capital is a hash
+
+
+def test_a_search_again_knows_the_urns(tmp_path: Path) -> None:
+    lab, store = many(tmp_path, 60)
+    names: dict[str, str] = {}
+    pages = [list_datasets(lab.journal, NOW, search="T00", start=n, count=25, names=names) for n in (0, 25, 50)]
+    assert len({view.urn for page in pages for view in page.views}) == 60
+    assert {page.total for page in pages} == {60}
+    assert sorted(names.values()) == [f"T{number:04d}" for number in range(0, 60, 2)]
+    assert len(store.reads) == 30 + 60
+    lab.admin.set_watermark("T0900", position(1), "to begin there")
+    found = list_datasets(lab.reopened(), NOW, search="t09", names=names)
+    assert [view.urn for view in found.views] == ["T0900"]
 
 
 def test_a_dataset_that_cannot_be_read_is_among_the_others(tmp_path: Path) -> None:

@@ -249,7 +249,7 @@ def test_a_slot_that_was_taken_back_answers_its_run_no_more(tmp_path: Path) -> N
     lab = Lab(tmp_path, A)
     request = RunRequest("monday")
     assert lab.run(request=request)["a"].slot == 1
-    assert lab.run(replace(A, rows=12), request=request)["a"].detail == "this run committed it already, in slot 1"
+    assert lab.run(replace(A, rows=12), request=request)["a"].detail == "already committed in slot 1 by run 'monday'"
     lab.admin.rewind("a", LongWatermark(4), "amounts were wrong")
     assert lab.run(request=request)["a"].slot == 3, "the run that is cleared ingests its range anew"
     assert lab.rows("a") == replace(A, rows=12).all_rows()

@@ -117,9 +117,10 @@ def test_nothing_is_seen_before_it_is_published_and_recovery_needs_no_byte(lake:
 
 def test_uploads_of_an_attempt_that_lost_are_aborted_once_it_can_win_no_more(lake: Lake) -> None:
     pipeline, plan = lake.decide()
-    stray = pipeline.files.stage("unused", f"{URN}/{plan.packs[0].datasets[0].token}-u0-0.txt")
-    stray.write(b"a speculative attempt's")
-    stray.finish(1)
+    for name in ("u0-0.txt", "u0/0.txt"):
+        stray = pipeline.files.stage("unused", f"{URN}/{plan.packs[0].datasets[0].token}-{name}")
+        stray.write(b"a speculative attempt's")
+        stray.finish(1)
     others = pipeline.files.stage("unused", "elsewhere/0123456789abcdef0123456789abcdef-u0-0.txt")
     others.write(b"somebody else's")
     kept = others.finish(1)

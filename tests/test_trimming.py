@@ -160,7 +160,7 @@ def test_a_run_that_was_answered_long_ago_is_told_so(tmp_path: Path) -> None:
         ran(lab, rows)
     assert not keys(lab, "a", "d")[0].endswith("2")
     reports = lab.run(*at(12), request=RunRequest("run 2"))
-    assert {r.detail for r in reports.values()} == {"this run committed it already, in slot 2"}
+    assert {r.detail for r in reports.values()} == {"already committed in slot 2 by run 'run 2'"}
 
 
 def test_a_slot_that_is_yet_to_be_cleaned_keeps_its_record(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from airflow_gobblin.plan import Plan
 from airflow_gobblin.sinks.parquet import ParquetSink
 from airflow_gobblin.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.state import UnitRef
-from airflow_gobblin.steps import HighWatermarkStep, MoveStep, Step
+from airflow_gobblin.steps import FolderFile, FolderStep, HighWatermarkStep, MoveStep, Step
 from airflow_gobblin.watermark import Json, LongWatermark, Watermark, split
 from airflow_gobblin.work import (
     Dataset,
@@ -102,7 +102,11 @@ steps = st.builds(
     texts,
     st.integers(),
 )
-records = st.one_of(plans, results, packs, steps)
+inside = st.builds(
+    FolderFile, texts, st.builds(FileIdentity, st.integers(), st.integers(), st.text()), texts, st.integers()
+)
+folders = st.builds(FolderStep, texts, texts, texts, st.lists(inside, max_size=3).map(tuple))
+records = st.one_of(plans, results, packs, steps, folders)
 
 
 @given(records)

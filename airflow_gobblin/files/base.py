@@ -8,7 +8,7 @@ while it was extracted.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -72,6 +72,10 @@ class Files(Protocol):
     def uploads(self) -> Uploads | None:
         """Its uploads, where staged files are uploads; `None` where they are files."""
 
+    @property
+    def moves_folders(self) -> bool:
+        """Whether it has folders, and moves one by a single rename."""
+
     def other(self, root: str) -> Files:
         """What is under another root in the same place."""
 
@@ -80,6 +84,9 @@ class Files(Protocol):
 
     def identity(self, path: str) -> FileIdentity | None:
         """The identity of a file, or of whatever else stands at its path; `None` if nothing does. Links aren't followed."""
+
+    def identities(self, path: str) -> Mapping[str, FileIdentity]:
+        """The identity of whatever stands in a folder, by name; nothing if it is none, or doesn't exist."""
 
     def read(self, path: str) -> bytes:
         """A whole file, into memory: a record."""
@@ -104,6 +111,16 @@ class Files(Protocol):
 
     def make_folder(self, path: str) -> None:
         """A folder, with those above it; harmless if it exists."""
+
+    def move_folder(self, source: str, target: str) -> None:
+        """Rename a folder, with all that is in it, in one moment.
+
+        :raises FileExistsError: something stands at the target, be it an empty folder.
+        :raises FileNotFoundError: there is no such folder, or none for its new name.
+        """
+
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder that is empty; harmless if it isn't, or doesn't exist."""
 
     def walk(self, path: str) -> Iterator[str]:
         """All files below a folder, none if it doesn't exist."""

@@ -4,6 +4,7 @@ its inode, by which it is known again."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
@@ -38,6 +39,10 @@ class LocalFiles:
     def uploads(self) -> None:
         return None
 
+    @property
+    def moves_folders(self) -> bool:
+        return True
+
     def other(self, root: str) -> LocalFiles:
         return LocalFiles(root)
 
@@ -54,7 +59,14 @@ class LocalFiles:
             found = os.lstat(self._at(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return FileIdentity(found.st_ino, found.st_size, str(found.st_mtime_ns))
+        return _identity(found)
+
+    def identities(self, path: str) -> dict[str, FileIdentity]:
+        try:
+            with os.scandir(self._at(path)) as entries:
+                return {e.name: _identity(e.stat(follow_symlinks=False)) for e in entries}
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
 
     def read(self, path: str) -> bytes:
         with open(self._at(path), "rb", buffering=0) as file:
@@ -95,6 +107,29 @@ class LocalFiles:
         Path(folder).mkdir(parents=folder == self._root, exist_ok=True)
         self._durable.discard(folder)
 
+    def move_folder(self, source: str, target: str) -> None:
+        # After this look, POSIX's rename can replace nothing but a folder that was just made and is empty. Python has no
+        # RENAME_NOREPLACE, and needs none: nobody else makes a folder of that name, and what is in one is never replaced.
+        at = self._at(target)
+        if not os.path.lexists(at):
+            try:
+                os.rename(self._at(source), at)
+            except OSError:
+                if not os.path.lexists(at):
+                    raise
+            else:
+                return
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+
+    def remove_folder(self, path: str) -> None:
+        try:
+            os.rmdir(self._at(path))
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR):
+                raise
+        else:
+            self._durable.discard(self._at(path))
+
     def walk(self, path: str) -> Iterator[str]:
         for folder, folders, names in os.walk(self._at(path), onerror=_raise_unless_gone):
             folders.sort()
@@ -125,6 +160,10 @@ class LocalFiles:
             if at == self._root or at in self._durable:
                 return
             above, at = {at}, os.path.dirname(at)
+
+
+def _identity(found: os.stat_result) -> FileIdentity:
+    return FileIdentity(found.st_ino, found.st_size, str(found.st_mtime_ns))
 
 
 def stage_file(files: Files, path: str) -> StagedOutput:

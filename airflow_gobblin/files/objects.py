@@ -52,6 +52,10 @@ class ObjectFiles:
     def uploads(self) -> Uploads | None:
         return self._uploads
 
+    @property
+    def moves_folders(self) -> bool:
+        return False
+
     def other(self, root: str) -> ObjectFiles:
         scheme, _, path = root.partition("://")
         return ObjectFiles(self._fs, ObjectPlace(scheme, self._place.conn_id, path))
@@ -111,6 +115,22 @@ class ObjectFiles:
 
     def make_folder(self, path: str) -> None:
         contained(path)
+
+    def move_folder(self, source: str, target: str) -> None:
+        raise OSError(errno.ENOTSUP, "an object store has no folders to move", target)
+
+    def remove_folder(self, path: str) -> None:
+        contained(path)
+
+    def identities(self, path: str) -> dict[str, FileIdentity]:
+        below = self._at(path)
+        try:
+            with as_os_error("list", path):
+                listed = self._fs.ls(below, detail=True)
+        except FileNotFoundError:
+            return {}
+        found = ((e["name"].removeprefix(f"{below}/"), e) for e in listed if e["type"] == "file")
+        return {name: FileIdentity(0, int(e["size"]), _stamp(e)) for name, e in found}
 
     def walk(self, path: str) -> Iterator[str]:
         below = self._at(path)

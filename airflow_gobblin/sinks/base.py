@@ -6,9 +6,11 @@ A sink is a frozen dataclass, registered with `wire.record`. It only ever writes
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
-from airflow_gobblin.files.base import Files
+from airflow_gobblin.files.base import Files, each
+from airflow_gobblin.steps import PublishStep, publish_file, publish_folder
 from airflow_gobblin.watermark import Json
 from airflow_gobblin.work import Dataset, StagedFile, UnitResult
 
@@ -17,6 +19,25 @@ if TYPE_CHECKING:
 
     from airflow_gobblin.plan import Plan
     from airflow_gobblin.steps import CommitStep
+
+FILES_PER_FOLDER = 10_000
+"""A folder of more files than these is published file by file: one step must fit in memory, and in a record."""
+
+
+class Layout(StrEnum):
+    """How the files of a dataset lie in its folder."""
+
+    FLAT = "flat"
+    """All of them side by side. Every reader of a folder finds them, Spark too, and may see one of a unit's before the others."""
+    FOLDER_PER_UNIT = "folder_per_unit"
+    """Those of each work unit in a folder of their own, which is published by one rename: a reader of the folder sees all of a
+    unit, or nothing of it, and units of many files are published faster. For readers that look into folders: Arrow does, Spark
+    only with the option `recursiveFileLookup`; who reads by the journal or by manifests needs nothing. An object store has no
+    folders to rename: there each file is published by itself, under the same name."""
+
+    def path(self, stem: str, index: int, suffix: str) -> str:
+        """Where a file of a unit is. :param stem: as `Sink.open` gets it."""
+        return f"{stem}{'-' if self is Layout.FLAT else '/'}{index}.{suffix}"
 
 
 class Writer(Protocol):
@@ -54,15 +75,43 @@ class Sink(Protocol):
     def open(self, schema: pa.Schema, files: Files, staged: str, published: str) -> Writer:
         """Start the staged files of a unit, by `files.stage`.
 
-        :param staged: how their paths begin, in a folder of this task attempt's own: `<staged>-<index>.<suffix>`.
-        :param published: how the paths begin that `publish` gives them: `<published>-<index>.<suffix>`.
+        :param staged: how their paths begin, in a folder of this task attempt's own and of nothing else: those that
+            `Layout.path` gives, `<staged>-<index>.<suffix>` or `<staged>/<index>.<suffix>`.
+        :param published: how the paths begin that `publish` gives them, in the same way.
         """
 
     def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
         """The steps that publish these results, to names made from the plan's token, the unit and the index alone: those
-        that the files were staged for. `steps.publish_file` makes the step of a file.
+        that the files were staged for. `publish_units` makes them.
 
         Names starting with `_` or `.` are ignored by readers, so no published name does.
 
         :raises StepLostError: a staged file is gone, or is no longer what its result says.
         """
+
+
+def publish_units(
+    plan: Plan, results: Iterable[UnitResult], files: Files, layout: Layout, suffix: str
+) -> Iterator[PublishStep]:
+    """The steps that publish units whose files are named by a layout, from `<plan.folder>/<token>-<unit>` on.
+
+    :raises StepLostError: a staged file is gone, or is no longer what its result says.
+    """
+
+    def pieces() -> Iterator[tuple[str, int, tuple[StagedFile, ...]]]:
+        """What there is a step for: the files of a unit, or one of them, from an index on."""
+        for result in results:
+            if layout is Layout.FOLDER_PER_UNIT and files.moves_folders and 1 < len(result.files) <= FILES_PER_FOLDER:
+                yield result.unit, 0, result.files
+            else:
+                yield from ((result.unit, index, (file,)) for index, file in enumerate(result.files))
+
+    def steps(piece: tuple[str, int, tuple[StagedFile, ...]]) -> tuple[PublishStep, ...]:
+        unit, index, some = piece
+        stem = f"{plan.folder}/{plan.token}-{unit}"
+        if len(some) > 1:
+            return publish_folder(some, stem, unit, files)
+        return (publish_file(some[0], layout.path(stem, index, suffix), unit, files),)
+
+    for some in each(files, steps, pieces()):
+        yield from some

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import ConfigurationError, SchemaConflictError
-from airflow_gobblin.files.base import Files, each
+from airflow_gobblin.files.base import Files
 from airflow_gobblin.naming import dataset_key
-from airflow_gobblin.steps import FileStep, publish_file
+from airflow_gobblin.sinks.base import Layout, publish_units
+from airflow_gobblin.steps import PublishStep
 from airflow_gobblin.wire import record
-from airflow_gobblin.work import Dataset, StagedFile, UnitResult
+from airflow_gobblin.work import Dataset, UnitResult
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,13 +31,25 @@ class ParquetSink:
     :param target: the target root: an absolute path, a `file://` URL or `s3://[connection@]bucket/prefix`.
     :param file_bytes: the size of a file to aim at; the last one of a unit is smaller.
     :param compression_level: of zstd, 1 (fast) to 22 (small).
+    :param layout: how the files lie in the dataset's folder, as a `Layout` or its name. With `folder_per_unit`, the files of a
+        work unit appear in one moment, also for who lists the folder; a flat one is found by every reader.
     """
 
     target: str
     file_bytes: int = 128 * MIB
     compression_level: int = 1
+    layout: Layout = Layout.FLAT
 
     def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "layout", Layout(self.layout))
+        except ValueError:
+            raise ConfigurationError(
+                operation="use",
+                subject=f"ParquetSink(layout={self.layout!r})",
+                cause="there is no such layout",
+                hint=f"Use one of {', '.join(repr(layout.value) for layout in Layout)}.",
+            ) from None
         if self.file_bytes <= 0 or not 1 <= self.compression_level <= 22:
             raise ConfigurationError(
                 operation="use",
@@ -69,21 +82,23 @@ class ParquetSink:
         return evolved
 
     def open(self, schema: pa.Schema, files: Files, staged: str, published: str) -> ParquetFiles:
-        """Start the staged files of a unit: `<staged>-<index>.parquet`, for `<published>-<index>.parquet`."""
+        """Start the staged files of a unit: `<staged>-<index>.parquet`, for `<published>-<index>.parquet`; in folders by
+        another layout."""
         from airflow_gobblin.sinks.parquet_files import ParquetFiles
 
-        size, level = self.file_bytes, self.compression_level
-        return ParquetFiles(schema, files, staged, published, file_bytes=size, compression_level=level)
+        return ParquetFiles(
+            schema,
+            files,
+            staged,
+            published,
+            file_bytes=self.file_bytes,
+            compression_level=self.compression_level,
+            layout=self.layout,
+        )
 
-    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[FileStep]:
-        """One step a staged file, to `<plan.folder>/<token>-<unit>-<index>.parquet`.
+    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[PublishStep]:
+        """One step a staged file, to `<plan.folder>/<token>-<unit>-<index>.parquet`; or one for the folder of a unit's files.
 
         :raises StepLostError: a staged file is gone, or is no longer what its result says.
         """
-        staged = ((result.unit, index, file) for result in results for index, file in enumerate(result.files))
-
-        def step(of: tuple[str, int, StagedFile]) -> FileStep:
-            unit, index, file = of
-            return publish_file(file, f"{plan.folder}/{plan.token}-{unit}-{index}.parquet", unit, files)
-
-        yield from each(files, step, staged)
+        return publish_units(plan, results, files, self.layout, "parquet")

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_gobblin.files.base import Files, StagedOutput
+from airflow_gobblin.sinks.base import Layout
 from airflow_gobblin.watermark import Json
 from airflow_gobblin.work import StagedFile
 
@@ -35,16 +36,25 @@ class ParquetFiles:
     Batches are gathered up to a row group's size, so that what is held in memory depends neither on the unit's nor on the
     file's size.
 
-    :param file_bytes: the size of a file to aim at. :param compression_level: of zstd.
+    :param file_bytes: the size of a file to aim at. :param compression_level: of zstd. :param layout: how they are called.
     """
 
     def __init__(
-        self, schema: pa.Schema, files: Files, staged: str, published: str, *, file_bytes: int, compression_level: int
+        self,
+        schema: pa.Schema,
+        files: Files,
+        staged: str,
+        published: str,
+        *,
+        file_bytes: int,
+        compression_level: int,
+        layout: Layout = Layout.FLAT,
     ) -> None:
         self._schema = schema
         self._files = files
         self._stem = staged
         self._published = published
+        self._layout = layout
         self._file_bytes = file_bytes
         self._compression_level = compression_level
         self._group_bytes = min(ROW_GROUP_BYTES, max(1, file_bytes // 2))
@@ -67,7 +77,7 @@ class ParquetFiles:
         self._write_row_group()
         self._finish_file()
         if self._staged:
-            self._files.sync_folder(posixpath.dirname(self._stem))
+            self._files.sync_folder(posixpath.dirname(self._name(self._stem)))
         return tuple(self._staged)
 
     @property
@@ -90,8 +100,7 @@ class ParquetFiles:
         if not self._gathered:
             return
         if self._current is None:
-            name = f"-{len(self._staged)}.parquet"
-            self._opened.append(self._files.stage(self._stem + name, self._published + name))
+            self._opened.append(self._files.stage(self._name(self._stem), self._name(self._published)))
             self._current = _OpenFile(self._opened[-1], self._schema, self._compression_level)
         before = self._current.size
         self._current.write(pa.Table.from_batches(self._gathered, self._schema))
@@ -100,6 +109,9 @@ class ParquetFiles:
         # Stop where one more row group like this one would end farther above the target than the file is now below it.
         if self._current.size + (self._current.size - before) / 2 >= self._file_bytes:
             self._finish_file()
+
+    def _name(self, stem: str) -> str:
+        return self._layout.path(stem, len(self._staged), "parquet")
 
     def _finish_file(self) -> None:
         if self._current is None:

@@ -132,6 +132,7 @@ class _PackRun:
             groups=tuple(groups),
             errors=tuple(self._errors),
             probe_seconds=self._probe_seconds,
+            application=self._spark.conf.get("spark.app.id", "") or "",
         )
         self._staging.put_report(run, index, self._attempt, report)
         log.info("%s", report)

@@ -36,6 +36,7 @@ class PackReport:
     :param slots: how many Spark tasks the cluster runs at once. :param standing: units that had a result already.
     :param empty: units with nothing to read, which cost no Spark task. :param errors: in the order in which they came.
     :param probe_seconds: the part of `seconds` until the executors' Pythons were started and checked.
+    :param application: what Spark calls the application; empty if it came to none.
     """
 
     run: str
@@ -50,6 +51,7 @@ class PackReport:
     groups: tuple[GroupReport, ...]
     errors: tuple[str, ...]
     probe_seconds: float = 0.0
+    application: str = ""
 
     @classmethod
     def of_failure(cls, run: str, pack: int, attempt: str, error: str) -> PackReport:

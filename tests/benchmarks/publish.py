@@ -27,6 +27,7 @@ from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.pipeline import Pipeline, RunRequest
 from airflow_gobblin.plan import Plan, RunPlan
+from airflow_gobblin.sinks.base import Layout
 from airflow_gobblin.sources.base import Connections
 from airflow_gobblin.work import ExtractKind, StagedFile, UnitResult, UnitState
 from tests.benchmarks.contenders import spark_commit
@@ -40,6 +41,7 @@ from tests.services.environment import use_environment
 URN = "many"
 DATA = b"a row\n"
 OURS = "airflow_gobblin: write_commit_steps, execute_commit_steps"
+FOLDERS = f"{OURS}, one folder per unit"
 RENAMES = "a loop of os.rename, and fsync of the folder"
 SPARK = "Spark's v1 committer, after the last task"
 ICEBERG = "pyiceberg's append, after the footers are read"
@@ -54,22 +56,26 @@ S3A_JARS = (
 
 @dataclass(frozen=True)
 class Place:
-    """Where files are staged and published. :param target: the target root. :param journal: the journal's URL."""
+    """Where files are staged and published.
+
+    :param target: the target root. :param journal: the journal's URL. :param layout: how the files lie in the dataset's folder.
+    """
 
     target: str
     journal: str
     connections: Connections
+    layout: Layout = Layout.FLAT
 
     def open(self, units: int) -> Pipeline:
         """The stages, as a task that has just started has them."""
         source = RowSource((Table(URN, ExtractKind.APPEND_ONLY, units, unit_rows=1),))
-        ingestion = Ingestion("publish", source, LineSink(self.target), self.journal)
+        ingestion = Ingestion("publish", source, LineSink(self.target, layout=self.layout), self.journal)
         journal = Journal.open(self.journal, ingestion.name, self.connections)
         return Pipeline(ingestion, journal, self.connections)
 
 
-def on_disk(folder: Path) -> Place:
-    return Place(str(folder / "lake"), str(folder / "journal"), NoConnections())
+def on_disk(folder: Path, layout: Layout = Layout.FLAT) -> Place:
+    return Place(str(folder / "lake"), str(folder / "journal"), NoConnections(), layout)
 
 
 def staged(place: Place, units: int, files: int) -> RunPlan:
@@ -82,7 +88,7 @@ def staged(place: Place, units: int, files: int) -> RunPlan:
     plan = pipeline.staging.plan(run.packs[0].datasets[0].token)
     assert isinstance(plan, Plan)
     for number, unit in enumerate(plan.units):
-        found = _stage(pipeline, plan, unit.id, len(range(number, files, units)))
+        found = _stage(pipeline, plan, unit.id, len(range(number, files, units)), place.layout)
         result = UnitResult(
             unit.id,
             "attempt",
@@ -97,21 +103,21 @@ def staged(place: Place, units: int, files: int) -> RunPlan:
     return run
 
 
-def _stage(pipeline: Pipeline, plan: Plan, unit: str, files: int) -> tuple[StagedFile, ...]:
+def _stage(pipeline: Pipeline, plan: Plan, unit: str, files: int, layout: Layout) -> tuple[StagedFile, ...]:
     """The files of a unit; on disk without waiting for it."""
     attempt = f"{pipeline.staging.token_folder(plan.token)}/attempt"
     if isinstance(pipeline.files, LocalFiles):
         root, checksum = Path(pipeline.files.root), hashlib.sha256(DATA).hexdigest()
-        (root / attempt).mkdir(parents=True, exist_ok=True)
-        paths = [f"{attempt}/{unit}-{index}.txt" for index in range(files)]
+        paths = [layout.path(f"{attempt}/{unit}", index, "txt") for index in range(files)]
+        (root / paths[0]).parent.mkdir(parents=True, exist_ok=True)
         for path in paths:
             (root / path).write_bytes(DATA)
         stamps = (str((root / path).stat().st_mtime_ns) for path in paths)
         return tuple(StagedFile(path, len(DATA), checksum, 1, stamp) for path, stamp in zip(paths, stamps, strict=True))
 
     def upload(index: int) -> StagedFile:
-        name = f"-{index}.txt"
-        out = pipeline.files.stage(f"{attempt}/{unit}{name}", f"{plan.folder}/{plan.token}-{unit}{name}")
+        stems = (f"{attempt}/{unit}", f"{plan.folder}/{plan.token}-{unit}")
+        out = pipeline.files.stage(*(layout.path(stem, index, "txt") for stem in stems))
         out.write(DATA)
         return out.finish(1)
 
@@ -181,6 +187,10 @@ def measure_disk(rounds: int, files: int, units: int, *, peers: bool) -> list[Ro
             _program(SPARK, Path(sys.executable), "spark_commit", files=files),
             _program(ICEBERG, peers_python(), "iceberg_append", files=files),
         ]
+    else:
+        contenders.append(
+            Contender(FOLDERS, lambda folder: publish(on_disk(folder, Layout.FOLDER_PER_UNIT), units, files))
+        )
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         figures = alternately(contenders, rounds, Path(folder))
     return rows_of(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -44,13 +45,109 @@ def test_a_move_keeps_the_identity_and_overwrites_nothing(files: Files) -> None:
     assert files.read("target/theirs") == b"theirs"
 
 
+def test_a_folder_is_moved_whole_and_its_files_keep_their_identity(files: Files) -> None:
+    staged = {name: _write(files, f"staging/u0/{name}") for name in ("0", "1")}
+    assert files.identities("staging/u0") == staged
+    files.make_folder("target")
+    files.move_folder("staging/u0", "target/u0")
+    assert files.identities("target/u0") == staged
+    assert files.identities("staging/u0") == {}
+    assert list(files.walk(".")) == ["target/u0/0", "target/u0/1"]
+
+
+@pytest.mark.parametrize("what", ["file", "empty folder", "folder", "link"])
+def test_a_folder_is_moved_over_nothing(files: Files, what: str) -> None:
+    _write(files, "staging/u0/0", b"mine")
+    files.make_folder("target")
+    at = Path(files.root) / "target/u0"
+    match what:
+        case "file":
+            _write(files, "target/u0")
+        case "link":
+            at.symlink_to("nowhere")
+        case "folder":
+            _write(files, "target/u0/theirs")
+        case _:
+            files.make_folder("target/u0")
+    before = at.lstat().st_ino
+    with pytest.raises(FileExistsError):
+        files.move_folder("staging/u0", "target/u0")
+    assert at.lstat().st_ino == before
+    assert files.read("staging/u0/0") == b"mine"
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_what_comes_to_the_target_in_the_last_moment_stays(
+    files: Files, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the look, and before the rename."""
+    _write(files, "staging/u0/0", b"mine")
+    files.make_folder("target")
+    rename = os.rename
+
+    def late(source: str, target: str) -> None:
+        _write(files, "target/u0" if what == "file" else "target/u0/theirs", b"theirs")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", late)
+    with pytest.raises(FileExistsError):
+        files.move_folder("staging/u0", "target/u0")
+    assert [files.read(path) for path in files.walk("target")] == [b"theirs"]
+    assert files.read("staging/u0/0") == b"mine"
+
+
+def test_of_many_who_move_a_folder_one_does(files: Files) -> None:
+    for number in range(50):
+        _write(files, f"staging/{number}/0")
+        start = threading.Barrier(4)
+        moved: list[int] = []
+
+        def move(number: int = number, start: threading.Barrier = start, moved: list[int] = moved) -> None:
+            start.wait()
+            try:
+                files.move_folder(f"staging/{number}", f"{number}")
+                moved.append(number)
+            except (FileExistsError, FileNotFoundError):
+                pass
+
+        threads = [threading.Thread(target=move) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert moved == [number]
+        assert list(files.walk(f"{number}")) == [f"{number}/0"]
+
+
+def test_a_folder_that_is_not_there_is_not_moved(files: Files) -> None:
+    files.make_folder("target")
+    with pytest.raises(FileNotFoundError):
+        files.move_folder("none", "target/none")
+    _write(files, "staging/u0/0")
+    with pytest.raises(FileNotFoundError):
+        files.move_folder("staging/u0", "no/such")
+    assert files.read("staging/u0/0") == b"data"
+
+
+def test_only_an_empty_folder_is_removed(files: Files) -> None:
+    _write(files, "a/b/c")
+    for path in ("a", "a/b", "a/b/c", "none", "none/x"):
+        files.remove_folder(path)
+    assert list(files.walk(".")) == ["a/b/c"]
+    files.unlink("a/b/c")
+    files.remove_folder("a/b")
+    assert files.folders("a") == ()
+
+
 def test_what_is_not_there(files: Files) -> None:
     assert files.identity("x") is None
     assert list(files.walk("x")) == []
     assert files.folders("x") == ()
+    assert files.identities("x") == {}
     files.remove_tree("x")
     _write(files, "file")
     assert files.identity("file/x") is None
+    assert files.identities("file") == {}
     with pytest.raises(FileNotFoundError):
         files.unlink("x")
 
@@ -123,6 +220,8 @@ def test_no_path_leaves_the_root(files: Files, path: str) -> None:
         files.create,
         files.unlink,
         files.make_folder,
+        files.remove_folder,
+        files.identities,
         files.remove_tree,
         files.sync_file,
     ):

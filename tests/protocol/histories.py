@@ -33,8 +33,9 @@ from airflow_gobblin.journal import Action, Journal, OutcomeState
 from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
 from airflow_gobblin.plan import Plan, RunPlan
 from airflow_gobblin.policy import CommitPolicy
+from airflow_gobblin.sinks.base import Layout
 from airflow_gobblin.staging import ROOT
-from airflow_gobblin.steps import FileStep
+from airflow_gobblin.steps import FolderStep, files_of
 from airflow_gobblin.stores.memory import MemoryStore
 from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.work import ExtractKind, Limits, Pack, UnitResult, UnitState, WorkUnit
@@ -61,7 +62,7 @@ class Mix:
     :param runs: how many there are at once, at the most.
     :param weights: how often which thing happens, in the order of `History.something`.
     :param growth: the chance that the source has grown when the peace comes.
-    :param small: of one dataset, mostly, whose rows are staged as they are, without Arrow.
+    :param backfills: how many of the runs are backfills. :param small: of one dataset, mostly, whose rows are staged as they are, without Arrow.
     :param places: what the target may be. :param patient: the chance that runs are finished when the peace comes; else they
         are forgotten, as they stand.
     """
@@ -72,6 +73,7 @@ class Mix:
     runs: int = 4
     weights: tuple[float, ...] = (2, 3, 2, 6, 1, 2, 0.5, 26)
     growth: float = 1.0
+    backfills: float = 0.3
     small: bool = False
     places: tuple[type[MemoryFiles], ...] = (MemoryFiles, MemoryFiles, MemoryObjects)
     patient: float = 1.0
@@ -118,17 +120,13 @@ class DagRun:
 
     name: str
     source: RowSource
-    end: datetime | None
+    request: RunRequest
     plan: RunPlan | None = None
     plans: dict[str, Plan] = field(default_factory=dict)
     next: int = 0
     tries: int = 0
     attempt: Scheduled | None = None
     zombies: list[Scheduled] = field(default_factory=list)
-
-    @property
-    def request(self) -> RunRequest:
-        return RunRequest(self.name, self.end)
 
     @property
     def tasks(self) -> list[tuple[str, Pack | None]]:
@@ -163,6 +161,7 @@ class History:
         self.store = MemoryStore()
         self.store.put_if_absent(journal._ID, f"{self.chance.getrandbits(128):032x}".encode())
         self.files = self.chance.choice(self.mix.places)()
+        self.layout = self.chance.choice([Layout.FLAT, Layout.FOLDER_PER_UNIT])
         self.look = Look(Journal.open(self.store, NAME), self.files)
         self.records: dict[str, bytes] = {}
         self.coverage: dict[str, Any] = {}
@@ -246,10 +245,25 @@ class History:
     def start_run(self) -> None:
         if sum(not r.over for r in self.runs) >= self.at_once:
             return
-        source = self.sources[-1]
-        end = datetime.fromtimestamp(self.rows, UTC) if self.chance.random() < 0.5 else None
-        self.runs.append(DagRun(f"run {len(self.runs)}", source, end))
-        self.note(f"{self.runs[-1].name} starts")
+        name = f"run {len(self.runs)}"
+        request = self.backfill(name) if self.chance.random() < self.mix.backfills else None
+        if request is None:
+            end = datetime.fromtimestamp(self.rows, UTC) if self.chance.random() < 0.5 else None
+            request = RunRequest(name, end)
+        self.runs.append(DagRun(name, self.sources[-1], request))
+        self.note(f"{request} starts")
+
+    def backfill(self, name: str) -> RunRequest:
+        """A backfill of any range, of any datasets, that replaces what is published or doesn't; or of an earlier one's."""
+        replaces = self.chance.random() < 0.6
+        self.happened["replacements" if replaces else "backfills"] += 1
+        earlier = [run.request for run in self.runs if run.request.backfill]
+        if earlier and self.chance.random() < 0.5:
+            return replace(self.chance.choice(earlier), dag_run=name, replace=replaces)
+        start = self.chance.randint(0, self.rows - 1)
+        end = self.chance.choice([None, self.chance.randint(start + 1, self.rows + 1)])
+        datasets = tuple(urn for urn in self.urns if self.chance.random() < 0.5)
+        return RunRequest(name, end, datasets, start, replaces)
 
     def clear(self) -> None:
         """Clear a task of a run, with what is downstream of it; an attempt that is at it goes on as a zombie."""
@@ -312,12 +326,17 @@ class History:
     def interfere(self) -> None:
         """Somebody puts a file where one is about to be published, at the last moment if possible."""
         calls = [a.about for a in self.attempts if a.about is not None and not a.ended]
-        free = [c.subject for c in calls if c.operation in ("link", "complete upload") and ROOT not in c.subject]
+        free = [
+            c.subject
+            for c in calls
+            if c.operation in ("link", "move_folder", "complete upload") and ROOT not in c.subject
+        ]
         for urn in self.urns if not free else ():
             pending = self.look.journal.history(urn).pending
             steps = [] if pending is None else [*self.look.journal.steps(pending.decision)]
-            free += [s.target for s in steps if isinstance(s, FileStep)]
-        free = [path for path in free if self.files.identity(path) is None]
+            free += [file.target for step in steps for file in files_of(step)]
+            free += [f"{step.source}/strange" for step in steps if isinstance(step, FolderStep)]
+        free = [path for path in free if self.files.identity(path) is None and self.could_be(path)]
         if free:
             path = self.chance.choice(free)
             with self.files.create(path) as out:
@@ -325,11 +344,20 @@ class History:
             self.strange.add(path)
             self.note(f"somebody puts a file at {path}")
 
+    def could_be(self, path: str) -> bool:
+        """Whether somebody could put a file there: in staging, only into a folder that there is."""
+        folder = path.rpartition("/")[0]
+        return folder not in self.strange and (ROOT not in path or self.files.identity(folder) is not None)
+
     def remove_strange(self) -> None:
         for path in sorted(self.strange):
+            if ROOT in path and self.files.identity(path) is None:
+                continue  # it went with the staging that it was put into
             assert self.files.identity(path) is not None, f"somebody else's file {path} was removed"  # I10
             assert self.files.read(path) == STRANGE, f"somebody else's file {path} was changed"
             self.files.unlink(path)
+            if ROOT not in path:  # and the folder that had to be made for it
+                self.files.remove_folder(path.rpartition("/")[0])
         self.strange.clear()
 
     def go_on(self) -> None:
@@ -374,6 +402,7 @@ class History:
             FaultyStore(self.store, attempt),
             FaultyFiles(self.files, attempt),
             run.source,
+            self.layout,
             policy=self.policy,
             attempts=2,
         )
@@ -517,14 +546,24 @@ class History:
             if self.look.journal.history(urn).state.quarantined:
                 self.start(f"release {urn}", lambda a, urn=urn: self.administer(a, "release", urn, LongWatermark(0)))  # type: ignore[misc]
         self.finish_all()
-        last = DagRun("last run", self.sources[-1], None)
+        last = DagRun("last run", self.sources[-1], RunRequest("last run"))
         self.runs.append(last)
         self.finish_all()
+        if any(run.request.replace for run in self.runs):
+            self.give_up_replacing()
         self.expect_whole()
         self.look.check_complete(self.sources)
         left = self.look.leftovers()
         assert not left, f"staging is left over: {left}"
         self.check_clean()
+
+    def give_up_replacing(self) -> None:
+        """What a run that never came to its end was to replace can be replaced for ever, so its plan has to be given up."""
+        for urn in self.urns:
+            self.start(f"abandon {urn}", lambda a, urn=urn: self.administer(a, "abandon", urn, LongWatermark(0)))  # type: ignore[misc]
+        self.finish_all()
+        self.runs.append(DagRun("sweeping run", self.sources[-1], RunRequest("sweeping run")))
+        self.finish_all()
 
     def finish_all(self) -> None:
         for _ in range(10_000):
@@ -596,9 +635,9 @@ class History:
             for slot in self.look.journal.history(urn).slots:
                 if slot.outcome is not None and slot.outcome.state is OutcomeState.ABANDONED:
                     for step in self.look.journal.steps(slot.decision):
-                        if isinstance(step, FileStep):
-                            assert self.files.identity(step.target) is None, (
-                                f"{step.target} of an abandoned slot stands"
+                        for file in files_of(step):
+                            assert self.files.identity(file.target) is None, (
+                                f"{file.target} of an abandoned slot stands"
                             )
 
     def expect_whole(self) -> None:

@@ -35,6 +35,7 @@ from typing import Any
 from airflow_gobblin import journal
 from airflow_gobblin.coverage import Coverage
 from airflow_gobblin.files import local
+from airflow_gobblin.sinks.base import Layout
 from airflow_gobblin.stores import base, sql
 from airflow_gobblin.work import ExtractKind
 from tests.faults import POWER, Call, Effect, Fault, Faults
@@ -162,9 +163,9 @@ def carry_out(world: World, number: int, faults: Faults, run: Run | None = None,
     return run
 
 
-def start(folder: Path, store: str | Bucket) -> Start:
+def start(folder: Path, store: str | Bucket, layout: Layout = Layout.FLAT) -> Start:
     """What all cases start from."""
-    place = Place(folder / "first", store)
+    place = Place(folder / "first", store, layout)
 
     def work(tell: Tell) -> None:
         first_run(place)
@@ -363,9 +364,9 @@ class Pool:
     def __exit__(self, *error: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def start(self, folder: Path, store: str | Bucket) -> Start:
+    def start(self, folder: Path, store: str | Bucket, layout: Layout = Layout.FLAT) -> Start:
         """What all cases start from."""
-        return self._pool.submit(start, folder, store).result()
+        return self._pool.submit(start, folder, store, layout).result()
 
     def recoveries(self, start: Start, folder: Path, some: Sequence[Point]) -> list[tuple[Point, list[Call]]]:
         """The calls of the recoveries from some points."""

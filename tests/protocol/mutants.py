@@ -12,15 +12,16 @@ from typing import Any
 from unittest import mock
 
 from airflow_gobblin import commit, extraction, journal, pipeline
-from airflow_gobblin.commit import Committer, check_holds
-from airflow_gobblin.coverage import Range
+from airflow_gobblin.commit import Committer, check_holds, without
+from airflow_gobblin.coverage import Coverage, Range
 from airflow_gobblin.errors import GobblinError, LostRaceError, StoreError
+from airflow_gobblin.files import Files
 from airflow_gobblin.history import Snapshot
 from airflow_gobblin.journal import Decision, History, Journal, Outcome, OutcomeState, Slot
 from airflow_gobblin.pipeline import DatasetReport, Pipeline
 from airflow_gobblin.plan import Plan
 from airflow_gobblin.staging import Staging
-from airflow_gobblin.steps import FileStep, MoveStep, StepContext, StepStatus, UploadStep
+from airflow_gobblin.steps import FolderStep, MoveStep, PublishStep, StepContext, StepStatus, UploadStep
 from airflow_gobblin.stores import base
 from airflow_gobblin.stores.base import Store
 from airflow_gobblin.sweeping import Sweeper
@@ -69,6 +70,40 @@ def no_generation() -> Iterable[Patch]:
         check_holds(plan, ranges, replace(history, state=replace(history.state, generation=plan.generation)))
 
     return (Patch(commit, "check_holds", holds), Patch(pipeline, "check_holds", holds))
+
+
+def replaced_units_are_not_compared() -> Iterable[Patch]:
+    """A plan replaces what is published of its range, though it is no longer what the plan found there."""
+
+    def gone(plan: Plan, history: History) -> bool:
+        return plan.planned is not None and not set(plan.replaces) <= set(history.state.live)
+
+    def holds(plan: Plan, ranges: tuple[Range, ...], history: History) -> None:
+        if gone(plan, history):
+            plan, ranges = replace(plan, replaces=()), ()
+        check_holds(plan, ranges, history)
+
+    def left(history: History, plan: Plan) -> Coverage:
+        if not gone(plan, history):
+            return without(history, plan)
+        assert plan.planned is not None
+        return history.state.coverage.remove(plan.planned)
+
+    def whole(plan: Plan, history: History, coverage: Coverage) -> None:
+        if not gone(plan, history):
+            check_whole(plan, history, coverage)
+
+    check_whole = commit._check_whole
+    return (
+        *(Patch(module, "check_holds", holds) for module in (commit, pipeline)),
+        *(Patch(module, "without", left) for module in (commit, pipeline)),
+        Patch(commit, "_check_whole", whole),
+    )
+
+
+def a_part_is_replaced() -> Iterable[Patch]:
+    """Units are retired although the new ones don't reach to their ends."""
+    return (Patch(commit, "_check_whole", lambda *_: None),)
 
 
 def outcome_before_the_moves() -> Iterable[Patch]:
@@ -154,10 +189,26 @@ def an_upload_exists_and_is_proof() -> Iterable[Patch]:
     return (_existing(UploadStep),)
 
 
+def a_folder_exists_and_is_proof() -> Iterable[Patch]:
+    """The same, for a folder, whatever is in it."""
+    return (_existing(FolderStep),)
+
+
+def a_folder_is_moved_with_all_that_is_in_it() -> Iterable[Patch]:
+    """A staged folder is renamed without a look at what else is in it."""
+    staged = FolderStep._staged
+
+    def unlooked(self: FolderStep, files: Files) -> StepStatus:
+        found = staged(self, files)
+        return StepStatus.TODO if found is StepStatus.CONFLICT else found
+
+    return (Patch(FolderStep, "_staged", unlooked),)
+
+
 def _existing(cls: type[Any]) -> Patch:
     verify = cls.verify
 
-    def exists(self: FileStep, context: StepContext) -> StepStatus:
+    def exists(self: PublishStep, context: StepContext) -> StepStatus:
         there = context.files.identity(self.target) is not None
         found: StepStatus = StepStatus.DONE if there else verify(self, context)
         return found
@@ -255,9 +306,13 @@ HISTORIES_CATCH: tuple[Callable[[], Iterable[Patch]], ...] = (
     clean_up_by_age,
     shared_staging,
     no_generation,
+    replaced_units_are_not_compared,
+    a_part_is_replaced,
     existence_is_proof,
     moves_overwrite,
     sweep_ignores_decisions,
+    a_folder_exists_and_is_proof,
+    a_folder_is_moved_with_all_that_is_in_it,
     an_upload_exists_and_is_proof,
     an_upload_is_completed_without_condition,
     an_upload_is_aborted_that_can_win,

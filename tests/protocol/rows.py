@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, ClassVar
 import pyarrow as pa
 
 from airflow_gobblin.coverage import Range
-from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.errors import ConfigurationError, NoSuchRangeError
 from airflow_gobblin.files import Files, StagedOutput
-from airflow_gobblin.files.base import each
 from airflow_gobblin.job import ExtractJob
 from airflow_gobblin.naming import dataset_key
-from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, Reader, ReadRequest
+from airflow_gobblin.sinks.base import Layout, publish_units
+from airflow_gobblin.sources.base import Bound, Connections, DatasetPlan, PlanRequest, RangeRequest, Reader, ReadRequest
 from airflow_gobblin.state import DatasetState
-from airflow_gobblin.steps import FileStep, publish_file
+from airflow_gobblin.steps import PublishStep
 from airflow_gobblin.watermark import Json, LongWatermark, Watermark
 from airflow_gobblin.wire import record
 from airflow_gobblin.work import Dataset, Extract, ExtractKind, Limits, StagedFile, UnitResult, UnitState, WorkUnit
@@ -42,7 +42,7 @@ class NoConnections:
 class Table:
     """A dataset whose rows follow from their positions, 0 to `rows`.
 
-    :param version: what a snapshot shows; its rows name it. :param unit_rows: how many rows a work unit has.
+    :param version: what it shows; the rows of a snapshot name it, and others' from the second on. :param unit_rows: how many rows a work unit has.
     """
 
     urn: str
@@ -56,7 +56,7 @@ class Table:
         return self.extract is ExtractKind.SNAPSHOT_ONLY
 
     def row(self, position: int) -> str:
-        at = f"v{self.version}/" if self.snapshot else ""
+        at = f"v{self.version}/" if self.snapshot or self.version else ""
         return f"{self.urn}/{at}{position}"
 
     def all_rows(self) -> Counter[str]:
@@ -89,6 +89,7 @@ class RowSource:
         origin = states[dataset.urn].coverage.origin if dataset.urn in states else None
         wanted = Range(origin or LongWatermark(0), LongWatermark(end))
         open_ranges = (wanted,) if table.snapshot else states[dataset.urn].coverage.uncovered(wanted)
+        open_ranges = request.ranges or open_ranges
         pieces = [
             (low, min(low + table.unit_rows, r.high.value))
             for r in open_ranges
@@ -99,11 +100,24 @@ class RowSource:
             WorkUnit(f"u{n}", dataset.urn, LongWatermark(low), LongWatermark(high), weight=high - low)
             for n, (low, high) in enumerate(pieces)
         )
-        planned = Range(LongWatermark(pieces[0][0]), LongWatermark(pieces[-1][1])) if pieces else None
+        low = 0 if request.ranges and origin is None else pieces[0][0] if pieces else 0
+        planned = Range(LongWatermark(low), LongWatermark(pieces[-1][1])) if pieces else None
         return DatasetPlan(units, SCHEMA, planned)
+
+    def resolve(self, dataset: Dataset, request: RangeRequest, connections: Connections) -> Range:
+        """Its bounds are positions, or seconds that are."""
+        rows = self.table(dataset.urn).rows
+        low, high = _position(request.start), rows if request.end is None else min(rows, _position(request.end))
+        if low >= high:
+            raise NoSuchRangeError(operation="backfill", subject=f"table {dataset.urn!r}", cause=f"it ends at {rows}")
+        return Range(LongWatermark(low), LongWatermark(high))
 
     def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> Reader:
         return RowReader(self.table(unit.urn), unit, request.limits)
+
+
+def _position(bound: Bound) -> int:
+    return bound if isinstance(bound, int) else int(bound.timestamp())
 
 
 class RowReader:
@@ -141,10 +155,11 @@ class RowReader:
 @record("test.lines")
 @dataclass(frozen=True)
 class LineSink:
-    """Text files, one row a line."""
+    """Text files, one row a line; with a folder per unit, one file a row."""
 
     target: str
     suffix: str = "txt"
+    layout: Layout = Layout.FLAT
 
     def folder(self, dataset: Dataset) -> str:
         return dataset_key(dataset.urn)
@@ -153,45 +168,52 @@ class LineSink:
         return planned
 
     def open(self, schema: pa.Schema, files: Files, staged: str, published: str) -> LineWriter:
-        return LineWriter(files, f"{staged}-0.{self.suffix}", f"{published}-0.{self.suffix}")
+        return LineWriter(self, files, staged, published)
 
-    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[FileStep]:
-        staged = ((result.unit, index, file) for result in results for index, file in enumerate(result.files))
-
-        def step(of: tuple[str, int, StagedFile]) -> FileStep:
-            unit, index, file = of
-            return publish_file(file, f"{plan.folder}/{plan.token}-{unit}-{index}.{self.suffix}", unit, files)
-
-        yield from each(files, step, staged)
+    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[PublishStep]:
+        return publish_units(plan, results, files, self.layout, self.suffix)
 
 
 class LineWriter:
-    """The one file of a unit. Two attempts write the same rows in other bytes, as writers of compressed files may."""
+    """The files of a unit. Two attempts write the same rows in other bytes, as writers of compressed files may."""
 
-    def __init__(self, files: Files, staged: str, published: str) -> None:
+    def __init__(self, sink: LineSink, files: Files, staged: str, published: str) -> None:
+        self._sink = sink
         self._files = files
-        self._staged = staged
-        self._published = published
+        self._stems = (staged, published)
         self._end = " " * (uuid.uuid4().int % 8) + "\n"
         self._out: StagedOutput | None = None
         self._rows = 0
+        self._done: list[StagedFile] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
         self.write_rows(batch.column(0).to_pylist())
 
     def write_rows(self, rows: Sequence[str]) -> None:
         """As `write`, without Arrow."""
-        if self._out is None:
-            self._out = self._files.stage(self._staged, self._published)
-        self._out.write("".join(f"{row}{self._end}" for row in rows).encode())
-        self._rows += len(rows)
+        in_folder = self._sink.layout is Layout.FOLDER_PER_UNIT
+        for some in [[row] for row in rows] if in_folder else [rows]:
+            if self._out is None:
+                self._out = self._files.stage(*self._names())
+            self._out.write("".join(f"{row}{self._end}" for row in some).encode())
+            self._rows += len(some)
+            if in_folder:
+                self._finish(self._out)
+
+    def _names(self) -> tuple[str, str]:
+        staged, published = (self._sink.layout.path(stem, len(self._done), self._sink.suffix) for stem in self._stems)
+        return staged, published
+
+    def _finish(self, out: StagedOutput) -> None:
+        self._done.append(out.finish(self._rows))
+        self._out, self._rows = None, 0
 
     def close(self) -> tuple[StagedFile, ...]:
-        if self._out is None:
-            return ()
-        staged = self._out.finish(self._rows)
-        self._files.sync_folder(posixpath.dirname(self._staged))
-        return (staged,)
+        if self._out is not None:
+            self._finish(self._out)
+        if self._done:
+            self._files.sync_folder(posixpath.dirname(self._names()[0]))
+        return tuple(self._done)
 
     @property
     def properties(self) -> Mapping[str, Json]:

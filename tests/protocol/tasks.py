@@ -52,6 +52,7 @@ from airflow_gobblin.operators import (
 )
 from airflow_gobblin.operators import stages as stage_operators
 from airflow_gobblin.pipeline import Pipeline
+from airflow_gobblin.sinks.base import Layout
 from airflow_gobblin.spark import task as spark_task
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.stores import objects
@@ -201,6 +202,7 @@ class DagRun:
                 run_type="manual",
                 data_interval_start=None,
                 data_interval_end=None,
+                partition_key=None,
                 conf={},
             ),
             "ti": XCom(self.pushed),
@@ -248,6 +250,7 @@ class Place:
         self.chance = random.Random(seed)
         self.name = f"i{uuid.uuid4().hex[:12]}"
         self.urns = site.urns or (self.chance.choice(URNS),)
+        self.layout = self.chance.choice([*Layout])
         self.sources: list[RowSource] = []
         self.rows = 0
         self.runs = 0
@@ -266,7 +269,7 @@ class Place:
         return Ingestion(
             self.name,
             self.sources[-1] if self.sources else RowSource(()),
-            LineSink(target),
+            LineSink(target, layout=self.layout),
             self.site.journal.format(name=self.name),
             retention=timedelta(0),
             max_packs=1,

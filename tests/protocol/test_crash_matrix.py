@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import Call, Fault
+from airflow_gobblin.sinks.base import Layout
+from tests.faults import POWER, Call, Effect, Fault
 from tests.protocol import matrix
 from tests.protocol.matrix import Point, Pool, Tally, Trial
 from tests.protocol.world import Bucket
 from tests.services.s3 import S3Server
 
-FLOOR = {"local": (250, 800), "sqlite": (170, 500), "postgres": (170, 500), "s3": (90, 150)}
+FLOOR = {"local": (250, 800), "sqlite": (170, 500), "postgres": (170, 500), "s3": (90, 150), "folders": (80, 100)}
 """How many calls a run makes, and how many cases follow from them, at the least."""
 S3_POINTS = 120
 FIRST_FAULTS, SECOND_FAULTS = 10, 10
@@ -33,6 +34,34 @@ def test_every_call_with_every_fault(store: str, tmp_path: Path, capsys: pytest.
     with capsys.disabled():
         tell(store, start.calls, points, tally, started)
     expect_floor(store, start.calls, points)
+    expect_whole(tally)
+
+
+@pytest.mark.timeout(1200)
+def test_every_call_of_publishing_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a folder per unit: all that changes something from the first look at a staged folder to the outcome, and all looks
+    at folders; and in the recovery from some of them, the removal of retired folders."""
+    started = time.monotonic()
+    with Pool(tmp_path) as pool:
+        start = pool.start(tmp_path, "local", Layout.FOLDER_PER_UNIT)
+        first = next(n for n, call in enumerate(start.calls) if call.operation == "identities")
+        last = max(n for n, call in enumerate(start.calls) if call.operation == "put" and "/o/" in call.subject)
+        publish = (p for p in matrix.points(start.calls) if first <= p.at <= last + 1)
+        points = [p for p in publish if p.call.effect is not Effect.READ or p.call.operation == "identities"]
+        again = {
+            (first, point)
+            for first, made in pool.recoveries(start, tmp_path, spread(points, FIRST_FAULTS))
+            for point in matrix.points(made)
+            if point.call.operation == "remove_folder"
+        }
+        tally = pool.run(start, tmp_path, [*(Trial(p) for p in points), *(Trial(*both) for both in again)])
+    with capsys.disabled():
+        tell("local, folders", start.calls, [*points, *(point for _, point in again)], tally, started)
+    assert last - first >= FLOOR["folders"][0]
+    assert len(points) >= FLOOR["folders"][1]
+    seen = {(p.call.operation, p.fault) for p in (*points, *(point for _, point in again))}
+    assert {(name, fault) for name in ("move_folder", "remove_folder") for fault in POWER} <= seen
+    assert ("move_folder", Fault.NO_SPACE) in seen
     expect_whole(tally)
 
 

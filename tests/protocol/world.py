@@ -7,7 +7,7 @@ import shutil
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -24,9 +24,10 @@ from airflow_gobblin.naming import dataset_key
 from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
 from airflow_gobblin.places import object_place
 from airflow_gobblin.plan import RunPlan
+from airflow_gobblin.sinks.base import Layout
 from airflow_gobblin.staging import ROOT
 from airflow_gobblin.state import UnitRef
-from airflow_gobblin.steps import FileStep, StepContext, StepStatus
+from airflow_gobblin.steps import FileStep, StepContext, StepStatus, files_of
 from airflow_gobblin.stores.base import Store
 from airflow_gobblin.stores.local import LocalStore
 from airflow_gobblin.stores.objects import open_object_store
@@ -53,17 +54,19 @@ class Place:
 
     :param store: `local`, `sqlite`, the URL of a PostgreSQL database, which this place has for itself, or a bucket, of which it
         has what begins as its folder: then the target is there, too.
+    :param layout: how the files of a dataset lie in its folder.
     """
 
     folder: Path
     store: str | Bucket
+    layout: Layout = Layout.FLAT
 
     def copy(self, to: Path) -> Place:
         shutil.copytree(self.folder, to, ignore=lambda _, names: [n for n in names if n.startswith("attic-")])
         if isinstance(self.store, Bucket):
             self.store.copy(self.folder, to)
-            return Place(to, self.store)
-        return Place(to, _copy_database(self.store) if "://" in self.store else self.store)
+            return replace(self, folder=to)
+        return replace(self, folder=to, store=_copy_database(self.store) if "://" in self.store else self.store)
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -153,7 +156,7 @@ class World:
         """A fresh process."""
         faults = faults or Faults()
         store = FaultyStore(self.open_store(faults), faults)
-        return Process(store, self.files("target", faults), source, **options)
+        return Process(store, self.files("target", faults), source, self.place.layout, **options)
 
     def look(self) -> Look:
         """What there is, seen without any fault."""
@@ -165,9 +168,12 @@ class World:
 class Process:
     """The product in one process."""
 
-    def __init__(self, store: Store, files: Files, source: RowSource, **options: object) -> None:
+    def __init__(
+        self, store: Store, files: Files, source: RowSource, layout: Layout = Layout.FLAT, **options: object
+    ) -> None:
         settings = {"max_packs": 2, "retention": timedelta(0), **options}
-        self.ingestion = Ingestion(NAME, source, LineSink(files.root), "unused", **settings)  # type: ignore[arg-type]
+        sink = LineSink(files.root, layout=layout)
+        self.ingestion = Ingestion(NAME, source, sink, "unused", **settings)  # type: ignore[arg-type]
         self.pipeline = Pipeline(self.ingestion, Journal.open(store, NAME), NoConnections(), files)
 
     def extract(self, run: RunPlan, pack: Pack, attempt: str) -> None:
@@ -343,7 +349,7 @@ class Look:
         """The files of a decision, read once for all that is checked together."""
         found = self._known.get(decision.shards)
         if found is None:
-            found = tuple(step for step in self.journal.steps(decision) if isinstance(step, FileStep))
+            found = tuple(file for step in self.journal.steps(decision) for file in files_of(step))
             self._known[decision.shards] = found
         return found
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +20,9 @@ from airflow_gobblin.errors import ConfigurationError, SchemaConflictError, Step
 from airflow_gobblin.files import LocalFiles
 from airflow_gobblin.plan import Plan
 from airflow_gobblin.sinks import parquet_files
-from airflow_gobblin.sinks.base import Sink, Writer
+from airflow_gobblin.sinks.base import Layout, Sink, Writer
 from airflow_gobblin.sinks.parquet import MIB, ParquetSink
-from airflow_gobblin.steps import MoveStep, StepContext, StepStatus
+from airflow_gobblin.steps import FolderStep, MoveStep, StepContext, StepStatus
 from airflow_gobblin.work import Dataset, Extract, ExtractKind, StagedFile, UnitResult, UnitState
 from tests.arrow_memory import arrow_memory
 from tests.disk import FailingFiles
@@ -200,6 +202,55 @@ def test_publish_names_files_by_token_unit_and_index(tmp_path: Path) -> None:
     assert ds.dataset(str(tmp_path / "main.flights")).count_rows() == 250
 
 
+def test_a_folder_per_unit_is_published_by_one_rename(tmp_path: Path) -> None:
+    files = FailingFiles(tmp_path, at=-1)
+    sink = ParquetSink(str(tmp_path), file_bytes=100_000, layout=Layout.FOLDER_PER_UNIT)
+    batches = [_random(50, seed) for seed in range(5)]
+    staged = _written(sink, files, *batches)
+    assert [f.path for f in staged] == [f"{FOLDER}/u0/{i}.parquet" for i in range(3)]
+    syncs = [call for call in files.calls if call.startswith("sync")]
+    assert syncs == [*(f"sync_file {s.path}" for s in staged), f"sync_folder {FOLDER}/u0"]
+
+    (step,) = sink.publish(PLAN, [_result(*staged)], files)
+
+    assert isinstance(step, FolderStep)
+    assert (step.source, step.target) == (f"{FOLDER}/u0", "main.flights/t0-u0")
+    assert [(m.target, m.rows, m.checksum) for m in step.moves] == [
+        (f"main.flights/t0-u0/{i}.parquet", f.rows, f.checksum) for i, f in enumerate(staged)
+    ]
+    step.execute(StepContext(files))
+    assert step.verify(StepContext(files)) is StepStatus.DONE
+    assert ds.dataset(str(tmp_path / "main.flights")).count_rows() == 250
+
+
+def test_a_unit_of_one_file_or_of_too_many_is_published_file_by_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under the same names."""
+    files = LocalFiles(tmp_path)
+    sink = ParquetSink(str(tmp_path), layout=Layout.FOLDER_PER_UNIT, file_bytes=100_000)
+    one = _finish(sink.open(SCHEMA, files, f"{FOLDER}/one", "main.flights/t0-one"), _batch(0, 10))
+    many = _written(sink, files, *(_random(50, seed) for seed in range(5)))
+    monkeypatch.setattr("airflow_gobblin.sinks.base.FILES_PER_FOLDER", 2)
+    results = [UnitResult("one", "a0", UnitState.SUCCESSFUL, files=one), _result(*many)]
+
+    steps = list(sink.publish(PLAN, results, files))
+
+    names = ["t0-one/0", *(f"t0-u0/{i}" for i in range(3))]
+    assert [s.target for s in steps] == [f"main.flights/{name}.parquet" for name in names]
+    for step in steps:
+        assert isinstance(step, MoveStep)
+        step.execute(StepContext(files))
+        assert step.verify(StepContext(files)) is StepStatus.DONE
+    assert sorted(files.walk("main.flights")) == [s.target for s in steps]
+
+
+def test_an_unknown_layout_is_refused_by_name() -> None:
+    assert ParquetSink("/target", layout="folder_per_unit").layout is Layout.FOLDER_PER_UNIT  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"no such layout. Use one of 'flat', 'folder_per_unit'"):
+        ParquetSink("/target", layout="nested")  # type: ignore[arg-type]
+
+
 def test_publish_refuses_what_is_gone_or_changed(tmp_path: Path) -> None:
     files = LocalFiles(tmp_path)
     sink = ParquetSink(str(tmp_path))
@@ -241,5 +292,14 @@ def test_wrong_settings_are_refused(wrong: dict[str, int]) -> None:
 
 
 def test_it_crosses_processes() -> None:
-    sink = ParquetSink("file:///target", file_bytes=1 << 20, compression_level=9)
+    sink = ParquetSink("file:///target", file_bytes=1 << 20, compression_level=9, layout=Layout.FOLDER_PER_UNIT)
     assert wire.loads(wire.dumps(sink), ParquetSink, "sink") == sink
+
+
+def test_the_example_of_the_page_of_layouts() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sinks.md").read_text()
+    (code,) = re.findall(r"<!-- test: layout -->\n```python\n(.*?)```", page, re.DOTALL)
+    defined: dict[str, Any] = {}
+    exec(compile(code, "layout", "exec"), defined)
+    assert defined["sink"] == ParquetSink("/lake/shop", layout=Layout.FOLDER_PER_UNIT)
+    assert all(f"`{layout}`" in page for layout in Layout)

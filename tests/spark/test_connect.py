@@ -56,6 +56,7 @@ def test_it_extracts_with_secrets_that_nobody_sees(
     assert not [path for path in searched if CANARY.encode() in path.read_bytes()]
     events = "".join(path.read_text() for path in searched if "events" in path.parts)
     assert "SparkListenerConnectOperationStarted" in events
+    assert f'"App ID":"{report.application}"' in events
 
 
 def test_later_drivers_find_the_session_warm(tmp_path: Path, spark_connect: SparkConnect) -> None:

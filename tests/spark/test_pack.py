@@ -40,6 +40,7 @@ def test_units_run_at_the_same_time_and_each_gives_its_result(shipped_spark: Spa
     report = run(shipped_spark, planned)
     assert report.errors == ()
     assert (report.slots, len(report.groups), sum(group.rows for group in report.groups)) == (2, 8, 800)
+    assert report.application == shipped_spark.sparkContext.applicationId
     assert set(planned.results) == {f"u{n}" for n in range(8)}
     assert {result.attempt for result in planned.results.values()} == {report.attempt}
     assert list(overlapping(planned.results))

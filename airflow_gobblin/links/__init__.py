@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
     from airflow_gobblin.ingestion import Ingestion
 
-__all__ = ["DatasetLink", "SparkLink", "page_address"]
+__all__ = ["NAME", "DatasetLink", "SparkLink", "page_address"]
+
+NAME = "gobblin"
+"""Of the page: in its own address, and in that of Airflow's UI around it."""
 
 
 class DatasetLink(BaseOperatorLink):
@@ -43,10 +46,9 @@ class SparkLink(BaseOperatorLink):
 
 
 def page_address(dag_id: str, ingestion: str, urn: str | None = None) -> str:
-    """Where the page is in Airflow's UI, relative to it: of a dataset, or of the list of an ingestion's."""
+    """The address, relative to Airflow's own, that leads to the page of a dataset, or to the list of an ingestion's."""
     words = {"dag_id": dag_id, "ingestion": ingestion} | ({} if urn is None else {"urn": urn})
-    # The first is the page's name in the UI, the second its own path.
-    return f"plugin/gobblin/gobblin/{'datasets' if urn is None else 'dataset'}?{urlencode(words, quote_via=quote)}"
+    return f"{NAME}/open?{urlencode(words, quote_via=quote)}"
 
 
 def _urns(ingestion: Ingestion, reference: Any) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow.plugins_manager import AirflowPlugin
 
+from airflow_gobblin.links import NAME
 from airflow_gobblin.plugins.timetables import DatasetCronTimetable
 
 if TYPE_CHECKING:
@@ -13,9 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GobblinPlugin"]
 
-_NAME = "Gobblin"
-_PATH = "gobblin"
-"""Where the page is, and the last part of its address in Airflow's UI."""
+_TITLE = "Gobblin"
 
 
 async def _page(scope: Scope, receive: Receive, send: Send) -> None:
@@ -27,29 +26,29 @@ async def _page(scope: Scope, receive: Receive, send: Send) -> None:
 
 _VIEWS = [
     {
-        "name": _NAME,
-        "href": f"{_PATH}/{href}",
+        "name": _TITLE,
+        "href": f"{NAME}/{href}",
         "destination": destination,
         "url_route": route,
-        "icon": f"{_PATH}/static/icon.svg",
-        "icon_dark_mode": f"{_PATH}/static/icon-dark.svg",
+        "icon": f"{NAME}/static/icon.svg",
+        "icon_dark_mode": f"{NAME}/static/icon-dark.svg",
         **({"category": "browse"} if destination == "nav" else {}),
     }
     for destination, route, href in (
-        ("nav", _PATH, ""),
-        ("dag", f"{_PATH}_dag", "?dag_id={DAG_ID}"),
-        ("dag_run", f"{_PATH}_run", "run?dag_id={DAG_ID}&run_id={RUN_ID}"),
+        ("nav", NAME, ""),
+        ("dag", f"{NAME}_dag", "?dag_id={DAG_ID}"),
+        ("dag_run", f"{NAME}_run", "run?dag_id={DAG_ID}&run_id={RUN_ID}"),
     )
 ]
 """Where the page is shown: in the navigation, on each DAG and on each run. Addresses are relative to Airflow's own."""
-_APPS = [{"app": _page, "url_prefix": f"/{_PATH}", "name": _NAME}]
+_APPS = [{"app": _page, "url_prefix": f"/{NAME}", "name": _TITLE}]
 _TIMETABLES = [DatasetCronTimetable]
 
 
 class GobblinPlugin(AirflowPlugin):
     """What this package adds to Airflow beside its operators: a timetable, and a page of datasets."""
 
-    name = _PATH
+    name = NAME
     timetables = _TIMETABLES
     fastapi_apps = _APPS
     external_views = _VIEWS

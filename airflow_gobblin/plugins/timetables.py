@@ -13,7 +13,7 @@ __all__ = ["DatasetCronTimetable"]
 
 
 class DatasetCronTimetable(CronDataIntervalTimetable):
-    """Runs by a cron expression, each for the data interval that ends then; and runs by hand of one dataset, named by partition key.
+    """Runs by a cron expression, each for the data interval that ends then; and runs by hand of one dataset, by partition key.
 
     Airflow's own timetables with data intervals, which backfills need, take no partition keys, and those that take
     partition keys have no data intervals. ::

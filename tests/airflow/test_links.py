@@ -30,7 +30,9 @@ def test_a_task_leads_to_its_dataset_and_the_dataset_to_its_run(shops: Shops) ->
     assert sorted(words["urn"][0] for words in packs) == ["countries", "orders"]
     with httpx.Client(base_url=shop.airflow.url, timeout=60) as client:
         for found in links(shop, run_id, "execute_commit_steps"):
-            page = client.get(f"/{found['Datasets'].removeprefix('plugin/gobblin/')}")
+            way = client.get(f"/{found['Datasets']}")
+            assert way.status_code == 303
+            page = client.get(way.headers["location"].removeprefix("/plugin/gobblin"))
             assert page.status_code == 200
             assert f'href="../dags/linked/runs/{run_id}"' in page.text
         run = client.get("/gobblin/run", params={"dag_id": "linked", "run_id": run_id})

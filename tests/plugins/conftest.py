@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
 import sqlite3
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from airflow_gobblin import wire
 from airflow_gobblin.coverage import Coverage
@@ -30,6 +29,7 @@ from tests.protocol.rows import Table
 from tests.services.airflow import Airflow, running_airflow
 
 PASSWORDS = {name: secrets.token_hex(8) for name in ("ann", "vera", "nemo")}
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 MANY = 10_000
 EVIL = "<script>document.title='owned'</script>\"'& {{ 7*7 }}"
 """A URN that is code in every language of the page."""
@@ -78,11 +78,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder, ingestions = tmp_path_factory.mktemp("airflow"), tmp_path_factory.mktemp("ingestions")
     places = {
         dag_id: (str(ingestions / dag_id / "lake"), str(ingestions / dag_id / "journal"))
-        for dag_id in ("shop", "vault")
+        for dag_id in ("shop", "vault", "forge")
     }
     places["mall"] = (str(ingestions / "mall"), f"sqlite:///{ingestions}/mall.db")
     fill_shop(ingestions / "shop")
-    made(ingestions / "vault", Table("gold", ExtractKind.APPEND_ONLY, 5)).run()
+    fill_vault(ingestions / "vault")
+    places["garden"] = (str(ingestions / "garden"), str(ingestions / "never"))
     fill_mall(ingestions / "mall.db")
     config = folder / "home" / "config"
     config.mkdir(parents=True)
@@ -121,6 +122,15 @@ def fill_shop(folder: Path) -> None:
     lab.decide(Table("prices", ExtractKind.APPEND_ONLY, 30))
 
 
+def fill_vault(folder: Path) -> None:
+    """`gold`, and `torn`, whose record is no record."""
+    lab = made(folder, Table("gold", ExtractKind.APPEND_ONLY, 5), Table("torn", ExtractKind.APPEND_ONLY, 5))
+    lab.run()
+    key = lab.journal.key("torn", "d", slot_name(1))
+    lab.store.delete(key)
+    lab.store.put_if_absent(key, b"{")
+
+
 def fill_mall(database: Path) -> None:
     """Ten thousand datasets, every second of a name that is no key; in one transaction, as no journal would write them."""
     journal = Journal.open(open_store(f"sqlite:///{database}"), "lab")
@@ -149,8 +159,12 @@ def stick(lab: Lab, *tables: Table) -> None:
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
     """A real browser: the machine's Chromium."""
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        pytest.fail(f"none of {', '.join(BROWSERS)} is on the path: install one (Debian: apt-get install chromium)")
+    expect.set_options(timeout=20_000)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=os.environ["CHROMIUM"], args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield browser
         browser.close()
 

@@ -9,12 +9,13 @@ from typing import Any
 
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 
-LOOKS = {"ann": ("shop", "vault", "bakery", "mall"), "vera": ("shop", "bakery")}
-EDITS = {"ann": ("shop", "vault", "bakery", "mall")}
+ALL = ("shop", "vault", "bakery", "mall", "garden", "forge")
+LOOKS = {"ann": ALL, "vera": ("shop", "bakery")}
+EDITS = {"ann": ALL}
 
 
 class RightsPerDag(SimpleAuthManager):
-    """Ann may do all, Vera may look at the shop only, and Nemo may sign in."""
+    """Ann may do all, Vera may look at the shop and the bakery, and Nemo may sign in."""
 
     def is_authorized_dag(self, *, method: Any, user: Any, access_entity: Any = None, details: Any = None) -> bool:
         allowed = (LOOKS if method == "GET" else EDITS).get(user.username, ())

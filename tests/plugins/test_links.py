@@ -45,7 +45,7 @@ def test_a_task_of_one_dataset_leads_to_it(tmp_path: Path) -> None:
     for pack in plan.packs:
         operator = WriteCommitStepsOperator(task_id="write", ingestion=ingestion, pack=reference(plan, pack.index))
         path, words = leads_to(DatasetLink().get_link(operator, ti_key=HERE))
-        assert path == "plugin/gobblin/gobblin/dataset"
+        assert path == "gobblin/open"
         assert (words["dag_id"], words["ingestion"]) == (["shop"], ["lab"])
         found |= set(words["urn"])
     assert found == {"orders", EVIL}

@@ -33,8 +33,9 @@ __all__ = [
     "Readable",
     "Ticket",
     "User",
+    "check",
     "check_same_site",
-    "may_edit",
+    "may",
     "read_ticket",
     "readable_of",
     "sign",
@@ -51,9 +52,10 @@ def may(method: ResourceMethod, dag_id: str, user: BaseUser) -> bool:
     return bool(get_auth_manager().is_authorized_dag(method=method, details=details, user=user))
 
 
-def may_edit(dag_id: str, user: BaseUser) -> bool:
-    """Whether a user may act on the datasets of a DAG."""
-    return may("PUT", dag_id, user)
+def check(method: ResourceMethod, dag_id: str, user: BaseUser) -> None:
+    """See that a user may look at a DAG (GET) or edit it (PUT). :raises HTTPException: 403, this user may not."""
+    if not may(method, dag_id, user):
+        raise HTTPException(403, f"You may not {'look at' if method == 'GET' else 'edit'} DAG {dag_id!r}.")
 
 
 def readable_of(some: Iterable[Registered], user: BaseUser) -> tuple[Registered, ...]:
@@ -66,9 +68,7 @@ def readable_of(some: Iterable[Registered], user: BaseUser) -> tuple[Registered,
 
 
 def _permitted(method: ResourceMethod, dag_id: str, ingestion: str, user: BaseUser) -> Registered:
-    if not may(method, dag_id, user):
-        verb = "look at" if method == "GET" else "edit"
-        raise HTTPException(403, f"You may not {verb} DAG {dag_id!r}.")
+    check(method, dag_id, user)
     found = find(dag_id, ingestion)
     if found is None:
         raise HTTPException(404, f"DAG {dag_id!r} has no ingestion {ingestion!r}.")

@@ -8,7 +8,8 @@ from importlib.resources import files
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs
 
-from fastapi import FastAPI, HTTPException, Query, Request
+from airflow.api_fastapi.app import API_ROOT_PATH
+from fastapi import FastAPI, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
@@ -18,15 +19,16 @@ from starlette.staticfiles import StaticFiles
 from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError
 from airflow_gobblin.inspection import dataset_detail, known_history, list_datasets, list_pending, list_slots
 from airflow_gobblin.journal import now
+from airflow_gobblin.links import NAME
 from airflow_gobblin.plugins.page.access import (
     Editable,
     Readable,
     Ticket,
     User,
+    check,
     check_same_site,
     editable,
     may,
-    may_edit,
     read_ticket,
     readable_of,
     sign,
@@ -34,7 +36,7 @@ from airflow_gobblin.plugins.page.access import (
 from airflow_gobblin.plugins.page.actions import carry_out, propose
 from airflow_gobblin.plugins.page.finding import known, names, opened, target
 from airflow_gobblin.plugins.page.runs import published_by
-from airflow_gobblin.plugins.page.showing import Pages, chart, coverage_bars, render, to_list
+from airflow_gobblin.plugins.page.showing import Pages, chart, coverage_bars, render, to_dataset, to_list
 from airflow_gobblin.records import Action
 
 __all__ = ["app"]
@@ -61,8 +63,8 @@ app.mount("/static", StaticFiles(directory=str(files("airflow_gobblin.plugins.pa
 @app.get("/")
 def index(user: User, dag_id: str = "", search: str = "", start: Start = 0) -> Response:
     """The ingestions that the user may look at; of a DAG with one ingestion, its datasets."""
-    if dag_id and not may("GET", dag_id, user):
-        raise HTTPException(403, f"You may not look at DAG {dag_id!r}.")
+    if dag_id:
+        check("GET", dag_id, user)
     found = [one for one in readable_of(known(), user) if dag_id in ("", one.dag_id)]
     if dag_id and len(found) == 1:
         return RedirectResponse(to_list(found[0]), HTTPStatus.SEE_OTHER)
@@ -113,17 +115,23 @@ def dataset(where: Readable, user: User, urn: str, start: Start = 0) -> Response
         coverage=coverage_bars(detail.coverage, detail.view.pending),
         rows=chart(published, lambda slot: slot.rows, "rows"),
         files=chart(published, lambda slot: slot.files, "files"),
-        editable=may_edit(where.dag_id, user),
+        editable=may("PUT", where.dag_id, user),
     )
 
 
 @app.get("/run")
 def run(user: User, dag_id: str, run_id: str) -> Response:
     """What a DAG run published."""
-    if not may("GET", dag_id, user):
-        raise HTTPException(403, f"You may not look at DAG {dag_id!r}.")
+    check("GET", dag_id, user)
     found = [(one, published_by(one, run_id)) for one in known() if one.dag_id == dag_id]
     return _html("run", dag_id=dag_id, run_id=run_id, found=found)
+
+
+@app.get("/open")
+def open_in_airflow(where: Readable, urn: str = "") -> Response:
+    """A dataset, or the list of an ingestion's, within Airflow's UI: the page's address there begins with the page's name."""
+    address = to_dataset(where, urn) if urn else to_list(where)
+    return RedirectResponse(f"{API_ROOT_PATH}plugin/{NAME}{API_ROOT_PATH}{NAME}/{address}", HTTPStatus.SEE_OTHER)
 
 
 # Doing

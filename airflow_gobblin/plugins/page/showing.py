@@ -18,7 +18,7 @@ from airflow_gobblin.journal import now
 from airflow_gobblin.naming import shown
 from airflow_gobblin.watermark import TimestampWatermark, Watermark, split
 
-__all__ = ["WIDTH", "Bar", "CoverageBar", "Pages", "chart", "coverage_bars", "render", "to_list"]
+__all__ = ["WIDTH", "Bar", "CoverageBar", "Pages", "chart", "coverage_bars", "render", "to_dataset", "to_list"]
 
 WIDTH = 1000
 """Of a bar, in the units of its drawing."""
@@ -58,6 +58,9 @@ class CoverageBar:
 def coverage_bars(coverage: Sequence[PositionCoverage], pending: SlotView | None) -> tuple[CoverageBar, ...]:
     """The coverage of a dataset, drawn: each of its positions, the first of many."""
     wanted = () if pending is None else pending.ranges
+    if not coverage and wanted:  # of a first load, which has no origin until it is done
+        starts = enumerate(split(wanted[0].low))
+        coverage = [PositionCoverage(number, start, start, (), ()) for number, start in starts]
     return tuple(
         _coverage_bar(one, [_of_position(part, one.position) for part in wanted], len(coverage) > 1)
         for one in coverage[:_POSITIONS]

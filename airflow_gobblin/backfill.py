@@ -82,7 +82,7 @@ def _overlapping(
         operation="backfill",
         subject=f"range {asked} of dataset {history.urn!r}",
         cause=f"a part of it is covered already: {'; '.join(covered[:_TOLD])}{more}",
-        hint='Nothing was changed. To publish it anew in their place, ask for it with "replace": true; or give a range that is open.',
+        hint='Nothing was changed. To publish it anew in their place, ask with "replace": true; or give a range that is open.',
     )
 
 

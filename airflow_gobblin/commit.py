@@ -6,7 +6,8 @@ chain again and looks whether its own stands somewhere.
 
 Carrying out. From the decision on only the *stored* record is used. Files are linked to their published names, the folders
 synced, and then the outcome is written: that one record is the publish. The staged names go with the token's staging, once the
-outcome stands; until then a file that a crash un-linked can be linked again. Anyone may do any of this again, at any time.
+outcome stands; until then a file that a crash un-linked can be linked again. A folder that is renamed has one name at any time.
+Anyone may do any of this again, at any time.
 """
 
 from __future__ import annotations
@@ -253,7 +254,14 @@ class Committer:
                     after_step(seen, decision.steps)
             folders.update(folder for step in batch for folder in step.folders())
         self._sync(folders)
-        log.info("dataset %r slot %d: %d of %d steps done here", decision.urn, decision.slot, done, decision.steps)
+        log.info(
+            "dataset %r, slot %d, of %d steps: %d were found done, %d are done here",
+            decision.urn,
+            decision.slot,
+            decision.steps,
+            seen - done,
+            done,
+        )
         return None
 
     def _carry_out_elsewhere(self, runner: StepRunner, decision: Decision, staging: str) -> Outcome | None:

@@ -59,7 +59,6 @@ def get_provider_info() -> dict[str, Any]:
             },
         ],
         "extra-links": ["airflow_gobblin.links.DatasetLink", "airflow_gobblin.links.SparkLink"],
-        "extra-links": ["airflow_gobblin.links.DatasetLink", "airflow_gobblin.links.SparkLink"],
         "notifications": ["airflow_gobblin.announcing.notifier.IngestionNotifier"],
         "asset-uris": [
             {
@@ -77,7 +76,7 @@ def get_provider_info() -> dict[str, Any]:
                     "metrics_by_dataset": _option(
                         "boolean",
                         "True",
-                        "Whether metrics of a publish are tagged with the dataset. Turn it off where there are thousands of them, "
+                        "Whether metrics of a publish are tagged with the dataset. Turn it off where there are thousands, "
                         "and what keeps the metrics doesn't take so many tags.",
                     ),
                     "mirror_watermarks": _option(
@@ -85,12 +84,6 @@ def get_provider_info() -> dict[str, Any]:
                         "True",
                         "Whether the watermark of a dataset is written to Airflow's asset state store when it has moved, for "
                         "people to see. It is never read back.",
-                    ),
-                    "spark_history_url": _option(
-                        "string",
-                        "",
-                        "Where Spark's history server is, for links from tasks to their applications; empty for no links.",
-                        "https://spark-history.example.com",
                     ),
                     "spark_history_url": _option(
                         "string",

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
 
 from airflow_gobblin import schema, wire
 from airflow_gobblin.backfill import Backfill, plan_backfill
@@ -98,7 +99,9 @@ class RunRequest:
                     "Give both as points in time, or both as integers.",
                 )
             if not start < end:  # type: ignore[operator]
-                raise self._refused(f"its start {start} is not before its end {end}", "Give the earlier one as the start.")
+                raise self._refused(
+                    f"its start {start} is not before its end {end}", "Give the earlier one as the start."
+                )
 
     @property
     def backfill(self) -> bool:
@@ -356,18 +359,12 @@ class Pipeline:
     def _backfill(self, dataset: Dataset, history: History, request: RunRequest, run_key: str) -> Backfill:
         """What a backfill comes to for a dataset. :raises ConfigurationError: it has no such range, or that is covered."""
         urn, source, start = dataset.urn, self.ingestion.source, request.start
-        if dataset.extract.kind is ExtractKind.SNAPSHOT_ONLY or not isinstance(source, RangeSource):
-            snapshot = dataset.extract.kind is ExtractKind.SNAPSHOT_ONLY
-            raise NoSuchRangeError(
-                operation="backfill",
-                subject=f"dataset {urn!r} of kind {dataset.extract.kind.value}",
-                cause="a snapshot shows its table as it is now, and has no ranges"
-                if snapshot
-                else f"its source, a {type(source).__name__}, says no range in positions",
-                hint="Run it without a range: each run publishes it anew."
-                if snapshot
-                else "Give the source a method `resolve`; or rewind the dataset, to have it read again from a position on.",
-            )
+        if dataset.extract.kind is ExtractKind.SNAPSHOT_ONLY:
+            cause = "it is a snapshot, which shows its table as it is now and has no ranges"
+            raise _no_ranges(urn, cause, "Run it without a range: each run publishes it anew.")
+        if not isinstance(source, RangeSource):
+            cause = f"its source, a {type(source).__name__}, can't say a range in its positions"
+            raise _no_ranges(urn, cause, "Give the source a method `resolve`; or rewind the dataset to a position.")
         assert start is not None
         with self._connections.scrubbing("backfill", f"dataset {urn!r}"):
             asked = source.resolve(dataset, RangeRequest(now(), start, request.end), self._connections)
@@ -443,6 +440,15 @@ class Pipeline:
                 continue
             done = self.staging.done_units(ref.token, (unit.id for unit in plan.units))
             yield from ((plan, unit) for unit in plan.units if unit.id not in done)
+
+    def decided(self, pack: Pack, most: int) -> Iterator[DatasetReport]:
+        """What the journal says of the datasets of a pack that have a slot; only of so many, the first."""
+        for ref in islice(pack.datasets, most):
+            history = self.journal.history(ref.urn)
+            slot = history.by_token(ref.token)
+            if slot is not None:
+                pending = f"{_said(slot)} is decided, and not finished"
+                yield _already(slot, history) if slot.finished else DatasetReport(ref.urn, "pending", pending)
 
     # write_commit_steps
 
@@ -664,6 +670,10 @@ class Pipeline:
         :param keep: a run whose plan is kept, though its tokens are gone. :return: the tokens that were swept.
         """
         return Sweeper(self.journal, self.staging, self._claims).sweep(keep)
+
+
+def _no_ranges(urn: str, cause: str, hint: str) -> NoSuchRangeError:
+    return NoSuchRangeError(operation="backfill", subject=f"dataset {urn!r}", cause=cause, hint=hint)
 
 
 def _without_left_out(

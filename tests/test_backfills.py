@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import ClassVar
 
+import pyarrow as pa
 import pytest
 
 from airflow_gobblin.coverage import Range
@@ -15,11 +17,14 @@ from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
 from airflow_gobblin.plan import RunPlan
 from airflow_gobblin.policy import CommitPolicy
+from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, Reader, ReadRequest
+from airflow_gobblin.state import DatasetState
 from airflow_gobblin.watermark import LongWatermark
-from airflow_gobblin.work import ExtractKind, Limits
+from airflow_gobblin.wire import record
+from airflow_gobblin.work import Dataset, ExtractKind, Limits, WorkUnit
 from tests import inprocess
 from tests.lab import Lab
-from tests.protocol.rows import NoConnections, Table
+from tests.protocol.rows import NoConnections, RowSource, Table
 
 A, B = Table("a", ExtractKind.APPEND_ONLY, 20), Table("b", ExtractKind.APPEND_ONLY, 20)
 S = Table("s", ExtractKind.SNAPSHOT_ONLY, 4)
@@ -189,10 +194,41 @@ def test_a_partial_backfill_is_completed_by_the_same_run(tmp_path: Path) -> None
 
 def test_a_snapshot_has_no_ranges(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A, S)
-    assert "has no ranges" in lab.run(request=backfill(0, 4, "s"))["s"].detail
+    assert "is a snapshot" in lab.run(request=backfill(0, 4, "s"))["s"].detail
     reports = lab.run(request=RunRequest("all", 4, start=0))
     assert (reports["a"].status, reports["s"].status) == ("committed", "idle")
     assert "left out" in reports["s"].detail
+
+
+def test_a_source_that_says_no_range_is_named(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    log = Log()
+    pipeline = Pipeline(replace(lab.ingestion, source=log), lab.journal, NoConnections())
+    (note,) = pipeline.create_work_units(backfill(0, 4)).notes
+    assert note.status == "failed"
+    assert "its source, a Log, can't say a range in its positions" in note.detail
+
+
+@record("test.log")
+@dataclass(frozen=True)
+class Log:
+    """A source whose positions aren't those of time, and that doesn't care for ranges."""
+
+    connection_ids: ClassVar[tuple[str, ...]] = ()
+
+    def modules(self, connections: Connections) -> tuple[str, ...]:
+        return ()
+
+    def datasets(self, connections: Connections) -> tuple[Dataset, ...]:
+        return RowSource((A,)).datasets(connections)
+
+    def plan(
+        self, dataset: Dataset, states: Mapping[str, DatasetState], request: PlanRequest, connections: Connections
+    ) -> DatasetPlan:
+        raise AssertionError("it is not asked")
+
+    def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> Reader:
+        raise AssertionError("it is not asked")
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,18 @@ from airflow_gobblin.journal import Journal
 print(Journal.open(sys.argv[1], "installed").ingestion)
 """
 
+PAGE = """
+from importlib.metadata import entry_points
+from importlib.resources import files
+
+(entry,) = entry_points(group="airflow.plugins", name="gobblin")
+from airflow_gobblin.plugins.page.showing import render
+
+html = render("error", title="", detail="")
+static = files("airflow_gobblin.plugins.page") / "static"
+print(entry.load().name, *(n for n in ("page.css", "page.js") if f'"static/{n}"' in html and (static / n).is_file()))
+"""
+
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -69,6 +81,10 @@ def test_it_parses_a_dag_and_opens_a_journal(python: Path, postgres_database: st
         "finish",
     ]
     assert run(python, tmp_path / "home", OPEN, postgres_database) == "installed"
+
+
+def test_it_has_the_page_with_all_its_files(python: Path, tmp_path: Path) -> None:
+    assert run(python, tmp_path / "home", PAGE) == "gobblin page.css page.js"
 
 
 def test_spark_is_whole_in_it_or_the_error_says_how_to_make_it_whole(python: Path, tmp_path: Path) -> None:

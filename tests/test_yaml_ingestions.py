@@ -30,6 +30,7 @@ from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.operators import GobblinIngestion, SparkOptions, load_ingestions
 from airflow_gobblin.operators.yaml_ingestions import SCHEMA, DagOptions, YamlIngestion, _validator
+from airflow_gobblin.plugins.timetables import DatasetCronTimetable
 from airflow_gobblin.policy import CommitPolicy
 from airflow_gobblin.sinks.base import Layout
 from airflow_gobblin.sinks.parquet import ParquetSink
@@ -100,7 +101,9 @@ def told(load: Load, tmp_path: Path) -> Callable[..., list[str]]:
 def test_the_least_that_a_file_says(load: Load, tmp_path: Path) -> None:
     (shop,) = load(LEAST)
     assert shop == YamlIngestion(tmp_path / "a.yaml", SHOP, SparkOptions(), DagOptions(dag_id="shop"))
-    assert shop.dag.arguments() == {"dag_id": "shop", "max_active_runs": 1, "tags": [], "default_args": {}}
+    given = shop.dag.arguments()
+    assert set(given.pop("params")) == {"datasets", "start", "end", "replace", "request"}
+    assert given == {"dag_id": "shop", "max_active_runs": 1, "tags": [], "default_args": {}}
 
 
 def test_all_that_a_file_can_say(load: Load) -> None:
@@ -216,6 +219,17 @@ dag:
     with DAG(**shop.dag.arguments()) as dag:
         GobblinIngestion(shop.ingestion, spark=shop.spark)
     assert dag.get_task("shop.finish").retry_delay == timedelta(minutes=1)
+
+
+def test_a_schedule_with_data_intervals(load: Load, told: Callable[..., list[str]]) -> None:
+    (shop,) = load(LEAST + "dag: {schedule: {cron: '@daily', timezone: Europe/Paris}}\n")
+    with DAG(**shop.dag.arguments()) as dag:
+        GobblinIngestion(shop.ingestion)
+    assert isinstance(dag.timetable, DatasetCronTimetable)
+    assert dag.timetable.serialize() == {"expression": "0 0 * * *", "timezone": "Europe/Paris"}
+    assert told(LEAST + "dag: {schedule: {timezone: UTC}}\n") == ["a.yaml:11:17: dag.schedule: there is no 'cron'"]
+    (problem,) = told(LEAST + "dag: {schedule: {cron: '@daily', timezone: Nowhere}}\n")
+    assert "there is no time zone 'Nowhere'" in problem
 
 
 def test_an_authors_own_sink_by_its_kind(

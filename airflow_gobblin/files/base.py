@@ -1,8 +1,8 @@
 """What is under a target root: the few calls that publishing rests on, and their order of durability.
 
 Paths are relative to the root, with `/`; none leaves it. `LocalFiles` and `ObjectFiles` are the real ones; the tests wrap them
-to crash at every call. Nothing here overwrites: a file is published by a `link`, or by completing an upload that was made
-while it was extracted.
+to crash at every call. Nothing here overwrites: a file is published by a `link`, a folder of files by `move_folder`, and an
+upload that was made while it was extracted by completing it.
 """
 
 from __future__ import annotations

@@ -12,10 +12,11 @@ from airflow_gobblin.operators.stages import (
     WriteCommitStepsOperator,
 )
 from airflow_gobblin.operators.task_group import GobblinIngestion, SparkOptions
-from airflow_gobblin.operators.yaml_ingestions import DagOptions, YamlIngestion, load_ingestions
+from airflow_gobblin.operators.yaml_ingestions import CronSchedule, DagOptions, YamlIngestion, load_ingestions
 
 __all__ = [
     "CreateWorkUnitsOperator",
+    "CronSchedule",
     "DagOptions",
     "ExecuteCommitStepsOperator",
     "ExtractOperator",

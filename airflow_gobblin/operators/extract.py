@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ExtractOperator"]
 
+DATASETS_LOGGED = 20
 MISSES = 10
 """How often in a row nobody may know how a durable driver does."""
 _OF_SUBMITS = (
@@ -122,9 +123,7 @@ class ExtractOperator(SparkSubmitOperator):
         with failing_at_once():
             pipeline = open_pipeline(self.ingestion)
             if self._is_whole(pipeline):
-                self.log.info(
-                    "every unit of %s has a result, or is no longer wanted: nothing to do", self.pack["label"]
-                )
+                self._log_nothing(pipeline)
                 return
             self._prepare(pipeline)
             try:
@@ -148,6 +147,12 @@ class ExtractOperator(SparkSubmitOperator):
         pack = pipeline.staging.pack(self.pack["run"], self.pack["pack"])
         if pack is not None:
             yield from ((plan.token, unit.id) for plan, unit in pipeline.missing_units(pack))
+
+    def _log_nothing(self, pipeline: Pipeline) -> None:
+        self.log.info("every unit of %s has a result, or is no longer wanted: nothing to do", self.pack["label"])
+        pack = pipeline.staging.pack(self.pack["run"], self.pack["pack"])
+        for report in () if pack is None else pipeline.decided(pack, DATASETS_LOGGED):
+            self.log.info("dataset %r: %s", report.urn, report.detail)
 
     def _is_whole(self, pipeline: Pipeline) -> bool:
         """Whether every unit that is wanted has a result."""

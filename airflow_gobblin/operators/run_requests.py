@@ -2,8 +2,8 @@
 
     {"datasets": ["urn", …], "start": "2026-01-01", "end": "2026-02-01", "replace": true, "request": "any text"}
 
-A scheduled run asks for all that is open up to the end of its interval, a backfill for its interval, and a run by hand for all that is
-open up to now, or for the range from start to end.
+A scheduled run asks for all that is open up to the end of its interval, a backfill for its interval, and a run by hand for all
+that is open up to now, or for the range from start to end.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def run_request(context: Context) -> RunRequest:
     """
     from airflow_gobblin.pipeline import RunRequest
 
-    run, dag = context["dag_run"], context.get("dag")
-    asked = _checked(run.conf or {}, {*(run.conf or {})} if dag is None else {*dag.params})
+    run, dag = context["dag_run"], context["dag"]
+    asked = _checked(run.conf or {}, {*dag.params})
     interval = _interval(run)
     start, end = (_bound(name, asked.get(name)) for name in ("start", "end"))
     if interval is not None and (start, end) != (None, None):
@@ -90,6 +90,13 @@ def run_request(context: Context) -> RunRequest:
         )
     if interval is not None:
         start, end = (interval[0] if run.run_type == "backfill" else None), interval[1]
+    elif run.run_type == "backfill" and start is None:
+        raise ConfigurationError(
+            operation="backfill",
+            subject=f"run {run.run_id!r}",
+            cause="the DAG's timetable gives it no interval, so nothing says what it is for",
+            hint="Use a timetable with data intervals, such as DatasetCronTimetable; or give start and end in the configuration.",
+        )
     datasets = tuple(asked.get("datasets", ()))
     if run.partition_key is not None and getattr(dag.timetable, "partitioned_at_runtime", False):
         if datasets and datasets != (run.partition_key,):
@@ -128,7 +135,9 @@ def _checked(conf: Mapping[str, Any], others: set[str]) -> dict[str, Any]:
     for name, value in asked.items():
         if not _fits(name, value):
             raise _refused(
-                f"{name} {value!r}", f"it is not {_TYPES[name]}", 'For example {"datasets": ["urn"], "start": "2026-01-01"}.'
+                f"{name} {value!r}",
+                f"it is not {_TYPES[name]}",
+                'For example {"datasets": ["urn"], "start": "2026-01-01"}.',
             )
     return asked
 
@@ -152,7 +161,9 @@ def _bound(name: str, value: str | int | None) -> Bound | None:
     try:
         return timezone.coerce_datetime(datetime.fromisoformat(value)).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise _refused(f"{name} {value!r}", f"it is not {_TYPES[name]}", "For example '2026-01-31T06:00:00Z'.") from None
+        raise _refused(
+            f"{name} {value!r}", f"it is not {_TYPES[name]}", "For example '2026-01-31T06:00:00Z'."
+        ) from None
 
 
 def _refused(what: str, cause: str, hint: str) -> ConfigurationError:
@@ -167,13 +178,13 @@ def replacing_command(context: Context, urn: str, slot: int, covered: Range) -> 
     run, interval = context["dag_run"], _interval(context["dag_run"])
     dag_id = shlex.quote(run.dag_id)
     conf: dict[str, Any] = {"datasets": [urn], "replace": True}
-    if interval is not None and covered.low.kind == TimestampWatermark.kind:
-        if covered.overlaps(Range(*map(TimestampWatermark, interval))):
-            day = shlex.quote(interval[0].isoformat())
-            told = shlex.quote(json.dumps({**conf, "request": f"after slot {slot}"}, ensure_ascii=False))
-            return (
-                f"airflow backfill create --dag-id {dag_id} --from-date {day} --to-date {day} --max-active-runs 1 "
-                f"--reprocess-behavior completed --dag-run-conf {told}"
-            )
+    timed = covered.low.kind == TimestampWatermark.kind
+    if interval is not None and timed and covered.overlaps(Range(*map(TimestampWatermark, interval))):
+        day = shlex.quote(interval[0].isoformat())
+        told = shlex.quote(json.dumps({**conf, "request": f"after slot {slot}"}, ensure_ascii=False))
+        return (
+            f"airflow backfill create --dag-id {dag_id} --from-date {day} --to-date {day} --max-active-runs 1 "
+            f"--reprocess-behavior completed --dag-run-conf {told}"
+        )
     conf |= {"start": covered.low.to_json(), "end": covered.high.to_json()}
     return f"airflow dags trigger {dag_id} --conf {shlex.quote(json.dumps(conf, ensure_ascii=False))}"

@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow_gobblin.announcing.announcement import Announcement, announce
 from airflow_gobblin.announcing.assets import asset_uri
 from airflow_gobblin.announcing.metrics import count_recoveries, gauge_quarantines
-from airflow_gobblin.errors import ConfigurationError, GobblinError, IncompleteRunError
+from airflow_gobblin.errors import GobblinError, IncompleteRunError
 from airflow_gobblin.hooks.ingestion import AirflowConnections, check_ingestion, open_pipeline
 from airflow_gobblin.hooks.registry import place_of
 from airflow_gobblin.links import DatasetLink
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.hooks.steps import StepsOnSpark
     from airflow_gobblin.ingestion import Ingestion
     from airflow_gobblin.operators.spark_options import SparkOptions
-    from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
+    from airflow_gobblin.pipeline import DatasetReport, Pipeline
     from airflow_gobblin.plan import DatasetNote, RunPlan
     from airflow_gobblin.work import Pack
 
@@ -169,7 +169,7 @@ class CreateWorkUnitsOperator(_StageOperator):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.place = place_of(self.ingestion)
-        if self.has_dag() and self.dag.rerun_with_latest_version is None:
+        if self._dag is not None and self.dag.rerun_with_latest_version is None:
             # A run that is moved to the DAG's latest version, as backfills do, loses the mapped tasks that it has.
             self.dag.rerun_with_latest_version = False
 

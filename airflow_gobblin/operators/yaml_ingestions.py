@@ -23,6 +23,7 @@ from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
+from zoneinfo import ZoneInfo
 
 from airflow_gobblin import located_yaml, wire
 from airflow_gobblin.converters.base import Converter, RowCheck
@@ -32,6 +33,7 @@ from airflow_gobblin.hooks.ingestion import check_journal
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.kinds import import_kinds
 from airflow_gobblin.located_yaml import Document, Place, Problem, Unreadable, ValuePath
+from airflow_gobblin.operators.run_requests import ingestion_params
 from airflow_gobblin.operators.spark_options import SparkOptions
 from airflow_gobblin.sinks.base import Sink
 from airflow_gobblin.sinks.parquet import ParquetSink
@@ -39,7 +41,7 @@ from airflow_gobblin.sources.base import Source
 from airflow_gobblin.sources.sql import SqlSource
 from airflow_gobblin.watermark import Json
 
-__all__ = ["SCHEMA", "DagOptions", "YamlIngestion", "load_ingestions"]
+__all__ = ["SCHEMA", "CronSchedule", "DagOptions", "YamlIngestion", "load_ingestions"]
 
 SCHEMA = Path(__file__).with_name("ingestions.schema.json")
 """The JSON schema of a file."""
@@ -49,17 +51,41 @@ MOST_TOLD = 10
 
 
 @dataclass(frozen=True)
+class CronSchedule:
+    """A schedule with data intervals, which backfills need, and runs of one dataset by partition key.
+
+    :param cron: an expression or a preset. :param timezone: in which it is meant.
+    """
+
+    cron: str
+    timezone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        try:
+            ZoneInfo(self.timezone)
+        except (KeyError, OSError, ValueError) as error:
+            raise ValueError(f"there is no time zone {self.timezone!r}") from error
+
+    def timetable(self) -> Any:
+        """It as Airflow has it."""
+        from airflow_gobblin.plugins.timetables import DatasetCronTimetable
+
+        return DatasetCronTimetable(self.cron, self.timezone)
+
+
+@dataclass(frozen=True)
 class DagOptions:
     """The DAG that an ingestion is in, by the names that Airflow's `DAG` gives its arguments.
 
-    :param schedule: a cron expression or a preset; `None`: it runs when it is triggered.
+    :param schedule: a cron expression or a preset, as Airflow is configured to take it; or one with data intervals; `None`: it
+        runs when it is triggered.
     :param start_date: without an offset it is in Airflow's default time zone; `end_date` too.
     :param max_active_runs: more do no harm, but of two runs that take a snapshot at once one loses and is red.
     """
 
     dag_id: str | None = None
     description: str | None = None
-    schedule: str | None = None
+    schedule: str | CronSchedule | None = None
     start_date: datetime | None = None
     end_date: datetime | None = None
     catchup: bool | None = None
@@ -68,9 +94,11 @@ class DagOptions:
     default_args: Mapping[str, Json] = field(default_factory=dict)
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments for `DAG`; what is left `None` is as Airflow has it."""
+        """The arguments for `DAG`, with a form to trigger it; what is left `None` is as Airflow has it."""
         given = {f.name: getattr(self, f.name) for f in fields(self)}
-        given |= {"tags": [*self.tags], "default_args": dict(self.default_args)}
+        given |= {"tags": [*self.tags], "default_args": dict(self.default_args), "params": ingestion_params()}
+        if isinstance(self.schedule, CronSchedule):
+            given["schedule"] = self.schedule.timetable()
         return {name: value for name, value in given.items() if value is not None}
 
 
@@ -341,8 +369,8 @@ class _Loading:
             return _FAILED if any(item is _FAILED for item in items) else items
         if isinstance(value, dict) and timedelta in options:
             return self._tried(path, lambda: timedelta(**value))
-        if isinstance(value, dict) and is_dataclass(hint):
-            return self._built(hint, value, path)
+        if isinstance(value, dict) and (cls := next(filter(is_dataclass, options), None)):
+            return self._built(cls, value, path)
         if isinstance(value, str) and datetime in options and str not in options:
             return self._tried(path, lambda: datetime.fromisoformat(value))
         return value

@@ -81,7 +81,7 @@ def shop(
     folder = Path(shops) / name
     gates = Gates(str(folder))
     orders = SqlTable("orders", ExtractKind.APPEND_ONLY, delta="id", urn=urns[0])
-    schedule: dict[str, Any] = {"schedule": None}
+    schedule: dict[str, Any] = {"schedule": None, "max_active_runs": 4}
     if days is not None:
         first, last = map(datetime.fromisoformat, days)
         orders = SqlTable("visits", ExtractKind.APPEND_ONLY, delta="at", start=first)
@@ -90,6 +90,7 @@ def shop(
             "start_date": first.replace(tzinfo=UTC),
             "end_date": last.replace(tzinfo=UTC),
             "catchup": True,
+            "max_active_runs": 4 if first == last else 1,
             "params": ingestion_params(("visits", urns[1])),
         }
     tables = (orders, SqlTable("countries", ExtractKind.SNAPSHOT_ONLY, urn=urns[1]))
@@ -106,7 +107,7 @@ def shop(
         gates.pass_through(f"after-{context['task'].task_id.rsplit('.', 1)[-1]}")
 
     arguments = {"retries": retries, "retry_delay": timedelta(seconds=1), "post_execute": hold_after}
-    with DAG(name, max_active_runs=4 if days is None else 1, default_args=arguments, **schedule):
+    with DAG(name, default_args=arguments, **schedule):
         if spark:
             settings = {"spark.ui.enabled": "false", "spark.driver.extraJavaOptions": FAST_JAVA, **(conf or {})}
             GobblinIngestion(ingestion, spark=SparkOptions(conn_id=spark, conf=settings, durable=durable))

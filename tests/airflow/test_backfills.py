@@ -13,9 +13,13 @@ from tests.airflow.shop import Shop
 CREATE = "airflow backfill create --dag-id {name} --from-date {first} --to-date {last} --max-active-runs 1"
 
 
-def open_days(shops: Shops, name: str) -> Shop:
-    """A shop with visits on ten days, of which the third and the fourth are scheduled."""
-    (shop,) = shops(name, days=("2026-01-03", "2026-01-04"))
+def open_days(shops: Shops, name: str, first: int, last: int) -> Shop:
+    """A shop with visits on ten days, some of which are scheduled: to their ends."""
+    (shop,) = shops(name, days=(f"2026-01-{first:02}", f"2026-01-{last:02}"))
+    for day in range(first, last + 1):
+        run_id = shop.airflow.wait_for("a run", lambda at=f"2026-01-{day:02}": run_ids(shop).get(at))  # type: ignore[misc]
+        assert shop.wait(run_id) == "success", shop.states(run_id)
+    assert published(shop) == visits(shop, range(first, last + 1))
     return shop
 
 
@@ -62,11 +66,7 @@ def end_backfill(shop: Shop, *, at_once: bool) -> None:
 
 
 def test_backfills_from_the_command_line(shops: Shops) -> None:
-    shop = open_days(shops, "days")
-    for day in ("2026-01-03", "2026-01-04"):
-        run_id = shop.airflow.wait_for(f"the run of {day}", lambda day=day: run_ids(shop).get(day))  # type: ignore[misc]
-        assert shop.wait(run_id) == "success", shop.log(run_id, "verify_recover") + shop.log(run_id, "finish")
-    assert published(shop) == visits(shop, range(3, 5))
+    shop = open_days(shops, "days", 3, 4)
     only = {"datasets": ["visits"]}
 
     # What is open is filled, day by day, and for this dataset only.
@@ -117,7 +117,7 @@ def test_backfills_from_the_command_line(shops: Shops) -> None:
 
 
 def test_a_range_from_the_form(shops: Shops) -> None:
-    shop = open_days(shops, "form")
+    shop = open_days(shops, "form", 3, 3)
     form = {
         "datasets": ["visits"],
         "start": "2026-01-06",
@@ -142,3 +142,20 @@ def test_a_range_from_the_form(shops: Shops) -> None:
         assert shop.wait(run_id) == "failed"
         assert expected in shop.log(run_id, "verify_recover")
         assert set(shop.tries(run_id).values()) <= {0, 1}, "what no retry heals fails at once"
+
+
+def test_a_backfill_and_a_run_of_all_that_is_open_at_once(shops: Shops) -> None:
+    shop = open_days(shops, "at-once", 3, 3)
+    shop.close("read-visits")
+    everything = shop.trigger("visits")
+    shop.wait_held("read-visits")
+    form = {"datasets": ["visits"], "start": "2026-01-06", "end": "2026-01-08"}
+    part = shop.airflow.trigger(shop.name, conf=form)
+    assert shop.wait(part) == "success", shop.states(part)
+    assert published(shop) == visits(shop, range(3, 4)) + visits(shop, range(6, 8))
+    shop.open("read-visits")
+    assert shop.wait(everything) == "failed"
+    assert "Clear create_work_units to plan anew" in shop.end_of_log(everything, "finish")
+    shop.clear(everything, "create_work_units", downstream=True)
+    assert shop.wait(everything) == "success", shop.states(everything)
+    assert published(shop) == visits(shop, range(3, 11))

@@ -62,7 +62,8 @@ class Mix:
     :param runs: how many there are at once, at the most.
     :param weights: how often which thing happens, in the order of `History.something`.
     :param growth: the chance that the source has grown when the peace comes.
-    :param backfills: how many of the runs are backfills. :param small: of one dataset, mostly, whose rows are staged as they are, without Arrow.
+    :param backfills: how many of the runs are backfills.
+    :param small: of one dataset, mostly, whose rows are staged as they are, without Arrow.
     :param places: what the target may be. :param patient: the chance that runs are finished when the peace comes; else they
         are forgotten, as they stand.
     """
@@ -73,7 +74,7 @@ class Mix:
     runs: int = 4
     weights: tuple[float, ...] = (2, 3, 2, 6, 1, 2, 0.5, 26)
     growth: float = 1.0
-    backfills: float = 0.3
+    backfills: float = 0.5
     small: bool = False
     places: tuple[type[MemoryFiles], ...] = (MemoryFiles, MemoryFiles, MemoryObjects)
     patient: float = 1.0
@@ -85,6 +86,7 @@ BEGINNING = Mix(
     patience=18.0,
     runs=2,
     weights=(2, 2, 1, 1.5, 0.4, 1, 0.3, 26),
+    backfills=0.3,
     small=True,
     places=(MemoryFiles, MemoryObjects, MemoryObjects, MemoryObjects),
 )

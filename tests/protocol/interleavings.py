@@ -19,6 +19,7 @@ from airflow_gobblin import journal
 from airflow_gobblin.administration import Administration
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.plan import RunPlan
+from airflow_gobblin.sinks.base import Layout
 from airflow_gobblin.stores.memory import MemoryStore
 from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.work import ExtractKind
@@ -53,17 +54,21 @@ def source(rows: int) -> RowSource:
 
 @dataclass
 class Place:
-    """A store and a target in memory. :param sources: what the source was until now."""
+    """A store and a target in memory.
+
+    :param layout: how the files of a dataset lie in its folder. :param sources: what the source was until now.
+    """
 
     store: MemoryStore
     files: MemoryFiles
+    layout: Layout = Layout.FLAT
     sources: list[RowSource] = field(default_factory=list)
 
     def copy(self) -> Place:
         store = MemoryStore()
         for key in self.store.list(""):
             store.put_if_absent(key, self.store.get(key) or b"")
-        return Place(store, self.files.copy(), [*self.sources])
+        return Place(store, self.files.copy(), self.layout, [*self.sources])
 
     def state(self) -> int:
         """What there is, as a number that is equal for equal states."""
@@ -73,8 +78,8 @@ class Place:
     def process(self, rows: int, attempt: Attempt | None = None) -> Process:
         """A process of the product, whose calls an attempt makes."""
         if attempt is None:
-            return Process(self.store, self.files, source(rows))
-        return Process(FaultyStore(self.store, attempt), FaultyFiles(self.files, attempt), source(rows))
+            return Process(self.store, self.files, source(rows), self.layout)
+        return Process(FaultyStore(self.store, attempt), FaultyFiles(self.files, attempt), source(rows), self.layout)
 
     def look(self) -> Look:
         return Look(Journal.open(self.store, NAME), self.files)
@@ -95,11 +100,14 @@ class Scenario:
 
 def scenarios() -> Iterator[Scenario]:
     """What is tried. Each begins with two rows published, and two or more that are extracted and not yet decided."""
-    for kind in (MemoryFiles, MemoryObjects):
-        place = begun(kind())
+    for told, files, layout in (
+        ("files", MemoryFiles(), Layout.FLAT),
+        ("folders", MemoryFiles(), Layout.FOLDER_PER_UNIT),
+        ("objects", MemoryObjects(), Layout.FLAT),
+    ):
+        place = begun(files, layout)
         plan = planned(place, "run 2", 4)
         rival = planned(place, "run 3", 6)
-        told = "files" if kind is MemoryFiles else "objects"
         mine, other = committing(plan, 4), committing(rival, 6)
         yield Scenario(f"one plan, twice ({told})", place, (mine, mine))
         yield Scenario(f"two plans that compete ({told})", place, (mine, other))
@@ -111,8 +119,8 @@ def scenarios() -> Iterator[Scenario]:
         yield Scenario(f"execute against abandon, runs and trimming ({told})", decided, (mine, abandon_and_trim), FEW)
 
 
-def begun(files: MemoryFiles) -> Place:
-    place = Place(MemoryStore(), files)
+def begun(files: MemoryFiles, layout: Layout) -> Place:
+    place = Place(MemoryStore(), files, layout)
     place.store.put_if_absent(journal._ID, b"0" * 32)
     place.look().plant([URN])
     place.sources.append(source(2))

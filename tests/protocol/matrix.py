@@ -23,7 +23,7 @@ import time
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -33,8 +33,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from airflow_gobblin import journal
+from airflow_gobblin.administration import Administration
 from airflow_gobblin.coverage import Coverage
+from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.files import local
+from airflow_gobblin.pipeline import RunRequest
 from airflow_gobblin.sinks.base import Layout
 from airflow_gobblin.stores import base, sql
 from airflow_gobblin.work import ExtractKind
@@ -158,14 +161,19 @@ def warm_up(folder: Path) -> None:
 
 def carry_out(world: World, number: int, faults: Faults, run: Run | None = None, tell: Tell | None = None) -> Run:
     """The n-th run, or what it has left to do. :param tell: is told how far it is after each of its stages."""
-    run = run or Run(f"run {number}")
+    run = run or (second_run(world.place) if number == 2 else Run(f"run {number}"))
     run.carry_out(lambda: world.process(SOURCES[number - 1], faults, max_packs=1), tell or (lambda _: None))
     return run
 
 
-def start(folder: Path, store: str | Bucket, layout: Layout = Layout.FLAT) -> Start:
+def second_run(place: Place) -> Run:
+    """The run that a fault happens to."""
+    return Run("run 2", asked=place.backfill)
+
+
+def start(folder: Path, store: str | Bucket, layout: Layout = Layout.FLAT, backfill: RunRequest | None = None) -> Start:
     """What all cases start from."""
-    place = Place(folder / "first", store, layout)
+    place = Place(folder / "first", store, layout, backfill)
 
     def work(tell: Tell) -> None:
         first_run(place)
@@ -187,7 +195,7 @@ def record_calls(base_place: Place, folder: Path, point: Point | None = None) ->
         tell(faults.calls)
 
     try:
-        run = None if point is None else fail(place, point, Run("run 2"))
+        run = None if point is None else fail(place, point, second_run(place))
         (calls,) = in_fresh_process(partial(work, run=run))
     finally:
         place.remove()
@@ -210,11 +218,12 @@ def run_trial(start: Start, folder: Path, trial: Trial) -> bool:
     place = start.place.copy(folder)
     happened = True
     try:
-        run = fail(place, trial.point, Run("run 2"))
+        run = fail(place, trial.point, second_run(place))
         if trial.again is not None:
             happened = fail_again(place, start, trial.again, run)
         sources = SOURCES[:2] if trial.again is None else SOURCES
-        retried = run if trial.again is None and trial.point.at % 2 == 0 else None
+        # What a run was to replace stays to be replaced: it is no next run's.
+        retried = run if trial.again is None and (trial.point.at % 2 == 0 or place.backfill is not None) else None
 
         def work(tell: Tell) -> None:
             look(World(place), start, sources)
@@ -289,10 +298,21 @@ def recover(world: World, start: Start, run: Run | None, number: int) -> None:
     assert not bad, f"the next run is not green: {bad}"
     seen = world.look()
     seen.check_complete(SOURCES)
+    if world.place.backfill is not None:
+        give_up(world, world.place.backfill)
     seen.check_torn(number)
     start.check(seen)
     left = seen.leftovers()
     assert not left, f"staging is left over: {left}"
+
+
+def give_up(world: World, backfill: RunRequest) -> None:
+    """Where a unit of it failed, what it was to replace can be replaced for ever, unless somebody gives its plan up."""
+    seen = world.look()
+    for urn in backfill.datasets:
+        with suppress(ConfigurationError):  # there is nothing to give up
+            Administration(seen.journal, seen.files, "somebody").abandon(urn, "it is not wanted any more")
+    carry_out(world, 3, Faults(), Run("run 4"))
 
 
 # All cases
@@ -364,9 +384,11 @@ class Pool:
     def __exit__(self, *error: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def start(self, folder: Path, store: str | Bucket, layout: Layout = Layout.FLAT) -> Start:
-        """What all cases start from."""
-        return self._pool.submit(start, folder, store, layout).result()
+    def start(
+        self, folder: Path, store: str | Bucket, layout: Layout = Layout.FLAT, backfill: RunRequest | None = None
+    ) -> Start:
+        """What all cases start from. :param backfill: what the run asks for that the faults happen to."""
+        return self._pool.submit(start, folder, store, layout, backfill).result()
 
     def recoveries(self, start: Start, folder: Path, some: Sequence[Point]) -> list[tuple[Point, list[Call]]]:
         """The calls of the recoveries from some points."""

@@ -42,7 +42,8 @@ class NoConnections:
 class Table:
     """A dataset whose rows follow from their positions, 0 to `rows`.
 
-    :param version: what it shows; the rows of a snapshot name it, and others' from the second on. :param unit_rows: how many rows a work unit has.
+    :param version: what it shows; the rows of a snapshot name it, and others' from the second on.
+    :param unit_rows: how many rows a work unit has.
     """
 
     urn: str

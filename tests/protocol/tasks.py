@@ -196,6 +196,7 @@ class DagRun:
         """One try of a task, and what Airflow calls when it has succeeded."""
         task = make_task(stage, ingestion, pack)
         context: Any = {
+            "dag": SimpleNamespace(params={}, timetable=None),
             "dag_run": SimpleNamespace(
                 dag_id="dag",
                 run_id=self.run_id,

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from airflow_gobblin.pipeline import RunRequest
 from airflow_gobblin.sinks.base import Layout
 from tests.faults import POWER, Call, Effect, Fault
+from tests.proofs import Proved
 from tests.protocol import matrix
 from tests.protocol.matrix import Point, Pool, Tally, Trial
 from tests.protocol.world import Bucket
 from tests.services.s3 import S3Server
 
-FLOOR = {"local": (250, 800), "sqlite": (170, 500), "postgres": (170, 500), "s3": (90, 150), "folders": (80, 100)}
+FLOOR = {
+    "local": (250, 800),
+    "sqlite": (170, 500),
+    "postgres": (170, 500),
+    "s3": (90, 150),
+    "folders": (80, 100),
+    "backfill": (150, 400),
+}
 """How many calls a run makes, and how many cases follow from them, at the least."""
 S3_POINTS = 120
+BACKFILL_POINTS = 60
 FIRST_FAULTS, SECOND_FAULTS = 10, 10
 """Of crashes in the recovery: from how many first faults, and how many in each of the recoveries."""
 CRASHES = (Fault.CRASH_BEFORE, Fault.TORN, Fault.POWER_LOSS)
@@ -25,23 +34,20 @@ CRASHES = (Fault.CRASH_BEFORE, Fault.TORN, Fault.POWER_LOSS)
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("store", ["local", "sqlite"])
-def test_every_call_with_every_fault(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    started = time.monotonic()
+def test_every_call_with_every_fault(store: str, tmp_path: Path, proved: Proved) -> None:
     with Pool(tmp_path) as pool:
         start = pool.start(tmp_path, store)
         points = [*matrix.points(start.calls)]
         tally = pool.run(start, tmp_path, [Trial(point) for point in points])
-    with capsys.disabled():
-        tell(store, start.calls, points, tally, started)
+    tell(proved, store, start.calls, points, tally)
     expect_floor(store, start.calls, points)
     expect_whole(tally)
 
 
 @pytest.mark.timeout(1200)
-def test_every_call_of_publishing_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_call_of_publishing_folders(tmp_path: Path, proved: Proved) -> None:
     """With a folder per unit: all that changes something from the first look at a staged folder to the outcome, and all looks
     at folders; and in the recovery from some of them, the removal of retired folders."""
-    started = time.monotonic()
     with Pool(tmp_path) as pool:
         start = pool.start(tmp_path, "local", Layout.FOLDER_PER_UNIT)
         first = next(n for n, call in enumerate(start.calls) if call.operation == "identities")
@@ -55,8 +61,7 @@ def test_every_call_of_publishing_folders(tmp_path: Path, capsys: pytest.Capture
             if point.call.operation == "remove_folder"
         }
         tally = pool.run(start, tmp_path, [*(Trial(p) for p in points), *(Trial(*both) for both in again)])
-    with capsys.disabled():
-        tell("local, folders", start.calls, [*points, *(point for _, point in again)], tally, started)
+    tell(proved, "local, folders", start.calls, [*points, *(point for _, point in again)], tally)
     assert last - first >= FLOOR["folders"][0]
     assert len(points) >= FLOOR["folders"][1]
     seen = {(p.call.operation, p.fault) for p in (*points, *(point for _, point in again))}
@@ -66,28 +71,39 @@ def test_every_call_of_publishing_folders(tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.timeout(1200)
-def test_a_sample_on_postgresql(tmp_path: Path, postgres_database: str, capsys: pytest.CaptureFixture[str]) -> None:
-    started = time.monotonic()
+@pytest.mark.parametrize("layout", Layout)
+def test_a_spread_of_a_backfill_that_replaces(layout: Layout, tmp_path: Path, proved: Proved) -> None:
+    """It takes the units of the first run, and what came since."""
+    asked = RunRequest("run 2", 7, (matrix.URNS[0],), 1, replace=True)
+    with Pool(tmp_path) as pool:
+        start = pool.start(tmp_path, "local", layout, asked)
+        points = [*matrix.points(start.calls)]
+        tally = pool.run(start, tmp_path, [Trial(p) for p in spread(points, BACKFILL_POINTS)])
+    tell(proved, f"local, a backfill, {layout.value}", start.calls, points, tally)
+    assert len(points) >= FLOOR["backfill"][1]
+    assert len(start.calls) >= FLOOR["backfill"][0]
+    expect_whole(tally)
+
+
+@pytest.mark.timeout(1200)
+def test_a_sample_on_postgresql(tmp_path: Path, postgres_database: str, proved: Proved) -> None:
     with Pool(tmp_path) as pool:
         start = pool.start(tmp_path, postgres_database)
         points = [*matrix.points(start.calls)]
         tally = pool.run(start, tmp_path, [Trial(p) for p in points if p.call.place == "store"][::2])
-    with capsys.disabled():
-        tell("postgres", start.calls, points, tally, started)
+    tell(proved, "postgres", start.calls, points, tally)
     expect_floor("postgres", start.calls, points)
     expect_whole(tally)
 
 
 @pytest.mark.timeout(1200)
-def test_a_spread_on_s3(tmp_path: Path, versitygw: S3Server, bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_spread_on_s3(tmp_path: Path, versitygw: S3Server, bucket: str, proved: Proved) -> None:
     """The journal and the target are in one bucket."""
-    started = time.monotonic()
     with Pool(tmp_path) as pool:
         start = pool.start(tmp_path, Bucket(versitygw.access, bucket))
         points = [*matrix.points(start.calls)]
         tally = pool.run(start, tmp_path, [Trial(p) for p in spread(points, S3_POINTS)])
-    with capsys.disabled():
-        tell("s3", start.calls, points, tally, started)
+    tell(proved, "s3", start.calls, points, tally)
     assert len(start.calls) >= FLOOR["s3"][0]
     assert len(points) >= FLOOR["s3"][1]
     seen = {(c.place, c.operation) for c in start.calls}
@@ -97,10 +113,9 @@ def test_a_spread_on_s3(tmp_path: Path, versitygw: S3Server, bucket: str, capsys
 
 
 @pytest.mark.timeout(1200)
-def test_crashes_during_the_recovery(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_crashes_during_the_recovery(tmp_path: Path, proved: Proved) -> None:
     """A second fault, of each kind in turn, at calls spread evenly over the recovery from first ones spread over the run.
     `make soak` tries all of them, in a random order, for as long as it is given."""
-    started = time.monotonic()
     with Pool(tmp_path) as pool:
         start = pool.start(tmp_path, "local")
         firsts = spread([p for p in matrix.points(start.calls) if p.fault in CRASHES], FIRST_FAULTS)
@@ -110,11 +125,11 @@ def test_crashes_during_the_recovery(tmp_path: Path, capsys: pytest.CaptureFixtu
             for again in spread([*matrix.points(made)], SECOND_FAULTS, skip=n)
         ]
         tally = pool.run(start, tmp_path, trials)
-    with capsys.disabled():
-        print(
-            f"\ncrashes during the recovery: {tally.trials - tally.missed} in {len(firsts)} recoveries, "
-            f"{len(tally.broken)} broke a promise, in {time.monotonic() - started:.0f} s"
-        )
+    proved(
+        "crashes during the recovery",
+        f"{tally.trials - tally.missed} in {len(firsts)} recoveries; {len(tally.broken)} broke a promise",
+        "evenly spread",
+    )
     assert len({t.again.fault for t in trials if t.again}) >= 6
     assert tally.trials == FIRST_FAULTS * SECOND_FAULTS
     assert tally.missed <= tally.trials // 10
@@ -126,13 +141,14 @@ def spread(some: list[Point], number: int, *, skip: int = 0) -> list[Point]:
     return [some[(n * len(some) + skip * len(some) // 100) // number % len(some)] for n in range(number)]
 
 
-def tell(store: str, calls: list[Call], points: list[Point], tally: Tally, started: float) -> None:
+def tell(proved: Proved, store: str, calls: list[Call], points: list[Point], tally: Tally) -> None:
     by_fault = Counter(p.fault.value for p in points)
-    print(
-        f"\ncrash matrix on {store}: {len(calls)} calls, {len(points)} points "
-        f"(and {matrix.twins(calls)} that leave the same disk as one of them), {tally.trials} tried, "
-        f"{len(tally.broken)} broke a promise, in {time.monotonic() - started:.0f} s\n"
-        f"  points by fault: {', '.join(f'{name} {number}' for name, number in by_fault.items())}"
+    proved(
+        f"crash matrix on {store}",
+        f"{len(calls)} calls, {len(points)} points (and {matrix.twins(calls)} that leave the same disk as one of them), "
+        f"{tally.trials} tried; {len(tally.broken)} broke a promise",
+        "all" if tally.trials >= len(points) else "evenly spread",
+        details=[f"points by fault: {', '.join(f'{name} {number}' for name, number in by_fault.items())}"],
     )
 
 

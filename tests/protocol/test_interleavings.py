@@ -7,7 +7,7 @@ import pytest
 from tests.proofs import Proved
 from tests.protocol.interleavings import BOUNDS, explore
 
-FLOOR = 20_000
+FLOOR = 30_000
 
 
 @pytest.mark.timeout(1200)

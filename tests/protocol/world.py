@@ -54,12 +54,14 @@ class Place:
 
     :param store: `local`, `sqlite`, the URL of a PostgreSQL database, which this place has for itself, or a bucket, of which it
         has what begins as its folder: then the target is there, too.
-    :param layout: how the files of a dataset lie in its folder.
+    :param layout: how the files of a dataset lie in its folder. :param backfill: what a run there asks for, if it isn't all that
+        is open.
     """
 
     folder: Path
     store: str | Bucket
     layout: Layout = Layout.FLAT
+    backfill: RunRequest | None = None
 
     def copy(self, to: Path) -> Place:
         shutil.copytree(self.folder, to, ignore=lambda _, names: [n for n in names if n.startswith("attic-")])
@@ -191,7 +193,7 @@ class Run:
     """A DAG run: its stages one by one, as its scheduler knows them. It outlives the processes that carry it out.
 
     :param plan: what `create_work_units` handed over. :param done: the stages that came to their end.
-    :param errors: those of the tries that failed.
+    :param errors: those of the tries that failed. :param asked: what it asks for, if it isn't all that is open.
     """
 
     name: str
@@ -199,10 +201,11 @@ class Run:
     final: tuple[DatasetReport, ...] = ()
     done: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    asked: RunRequest | None = None
 
     @property
     def request(self) -> RunRequest:
-        return RunRequest(self.name)
+        return self.asked or RunRequest(self.name)
 
     def carry_out(self, open_process: Callable[[], Process], tell: Callable[[Run], None] = lambda run: None) -> None:
         """All stages that are not done, each tried again, with nothing kept in memory, when it raises an error.

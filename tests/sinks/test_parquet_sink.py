@@ -286,7 +286,7 @@ def test_a_type_that_parquet_lacks_is_refused_at_planning() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"file_bytes": 0}, {"compression_level": 0}, {"compression_level": 23}])
-def test_wrong_settings_are_refused(wrong: dict[str, int]) -> None:
+def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         ParquetSink("/target", **wrong)
 

@@ -128,7 +128,9 @@ def _position(scan: Scan, bound: Bound) -> Watermark:
     """The position of a bound of a backfill. In a column of dates it is that of its day, as the table's zone has it."""
     delta, axis = scan.positions()
     if isinstance(bound, int) is not (axis.kind is AxisKind.INTEGER):
-        what, give = ("a position", "points in time") if isinstance(bound, int) else ("a time", "its values, as integers")
+        what, give = (
+            ("a position", "points in time") if isinstance(bound, int) else ("a time", "its values, as integers")
+        )
         raise _no_such_range(
             scan,
             f"{bound} is {what}, and its delta column {delta.name!r} is of kind {axis.kind.value}",

@@ -1,0 +1,128 @@
+"""What a backfill asks for, in positions of a delta column, on real databases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from airflow_gobblin.coverage import Coverage, Range
+from airflow_gobblin.errors import ConfigurationError, NoSuchRangeError
+from airflow_gobblin.sources.base import Bound, PlanRequest, RangeRequest
+from airflow_gobblin.state import DatasetState
+from airflow_gobblin.watermark import LongWatermark, TimestampWatermark
+from airflow_gobblin.work import ExtractKind
+from tests.sources.databases import NOW, Database, PostgresDatabase, Runs, SqliteDatabase, runs, with_options
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
+    """A table of ten rows, one an hour and one a day."""
+    found: Database
+    if request.param == "sqlite":
+        found = SqliteDatabase(tmp_path / "visits.db")
+    else:
+        found = PostgresDatabase(request.getfixturevalue("postgres_database"))
+    found.run("CREATE TABLE visits (id INTEGER PRIMARY KEY, at TIMESTAMP NOT NULL, day DATE NOT NULL)")
+    found.insert("visits", [(n, f"2026-02-01 {n:02}:30:00", f"2026-02-{n + 1:02}") for n in range(10)])
+    found.run("CREATE TABLE empty (id INTEGER PRIMARY KEY, at TIMESTAMP NOT NULL)")
+    return found
+
+
+def resolved(told: Runs, start: Bound, end: Bound | None = None) -> Range:
+    (dataset,) = told.source.datasets(told.database)
+    return told.source.resolve(dataset, RangeRequest(NOW, start, end), told.database)
+
+
+def utc(day: int, hour: int = 0, minute: int = 0) -> datetime:
+    return datetime(2026, 2, day, hour, minute, tzinfo=UTC)
+
+
+def at(*when: int) -> TimestampWatermark:
+    return TimestampWatermark(utc(*when))
+
+
+def days(low: int, high: int) -> Range:
+    return Range(at(low), at(high))
+
+
+def test_points_in_time_are_positions_of_timestamps(database: Database) -> None:
+    told = runs(database, "visits", delta="at")
+    assert resolved(told, utc(1, 2), utc(1, 4)) == Range(at(1, 2), at(1, 4))
+    assert resolved(told, datetime(2026, 2, 1, 2, tzinfo=ZoneInfo("Europe/Paris")), utc(1, 4)).low == at(1, 1)
+
+
+def test_days_are_those_of_the_tables_zone(database: Database) -> None:
+    told = runs(database, "visits", delta="day")
+    assert resolved(told, utc(2), utc(4)) == days(2, 4)
+    assert resolved(told, utc(2, 12), utc(4, 23)) == days(2, 4), "a day is of the interval in which it ends"
+    new_york = ZoneInfo("America/New_York")
+    told = with_options(told, timezone="America/New_York")
+    assert resolved(told, datetime(2026, 2, 2, tzinfo=new_york), datetime(2026, 2, 4, tzinfo=new_york)) == days(2, 4)
+    with pytest.raises(NoSuchRangeError, match="no whole day"):
+        resolved(told, utc(2, 12), utc(2, 13))
+
+
+def test_integers_are_positions_and_no_interval_is(database: Database) -> None:
+    told = runs(database, "visits", delta="id")
+    assert resolved(told, 2, 4) == Range(LongWatermark(2), LongWatermark(4))
+    assert resolved(told, 2, 400) == Range(LongWatermark(2), LongWatermark(10)), "it ends where the keys do"
+    assert resolved(told, 2).high == LongWatermark(10)
+    with pytest.raises(
+        NoSuchRangeError, match=r"delta column 'id' is of kind integer.*Give start and end as its values"
+    ):
+        resolved(told, utc(1), utc(2))
+    with pytest.raises(NoSuchRangeError, match="Give start and end as points in time"):
+        resolved(runs(database, "visits", delta="at"), 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("table", "delta", "start", "end", "said"),
+    [
+        ("visits", "id", 10, 20, "outside its data, which is read up to 10 now"),
+        ("visits", "id", -9, 0, "outside its data, which begins at 0"),
+        ("visits", "at", NOW, None, "outside its data, which is read up to"),
+        ("visits", "at", datetime(2026, 1, 1, tzinfo=UTC), utc(1), "outside its data, which begins at"),
+        ("empty", "id", 0, 9, "holds no rows"),
+        ("empty", "at", utc(1), utc(2), "holds no rows"),
+    ],
+)
+def test_a_range_outside_the_data_is_refused(
+    database: Database, table: str, delta: str, start: Bound, end: Bound | None, said: str
+) -> None:
+    with pytest.raises(NoSuchRangeError, match=said):
+        resolved(runs(database, table, delta=delta), start, end)
+
+
+def planned(told: Runs, *ranges: Range) -> tuple[Range | None, list[int]]:
+    """The range of a backfill's plan, and the ids of the rows that its units have."""
+    (dataset,) = told.source.datasets(told.database)
+    state = {dataset.urn: DatasetState(dataset.urn, told.coverage)}
+    plan = told.source.plan(dataset, state, PlanRequest(NOW, ranges=ranges), told.database)
+    rows = [row for unit in plan.units for row in told.read(unit, plan.schema).table.column("id").to_pylist()]
+    return plan.planned, sorted(rows)
+
+
+def test_a_backfill_reads_its_ranges_and_a_first_load_still_begins_where_it_would_have(database: Database) -> None:
+    told = runs(database, "visits", delta="at")
+    part = Range(at(1, 4), at(1, 6))
+    assert planned(told, part) == (Range(at(1, 0, 30), part.high), [4, 5])
+    assert planned(with_options(told, start=utc(1, 3)), part) == (Range(at(1, 3), part.high), [4, 5])
+    told.coverage = Coverage().starting_at(at(1, 2))
+    assert planned(told, part, Range(at(1, 8), at(1, 9))) == (Range(part.low, at(1, 9)), [4, 5, 8])
+
+
+def test_a_range_without_rows_has_a_unit_too(database: Database) -> None:
+    told = replace(runs(database, "visits", delta="id"), coverage=Coverage().starting_at(LongWatermark(0)))
+    database.run("DELETE FROM visits WHERE id = 4")
+    part = Range(LongWatermark(4), LongWatermark(5))
+    assert planned(told, part) == (part, [])
+
+
+def test_a_first_load_that_takes_everything_is_none_of_a_backfill(database: Database) -> None:
+    told = runs(database, "visits", ExtractKind.SNAPSHOT_APPEND, delta="id")
+    with pytest.raises(ConfigurationError, match=r"its first load takes everything\. Run it without a range before"):
+        planned(told, Range(LongWatermark(4), LongWatermark(5)))

@@ -13,8 +13,9 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 
+from airflow_gobblin import plan as plans
 from airflow_gobblin import schema, wire
 from airflow_gobblin.backfill import Backfill, plan_backfill
 from airflow_gobblin.claims import Claims
@@ -40,10 +41,10 @@ from airflow_gobblin.journal import History, Journal, Note, NoteKind, Slot, now
 from airflow_gobblin.manifest import check_no_slot_is_lost, put_manifests
 from airflow_gobblin.naming import dataset_key, shown
 from airflow_gobblin.packing import pack_datasets
-from airflow_gobblin.plan import DatasetNote, Plan, RunPlan
+from airflow_gobblin.plan import DatasetNote, Plan, RunPlan, known_ranges
 from airflow_gobblin.policy import CommitPolicy, publishable, reconciled
 from airflow_gobblin.sources.base import Bound, Connections, DatasetPlan, PlanRequest, RangeRequest, RangeSource
-from airflow_gobblin.staging import PlanResults, Staging, staging_folder
+from airflow_gobblin.staging import PlanResults, Staging, batched, staging_folder
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.sweeping import Sweeper
 from airflow_gobblin.trimming import trim, worth_trimming
@@ -54,6 +55,7 @@ from airflow_gobblin.work import (
     ExtractKind,
     Limits,
     Pack,
+    UnitResult,
     UnitState,
     UnitSummary,
     WorkUnit,
@@ -341,12 +343,15 @@ class Pipeline:
             with self._connections.scrubbing("plan", f"dataset {urn!r}"):
                 asked = self._plan_request(request, backfill)
                 found = self.ingestion.source.plan(dataset, states, asked, self._connections)
-            if not found.units:
+            units = self._units(dataset, found)
+            first, next_one = tuple(islice(units, plans.UNITS_TOGETHER)), next(units, None)
+            if not first:
                 return DatasetNote(urn, "idle", "there is nothing new")
             plan = self._bound(dataset, history, found, request, backfill)
-            self.staging.put_plan(plan)
+            rest = () if next_one is None else chain([next_one], units)
+            weight = self.staging.put_plan(replace(plan, units=first, more=next_one is not None), rest)
             # That a range is covered says nothing of whether it was replaced.
-            return DatasetRef(plan.urn, plan.token, plan.weight, None if request.replace else plan.planned)
+            return DatasetRef(plan.urn, plan.token, weight, None if request.replace else plan.planned)
         except QuarantinedError as error:
             return DatasetNote(urn, "quarantined", str(error))
         except GobblinError as error:
@@ -390,18 +395,31 @@ class Pipeline:
                 hint="Use the commit policy 'full' and no limits for it, in an ingestion of its own if need be.",
             )
 
+    def _units(self, dataset: Dataset, found: DatasetPlan) -> Iterator[WorkUnit]:
+        """The units that a source plans, as they come. :raises SourceError: two share an id, or one is of another dataset."""
+        urn, ids, units = dataset.urn, set[str](), iter(found.units)
+        while True:
+            with self._connections.scrubbing("plan", f"dataset {urn!r}"):
+                unit = next(units, None)
+            if unit is None:
+                return
+            if unit.id in ids or unit.urn != urn:
+                raise SourceError(
+                    operation="plan",
+                    subject=f"dataset {urn!r}",
+                    cause=f"two units share the id {unit.id!r}"
+                    if unit.id in ids
+                    else f"unit {unit.id!r} is of another dataset",
+                    hint="This is a fault of the source's code.",
+                )
+            ids.add(unit.id)
+            yield unit
+
     def _bound(
         self, dataset: Dataset, history: History, found: DatasetPlan, request: RunRequest, backfill: Backfill | None
     ) -> Plan:
+        """A plan, but for its units, from what the source plans and what stands."""
         urn, state = dataset.urn, history.state
-        ids = [u.id for u in found.units]
-        if len(set(ids)) != len(ids) or any(u.urn != urn for u in found.units):
-            raise SourceError(
-                operation="plan",
-                subject=f"dataset {urn!r}",
-                cause="two units share an id, or one is of another dataset",
-                hint="This is a fault of the source's code.",
-            )
         outgoing = converted_schema(self.ingestion.converters, self.ingestion.checks, found.schema)
         published = schema.decode(state.schema) if state.schema else None
         outgoing = self.ingestion.sink.schema(outgoing, published, urn)
@@ -417,7 +435,7 @@ class Pipeline:
             generation=state.generation,
             dataset=dataset,
             folder=folder,
-            units=found.units,
+            units=(),
             source_schema=schema.encode(found.schema),
             schema=schema.encode(outgoing),
             planned=None if snapshot else found.planned,
@@ -433,13 +451,10 @@ class Pipeline:
         for ref in pack.datasets:
             try:
                 plan = self.staging.plan(ref.token)
-                if plan is None or not can_win(plan, self.journal.history(ref.urn)):
-                    continue
-            except RecordError as error:  # it stands still, as write_commit_steps will say, and the others go on
+                if plan is not None and can_win(plan, self.journal.history(ref.urn)):
+                    yield from ((plan, unit) for unit, done in self.staging.units_done(plan) if not done)
+            except (RecordError, LostRaceError) as error:  # as write_commit_steps will say; and the others go on
                 log.warning("dataset %r is not extracted: %s", ref.urn, error)
-                continue
-            done = self.staging.done_units(ref.token, (unit.id for unit in plan.units))
-            yield from ((plan, unit) for unit in plan.units if unit.id not in done)
 
     def decided(self, pack: Pack, most: int) -> Iterator[DatasetReport]:
         """What the journal says of the datasets of a pack that have a slot; only of so many, the first."""
@@ -467,7 +482,7 @@ class Pipeline:
             history = self.journal.history(ref.urn)
             slot = history.by_token(ref.token)
             if slot is None:
-                check_holds(plan, plan.ranges, history)
+                check_holds(plan, known_ranges(plan, self.staging.units(plan)), history)
                 decided = self._decide(plan)
                 if isinstance(decided, DatasetReport):
                     return decided
@@ -479,9 +494,9 @@ class Pipeline:
 
     def _decide(self, plan: Plan) -> Slot | DatasetReport:
         try:
-            return self._decide_from(plan, PlanResults(self.staging, plan, checked=False))
+            return self._decide_from(plan, PlanResults(self.staging, plan.token, checked=False))
         except StepLostError:  # files of a result are gone: another result may stand, or the unit has none
-            return self._decide_from(plan, PlanResults(self.staging, plan, checked=True))
+            return self._decide_from(plan, PlanResults(self.staging, plan.token, checked=True))
 
     def _decide_from(self, plan: Plan, results: PlanResults) -> Slot | DatasetReport:
         policy = CommitPolicy.FULL if plan.replaces or plan.reopens else self.ingestion.policy
@@ -496,17 +511,21 @@ class Pipeline:
         history = self.journal.history(plan.urn)
         if (slot := history.by_token(plan.token)) is not None:
             return slot
-        check_holds(plan, plan.ranges, history)  # results may be gone because staging that can win no more was swept
+        known = known_ranges(plan, self.staging.units(plan))
+        check_holds(plan, known, history)  # results may be gone because staging that can win no more was swept
         self._keep_unpublished(plan, units)
         first = next((u.error for u in units if u.error), "")
         return DatasetReport(plan.urn, "failed", f"its {len(units)} units are not published; the first error: {first}")
 
     def _summaries(self, plan: Plan, results: PlanResults) -> Iterator[UnitSummary]:
         """A summary of every unit; a result is not kept for it."""
-        units = {unit.id: unit for unit in plan.units}
-        found = {result.unit: summarize(units[result.unit], reconciled(result)) for result in results.read()}
-        failed = self.staging.failed_results(plan.token) if len(found) < len(units) else {}
-        return (found.get(unit.id) or summarize(unit, failed.get(unit.id)) for unit in plan.units)
+        failed: dict[str, UnitResult] | None = None
+        for some in batched(self.staging.units(plan)):
+            units = {unit.id: unit for unit in some}
+            found = {r.unit: summarize(units[r.unit], reconciled(r)) for r in results.read(units)}
+            if len(found) < len(some) and failed is None:
+                failed = self.staging.failed_results(plan.token)
+            yield from (found.get(unit.id) or summarize(unit, (failed or {}).get(unit.id)) for unit in some)
 
     def _keep_unpublished(self, plan: Plan, units: tuple[UnitSummary, ...]) -> None:
         history = self.journal.history(plan.urn)
@@ -598,7 +617,7 @@ class Pipeline:
             plan = self.staging.plan(ref.token)
             if plan is None:
                 return self._swept(ref, run_key, history)
-            check_holds(plan, plan.ranges, history)
+            check_holds(plan, known_ranges(plan, self.staging.units(plan)), history)
             if plan.planned is not None and without(history, plan).covers(plan.planned):
                 return DatasetReport(ref.urn, "covered", f"range {plan.planned} was committed by another run")
             failed = next((u.error for u in _unpublished(history, ref.token) if u.error), None)

@@ -2,16 +2,22 @@
 
 A plan binds generation, ranges, schema and the units it would replace. It does not bind a slot: that is taken when the run
 decides (`commit.py`).
+
+The units of a large plan are in pieces of their own, so that nobody has to have them all in memory: `staging.Staging.units`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.state import UnitRef
 from airflow_gobblin.wire import record
 from airflow_gobblin.work import Dataset, Pack, WorkUnit
+
+UNITS_TOGETHER = 1000
+"""So many units are in a plan itself, and in each piece of a larger one."""
 
 
 @record("plan")
@@ -21,6 +27,7 @@ class Plan:
 
     :param token: its random id; its staged files live under it.
     :param run_key: what makes a request the same when it is retried.
+    :param units: its units, or the first of them; :param more: whether the others are in pieces.
     :param planned: the whole range that the run was to cover, if the dataset has positions.
     :param source_schema: what the source gives; :param schema: what is published, after the converters. Both are frozen here.
     :param folder: the dataset's folder below the target root.
@@ -42,24 +49,32 @@ class Plan:
     replaces: tuple[UnitRef, ...] = ()
     reopens: tuple[Range, ...] = ()
     run: str = ""
+    more: bool = False
 
     @property
     def urn(self) -> str:
         """The dataset's URN."""
         return self.dataset.urn
 
-    @property
-    def ranges(self) -> tuple[Range, ...]:
-        """The ranges that its units should cover, as far as they are known."""
-        if self.planned is None:
-            return ()
-        known = (Range(u.low, u.expected_high) for u in self.units if u.low is not None and u.expected_high is not None)
-        return tuple(r for r in known if not r.empty)
 
-    @property
-    def weight(self) -> int:
-        """The predicted load of all its units."""
-        return sum(u.weight for u in self.units)
+@record("plan_piece")
+@dataclass(frozen=True)
+class PlanPiece:
+    """Some of the units that a plan has no room for. :param more: whether another piece comes after it."""
+
+    units: tuple[WorkUnit, ...]
+    more: bool
+
+
+def known_ranges(plan: Plan, units: Iterable[WorkUnit]) -> tuple[Range, ...]:
+    """The ranges that the units of a plan should cover, as far as they are known; those that touch are one."""
+    ranges: list[Range] = []
+    for unit in units if plan.planned is not None else ():
+        if unit.low is None or unit.expected_high is None or unit.empty:
+            continue
+        touches = bool(ranges) and ranges[-1].high == unit.low
+        ranges.append(Range(ranges.pop().low if touches else unit.low, unit.expected_high))
+    return tuple(ranges)
 
 
 @dataclass(frozen=True)

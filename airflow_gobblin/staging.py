@@ -3,6 +3,7 @@
     _gobblin/<ingestion>-<journal>/
         r/<run>/…                 what `create_work_units` gave for a whole run: job, packs, run plan; and what drivers report
         p/<token>                 a dataset's plan, written once, before anything is staged under its token
+        s/<token>/units/…         the units that a large plan has no room for
         s/<token>/results/…       unit results that stand: the first whose files keep their identity
         s/<token>/<attempt>/…     staged files and failed results of one run of a Spark driver
 
@@ -14,17 +15,18 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from typing import TypeVar
 
+from airflow_gobblin import plan as plans
 from airflow_gobblin import wire
-from airflow_gobblin.errors import GobblinError, StepLostError, StoreError
+from airflow_gobblin.errors import GobblinError, LostRaceError, StepLostError, StoreError
 from airflow_gobblin.files.base import Files, each
 from airflow_gobblin.job import ExtractJob
-from airflow_gobblin.plan import Plan, RunPlan
+from airflow_gobblin.plan import Plan, PlanPiece, RunPlan
 from airflow_gobblin.steps import staged_identity
 from airflow_gobblin.stores.base import settle
-from airflow_gobblin.work import Pack, StagedFile, UnitResult, UnitState
+from airflow_gobblin.work import Pack, StagedFile, UnitResult, UnitState, WorkUnit
 
 ROOT = "_gobblin"
 KEPT = 10_000
@@ -57,15 +59,47 @@ class Staging:
         """Where a token's files are, below the target root."""
         return f"{self.folder}/s/{token}"
 
-    def put_plan(self, plan: Plan) -> None:
-        """Write a plan, before anything is read."""
+    def put_plan(self, plan: Plan, rest: Iterable[WorkUnit] = ()) -> int:
+        """Write a plan, before anything is read, and then the units that it has no room for, as they come.
+
+        :param rest: those; there are some if the plan says so. :return: the weight of all units.
+        """
         settle(self._store, f"p/{plan.token}", wire.dumps(plan))
+        weight = sum(unit.weight for unit in plan.units)
+        for number, (units, more) in enumerate(_pieces(rest)):
+            settle(self._store, _piece(plan.token, number), wire.dumps(PlanPiece(units, more)))
+            weight += sum(unit.weight for unit in units)
+        return weight
 
     def plan(self, token: str) -> Plan | None:
         """A plan; `None` if its token was swept."""
         key = f"p/{token}"
         data = self._store.get(key)
         return None if data is None else wire.loads(data, Plan, key)
+
+    def units(self, plan: Plan) -> Iterator[WorkUnit]:
+        """The units of a plan, a piece at a time in memory. :raises LostRaceError: its token was swept meanwhile."""
+        yield from plan.units
+        more, number = plan.more, 0
+        while more:
+            key = _piece(plan.token, number)
+            data = self._store.get(key)
+            if data is None:
+                raise LostRaceError(
+                    operation="read",
+                    subject=f"the work units of dataset {plan.urn!r}",
+                    cause="its plan could win no more and was swept",
+                    hint="Nothing of this plan was published. Clear create_work_units to plan anew.",
+                )
+            piece = wire.loads(data, PlanPiece, key)
+            yield from piece.units
+            more, number = piece.more, number + 1
+
+    def units_done(self, plan: Plan) -> Iterator[tuple[WorkUnit, bool]]:
+        """The units of a plan, each with whether it has a result that stands. :raises LostRaceError: as `units`."""
+        for some in batched(self.units(plan)):
+            done = self.done_units(plan.token, (unit.id for unit in some))
+            yield from ((unit, unit.id in done) for unit in some)
 
     def put_run(self, plan: RunPlan, job: ExtractJob) -> None:
         """Write what a run is to do; its packs can be read one by one."""
@@ -261,30 +295,29 @@ class Staging:
 
 
 class PlanResults:
-    """The results of a plan that stand, read as they are wanted: first all of them, and then again those to publish.
+    """The results of a plan that stand, read as they are wanted: first those of all units, and then again those to publish.
 
     They are kept while they are few. Of the others only their numbers are, by which the same ones are read again.
 
     :param checked: as of `Staging.results`.
     """
 
-    def __init__(self, staging: Staging, plan: Plan, *, checked: bool) -> None:
+    def __init__(self, staging: Staging, token: str, *, checked: bool) -> None:
         self._staging = staging
-        self._plan = plan
+        self._token = token
         self._checked = checked
+        self._count = 0
         self._kept: dict[str, UnitResult] = {}
         self._numbers: dict[str, int] = {}
 
-    def read(self) -> Iterator[UnitResult]:
-        """All of them, in the order of the units; to be gone through once."""
-        count = 0
-        units = (unit.id for unit in self._plan.units)
-        for number, result in self._staging.results(self._plan.token, units, checked=self._checked):
-            if count < KEPT:
+    def read(self, units: Iterable[str]) -> Iterator[UnitResult]:
+        """Those of some units, in their order; each unit is to be asked for once."""
+        for number, result in self._staging.results(self._token, units, checked=self._checked):
+            if self._count < KEPT:
                 self._kept[result.unit] = result
             else:
                 self._numbers[result.unit] = number
-            count += 1 + len(result.files)
+            self._count += 1 + len(result.files)
             yield result
 
     def of(self, units: Collection[str]) -> Iterator[UnitResult]:
@@ -292,7 +325,29 @@ class PlanResults:
         yield from (result for unit, result in self._kept.items() if unit in units)
         again = {unit: number for unit, number in self._numbers.items() if unit in units}
         if again:
-            yield from self._staging.same_results(self._plan.token, again)
+            yield from self._staging.same_results(self._token, again)
+
+
+def batched(units: Iterable[WorkUnit]) -> Iterator[tuple[WorkUnit, ...]]:
+    """Units, some at a time: as many as a piece of a plan has."""
+    rest = iter(units)
+    while some := tuple(islice(rest, plans.UNITS_TOGETHER)):
+        yield some
+
+
+def _pieces(units: Iterable[WorkUnit]) -> Iterator[tuple[tuple[WorkUnit, ...], bool]]:
+    """Units as pieces of a plan, each with whether another comes after it."""
+    before: tuple[WorkUnit, ...] | None = None
+    for some in batched(units):
+        if before is not None:
+            yield before, True
+        before = some
+    if before is not None:
+        yield before, False
+
+
+def _piece(token: str, number: int) -> str:
+    return f"s/{token}/units/{number:06d}"
 
 
 def _result(token: str, unit: str, number: int) -> str:

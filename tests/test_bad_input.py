@@ -375,7 +375,7 @@ class OddSource(RowSource):
         self, dataset: Dataset, states: Mapping[str, DatasetState], request: PlanRequest, connections: Connections
     ) -> DatasetPlan:
         plan = super().plan(dataset, states, request, connections)
-        first = plan.units[0]
+        first = next(iter(plan.units))
         if dataset.urn == "a" and self.odd == "twice":
             return replace(plan, units=(first, first))
         if dataset.urn == "a" and self.odd == "foreign":
@@ -404,8 +404,8 @@ class LeavingReader(RowReader):
 @pytest.mark.parametrize(
     ("odd", "says"),
     [
-        ("twice", "two units share an id.*a fault of the source's code"),
-        ("foreign", "one is of another dataset.*a fault of the source's code"),
+        ("twice", "two units share the id.*a fault of the source's code"),
+        ("foreign", "is of another dataset.*a fault of the source's code"),
         ("no number", "ValueError"),
         ("no JSON", "builtins.object: the class is not registered"),
         ("raises", "KeyError: 'naem'"),

@@ -4,7 +4,7 @@ import pytest
 
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.plan import Plan
+from airflow_gobblin.plan import Plan, known_ranges
 from airflow_gobblin.watermark import LongWatermark, MultiLongWatermark
 from airflow_gobblin.work import Dataset, Extract, ExtractKind, Limits, UnitResult, UnitState, WorkUnit, summarize
 
@@ -23,17 +23,21 @@ def _range(low: int, high: int) -> Range:
     return Range(LongWatermark(low), LongWatermark(high))
 
 
-def test_its_ranges_are_those_that_are_known_and_hold_anything() -> None:
-    units = _unit("a", 0, 5), _unit("b", 5, 5), _unit("c", 5, None), _unit("d", None, None)
-    assert _plan(*units, planned=_range(0, 9)).ranges == (_range(0, 5),)
-    assert _plan(*units, planned=None).ranges == (), "a snapshot has no positions"
+def test_the_known_ranges_are_those_that_hold_anything_and_those_that_touch_are_one() -> None:
+    units = (
+        _unit("a", 0, 5),
+        _unit("b", 5, 5),
+        _unit("c", 5, 7),
+        _unit("d", 8, 9),
+        _unit("e", 9, None),
+        _unit("f", None, None),
+    )
+    assert known_ranges(_plan(planned=_range(0, 9)), units) == (_range(0, 7), _range(8, 9))
+    assert known_ranges(_plan(planned=None), units) == (), "a snapshot has no positions"
 
 
-def test_its_weight_is_that_of_all_units_and_empty_ones_cost_nothing() -> None:
-    plan = _plan(_unit("a", 0, 5, 30), _unit("b", 5, 5), _unit("c", 5, 9, 12), planned=_range(0, 9))
-    assert plan.weight == 42
-    assert [unit.empty for unit in plan.units] == [False, True, False]
-    assert not _unit("unknown", 5, None).empty
+def test_what_is_known_to_be_empty() -> None:
+    assert [_unit("u", 0, high).empty for high in (5, 0, None)] == [False, True, False]
     multi = WorkUnit("m", "d", MultiLongWatermark((1, 2)), MultiLongWatermark((1, 3)))
     assert not multi.empty
 

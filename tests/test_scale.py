@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from airflow_gobblin import journal
+from airflow_gobblin import plan as plans
+from airflow_gobblin.coverage import Range
 from airflow_gobblin.history import History
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import STEPS_PER_SHARD, Journal
 from airflow_gobblin.operators.stages import IDLE_LOGGED, CreateWorkUnitsOperator
 from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
 from airflow_gobblin.plan import Plan, RunPlan
+from airflow_gobblin.sources.base import DatasetPlan
 from airflow_gobblin.steps import FileStep
 from airflow_gobblin.stores.local import LocalStore
 from airflow_gobblin.stores.memory import MemoryStore
-from airflow_gobblin.work import DatasetRef, ExtractKind, Pack, StagedFile, UnitResult, UnitState
+from airflow_gobblin.watermark import LongWatermark
+from airflow_gobblin.work import (
+    Dataset,
+    DatasetRef,
+    ExtractKind,
+    Pack,
+    StagedFile,
+    UnitResult,
+    UnitState,
+    WorkUnit,
+)
 from tests import inprocess
 from tests.lab import Lab
-from tests.protocol.rows import LineSink, NoConnections, RowSource, Table
+from tests.protocol.rows import SCHEMA, LineSink, NoConnections, RowSource, Table
 
 TABLES = tuple(Table(f"t{number:02d}", ExtractKind.APPEND_ONLY, 4) for number in range(10))
 
@@ -243,3 +257,29 @@ def test_few_results_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     pipeline.write_commit_steps(run, run.packs[0])
     token = run.packs[0].datasets[0].token
     assert [key for key in asked if "/results/" in key] == [f"s/{token}/results/u0.0"]
+
+
+def test_of_a_large_plan_few_units_are_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither while it is written, as the source gives them, nor while it is gone through."""
+    monkeypatch.setattr(plans, "UNITS_TOGETHER", 50)
+    counts = []
+
+    def watched(units: Iterable[WorkUnit]) -> Iterator[WorkUnit]:
+        for number, unit in enumerate(units):
+            if number % 50 == 0:
+                counts.append(sum(type(thing) is WorkUnit for thing in gc.get_objects()))
+            yield unit
+
+    def plan(self: RowSource, dataset: Dataset, *others: Any) -> DatasetPlan:
+        high = LongWatermark(1000)
+        units = (WorkUnit(f"u{n}", "a", LongWatermark(n), LongWatermark(n + 1), weight=1) for n in range(high.value))
+        return DatasetPlan(watched(units), SCHEMA, Range(LongWatermark(0), high))
+
+    monkeypatch.setattr(RowSource, "plan", plan)
+    pipeline = Lab(tmp_path, Table("a", ExtractKind.APPEND_ONLY, 1000)).pipeline()
+    (pack,) = pipeline.create_work_units(RunRequest("run")).packs
+    assert pack.weight == 1000
+    missing = [unit.id for unit in watched(unit for _, unit in pipeline.missing_units(pack))]
+    assert missing == [f"u{n}" for n in range(1000)]
+    assert len(counts) == 40
+    assert max(counts) <= 200

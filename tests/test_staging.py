@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from airflow_gobblin import plan as plan_module
 from airflow_gobblin import staging as staging_module
-from airflow_gobblin.errors import RecordError, StepLostError, StoreError
+from airflow_gobblin.errors import LostRaceError, RecordError, StepLostError, StoreError
 from airflow_gobblin.files import LocalFiles
 from airflow_gobblin.pipeline import RunRequest
 from airflow_gobblin.plan import Plan
@@ -127,10 +129,6 @@ def test_a_torn_plan_is_an_error_and_no_absence(staging: Staging) -> None:
 # Reading more than once
 
 
-def plan_of(*units: str) -> Plan:
-    return replace(PLAN, units=tuple(WorkUnit(unit, "d") for unit in units))
-
-
 @pytest.mark.parametrize("kept", [10_000, 3, 0])
 def test_results_are_read_again_in_the_same_order_however_many_are_kept(
     staging: Staging, monkeypatch: pytest.MonkeyPatch, kept: int
@@ -140,8 +138,8 @@ def test_results_are_read_again_in_the_same_order_however_many_are_kept(
     put = {unit: replace(good("a1", staged(staging, f"a1/{unit}")), unit=unit) for unit in units[1:]}
     for result in put.values():
         staging.put_result("t", result)
-    results = PlanResults(staging, plan_of(*units), checked=True)
-    assert [*results.read()] == [*put.values()]
+    results = PlanResults(staging, "t", checked=True)
+    assert [*results.read(units[:2]), *results.read(units[2:])] == [*put.values()]
     for _ in range(2):
         assert [*results.of({"u2", "u1"})] == [put["u2"], put["u1"]]
 
@@ -155,8 +153,8 @@ def test_what_is_read_again_is_what_was_read_whatever_stands_now(
     at = Path(staging.files.root) / first.files[0].path
     at.rename(at.with_name("aside"))
     staging.put_result("t", second)
-    results = PlanResults(staging, plan_of("u0"), checked=True)
-    assert [*results.read()] == [second]
+    results = PlanResults(staging, "t", checked=True)
+    assert [*results.read(["u0"])] == [second]
     at.with_name("aside").rename(at)
     assert staging.result("t", "u0") == first
     assert [*results.of({"u0"})] == [second]
@@ -167,8 +165,8 @@ def test_a_result_that_was_swept_before_it_is_read_again_is_lost(
 ) -> None:
     monkeypatch.setattr(staging_module, "KEPT", 0)
     staging.put_result("t", good("a1"))
-    results = PlanResults(staging, plan_of("u0"), checked=False)
-    assert [*results.read()] == [good("a1")]
+    results = PlanResults(staging, "t", checked=False)
+    assert [*results.read(["u0"])] == [good("a1")]
     staging.remove_token("t")
     with pytest.raises(StepLostError, match="the result of unit 'u0': it is gone"):
         [*results.of({"u0"})]
@@ -180,6 +178,40 @@ def test_the_units_that_are_done_are_those_whose_files_are_there(staging: Stagin
         staging.put_result("t", replace(good("a1", *files), unit=unit))
     (Path(staging.files.root) / staging.token_folder("t") / "a1" / "u2y").unlink()
     assert staging.done_units("t", ["u0", "u1", "u2", "u3"]) == {"u0", "u1"}
+
+
+# Large plans
+
+
+def units_of(count: int) -> Iterator[WorkUnit]:
+    return (WorkUnit(f"u{n}", "d", LongWatermark(n), LongWatermark(n + 1), weight=n) for n in range(count))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5])
+def test_the_units_of_a_large_plan_are_in_pieces(staging: Staging, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(plan_module, "UNITS_TOGETHER", 2)
+    first = WorkUnit("first", "d", weight=100)
+    plan = replace(PLAN, units=(first,), more=count > 0)
+    assert staging.put_plan(plan, units_of(count)) == 100 + sum(range(count))
+    stored = staging.plan("t")
+    assert stored == plan
+    assert [*staging.units(plan)] == [first, *units_of(count)]
+    assert len(list((Path(staging.files.root) / staging.token_folder("t")).glob("units/*"))) == (count + 1) // 2
+    staging.put_result("t", good("a1"))
+    assert [unit.id for unit, done in staging.units_done(plan) if done] == (["u0"] if count else [])
+
+
+def test_a_plan_that_is_swept_while_it_is_read_has_lost(staging: Staging, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_module, "UNITS_TOGETHER", 1)
+    plan = replace(PLAN, more=True)
+    staging.put_plan(plan, units_of(3))
+    reading = staging.units(plan)
+    next(reading)
+    staging.remove_token("t")
+    with pytest.raises(LostRaceError, match="the work units of dataset 'd': its plan could win no more and was swept"):
+        list(reading)
+    assert staging.plan("t") is None
+    assert not (Path(staging.files.root) / staging.token_folder("t")).exists()
 
 
 # Sweeping

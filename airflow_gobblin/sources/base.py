@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -66,12 +66,13 @@ class PlanRequest:
 class DatasetPlan:
     """What `Source.plan` gives for one dataset.
 
-    :param units: the work units; none at all where there is nothing new.
+    :param units: the work units, gone through once, so there may be more than memory has room for; none at all where there is
+        nothing new.
     :param schema: the schema that every unit will be read with; frozen.
     :param planned: the whole range that is to be covered, from the first low to the last expected high.
     """
 
-    units: tuple[WorkUnit, ...]
+    units: Iterable[WorkUnit]
     schema: pa.Schema
     planned: Range | None = None
 

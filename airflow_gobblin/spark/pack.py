@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_gobblin import wire
-from airflow_gobblin.errors import GobblinError, StoreError
+from airflow_gobblin.errors import GobblinError, LostRaceError, StoreError
 from airflow_gobblin.extraction import extract_unit
 from airflow_gobblin.files import open_files
 from airflow_gobblin.job import ExtractJob
@@ -132,7 +132,7 @@ class _PackRun:
             groups=tuple(groups),
             errors=tuple(self._errors),
             probe_seconds=self._probe_seconds,
-            application=self._spark.conf.get("spark.app.id", "") or "",
+            application=(self._spark.conf.get("spark.app.id", "") or "") if missing else "",
         )
         self._staging.put_report(run, index, self._attempt, report)
         log.info("%s", report)
@@ -158,14 +158,15 @@ class _PackRun:
                 if plan is None:
                     log.warning("dataset %r: its plan is swept, so it can win no more and is not extracted", ref.urn)
                     continue
-                standing = self._staging.done_units(plan.token, (unit.id for unit in plan.units))
-                for unit in plan.units:
-                    if unit.id in standing:
+                for unit, done in self._staging.units_done(plan):
+                    if done:
                         self._standing += 1
                     elif unit.empty:
                         self._keep_empty(job, plan, unit)
                     else:
                         yield _Piece(plan.urn, plan.token, unit.id, unit.weight)
+            except LostRaceError as error:
+                log.warning("dataset %r is not extracted: %s", ref.urn, error)
             except GobblinError as error:
                 self._note(f"{type(error).__name__}: {error}")
 

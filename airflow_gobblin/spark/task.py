@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import pyarrow as pa
 
@@ -54,7 +55,8 @@ def run_order(order: Order) -> Iterator[pa.RecordBatch]:
             continue  # swept since: it can win no more
         folder = staging.token_folder(token)
         wanted = frozenset(units)
-        for unit in (unit for unit in plan.units if unit.id in wanted):
+        of_order = (unit for unit in staging.units(plan) if unit.id in wanted)
+        for unit in islice(of_order, len(wanted)):
             started = time.time()
             result = extract_unit(job, plan, unit, order.attempt, staging.files, folder, order.connections)
             times = {"started": started, "finished": time.time()}

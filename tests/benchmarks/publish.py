@@ -87,7 +87,7 @@ def staged(place: Place, units: int, files: int) -> RunPlan:
     run = pipeline.create_work_units(RunRequest("benchmark"))
     plan = pipeline.staging.plan(run.packs[0].datasets[0].token)
     assert isinstance(plan, Plan)
-    for number, unit in enumerate(plan.units):
+    for number, unit in enumerate(pipeline.staging.units(plan)):
         found = _stage(pipeline, plan, unit.id, len(range(number, files, units)), place.layout)
         result = UnitResult(
             unit.id,

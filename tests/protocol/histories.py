@@ -28,6 +28,7 @@ from multiprocessing import get_context
 from typing import Any, TypeVar
 
 from airflow_gobblin import extraction, journal
+from airflow_gobblin import plan as plans
 from airflow_gobblin.administration import Administration
 from airflow_gobblin.journal import Action, Journal, OutcomeState
 from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
@@ -164,6 +165,7 @@ class History:
         self.store.put_if_absent(journal._ID, f"{self.chance.getrandbits(128):032x}".encode())
         self.files = self.chance.choice(self.mix.places)()
         self.layout = self.chance.choice([Layout.FLAT, Layout.FOLDER_PER_UNIT])
+        plans.UNITS_TOGETHER = self.chance.choice([1, 2, 1000])  # so that many plans are in pieces
         self.look = Look(Journal.open(self.store, NAME), self.files)
         self.records: dict[str, bytes] = {}
         self.coverage: dict[str, Any] = {}
@@ -674,6 +676,7 @@ def begin(seed: int, mix: Mix) -> History:
 def play(seed: int, mix: Mix = FULL) -> History:
     """A history by its seed. :raises BrokenHistory: with the seed and what happened."""
     history: History | None = None
+    together = plans.UNITS_TOGETHER
     try:
         history = begin(seed, mix)
         history.play()
@@ -681,6 +684,8 @@ def play(seed: int, mix: Mix = FULL) -> History:
         story = "" if history is None else "\n".join(history.log[-60:])
         why = str(error) or f"an assertion of {traceback.extract_tb(error.__traceback__)[-1].name}"
         raise BrokenHistory(seed, mix, f"{type(error).__name__}: {why}", story) from error
+    finally:
+        plans.UNITS_TOGETHER = together
     return history
 
 

@@ -136,7 +136,7 @@ def ones_own_list() -> Iterable[Patch]:
         pipe, plan = own.get(self, (None, None))
         if pipe is None or plan is None or plan.token != decision.token:
             return carry_out_all(self, decision, after_step)
-        results = [r for u in plan.units if (r := pipe.staging.result(plan.token, u.id)) is not None]
+        results = [r for u in pipe.staging.units(plan) if (r := pipe.staging.result(plan.token, u.id)) is not None]
         for step in pipe.ingestion.sink.publish(plan, results, self.files):
             self._carry_out(decision, step)
         return None

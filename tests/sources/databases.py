@@ -100,6 +100,13 @@ class Given:
     expected_rows: int | None
 
 
+@dataclass(frozen=True)
+class Planned(DatasetPlan):
+    """What a source plans, with all of its units."""
+
+    units: tuple[WorkUnit, ...]
+
+
 @dataclass
 class Runs:
     """One table's runs, with its coverage kept between them, as the journal would."""
@@ -112,10 +119,12 @@ class Runs:
     def source(self) -> SqlSource:
         return SqlSource("db", (self.table,))
 
-    def plan(self, now: datetime = NOW, end: datetime | None = None, limits: Limits | None = None) -> DatasetPlan:
+    def plan(self, now: datetime = NOW, end: datetime | None = None, limits: Limits | None = None) -> Planned:
         (dataset,) = self.source.datasets(self.database)
         state = DatasetState(dataset.urn, self.coverage)
-        return self.source.plan(dataset, {dataset.urn: state}, PlanRequest(now, end, limits or Limits()), self.database)
+        asked = PlanRequest(now, end, limits or Limits())
+        found = self.source.plan(dataset, {dataset.urn: state}, asked, self.database)
+        return Planned(tuple(found.units), found.schema, found.planned)
 
     def read(self, unit: WorkUnit, schema: pa.Schema, limits: Limits | None = None) -> Given:
         reader = self.source.read(unit, schema, ReadRequest(limits or Limits()), self.database)

@@ -71,7 +71,7 @@ def naive(name: str, folder: str, table: str, key: str) -> None:
             (dataset,) = source.datasets(connections)
             found = source.plan(dataset, {}, PlanRequest(now()), connections)
             known = schema.encode(found.schema)
-            made = Plan("", "naive", "", 0, dataset, table, found.units, known, known, found.planned)
+            made = Plan("", "naive", "", 0, dataset, table, tuple(found.units), known, known, found.planned)
             (place / "tmp").mkdir()
             (place / "plan").write_bytes(wire.dumps(made))
             assert found.planned is not None

@@ -159,3 +159,9 @@ def test_the_jvm_of_a_driver_takes_options_of_the_environment_after_ours(monkeyp
     assert driver_environment("local[2]")["SPARK_SUBMIT_OPTS"].split()[-1] == "-XX:TieredStopAtLevel=4"
     monkeypatch.delenv("SPARK_SUBMIT_OPTS")
     assert driver_environment("local[2]")["SPARK_SUBMIT_OPTS"] == JVM_OPTIONS
+
+
+def test_a_connection_whose_provider_is_not_installed_tells_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", '{"conn_type": "generic", "host": "/shop.db"}')
+    with pytest.raises(ConfigurationError, match=r"as one whose provider isn't installed.*--conn-uri"):
+        AirflowConnections().uri("shop")

@@ -67,11 +67,15 @@ class AirflowConnections:
             return str(connection.get_uri())
         if connection.conn_type == CONNECTION_TYPE:
             return journal_url(connection)
+        generic = connection.conn_type == "generic"
         raise ConfigurationError(
             operation="use",
             subject=f"connection {conn_id!r}",
-            cause=f"it is of type {connection.conn_type!r}",
-            hint=f"Known are connections of type 'postgres', 'sqlite', {', '.join(map(repr, _OBJECT_STORES))}, and for journals "
+            cause=f"it is of type {connection.conn_type!r}"
+            + (", as one whose provider isn't installed" if generic else ""),
+            hint="Delete it, and add it again by `airflow connections add … --conn-uri`, which needs no provider."
+            if generic
+            else f"Known are connections of type 'postgres', 'sqlite', {', '.join(map(repr, _OBJECT_STORES))}, and for journals "
             f"{CONNECTION_TYPE!r}.",
         )
 

@@ -96,7 +96,7 @@ def decode(document: Any) -> Watermark:
 
 def percent(done: float, total: float) -> float:
     """`done` of `total` in percent, kept between 0 and 100; nothing to do is all done."""
-    return 100.0 if total <= 0 or done >= total else max(0.0, 100.0 * done / total)
+    return 100.0 if total <= 0 or done >= total else min(100.0, max(0.0, 100.0 * done / total))
 
 
 @register

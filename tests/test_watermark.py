@@ -50,7 +50,9 @@ def test_progress_in_percent() -> None:
     assert LongWatermark(25).progress(LongWatermark(0), LongWatermark(100)) == 25
     assert LongWatermark(-5).progress(LongWatermark(0), LongWatermark(100)) == 0
     assert LongWatermark(500).progress(LongWatermark(0), LongWatermark(100)) == 100
-    assert LongWatermark(0).progress(LongWatermark(-13_076_562_343_181_095), LongWatermark(1)) == 100, "rounded, and not above"
+    assert LongWatermark(0).progress(LongWatermark(-13_076_562_343_181_095), LongWatermark(1)) == 100, (
+        "rounded, and not above"
+    )
     assert MultiLongWatermark((5, 30)).progress(MultiLongWatermark((0, 30)), MultiLongWatermark((10, 40))) == 25
     day, midday, night = (TimestampWatermark(datetime(2013, 1, 1, hour, tzinfo=UTC)) for hour in (0, 6, 12))
     assert midday.progress(day, night) == 50

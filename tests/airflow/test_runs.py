@@ -57,7 +57,9 @@ def test_nothing_but_short_references_and_links_goes_through_xcom(shops: Shops) 
         path = f"dags/{shop.name}/dagRuns/{run_id}/taskInstances/{entry['task_id']}/xcomEntries/{entry['key']}"
         answer = shop.airflow.request("GET", path, params={"map_index": entry["map_index"]})
         found[entry["task_id"], entry["key"]] = answer["value"]
-    links = {key: value for key, value in found.items() if key[1].startswith("_link_")}  # where Airflow keeps extra links
+    links = {
+        key: value for key, value in found.items() if key[1].startswith("_link_")
+    }  # where Airflow keeps extra links
     assert set(found) - set(links) == {("create_work_units", "run"), ("create_work_units", "return_value")}
     assert len(json.dumps([value for key, value in found.items() if key not in links])) < 300
     assert links

@@ -387,8 +387,8 @@ class Committer:
                 folders.update(touched)
                 if left:
                     yield f"{left} was changed after it was published and is left"
-        folders |= {*self._remove_emptied(folders, tokens)}
-        self._sync(f for f in folders if self.files.identity(f) is not None)
+        folders |= {*self._remove_emptied(sorted(folders), tokens)}
+        self._sync(f for f in sorted(folders) if self.files.identity(f) is not None)
 
     def _remove_emptied(self, folders: Iterable[str], tokens: Iterable[str]) -> Iterator[str]:
         """Remove those of some folders that are a unit's, by their names, and empty. :return: the folders that they were in."""

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain, islice
 
-from airflow_gobblin import plan as plans
 from airflow_gobblin import schema, wire
 from airflow_gobblin.backfill import Backfill, plan_backfill
 from airflow_gobblin.claims import Claims
@@ -344,12 +343,11 @@ class Pipeline:
                 asked = self._plan_request(request, backfill)
                 found = self.ingestion.source.plan(dataset, states, asked, self._connections)
             units = self._units(dataset, found)
-            first, next_one = tuple(islice(units, plans.UNITS_TOGETHER)), next(units, None)
-            if not first:
+            first = next(units, None)
+            if first is None:
                 return DatasetNote(urn, "idle", "there is nothing new")
             plan = self._bound(dataset, history, found, request, backfill)
-            rest = () if next_one is None else chain([next_one], units)
-            weight = self.staging.put_plan(replace(plan, units=first, more=next_one is not None), rest)
+            weight = self.staging.put_plan(plan, chain([first], units))
             # That a range is covered says nothing of whether it was replaced.
             return DatasetRef(plan.urn, plan.token, weight, None if request.replace else plan.planned)
         except QuarantinedError as error:

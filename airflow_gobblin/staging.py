@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby, islice
 from typing import TypeVar
 
@@ -59,16 +60,18 @@ class Staging:
         """Where a token's files are, below the target root."""
         return f"{self.folder}/s/{token}"
 
-    def put_plan(self, plan: Plan, rest: Iterable[WorkUnit] = ()) -> int:
+    def put_plan(self, plan: Plan, units: Iterable[WorkUnit] = ()) -> int:
         """Write a plan, before anything is read, and then the units that it has no room for, as they come.
 
-        :param rest: those; there are some if the plan says so. :return: the weight of all units.
+        :param plan: it, but for its units. :return: the weight of all units.
         """
-        settle(self._store, f"p/{plan.token}", wire.dumps(plan))
-        weight = sum(unit.weight for unit in plan.units)
-        for number, (units, more) in enumerate(_pieces(rest)):
-            settle(self._store, _piece(plan.token, number), wire.dumps(PlanPiece(units, more)))
-            weight += sum(unit.weight for unit in units)
+        pieces = _pieces(units)
+        first, more = next(pieces, ((), False))
+        settle(self._store, f"p/{plan.token}", wire.dumps(replace(plan, units=first, more=more)))
+        weight = sum(unit.weight for unit in first)
+        for number, (some, more) in enumerate(pieces):
+            settle(self._store, _piece(plan.token, number), wire.dumps(PlanPiece(some, more)))
+            weight += sum(unit.weight for unit in some)
         return weight
 
     def plan(self, token: str) -> Plan | None:

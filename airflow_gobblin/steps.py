@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import posixpath
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeVar
@@ -101,11 +101,7 @@ class MoveStep:
         staged = files.identity(self.source)
         if staged is None or not _same(self, self.source, staged, files):
             raise FileNotFoundError(errno.ENOENT, "it is not there as it was written", self.source)
-        try:
-            files.link(self.source, self.target)
-        except FileNotFoundError:  # the first one into its folder
-            files.make_folder(posixpath.dirname(self.target))
-            files.link(self.source, self.target)
+        _give_name(files, files.link, self.source, self.target)
 
     def undo(self, context: StepContext) -> None:
         _remove(self, context.files)
@@ -254,11 +250,7 @@ class FolderStep:
             raise FileNotFoundError(errno.ENOENT, "its files are not there as they were written", self.source)
         if staged is StepStatus.CONFLICT:
             raise FileExistsError(errno.EEXIST, "other files are in it, which would be published, too", self.source)
-        try:
-            files.move_folder(self.source, self.target)
-        except FileNotFoundError:  # the first one into its folder
-            files.make_folder(posixpath.dirname(self.target))
-            files.move_folder(self.source, self.target)
+        _give_name(files, files.move_folder, self.source, self.target)
 
     def undo(self, context: StepContext) -> None:
         # Staging is removed first. A late mover may have renamed what of the folder was not removed yet, but none can once it is
@@ -376,6 +368,15 @@ def _same(step: FileStep, path: str, found: FileIdentity, files: Files) -> bool:
     if found == step.identity:
         return True
     return found.size == step.size and files.checksum(path) == step.checksum
+
+
+def _give_name(files: Files, give: Callable[[str, str], None], source: str, target: str) -> None:
+    """Give what is staged its published name. :param give: the call that does."""
+    try:
+        give(source, target)
+    except FileNotFoundError:  # the first one into its folder
+        files.make_folder(posixpath.dirname(target))
+        give(source, target)
 
 
 def _remove(step: FileStep, files: Files) -> None:

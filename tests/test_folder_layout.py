@@ -13,7 +13,7 @@ from airflow_gobblin.errors import StepConflictError
 from airflow_gobblin.exported import export
 from airflow_gobblin.files import LocalFiles
 from airflow_gobblin.inspection import FileState
-from airflow_gobblin.journal import Action
+from airflow_gobblin.journal import Action, Slot
 from airflow_gobblin.manifest import manifest_path
 from airflow_gobblin.naming import dataset_key
 from airflow_gobblin.sinks.base import Layout
@@ -36,6 +36,14 @@ def lab(tmp_path: Path) -> Lab:
 
 def folders(lab: Lab) -> list[str]:
     return sorted(path.name.partition("-")[2] for path in (lab.folder / dataset_key("a")).iterdir() if path.is_dir())
+
+
+def decided(lab: Lab) -> tuple[Slot, FolderStep]:
+    """The slot that was decided, and its first step."""
+    (slot,) = lab.journal.history("a").slots
+    first, *_ = lab.journal.steps(slot.decision)
+    assert isinstance(first, FolderStep)
+    return slot, first
 
 
 def test_a_unit_is_one_step_and_its_files_are_in_its_folder(lab: Lab) -> None:
@@ -85,9 +93,7 @@ def test_retired_units_go_with_their_folders_and_what_is_somebody_elses_stays(la
 
 def test_an_abandoned_slot_leaves_nothing(lab: Lab) -> None:
     pipeline, _ = lab.decide()
-    (slot,) = lab.journal.history("a").slots
-    first, *_ = lab.journal.steps(slot.decision)
-    assert isinstance(first, FolderStep)
+    slot, first = decided(lab)
     pipeline.committer._carry_out(slot.decision, first)
     assert len(lab.published()) == 4
     lab.admin.abandon("a", "not wanted")
@@ -99,9 +105,7 @@ def test_an_abandoned_slot_leaves_nothing(lab: Lab) -> None:
 
 def test_an_executor_that_died_between_two_folders_is_finished_by_the_next_run(lab: Lab) -> None:
     pipeline, _ = lab.decide()
-    (slot,) = lab.journal.history("a").slots
-    first, *_ = lab.journal.steps(slot.decision)
-    assert isinstance(first, FolderStep)
+    slot, first = decided(lab)
     pipeline.committer._carry_out(slot.decision, first)
     assert lab.journal.read_dataset("a").paths == [], "a reader of the journal sees nothing of it"
     assert lab.run()["a"].status == "idle"
@@ -110,9 +114,7 @@ def test_an_executor_that_died_between_two_folders_is_finished_by_the_next_run(l
 
 def test_a_folder_in_the_way_is_named_and_stays(lab: Lab) -> None:
     pipeline, plan = lab.decide()
-    (slot,) = lab.journal.history("a").slots
-    first, *_ = lab.journal.steps(slot.decision)
-    assert isinstance(first, FolderStep)
+    slot, first = decided(lab)
     blocker = lab.folder / first.target / "0.txt"
     blocker.parent.mkdir(parents=True)
     blocker.write_text("somebody else's")
@@ -128,9 +130,7 @@ def test_a_folder_in_the_way_is_named_and_stays(lab: Lab) -> None:
 def test_what_lies_among_staged_files_is_not_published_with_them(lab: Lab) -> None:
     """Put there after the decision; before it, the files are published one by one."""
     pipeline, _ = lab.decide()
-    (slot,) = lab.journal.history("a").slots
-    first, *_ = lab.journal.steps(slot.decision)
-    assert isinstance(first, FolderStep)
+    slot, first = decided(lab)
     stray = lab.folder / first.source / "stray.txt"
     stray.write_text("somebody else's")
     with pytest.raises(StepConflictError, match=f"is among its files in its staged folder '{first.source}'"):

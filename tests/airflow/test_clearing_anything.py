@@ -99,7 +99,9 @@ class User:
 
     def clear(self) -> bool:
         """Any tasks of any run, with or without what is downstream."""
-        run_id = self.chance.choice([*self.runs])
+        run_id = self._any_run()
+        if run_id is None:
+            return False
         names = sorted({task.name for task in self.shop.airflow.task_instances(self.shop.name, run_id)})
         if not names:
             return False
@@ -109,7 +111,9 @@ class User:
 
     def fail(self) -> bool:
         """A run is marked as failed, which ends what of it runs."""
-        run_id = self.chance.choice([*self.runs])
+        run_id = self._any_run()
+        if run_id is None:
+            return False
         path = f"dags/{self.shop.name}/dagRuns/{quote(run_id)}"
         return self._could(lambda: self.shop.airflow.request("PATCH", path, json={"state": "failed"}))
 
@@ -125,6 +129,11 @@ class User:
         except ProcessLookupError:
             return False
         return True
+
+    def _any_run(self) -> str | None:
+        """There may be none yet: a sequence may begin with a clear."""
+        runs = [*self.runs]
+        return self.chance.choice(runs) if runs else None
 
     def _days(self) -> tuple[date, date]:
         first = self.chance.randrange((LAST - FIRST).days + 1)

@@ -19,6 +19,7 @@ from airflow_gobblin.files import Files, open_files
 from airflow_gobblin.inspection import unknown_dataset
 from airflow_gobblin.journal import Action, Decision, History, Journal, Note, NoteKind, OutcomeState, Slot, now
 from airflow_gobblin.manifest import put_manifests
+from airflow_gobblin.naming import many
 from airflow_gobblin.plan import Plan
 from airflow_gobblin.sources.base import Connections
 from airflow_gobblin.staging import Staging, staging_folder
@@ -238,7 +239,7 @@ class Administration:
             raise self._refused(
                 "import",
                 state.urn,
-                f"it has a history of {history.state.head} slots, and its watermark is {_said(history.state.watermark)}",
+                f"it has a history of {many(history.state.head, 'slot')}, and its watermark is {_said(history.state.watermark)}",
                 "Drop the dataset first, if what is imported is to stand in its place; "
                 "set-watermark and rewind change one that goes on.",
             )

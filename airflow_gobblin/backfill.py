@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from airflow_gobblin.coverage import Coverage, Range
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.history import History
+from airflow_gobblin.naming import many
 from airflow_gobblin.state import UnitRef
 
 _TOLD = 5
@@ -37,7 +38,7 @@ class Backfill:
         if not self.replaces and not self.reopens:
             return f"range {self.asked}"
         slots = sorted({ref.slot for ref in self.replaces})
-        what = [f"{len(self.replaces)} units of slots {slots}"] if slots else []
+        what = [f"{many(len(self.replaces), 'unit')} of slots {slots}"] if slots else []
         what += [f"what was covered without files, {part}" for part in self.reopens]
         asked = f", widened from {self.asked} to the bounds of units" if self.widened != self.asked else ""
         return f"range {self.widened}{asked}, in place of {' and '.join(what)}"

@@ -47,6 +47,7 @@ from airflow_gobblin.journal import (
     Slot,
     now,
 )
+from airflow_gobblin.naming import many
 from airflow_gobblin.plan import Plan
 from airflow_gobblin.step_work import StepRunner
 from airflow_gobblin.steps import CommitStep, FileStep, HighWatermarkStep, Step, StepContext, batches
@@ -304,7 +305,8 @@ class Committer:
             raise QuarantinedError(
                 operation="recover",
                 subject=f"dataset {urn!r}",
-                cause=f"slot {slot.decision.slot} could not be finished in {len(history.state.failures)} runs: {_last(slot)}",
+                cause=f"slot {slot.decision.slot} could not be finished in "
+                f"{many(len(history.state.failures), 'run')}: {_last(slot)}",
                 hint="Mend the cause and release the dataset, or abandon the slot.",
             )
         try:

@@ -23,7 +23,7 @@ from airflow_gobblin.files.base import Files, each
 from airflow_gobblin.history import History, Slot
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.manifest import check_no_slot_is_lost
-from airflow_gobblin.naming import dataset_key
+from airflow_gobblin.naming import dataset_key, many
 from airflow_gobblin.records import Action, Decision, Note, NoteKind
 from airflow_gobblin.state import UnitRef
 from airflow_gobblin.steps import FileStep, HighWatermarkStep, PublishStep, Step, StepContext, StepStatus, files_of
@@ -387,7 +387,9 @@ def unknown_dataset(journal: Journal, urn: str) -> ConfigurationError:
     return ConfigurationError(
         operation="find",
         subject=f"dataset {urn!r} of ingestion {journal.ingestion!r}",
-        cause=f"its journal has {len(known)} datasets, and not this one" if known else "its journal has no dataset yet",
+        cause=f"its journal has {many(len(known), 'dataset')}, and not this one"
+        if known
+        else "its journal has no dataset yet",
         hint=(f"Did you mean {some}?" if near else f"It has {some}.") if known else None,
     )
 
@@ -705,14 +707,14 @@ def _audit_files(
         known.update(old)
         left = sum(identity is not None for identity in each(files, files.identity, old))
         if left:
-            yield found.note("files", f"{left} files that it retired are still there, until clean-up", number)
+            yield found.note("files", f"{many(left, 'file')} that it retired still there, until clean-up", number)
     if history.pending is not None:
         steps = journal.steps(history.pending.decision)
         known.update(file.target for step in steps for file in files_of(step))
     stray = sorted(path for folder in folders for path in files.walk(folder) if path not in known)
     if stray:
         some = ", ".join(stray[:_NAMED])
-        yield found.note("files", f"{len(stray)} files below its folder are in no slot: {some}")
+        yield found.note("files", f"{many(len(stray), 'file')} below its folder and in no slot: {some}")
 
 
 def _retired(history: History) -> dict[int, list[UnitRef]]:

@@ -13,7 +13,7 @@ from airflow_gobblin import wire
 from airflow_gobblin.errors import RecordError
 from airflow_gobblin.files.base import Files
 from airflow_gobblin.journal import Action, History, Journal, Slot, slot_name
-from airflow_gobblin.naming import dataset_key
+from airflow_gobblin.naming import dataset_key, many
 from airflow_gobblin.staging import ROOT, ingestion_folder
 from airflow_gobblin.state import UnitRef
 from airflow_gobblin.steps import files_of
@@ -37,7 +37,7 @@ def check_no_slot_is_lost(files: Files, journal: Journal, history: History) -> N
         raise RecordError(
             operation="plan",
             subject=f"dataset {urn!r}",
-            cause=f"its journal has {head} slots, and a manifest tells of more: records are gone",
+            cause=f"its journal has {many(head, 'slot')}, and a manifest tells of more: records are gone",
             hint="Restore the journal's records from a copy. If they are lost: move "
             f"{files.root}/{_folder(journal, urn)} away, and set the watermark to what is published.",
         )

@@ -86,3 +86,8 @@ def check_ingestion_name(name: object) -> str:
             hint="Name the ingestion once, for good, whatever its DAG is called: its journal is found by this name.",
         )
     return name
+
+
+def many(number: int, noun: str) -> str:
+    """A number of things, for people: `1 run`, `2 runs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -34,11 +34,12 @@ from airflow_gobblin.errors import (
 )
 from airflow_gobblin.extraction import converted_schema
 from airflow_gobblin.files import Files, at_a_glance, open_files
+from airflow_gobblin.frozen_heap import frozen_heap
 from airflow_gobblin.guarded import GuardedConnections
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import History, Journal, Note, NoteKind, Slot, now
 from airflow_gobblin.manifest import check_no_slot_is_lost, put_manifests
-from airflow_gobblin.naming import dataset_key, shown
+from airflow_gobblin.naming import dataset_key, many, shown
 from airflow_gobblin.packing import pack_datasets
 from airflow_gobblin.plan import DatasetNote, Plan, RunPlan, known_ranges
 from airflow_gobblin.policy import CommitPolicy, publishable, reconciled
@@ -465,6 +466,7 @@ class Pipeline:
 
     # write_commit_steps
 
+    @frozen_heap()
     def write_commit_steps(self, run: RunPlan, pack: Pack) -> tuple[DatasetReport, ...]:
         """Apply the commit policy to the results of each dataset that stand, and decide its slot.
 
@@ -513,7 +515,9 @@ class Pipeline:
         check_holds(plan, known, history)  # results may be gone because staging that can win no more was swept
         self._keep_unpublished(plan, units)
         first = next((u.error for u in units if u.error), "")
-        return DatasetReport(plan.urn, "failed", f"its {len(units)} units are not published; the first error: {first}")
+        return DatasetReport(
+            plan.urn, "failed", f"nothing of its {many(len(units), 'unit')} is published; the first error: {first}"
+        )
 
     def _summaries(self, plan: Plan, results: PlanResults) -> Iterator[UnitSummary]:
         """A summary of every unit; a result is not kept for it."""
@@ -550,6 +554,7 @@ class Pipeline:
 
     # execute_commit_steps
 
+    @frozen_heap()
     def execute_commit_steps(
         self, run: RunPlan, pack: Pack, after_step: Callable[[str, int, int, int], None] | None = None
     ) -> tuple[DatasetReport, ...]:
@@ -735,7 +740,7 @@ def _final_slot(slot: Slot, history: History) -> DatasetReport:
     if not slot.decision.complete:
         failed = [u for u in slot.decision.units if u.state is not UnitState.SUCCESSFUL]
         first = next((u.error for u in failed if u.error), "they are left to the next run")
-        why = f"{len(failed)} of {len(slot.decision.units)} units are not published: {first}"
+        why = f"not published: {len(failed)} of {many(len(slot.decision.units), 'unit')}: {first}"
         return _published(slot, "partial", f"slot {number} holds a part; {why}", history.state)
     return _published(slot, "committed", f"slot {number}", history.state)
 
@@ -797,6 +802,6 @@ def incomplete(ingestion: Ingestion, reports: Iterable[DatasetReport]) -> Incomp
     return IncompleteRunError(
         operation="finish",
         subject=f"the run of ingestion {ingestion.name!r}",
-        cause=f"{len(bad)} datasets are not as the policy wants them: {lines}{more}",
+        cause=f"{many(len(bad), 'dataset')} not as the policy wants: {lines}{more}",
         hint="What was published stands. Each line names what to clear or mend.",
     )

@@ -33,7 +33,7 @@ class StepStatus(StrEnum):
     """Neither source nor result."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StepContext:
     """What a step may touch: the file system under the target root."""
 
@@ -61,7 +61,7 @@ class CommitStep(Protocol):
 
 
 @record("move_step")
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class MoveStep:
     """Gives a staged file its published name, within one file system, and never over anything.
 
@@ -119,7 +119,7 @@ class MoveStep:
 
 
 @record("upload_step")
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class UploadStep:
     """Completes an upload, and so makes it the published object, without moving a byte and never over anything.
 
@@ -176,7 +176,7 @@ FileStep = MoveStep | UploadStep
 """A step that publishes a file."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FolderFile:
     """A file of a `FolderStep`. :param name: within the folder. :param identity: what it was when the slot was decided."""
 
@@ -187,7 +187,7 @@ class FolderFile:
 
 
 @record("folder_step")
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FolderStep:
     """Gives the folder of a unit's staged files its published name by one rename: who lists it sees all of them, or none.
 

@@ -22,6 +22,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import datetime
 from enum import Enum
 from functools import cache, partial
+from operator import attrgetter
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from airflow_gobblin import watermark
@@ -140,7 +141,7 @@ def _encode_items(values: Sequence[Any]) -> Json:
     names = _columns_of(cls) if len(classes) == 1 else ()
     if not names:
         return [*values] if cls in _PLAIN and len(classes) == 1 else [to_json(v) for v in values]
-    return {**_envelope(cls), "columns": {name: _encode_items([getattr(v, name) for v in values]) for name in names}}
+    return {**_envelope(cls), "columns": {name: _encode_items([*map(attrgetter(name), values)]) for name in names}}
 
 
 @cache

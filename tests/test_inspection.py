@@ -309,13 +309,13 @@ def test_an_audit_finds_files_that_are_gone_retired_and_nobodys(tmp_path: Path) 
     lab = Lab(tmp_path, PRICES, retention=timedelta(days=1))
     lab.run()
     lab.run(replace(PRICES, version=1))
-    assert [f.detail for f in all_findings(lab)] == ["1 files that it retired are still there, until clean-up"]
+    assert [f.detail for f in all_findings(lab)] == ["1 file that it retired still there, until clean-up"]
     folder = lab.files("Prices")[0].parent
     (folder / "mine.txt").write_text("somebody's")
     new = {path.partition("/")[2] for path in (c.path for c in verify(lab.journal, LocalFiles(tmp_path), "Prices"))}
     (folder / new.pop()).unlink()
     assert findings(lab) == [("files", "problem"), ("files", "note"), ("files", "note")]
-    assert all_findings(lab)[2].detail == f"1 files below its folder are in no slot: {folder.name}/mine.txt"
+    assert all_findings(lab)[2].detail == f"1 file below its folder and in no slot: {folder.name}/mine.txt"
 
 
 def test_an_audit_tells_of_what_is_pending_and_whose_steps_are_lost(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from airflow_gobblin import schema
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.manifest import manifest_path, put_manifests
+from airflow_gobblin.naming import many
 from airflow_gobblin.pipeline import Pipeline
 from airflow_gobblin.reading import PublishedDataset
 from airflow_gobblin.sinks.parquet import ParquetSink
@@ -255,7 +256,10 @@ def test_lost_slots_are_noticed_before_their_rows_are_published_again(tmp_path: 
     lab.reopened()
     reports = lab.run(replace(A, rows=20), Table("b", ExtractKind.APPEND_ONLY, 20))
     assert reports["a"].status == "failed"
-    assert f"its journal has {3 - lost} slots, and a manifest tells of more: records are gone" in reports["a"].detail
+    assert (
+        f"its journal has {many(3 - lost, 'slot')}, and a manifest tells of more: records are gone"
+        in reports["a"].detail
+    )
     assert "Restore the journal's records from a copy" in reports["a"].detail
     assert reports["b"].status == "committed"
     assert {k: v for k, v in lab.published().items() if k.startswith("a/")} == {
@@ -274,4 +278,4 @@ def test_lost_slots_are_noticed_behind_one_without_a_manifest(tmp_path: Path) ->
     lab.reopened()
     report = lab.run(replace(A, rows=20))["a"]
     assert report.status == "failed"
-    assert "its journal has 1 slots, and a manifest tells of more" in report.detail
+    assert "its journal has 1 slot, and a manifest tells of more" in report.detail

@@ -34,7 +34,7 @@ from airflow_gobblin.inspection import (
 from airflow_gobblin.inspection import audit as audited
 from airflow_gobblin.inspection import verify as verified
 from airflow_gobblin.journal import Journal, Slot, now
-from airflow_gobblin.naming import shown
+from airflow_gobblin.naming import many, shown
 from airflow_gobblin.watermark import Json
 
 _SHOWN = 20
@@ -104,7 +104,7 @@ def verify(args: Namespace) -> None:
     print_rows(rows, args.output)
     bad = sum(check.state is not FileState.OK for check in checks)
     if bad:
-        raise SystemExit(f"{bad} of {len(checks)} files are not as they were published")
+        raise SystemExit(f"not as published: {bad} of {many(len(checks), 'file')}")
 
 
 @command

@@ -25,7 +25,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FileIdentity:
     """What a file is known by: after a move within a file system all three stay.
 
@@ -208,13 +208,35 @@ def each(files: Files, function: Callable[[T], R], items: Iterable[T]) -> Iterat
 
 
 def at_a_glance(files: Files, folder: str) -> Files:
-    """The same files, for who looks at many uploads below a folder: those that one listing shows are not looked at one by one."""
+    """The same files, for who looks at many that stay as they are: those that a listing shows are not looked at one by one.
+
+    :param folder: below which their uploads are.
+    """
     if files.uploads is None:
-        return files
-    return cast("Files", _AtAGlance(files, _ListedUploads(files.uploads, folder)))
+        return cast("Files", _ListedFiles(files))
+    return cast("Files", _WithUploads(files, _ListedUploads(files.uploads, folder)))
 
 
-class _AtAGlance:
+class _ListedFiles:
+    """Files whose folders are listed, each when the first of its files is looked at."""
+
+    parallel = 1  # to look into a listing is no call
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._listed: dict[str, Mapping[str, FileIdentity]] = {}
+
+    def identity(self, path: str) -> FileIdentity | None:
+        folder, _, name = path.rpartition("/")
+        if folder not in self._listed:
+            self._listed[folder] = self._files.identities(folder or ".")
+        return self._listed[folder].get(name) or self._files.identity(path)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+
+class _WithUploads:
     """Files whose uploads were listed."""
 
     def __init__(self, files: Files, uploads: Uploads) -> None:

@@ -48,7 +48,6 @@ def place_of(ingestion: Ingestion) -> dict[str, Any]:
         "ingestion": ingestion.name,
         "journal": ingestion.journal,
         "target": ingestion.sink.target,
-        "connections": [*ingestion.connection_ids],
         "code": [*ingestion.code],
     }
 

@@ -33,6 +33,7 @@ from airflow_gobblin.hooks.standalone import (
     submitting_environment,
 )
 from airflow_gobblin.links import DatasetLink, SparkLink
+from airflow_gobblin.naming import many
 from airflow_gobblin.operators.stages import failing_at_once
 from airflow_gobblin.places import object_place
 from airflow_gobblin.spark.connections import give_connections
@@ -286,7 +287,7 @@ class ExtractOperator(SparkSubmitOperator):
         causes = [result.error if result else None for result in found]
         first = told(str(failure)) or next(filter(None, causes), None) or self._left(pipeline)
         first = first or str(failure or "the driver told none")
-        text = f"{len(missing)} units of {self.pack['label']} have no result. The first error: {first}"
+        text = f"no result of {many(len(missing), 'unit')} of {self.pack['label']}. The first error: {first}"
         healing = [cause is None or _may_heal(cause) for cause in (causes if any(causes) else [first])]
         return AirflowException(text) if any(healing) else AirflowFailException(text)
 

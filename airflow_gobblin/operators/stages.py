@@ -23,7 +23,7 @@ from airflow_gobblin.errors import GobblinError, IncompleteRunError
 from airflow_gobblin.hooks.ingestion import AirflowConnections, check_ingestion, open_pipeline
 from airflow_gobblin.hooks.registry import place_of
 from airflow_gobblin.links import DatasetLink
-from airflow_gobblin.naming import shown
+from airflow_gobblin.naming import many, shown
 from airflow_gobblin.operators.run_requests import replacing_command, run_request
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ STEPS_LOGGED = 50
 IDLE_LOGGED = 50
 COMMANDS_LOGGED = 3
 SWEPT = (
-    "%s was swept: each of its datasets is committed, or its range was taken by other runs. "
+    "%s is no longer kept: each of its datasets is committed, which is told here, or its range was taken by other runs. "
     "To ingest what may be open, clear create_work_units with its downstream tasks."
 )
 
@@ -368,7 +368,7 @@ def _raise_unless_good(operation: str, pack: Mapping[str, Any], reports: Iterabl
     if not bad:
         return
     details = "; ".join(f"{shown(r.urn)}: {r.status} ({r.detail})" for r in bad[:10])
-    text = f"can't {operation} {len(bad)} datasets of {pack['label']!r}: {details}"
+    text = f"can't {operation} {many(len(bad), 'dataset')} of {pack['label']!r}: {details}"
     raise AirflowException(text) if any(r.retryable for r in bad) else AirflowFailException(text)
 
 

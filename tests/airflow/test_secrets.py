@@ -69,7 +69,7 @@ def test_a_password_is_nowhere_to_be_found(shops: Shops, metadata: str, postgres
         assert state == "failed"
         # The first error of the driver stands at the end of the log: one that tells the password, had it not been taken out.
         end = shop.end_of_log(run_id, "extract")
-        assert "1 units of pack 0 (2 datasets) have no result. The first error: GobblinError: can't extract" in end
+        assert "no result of 1 unit of pack 0 (2 datasets). The first error: GobblinError: can't extract" in end
         assert "RuntimeError: read-orders failed at ***" in end
         assert shop.published_rows("countries") == shop.source_rows("countries")
         shop.close("read-orders")

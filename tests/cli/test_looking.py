@@ -116,7 +116,7 @@ def test_verify_finds_what_is_changed_and_missing(lab: Lab, command: CommandLine
     other.write_bytes(other.read_bytes()[::-1])
     done = command("verify", "orders", "-o", "json")
     assert done.status == 1
-    assert "3 of 3 files are not as they were published" in done.err
+    assert "not as published: 3 of 3 files" in done.err
     states = {lab.folder / row["file"]: row["state"] for row in done.json}
     assert states == {gone: "missing", longer: "changed", other: "changed"}
 

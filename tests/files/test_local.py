@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.files import FileIdentity, Files, LocalFiles
+from airflow_gobblin.files import FileIdentity, Files, LocalFiles, at_a_glance
 
 
 @pytest.fixture
@@ -227,3 +227,15 @@ def test_no_path_leaves_the_root(files: Files, path: str) -> None:
     ):
         with pytest.raises(ConfigurationError, match="must be a plain relative path below the target root"):
             call(path)
+
+
+def test_many_files_are_looked_at_by_one_listing(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {path: _write(files, path) for path in ("a/b/1", "a/b/2", "a/1", "top")}
+    seen = at_a_glance(files, "nothing")
+    assert {path: seen.identity(path) for path in found} == found
+    assert seen.identity("a/b/3") is None
+    later = _write(files, "a/b/3")
+    assert seen.identity("a/b/3") == later
+    monkeypatch.setattr(LocalFiles, "identity", lambda self, path: pytest.fail(f"{path} is looked at alone"))
+    assert {path: seen.identity(path) for path in found} == found
+    assert seen.read("a/b/1") == b"data"

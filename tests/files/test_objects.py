@@ -14,6 +14,7 @@ from airflow_gobblin.files import Files, at_a_glance, open_files
 from airflow_gobblin.files import s3_uploads as module
 from airflow_gobblin.steps import MoveStep, StepContext, StepStatus, UploadStep, publish_file
 from airflow_gobblin.work import StagedFile, Upload
+from tests.services.emulators import Emulator
 from tests.services.s3 import S3Server
 from tests.services.s3_proxy import Fault, Proxy
 
@@ -233,3 +234,19 @@ def test_where_uploads_are_not_listed_each_is_looked_at(versitygw: S3Server, s3_
     staged = stage(files)
     seen = at_a_glance(files, "elsewhere")  # nothing is listed there, as by a store that lists none
     assert publish_file(staged, TARGET, "u0", seen) == publish_file(staged, TARGET, "u0", files)
+
+
+@pytest.mark.parametrize("name", ["gcs", "azurite"])
+def test_many_files_are_looked_at_by_one_listing(name: str, request: pytest.FixtureRequest) -> None:
+    """A listing tells of an object what a look at it alone does."""
+    server: Emulator = request.getfixturevalue(name)
+    files = open_files(server.url(f"{server.create_bucket()}/lake"), server)
+    assert files.uploads is None
+    first = stage(files)
+    seen = at_a_glance(files, "trips")
+    assert publish_file(first, TARGET, "u0", seen) == publish_file(first, TARGET, "u0", files)
+    out = files.stage("_gobblin/s/0123/a0/u0/u0-1.parquet", "trips/0123-u0-1.parquet")
+    out.write(b"more")
+    second = out.finish(1)  # after the listing
+    assert publish_file(second, "trips/0123-u0-1.parquet", "u0", seen).size == 4
+    assert seen.identity("_gobblin/s/0123/a0/u0/nothing") is None

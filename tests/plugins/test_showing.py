@@ -10,7 +10,8 @@ import pytest
 
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.inspection import PositionCoverage, SlotView
-from airflow_gobblin.plugins.page.showing import WIDTH, Pages, brief, chart, coverage_bars, many, short, size
+from airflow_gobblin.naming import many
+from airflow_gobblin.plugins.page.showing import WIDTH, Pages, brief, chart, coverage_bars, short, size
 from airflow_gobblin.records import Action
 from airflow_gobblin.watermark import LongWatermark, MultiLongWatermark, TimestampWatermark, Watermark
 

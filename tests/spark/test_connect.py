@@ -91,7 +91,7 @@ def test_a_unit_that_fails_is_told_and_a_retry_runs_only_it(tmp_path: Path) -> N
     with pytest.raises(AirflowException) as caught:
         operator(planned).execute({})
     assert not isinstance(caught.value, AirflowFailException)
-    assert str(caught.value).startswith("1 units of acme.rows0 have no result. The first error: SourceError: ")
+    assert str(caught.value).startswith("no result of 1 unit of acme.rows0. The first error: SourceError: ")
     before = planned.results
     assert set(before) == {"u0", "u2"}
     failing.write_text("")

@@ -70,7 +70,7 @@ def test_the_first_error_of_the_driver_ends_the_task(tmp_path: Path) -> None:
     with pytest.raises(AirflowException) as caught:
         operator(planned).execute({})
     assert not isinstance(caught.value, AirflowFailException)  # a source may recover
-    assert str(caught.value).startswith("1 units of acme.rows0 have no result. The first error: SourceError: ")
+    assert str(caught.value).startswith("no result of 1 unit of acme.rows0. The first error: SourceError: ")
     assert "it is told to fail" in str(caught.value).splitlines()[-1]
 
 

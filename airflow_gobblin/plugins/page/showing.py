@@ -15,7 +15,7 @@ from airflow_gobblin.coverage import Range
 from airflow_gobblin.hooks.registry import Registered
 from airflow_gobblin.inspection import DatasetView, PositionCoverage, SlotView
 from airflow_gobblin.journal import now
-from airflow_gobblin.naming import shown
+from airflow_gobblin.naming import many, shown
 from airflow_gobblin.watermark import TimestampWatermark, Watermark, split
 
 __all__ = ["WIDTH", "Bar", "CoverageBar", "Pages", "chart", "coverage_bars", "render", "to_dataset", "to_list"]
@@ -162,11 +162,6 @@ def brief(value: Any) -> str:
         return value.value.strftime("%Y-%m-%d %H:%M:%S UTC")
     whole = said(value)
     return whole if len(whole) <= _BRIEF else f"{whole[: _BRIEF - 1]}…"
-
-
-def many(number: int, noun: str) -> str:
-    """A number of things: `1 run`, `2 runs`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 # Addresses, relative to the page's own

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from airflow_gobblin.claims import Claim, Claims
 from airflow_gobblin.commit import Committer, can_win
 from airflow_gobblin.coverage import Coverage, Range
-from airflow_gobblin.errors import ConfigurationError, LostRaceError
+from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError
 from airflow_gobblin.exported import ExportedDataset, has_state
 from airflow_gobblin.files import Files, open_files
-from airflow_gobblin.inspection import unknown_dataset
+from airflow_gobblin.inspection import parse_position, unknown_dataset
 from airflow_gobblin.journal import Action, Decision, History, Journal, Note, NoteKind, OutcomeState, Slot, now
 from airflow_gobblin.manifest import put_manifests
 from airflow_gobblin.naming import many
@@ -99,16 +99,44 @@ class Administration:
 
     def quarantined(self, urn: str) -> Slot:
         """The slot for which a dataset is quarantined. :raises ConfigurationError: it isn't."""
-        history = self._known(urn)
-        if history.pending is None or not history.state.quarantined:
-            raise self._refused("release", urn, "it is not quarantined")
-        return history.pending
+        found = self._stuck(urn)
+        if found is None:
+            raise self._refused(
+                "release",
+                urn,
+                "it is not quarantined",
+                "There is nothing to release: its next run goes on. `airflow gobblin pending` shows what is unfinished.",
+            )
+        return found
 
-    def release(self, urn: str, reason: str) -> None:
-        """Let a quarantined dataset be recovered again. :raises ConfigurationError: it isn't quarantined."""
+    def _stuck(self, urn: str) -> Slot | None:
+        history = self._known(urn)
+        return history.pending if history.state.quarantined else None
+
+    def release(self, urn: str, reason: str, slot: int | None = None) -> None:
+        """Let a quarantined dataset be recovered again.
+
+        :param slot: the slot that is meant; `None` for whichever it is.
+        :raises ConfigurationError: it isn't quarantined. :raises LostRaceError: the slot was ended or released just now.
+        """
         self._check_told(urn, reason)
-        slot = self.quarantined(urn).decision.slot
+        if slot is None:
+            slot = self.quarantined(urn).decision.slot
+        elif (stuck := self._stuck(urn)) is None or stuck.decision.slot != slot:
+            raise self._not_released(urn, slot, "it is not quarantined any more")
         self.journal.put_note(urn, slot, Note(NoteKind.RELEASED, "", now(), reason, actor=self._actor))
+        outcome = self.journal.outcome(urn, slot)
+        if outcome is not None and outcome.state is OutcomeState.ABANDONED:
+            by = f" by {outcome.actor}" if outcome.actor else ""
+            raise self._not_released(urn, slot, f"it was abandoned{by} in this moment")
+
+    def _not_released(self, urn: str, slot: int, why: str) -> LostRaceError:
+        return LostRaceError(
+            operation="release",
+            subject=f"slot {slot} of dataset {urn!r}",
+            cause=why,
+            hint="Look at it again; what an abandoned slot covered is planned anew by the next run.",
+        )
 
     def would_abandon(self, urn: str) -> Slot | tuple[str, ...]:
         """What there is to give up: the pending slot, or the tokens of the plans that could still be decided.
@@ -122,15 +150,21 @@ class Administration:
         plans = ((token, plan) for token, plan in staging.plans() if isinstance(plan, Plan) and plan.urn == urn)
         tokens = tuple(token for token, plan in plans if can_win(plan, history))
         if not tokens:
-            raise self._refused("abandon", urn, "no slot is pending, and no plan is open")
+            raise self._refused(
+                "abandon",
+                urn,
+                "no slot is pending, and no plan is open",
+                "`airflow gobblin pending` shows what is unfinished; what is done is taken back by a rewind.",
+            )
         return tokens
 
-    def abandon(self, urn: str, reason: str, slot: int | None = None) -> Slot:
+    def abandon(self, urn: str, reason: str, slot: int | None = None) -> tuple[Slot, ...]:
         """Give up the pending slot: what it published is taken back, and its range is open again.
 
         Where nothing is pending, plans that could still be decided are aborted instead.
 
         :param slot: the slot that is meant, 0 for the plans; `None` for what there is, whichever it is.
+        :return: the slot as it ended, or for each plan the slot that aborts it.
         :raises ConfigurationError: there is nothing to abandon. :raises LostRaceError: it was done just now.
         """
         self._check_told(urn, reason)
@@ -143,7 +177,7 @@ class Administration:
         if outcome.state is not OutcomeState.ABANDONED:
             raise self._not_abandoned(urn, pending.decision.slot)
         self._committer.clean(self.journal.history(urn), "")
-        return replace(pending, outcome=outcome)
+        return (replace(pending, outcome=outcome),)
 
     def _not_abandoned(self, urn: str, slot: int) -> LostRaceError:
         return LostRaceError(
@@ -153,12 +187,36 @@ class Administration:
             hint="Look at it again; what is done is taken back by a rewind.",
         )
 
-    def _abort_plans(self, urn: str, reason: str) -> Slot:
+    def _abort_plans(self, urn: str, reason: str) -> tuple[Slot, ...]:
         tokens = self.would_abandon(urn)
         if isinstance(tokens, Slot):
             raise self._not_abandoned(urn, tokens.decision.slot)
-        slots = [self._decide(Change(Action.ABORT, self._finished(urn, new=True)), reason, token) for token in tokens]
-        return slots[-1]
+        slots: list[Slot] = []
+        for token in tokens:
+            try:
+                slots.append(self._decide(Change(Action.ABORT, self._finished(urn, new=True)), reason, token))
+            except GobblinError as error:
+                if slots:
+                    were = "was" if len(slots) == 1 else "were"
+                    error.add_note(f"Before that, {len(slots)} of {many(len(tokens), 'plan')} {were} aborted.")
+                raise
+        return tuple(slots)
+
+    def position(self, urn: str, text: str) -> Watermark:
+        """A position to rewind to, as people write it. :raises ConfigurationError: it can't be read, or the dataset has none."""
+        return parse_position(text, self._covered(self._known(urn)).high.kind)
+
+    def _covered(self, history: History) -> Range:
+        """From where a dataset starts to the highest position that is covered."""
+        coverage = history.state.coverage
+        if coverage.origin is None or coverage.end is None:
+            raise self._refused(
+                "rewind",
+                history.urn,
+                "it has no positions: nothing is covered yet, or it is a snapshot",
+                "There is nothing to move back: its next run reads all of it.",
+            )
+        return Range(coverage.origin, coverage.end)
 
     def would_rewind(self, urn: str, to: Watermark) -> Change:
         """Take back everything from a position on: it is extracted and published anew.
@@ -168,19 +226,13 @@ class Administration:
         :raises ConfigurationError: the dataset has no positions, or `to` is outside what is covered.
         """
         history = self._finished(urn)
-        state = history.state
-        end = state.coverage.end
-        if end is None or state.coverage.origin is None:
-            raise self._refused("rewind", urn, "it has no positions: a snapshot is replaced by its next run")
-        if to.kind != end.kind:
-            raise self._refused("rewind", urn, f"its watermark is of kind {end.kind!r} and not {to.kind!r}")
-        asked = Range(to, end)
-        if asked.empty or not Range(to, state.coverage.origin).empty:
-            raise self._refused(
-                "rewind", urn, f"{asked} is not within what is covered, {Range(state.coverage.origin, end)}"
-            )
+        state, covered = history.state, self._covered(history)
+        self._check_kind("rewind", urn, to, covered.high)
+        asked = Range(to, covered.high)
+        if asked.empty or not Range(to, covered.low).empty:
+            raise self._refused("rewind", urn, f"{asked} is not within what is covered, {covered}", _way_back(covered))
         low, retired = _widened(to, {ref: unit.range for ref, unit in state.live.items() if unit.range is not None})
-        return Change(Action.REWIND, history, removed=(Range(low, end),), replaces=retired)
+        return Change(Action.REWIND, history, removed=(Range(low, covered.high),), replaces=retired)
 
     def rewind(self, urn: str, to: Watermark, reason: str) -> Slot:
         """Do what `would_rewind` says."""
@@ -197,14 +249,22 @@ class Administration:
         state = history.state
         edge = state.watermark
         if edge is None and state.live:
-            raise self._refused("set the watermark of", urn, "it is a snapshot, and has no positions")
-        if edge is None:
-            return Change(Action.SET, history, coverage=Coverage().starting_at(to))
-        if edge.kind != to.kind or not edge < to:
             raise self._refused(
                 "set the watermark of",
                 urn,
-                f"{_said(to)} is not ahead of its watermark {_said(edge)}; rewind moves back",
+                "it is a snapshot, and has no positions",
+                "There is nothing to skip: each run reads all of it, and replaces what is published.",
+            )
+        if edge is None or state.coverage.origin is None:
+            return Change(Action.SET, history, coverage=Coverage().starting_at(to))
+        self._check_kind("set the watermark of", urn, to, edge)
+        if not edge < to:
+            raise self._refused(
+                "set the watermark of",
+                urn,
+                f"{_said(to)} is not ahead of its watermark {_said(edge)}",
+                f"It only moves on: give a position after that. What is covered can be taken back by a rewind. "
+                f"{_way_back(Range(state.coverage.origin, state.coverage.end or edge))}",
             )
         return Change(Action.SET, history, coverage=state.coverage.filled(Range(edge, to)))
 
@@ -290,7 +350,7 @@ class Administration:
 
     def _check_told(self, urn: str, reason: str) -> None:
         if not reason.strip() or not self._actor:
-            raise self._refused("change", urn, "an actor and a reason are needed")
+            raise self._refused("change", urn, "an actor and a reason are needed", "Say who does it, and why.")
 
     def _known(self, urn: str, *, new: bool = False) -> History:
         history = self.journal.history(urn)
@@ -299,7 +359,12 @@ class Administration:
         published = {target for s in history.slots if (target := s.decision.target)}
         published |= {s.target for s in history.trimmed if s.target}
         if published and self._files.root not in published and not self._claimed(urn):
-            raise self._refused("change", urn, f"it is published to {sorted(published)}, not to {self._files.root}")
+            raise self._refused(
+                "change",
+                urn,
+                f"it is published to {sorted(published)}, not to {self._files.root}",
+                "Give the target that it is published to. One that was moved is known by its claims: move `_gobblin` with it.",
+            )
         return history
 
     def _claimed(self, urn: str) -> tuple[str, ...]:
@@ -312,7 +377,10 @@ class Administration:
             raise self._refused(
                 "change",
                 urn,
-                f"slot {history.pending.decision.slot} is pending: finish it (the next run does) or abandon it",
+                f"slot {history.pending.decision.slot} is pending",
+                "It is quarantined: release it, and the next run tries to finish it; or abandon it."
+                if history.state.quarantined
+                else "Let the next run finish it, or abandon it; `airflow gobblin pending` shows what is unfinished.",
             )
         return history
 
@@ -355,13 +423,35 @@ class Administration:
         put_manifests(self._files, self.journal, self.journal.history(urn))
         return done
 
-    def _refused(self, operation: str, urn: str, why: str, hint: str | None = None) -> ConfigurationError:
+    def _check_kind(self, operation: str, urn: str, to: Watermark, known: Watermark) -> None:
+        if to.kind != known.kind:
+            raise self._refused(
+                operation,
+                urn,
+                f"its watermark is of kind {known.kind!r} and not {to.kind!r}",
+                f"Give a position of that kind: its watermark is {_said(known)}.",
+            )
+
+    def _refused(self, operation: str, urn: str, why: str, hint: str) -> ConfigurationError:
         return ConfigurationError(
             operation=operation,
             subject=f"dataset {urn!r} of ingestion {self.journal.ingestion!r}",
             cause=why,
             hint=hint,
         )
+
+
+def _way_back(covered: Range) -> str:
+    """To where one can rewind, and what to do about what lies before."""
+    back = (
+        f"Nothing can be taken back: it starts at {_said(covered.low)}, and nothing from there on is covered"
+        if covered.empty
+        else f"Give a position from {_said(covered.low)} to before {_said(covered.high)}"
+    )
+    return (
+        f"{back}; what lies before the start is filled by a backfill of that range. To start elsewhere, drop the dataset and "
+        "set its watermark anew."
+    )
 
 
 def _said(watermark: Watermark | None) -> str:

@@ -77,7 +77,7 @@ def _without_units(coverage: Coverage, asked: Range, touched: Mapping[UnitRef, R
 def _overlapping(
     history: History, asked: Range, others: Mapping[UnitRef, Range], bare: tuple[Range, ...]
 ) -> ConfigurationError:
-    covered = [*_by_slot(history, others), *(f"{part}, without files (imported, or skipped)" for part in bare)]
+    covered = [*by_slot(history, others), *(f"{part}, without files (imported, or skipped)" for part in bare)]
     more = f"; and {len(covered) - _TOLD} more" if len(covered) > _TOLD else ""
     return ConfigurationError(
         operation="backfill",
@@ -87,7 +87,8 @@ def _overlapping(
     )
 
 
-def _by_slot(history: History, units: Mapping[UnitRef, Range]) -> Iterator[str]:
+def by_slot(history: History, units: Mapping[UnitRef, Range]) -> Iterator[str]:
+    """Which ranges units cover, in which slots and by which runs, for people. Only for datasets of one position."""
     for number in sorted({ref.slot for ref in units}):
         parts = Coverage()
         for ref, part in units.items():

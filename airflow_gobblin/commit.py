@@ -255,14 +255,15 @@ class Committer:
                     after_step(seen, decision.steps)
             folders.update(folder for step in batch for folder in step.folders())
         self._sync(folders)
-        log.info(
-            "dataset %r, slot %d, of %d steps: %d were found done, %d are done here",
-            decision.urn,
-            decision.slot,
-            decision.steps,
-            seen - done,
-            done,
-        )
+        if seen:
+            log.info(
+                "dataset %r, slot %d, of %s: %d were found done, %d are done here; the last hands over the watermark",
+                decision.urn,
+                decision.slot,
+                many(decision.steps, "step"),
+                seen - done,
+                done,
+            )
         return None
 
     def _carry_out_elsewhere(self, runner: StepRunner, decision: Decision, staging: str) -> Outcome | None:
@@ -435,7 +436,11 @@ def check_holds(plan: Plan, ranges: tuple[Range, ...], history: History) -> None
     """
     state = history.state
     slot = history.slot(state.head).decision if state.head else None
-    by = f"slot {slot.slot} ({slot.action.value})" if slot else "nobody"
+    by = (
+        "nobody"
+        if slot is None
+        else f"slot {slot.slot} ({slot.action.value}{f' by run {slot.run!r}' if slot.run else ''})"
+    )
     if state.generation != plan.generation:
         raise _lost(plan, f"{by} raised the generation to {state.generation}, and this plan is of {plan.generation}")
     if state.schema is not None and not schema.includes(plan.schema, state.schema):

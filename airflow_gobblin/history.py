@@ -55,6 +55,11 @@ class Slot:
         return self.trimmed.positions if self.trimmed is not None else self.decision.planned is not None
 
     @property
+    def releases(self) -> tuple[Note, ...]:
+        """What was noted of those who released it: by whom, and why."""
+        return tuple(note for note in self.notes if note.says is NoteKind.RELEASED)
+
+    @property
     def finished(self) -> bool:
         """Whether nothing remains to be done to end it."""
         return self.outcome is not None or not self.decision.action.needs_outcome
@@ -95,7 +100,10 @@ class Slot:
 
 @dataclass(frozen=True)
 class TrimmedSlot:
-    """What stays of a slot whose records were trimmed: how it ended, and for whom; if units of it are live, where these are."""
+    """What stays of a slot whose records were trimmed: how it ended, and for whom; if units of it are live, where these are.
+
+    :param releases: the notes of those who released it, with their reasons.
+    """
 
     slot: int
     action: Action
@@ -114,6 +122,7 @@ class TrimmedSlot:
     staging: str | None
     target: str
     run: str = ""
+    releases: tuple[Note, ...] = ()
 
     def as_slot(self, urn: str) -> Slot:
         """It as a slot that has ended. What was trimmed is empty in it."""
@@ -137,7 +146,7 @@ class TrimmedSlot:
         outcome = None
         if self.outcome is not None:
             outcome = Outcome(self.slot, self.outcome, "", self.run_key, self.at, self.actor, self.reason)
-        return Slot(decision, outcome, "", trimmed=self)
+        return Slot(decision, outcome, "", notes=self.releases, trimmed=self)
 
 
 @record("snapshot")
@@ -286,6 +295,7 @@ def _trimmed(slot: Slot) -> TrimmedSlot:
         staging=decision.staging,
         target=decision.target,
         run=decision.run,
+        releases=slot.releases,
     )
 
 

@@ -73,7 +73,7 @@ class SlotView:
     :param ranges: those that it covers; :param removed: those that it uncovers. Not known of one that was trimmed.
     :param rows_read: by the units that it publishes; `None` if it was trimmed. :param retires: how many units it retires.
     :param run: the DAG run that it was planned in, `dag_id/run_id`; empty if none was, or none was told.
-    :param failures: what was noted of runs that failed to finish it.
+    :param failures: what was noted of runs that failed to finish it; :param releases: and of people who released it.
     """
 
     slot: int
@@ -93,6 +93,7 @@ class SlotView:
     actor: str
     reason: str
     failures: tuple[str, ...]
+    releases: tuple[Note, ...]
     trimmed: bool
 
 
@@ -276,6 +277,7 @@ def _slot_view(slot: Slot) -> SlotView:
         actor=decision.actor or (outcome.actor if outcome is not None else ""),
         reason=decision.reason or (outcome.reason if outcome is not None else ""),
         failures=tuple(note.detail for note in slot.notes if note.says is NoteKind.FAILED),
+        releases=slot.releases,
         trimmed=slot.trimmed is not None,
     )
 
@@ -390,7 +392,9 @@ def unknown_dataset(journal: Journal, urn: str) -> ConfigurationError:
         cause=f"its journal has {many(len(known), 'dataset')}, and not this one"
         if known
         else "its journal has no dataset yet",
-        hint=(f"Did you mean {some}?" if near else f"It has {some}.") if known else None,
+        hint=(f"Did you mean {some}?" if near else f"It has {some}.")
+        if known
+        else "A dataset is there from its first run on. If it ran, see that this is the journal that its DAG names.",
     )
 
 
@@ -607,9 +611,9 @@ def _audit_state(found: _Findings, history: History) -> Iterator[AuditFinding]:
         return
     slot, failures = pending.decision.slot, len(state.failures)
     if state.quarantined:
-        yield found.problem("state", f"quarantined after {failures} failed runs: release or abandon it", slot)
+        yield found.problem("state", f"quarantined after {many(failures, 'failed run')}: release or abandon it", slot)
     else:
-        yield found.note("state", f"pending, after {failures} failed runs: the next run finishes it", slot)
+        yield found.note("state", f"pending, after {many(failures, 'failed run')}: the next run finishes it", slot)
 
 
 def _audit_journal(found: _Findings, journal: Journal, files: Files, history: History) -> Iterator[AuditFinding]:
@@ -668,7 +672,7 @@ def _audit_rows(found: _Findings, journal: Journal, history: History) -> Iterato
             continue
         number, units = slot.decision.slot, [*_published_units(slot.decision)]
         read, dropped = sum(u.rows_read for u in units), sum(u.rows_dropped for u in units)
-        text = f"{read} rows were read, {slot.rows} published and {dropped} dropped"
+        text = f"{many(read, 'row')} read, {slot.rows:,} published and {dropped:,} dropped"
         if slot.rows + dropped < read:
             yield found.problem("rows", text, number)
         elif slot.rows + dropped > read:
@@ -689,7 +693,7 @@ def _audit_rows_of_files(found: _Findings, journal: Journal, history: History) -
     for number in sorted(written):
         if written[number] != in_files[number]:
             yield found.problem(
-                "rows", f"{written[number]} rows were written, and its files hold {in_files[number]}", number
+                "rows", f"{many(written[number], 'row')} written, and its files hold {in_files[number]:,}", number
             )
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain, islice
 
 from airflow_gobblin import schema, wire
-from airflow_gobblin.backfill import Backfill, plan_backfill
+from airflow_gobblin.backfill import Backfill, by_slot, plan_backfill
 from airflow_gobblin.claims import Claims
 from airflow_gobblin.commit import Committer, Proposal, can_win, check_holds, without
 from airflow_gobblin.coverage import Range
@@ -45,10 +45,10 @@ from airflow_gobblin.plan import DatasetNote, Plan, RunPlan, known_ranges
 from airflow_gobblin.policy import CommitPolicy, publishable, reconciled
 from airflow_gobblin.sources.base import Bound, Connections, DatasetPlan, PlanRequest, RangeRequest, RangeSource
 from airflow_gobblin.staging import PlanResults, Staging, batched, staging_folder
-from airflow_gobblin.state import DatasetState
+from airflow_gobblin.state import DatasetState, UnitRef
 from airflow_gobblin.sweeping import Sweeper
 from airflow_gobblin.trimming import trim, worth_trimming
-from airflow_gobblin.watermark import Json, Watermark
+from airflow_gobblin.watermark import Json, Watermark, split
 from airflow_gobblin.work import (
     Dataset,
     DatasetRef,
@@ -65,6 +65,7 @@ from airflow_gobblin.work import (
 log = logging.getLogger(__name__)
 
 _STATES_KEPT = 1000
+_SLOTS_TOLD = 5
 
 
 @dataclass(frozen=True)
@@ -458,7 +459,11 @@ class Pipeline:
     def decided(self, pack: Pack, most: int) -> Iterator[DatasetReport]:
         """What the journal says of the datasets of a pack that have a slot; only of so many, the first."""
         for ref in islice(pack.datasets, most):
-            history = self.journal.history(ref.urn)
+            try:
+                history = self.journal.history(ref.urn)
+            except GobblinError as error:
+                yield _failed("look up", ref.urn, error)
+                continue
             slot = history.by_token(ref.token)
             if slot is not None:
                 pending = f"{_said(slot)} is decided, and not finished"
@@ -542,7 +547,7 @@ class Pipeline:
         """What to say of a plan whose staging is gone: it was done, or could win no more."""
         slot = history.by_token(ref.token) or history.answer(run_key)
         if slot is None and ref.planned is not None and history.state.coverage.covers(ref.planned):
-            return DatasetReport(ref.urn, "covered", f"range {ref.planned} was committed by another run")
+            return _covered(ref.urn, ref.planned, history)
         if slot is None:
             return DatasetReport(
                 ref.urn,
@@ -595,17 +600,27 @@ class Pipeline:
         """
         refs = {dataset_key(ref.urn): ref for pack in run.packs for ref in pack.datasets}
         final: dict[str, DatasetReport] = {}
+        watermarks: dict[str, Watermark | None] = {}
+        pending: set[str] = set()
         names = {key: ref.urn for key, ref in refs.items()}
         for key, found in self.journal.histories(names):  # those that the source has no more, too
             if key in refs:
                 final[key] = self._final(refs[key], run.run_key, found)
             if isinstance(found, History):
+                watermarks[key] = found.state.watermark
+                if found.pending is not None:
+                    pending.add(key)
                 self._tidy(found, run.run_key)
             else:
                 log.warning("dataset %r can't be cleaned up: %s", key, found)
-        notes = (DatasetReport(n.urn, n.status, n.detail, already=n.already) for n in run.notes)
+        notes = (_noted(note, unfinished=dataset_key(note.urn) in pending) for note in run.notes)
         reports = (final.get(key) or self._final(ref, run.run_key, History(ref.urn)) for key, ref in refs.items())
-        told = (*notes, *reports)
+        told = tuple(
+            report
+            if report.watermark is not None
+            else replace(report, watermark=watermarks.get(dataset_key(report.urn)))
+            for report in chain(notes, reports)
+        )
         self.staging.finish_run(run.run)
         self.sweep(keep=run.run)
         return told
@@ -622,7 +637,7 @@ class Pipeline:
                 return self._swept(ref, run_key, history)
             check_holds(plan, known_ranges(plan, self.staging.units(plan)), history)
             if plan.planned is not None and without(history, plan).covers(plan.planned):
-                return DatasetReport(ref.urn, "covered", f"range {plan.planned} was committed by another run")
+                return _covered(ref.urn, plan.planned, history, besides=plan.replaces)
             failed = next((u.error for u in _unpublished(history, ref.token) if u.error), None)
             return DatasetReport(
                 ref.urn, "failed", f"nothing of it was published: {failed or 'its extract did not finish'}"
@@ -630,23 +645,36 @@ class Pipeline:
         except Exception as error:
             return _failed("finish", ref.urn, error)
 
-    def answered(self, request: RunRequest) -> tuple[DatasetReport, ...]:
-        """What the journal says of a request whose plan was swept: the datasets that were committed for it."""
+    def answered(self, request: RunRequest, keys: Collection[str] = ()) -> tuple[DatasetReport, ...]:
+        """What the journal says of a request whose plan was swept: the datasets that were committed for it.
+
+        One whose records can't be read may have nothing to do with the request: where it is torn, it fails only if it is named.
+
+        :param keys: only the datasets of these keys; by default those that the request names, or all.
+        """
         run_key = request.run_key(self.ingestion.name)
+        named = {*keys} or {dataset_key(urn) for urn in request.datasets}
         reports = []
-        for key, history in self.journal.histories():
-            if isinstance(history, GobblinError):
+        for key, history in self.journal.histories(worth=lambda found: not named or found.dataset in named):
+            if named and key not in named:
+                continue
+            if isinstance(history, History):
+                if (slot := history.answer(run_key)) is not None:
+                    reports.append(_already(slot, history))
+            elif named or history.retryable:
                 reports.append(DatasetReport(key, "failed", str(history), retryable=history.retryable))
-            elif (slot := history.answer(run_key)) is not None:
-                reports.append(_already(slot, history))
+            else:
+                log.warning("dataset %r can't be read, and is left out: %s", key, history)
         return tuple(reports)
 
-    def answered_range(self, urn: str, request: RunRequest) -> tuple[int, Range] | None:
-        """The dataset's newest slot, and the range that was published for a request and still is, if it has positions."""
+    def answered_range(self, urn: str, request: RunRequest) -> tuple[int, Range | None] | None:
+        """The dataset's newest slot, and the range that was published for a request and still is; a snapshot has no range."""
         history = self.journal.history(urn)
         slot = history.answer(request.run_key(self.ingestion.name))
-        if slot is None or not slot.positions:
+        if slot is None:
             return None
+        if not slot.positions:
+            return history.state.head, None
         number, live = slot.decision.slot, history.state.live
         parts = [unit.range for ref, unit in live.items() if ref.slot == number and unit.range is not None]
         if not parts:
@@ -729,6 +757,23 @@ def _said(slot: Slot) -> str:
     return f"slot {decision.slot}" + (f" by run {decision.run!r}" if decision.run else "")
 
 
+def _covered(urn: str, planned: Range, history: History, besides: Collection[UnitRef] = ()) -> DatasetReport:
+    """What to say of a range that other runs committed. :param besides: units that are not in its way."""
+    spared = {*besides}
+    units = {
+        ref: unit.range
+        for ref, unit in history.state.live.items()
+        if unit.range is not None and unit.range.overlaps(planned) and ref not in spared
+    }
+    if len(split(planned.low)) > 1:
+        by = [_said(history.slot(number)) for number in sorted({ref.slot for ref in units})]
+    else:
+        by = [*by_slot(history, units)]
+    told = "; ".join(by[:_SLOTS_TOLD]) + (f"; and {len(by) - _SLOTS_TOLD} more" if len(by) > _SLOTS_TOLD else "")
+    said = f"was committed by another run: {told}" if by else "is covered without files (imported, or skipped)"
+    return DatasetReport(urn, "covered", f"range {planned} {said}")
+
+
 def _final_slot(slot: Slot, history: History) -> DatasetReport:
     number = slot.decision.slot
     if not slot.finished:
@@ -765,6 +810,14 @@ def _left_behind(history: History, pending: Slot) -> DatasetNote:
     status = "quarantined" if history.state.quarantined else "failed"
     why = f"slot {pending.decision.slot} is not finished, and the source has no such dataset any more"
     return DatasetNote(history.urn, status, f"{why}: mend what keeps it from being finished, or abandon it")
+
+
+def _noted(note: DatasetNote, *, unfinished: bool) -> DatasetReport:
+    """What a note says at the end of a run. :param unfinished: it is of a slot, and says what to do."""
+    detail = note.detail
+    if note.status == "failed" and not unfinished:
+        detail = f"{detail.rstrip('.')}. Once that is mended, clear create_work_units with its downstream tasks"
+    return DatasetReport(note.urn, note.status, detail, already=note.already)
 
 
 def _unpublished(history: History, token: str) -> Iterator[UnitSummary]:

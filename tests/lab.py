@@ -137,3 +137,15 @@ class Lab:
     @property
     def admin(self) -> Administration:
         return Administration(self.journal, str(self.folder), "ann")
+
+
+def stick(lab: Lab, *tables: Table) -> None:
+    """Quarantine datasets: their staged files are gone."""
+    lab.ingestion = replace(lab.ingestion, attempts=1)
+    pipeline, plan = lab.decide(*tables)
+    for table in tables:
+        pending = lab.journal.history(table.urn).slots[-1]
+        for step in [*lab.journal.steps(pending.decision)][:-1]:
+            pipeline.files.unlink(step.source)  # type: ignore[union-attr]
+    for pack in plan.packs:
+        pipeline.execute_commit_steps(plan, pack)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -11,13 +12,17 @@ import pytest
 from airflow_gobblin.administration import Administration
 from airflow_gobblin.errors import ConfigurationError, LostRaceError
 from airflow_gobblin.exported import ExportedDataset, export
+from airflow_gobblin.journal import Journal
 from airflow_gobblin.naming import dataset_key
-from airflow_gobblin.pipeline import RunRequest
+from airflow_gobblin.pipeline import Pipeline, RunRequest
+from airflow_gobblin.plan import RunPlan
+from airflow_gobblin.records import Action
 from airflow_gobblin.steps import HighWatermarkStep
+from airflow_gobblin.stores.memory import MemoryStore
 from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.work import ExtractKind
 from tests import inprocess
-from tests.lab import Lab
+from tests.lab import Lab, stick
 from tests.protocol.rows import NoConnections, Table
 
 A = Table("a", ExtractKind.APPEND_ONLY, 10)
@@ -138,7 +143,138 @@ def test_the_slot_to_abandon_is_the_one_that_was_meant(tmp_path: Path) -> None:
     with pytest.raises(LostRaceError, match=r"slot 1 of dataset 'a': it was finished in this moment"):
         lab.admin.abandon("a", "wrong", slot=1)
     assert lab.reopened().state("a").pending
-    assert lab.admin.abandon("a", "wrong", slot=2).abandoned
+    assert [slot.abandoned for slot in lab.admin.abandon("a", "wrong", slot=2)] == [True]
+
+
+class Meanwhile(MemoryStore):
+    """A store in which something happens, once, just before a record is put. :ivar before: how the record's key ends."""
+
+    happens: Callable[[], object] | None = None
+    before = "-released"
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        if self.happens is not None and key.endswith(self.before):
+            happens, self.happens = self.happens, None
+            happens()
+        return super().put_if_absent(key, data)
+
+
+def quarantined(folder: Path) -> tuple[Lab, Meanwhile]:
+    """An ingestion whose `a` is quarantined at slot 1: its staged files are gone."""
+    store = Meanwhile()
+    lab = Lab(folder, store=store, attempts=1)
+    stick(lab, A)
+    return lab, store
+
+
+def test_a_release_that_meets_an_abandon_is_not_told_as_done(tmp_path: Path) -> None:
+    lab, store = quarantined(tmp_path)
+    other = Administration(Journal.open(store, "lab"), str(tmp_path), "bob")
+    store.happens = lambda: other.abandon("a", "its files are lost")
+    with pytest.raises(LostRaceError, match="can't release slot 1 of dataset 'a': it was abandoned by bob in this"):
+        lab.admin.release("a", "the disk is back")
+    slot = lab.reopened().history("a").slots[0]
+    assert slot.abandoned
+    assert (lab.run(A)["a"].status, lab.rows("a")) == ("committed", A.all_rows())
+
+
+def test_of_a_release_and_an_abandon_the_second_knows_of_the_first(tmp_path: Path) -> None:
+    lab, _ = quarantined(tmp_path / "released")
+    lab.admin.release("a", "the disk is back")
+    assert not lab.reopened().state("a").quarantined
+    assert [slot.abandoned for slot in lab.admin.abandon("a", "its files are lost", slot=1)] == [True]
+    lab, _ = quarantined(tmp_path / "abandoned")
+    lab.admin.abandon("a", "its files are lost")
+    before = lab.records()
+    with pytest.raises(LostRaceError, match="slot 1 of dataset 'a': it is not quarantined any more"):
+        lab.admin.release("a", "the disk is back", slot=1)
+    with pytest.raises(ConfigurationError, match="it is not quarantined"):
+        lab.admin.release("a", "the disk is back")
+    assert lab.records() == before
+
+
+def test_the_slot_to_release_is_the_one_that_was_meant(tmp_path: Path) -> None:
+    lab, _ = quarantined(tmp_path)
+    lab.admin.abandon("a", "its files are lost")
+    stick(lab, A)
+    before = lab.records()
+    with pytest.raises(LostRaceError, match="slot 1 of dataset 'a': it is not quarantined any more"):
+        lab.admin.release("a", "the disk is back", slot=1)
+    assert lab.records() == before
+    lab.admin.release("a", "the disk is back", slot=2)
+    assert not lab.reopened().state("a").quarantined
+
+
+def planned(lab: Lab, run: str) -> tuple[Pipeline, RunPlan]:
+    """A run up to its staged files: its plan could still be decided."""
+    pipeline = lab.pipeline(A)
+    plan = pipeline.create_work_units(RunRequest(run))
+    inprocess.extract(pipeline, plan, NoConnections())
+    return pipeline, plan
+
+
+def test_of_several_plans_each_is_aborted_and_the_error_tells_how_many_were(tmp_path: Path) -> None:
+    store = Meanwhile()
+    lab = Lab(tmp_path / "both", store=store)
+    planned(lab, "one"), planned(lab, "two")
+    slots = lab.admin.abandon("a", "wrong source")
+    assert [(s.decision.slot, s.decision.action, s.decision.actor) for s in slots] == [
+        (1, Action.ABORT, "ann"),
+        (2, Action.ABORT, "ann"),
+    ]
+    store = Meanwhile()
+    lab = Lab(tmp_path / "one", store=store)
+    planned(lab, "one"), planned(lab, "two")
+    store.before = "/d/0000000002"
+    store.happens = lambda: Administration(Journal.open(store, "lab"), str(lab.folder), "bob").set_watermark(
+        "a", LongWatermark(4), "never mind"
+    )
+    with pytest.raises(LostRaceError, match="slot 2 was taken by a set") as caught:
+        lab.admin.abandon("a", "wrong source")
+    assert caught.value.__notes__ == ["Before that, 1 of 2 plans was aborted."]
+    assert [s.decision.action for s in lab.reopened().history("a").slots] == [Action.ABORT, Action.SET]
+
+
+def test_while_a_slot_is_pending_no_other_is_taken(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    rewind, skip = (
+        lab.admin.would_rewind("a", LongWatermark(5)),
+        lab.admin.would_set_watermark("a", LongWatermark(30)),
+    )
+    lab.decide(replace(A, rows=12))
+    before, published = lab.records(), lab.published()
+    refused: tuple[Callable[[], object], ...] = (
+        lambda: lab.admin.rewind("a", LongWatermark(5), "wrong"),
+        lambda: lab.admin.set_watermark("a", LongWatermark(30), "never mind"),
+        lambda: lab.admin.drop("a", "it is over"),
+        lambda: lab.admin.import_state(ExportedDataset("a", LongWatermark(4)), "moved"),
+    )
+    for act in refused:
+        with pytest.raises(ConfigurationError, match="slot 2 is pending"):
+            act()
+    assert lab.records() == before
+    for change in (rewind, skip):  # shown before it was
+        with pytest.raises(LostRaceError, match="slot 2 was taken by a commit in this moment; nothing was changed"):
+            lab.admin.carry_out(change, "wrong")
+    left = {key: data for key, data in lab.records().items() if "/c/" not in key}  # steps of no decision are nothing
+    assert left == {key: data for key, data in before.items() if "/c/" not in key}
+    assert lab.published() == published
+
+
+def test_of_two_watermarks_the_one_that_was_shown_before_the_other_was_set_is_not_set(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    admin = lab.admin
+    near, far = admin.would_set_watermark("a", LongWatermark(20)), admin.would_set_watermark("a", LongWatermark(30))
+    admin.carry_out(far, "these are not wanted")
+    before = lab.records()
+    with pytest.raises(LostRaceError, match="slot 2 was taken by a set in this moment; nothing was changed"):
+        admin.carry_out(near, "nor are these")
+    with pytest.raises(ConfigurationError, match="20 is not ahead of its watermark 30"):
+        admin.set_watermark("a", LongWatermark(20), "nor are these")
+    assert lab.records() == before
+    assert lab.reopened().state("a").watermark == LongWatermark(30)
 
 
 @pytest.mark.parametrize("reason", ["", "  "])

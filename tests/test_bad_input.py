@@ -12,7 +12,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,6 +23,7 @@ from airflow_gobblin.administration import Administration
 from airflow_gobblin.converters.checks import NotNull
 from airflow_gobblin.converters.columns import AddColumn, DropColumns, RenameColumns
 from airflow_gobblin.errors import ConfigurationError, GobblinError, SourceError, StoreError
+from airflow_gobblin.exported import ExportedDataset, export
 from airflow_gobblin.files import Files, LocalFiles, contained
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import Journal
@@ -35,11 +36,11 @@ from airflow_gobblin.state import DatasetState
 from airflow_gobblin.steps import MoveStep, PublishStep
 from airflow_gobblin.stores import base
 from airflow_gobblin.stores.memory import MemoryStore
-from airflow_gobblin.watermark import Json, LongWatermark
+from airflow_gobblin.watermark import Json, LongWatermark, TimestampWatermark
 from airflow_gobblin.wire import record
 from airflow_gobblin.work import Dataset, ExtractKind, UnitResult, WorkUnit
 from tests import inprocess
-from tests.lab import Lab
+from tests.lab import Lab, stick
 from tests.protocol.rows import SCHEMA, LineSink, NoConnections, RowReader, RowSource, Table
 from tests.sources.databases import FixedUri, SqliteDatabase
 
@@ -347,7 +348,7 @@ class StepsOfNoKind(LineSink):
 
     def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[PublishStep]:
         for step in super().publish(plan, results, files):
-            yield _NoKind(**vars(step)) if plan.urn == "a" else step
+            yield _NoKind(**{f.name: getattr(step, f.name) for f in fields(step)}) if plan.urn == "a" else step
 
 
 class _NoKind(MoveStep):
@@ -448,3 +449,52 @@ def test_every_error_tells_a_way_out_where_a_dag_author_meets_it(tmp_path: Path)
         with pytest.raises(GobblinError) as caught:
             make()
         assert caught.value.hint, str(caught.value)
+
+
+def test_every_refused_action_tells_a_way_out(tmp_path: Path) -> None:
+    gone = Table("gone", ExtractKind.APPEND_ONLY, 4)
+    lab = Lab(tmp_path / "lake", Table("a", ExtractKind.APPEND_ONLY, 4), Table("s", ExtractKind.SNAPSHOT_ONLY, 4))
+    empty = Lab(tmp_path / "lake").admin
+    lab.run()
+    lab.admin.set_watermark("new", LongWatermark(20), "it starts there")
+    stick(lab, gone)
+    lab.ingestion = replace(lab.ingestion, attempts=3)
+    lab.decide(Table("left", ExtractKind.APPEND_ONLY, 4))
+    admin, nobody = lab.admin, Administration(lab.journal, str(lab.folder), "")
+    elsewhere = Administration(lab.journal, str(tmp_path), "ann")
+    time = TimestampWatermark.from_json("2026-01-31T12:00:00+00:00")
+    published = export(lab.journal, lab.journal.history("a"))
+    made: list[Callable[[], object]] = [
+        lambda: admin.release("a", "why"),
+        lambda: admin.release("a", "why", slot=1),
+        lambda: admin.release("a", ""),
+        lambda: admin.release("b", "why"),
+        lambda: empty.release("a", "why"),
+        lambda: nobody.drop("a", "why"),
+        lambda: elsewhere.drop("a", "why"),
+        lambda: admin.abandon("a", "why"),
+        lambda: admin.abandon("left", "why", slot=7),
+        lambda: admin.rewind("s", LongWatermark(1), "why"),
+        lambda: admin.rewind("a", LongWatermark(-1), "why"),
+        lambda: admin.rewind("a", LongWatermark(4), "why"),
+        lambda: admin.rewind("a", time, "why"),
+        lambda: admin.rewind("new", LongWatermark(5), "why"),
+        lambda: admin.rewind("left", LongWatermark(1), "why"),
+        lambda: admin.position("s", "1"),
+        lambda: admin.position("a", "one"),
+        lambda: admin.set_watermark("s", LongWatermark(9), "why"),
+        lambda: admin.set_watermark("a", LongWatermark(4), "why"),
+        lambda: admin.set_watermark("a", time, "why"),
+        lambda: admin.set_watermark("new", LongWatermark(5), "why"),
+        lambda: admin.set_watermark("gone", LongWatermark(9), "why"),
+        lambda: admin.drop("gone", "why"),
+        lambda: admin.import_state(ExportedDataset("a", LongWatermark(9)), "why"),
+        lambda: admin.import_state(replace(published, urn="c"), "why"),
+        lambda: admin.release_claim("nowhere", "why"),
+    ]
+    before = lab.records()
+    for make in made:
+        with pytest.raises(GobblinError) as caught:
+            make()
+        assert caught.value.hint, str(caught.value)
+    assert lab.records() == before

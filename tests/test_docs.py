@@ -5,14 +5,18 @@ from __future__ import annotations
 
 import importlib
 import re
+import shlex
 import sqlite3
 import sys
+import tomllib
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.cli.cli_parser import get_parser
 
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import Journal
@@ -25,6 +29,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 HERE = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("authoring", "extending", "operations"))]
 BLOCK = re.compile(r"<!-- test: (.+?) -->\n```python\n(.*?)```", re.DOTALL)
 BLOCKS = {name: code for page in HERE for name, code in BLOCK.findall(page.read_text())}
+CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://)([^)#]+)")
 
 
@@ -72,6 +77,32 @@ def test_every_block_of_a_page_is_run(page: Path) -> None:
 
 RUN = {"administration", "authoring", "dag", "module acme_log", "read", "s3"}
 """The blocks that the tests of this file run."""
+
+
+def test_commands_are_known_as_they_are_written() -> None:
+    """To Airflow's own parser; what they do is tested beside what they are about."""
+    parser = get_parser()
+    written = [words for page in PAGES for words in commands(page) if words[0] == "airflow"]
+    assert len(written) > 20
+    for _, *words in written:
+        assert parser.parse_args(words).subcommand
+
+
+def test_the_readme_installs_what_is_tested() -> None:
+    package, spark = (words[-1] for words in commands(ROOT / "README.md") if words[0] == "pip")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert package.startswith("./")
+    _, _, extra = package.removesuffix("]").partition("[")
+    assert extra in project["optional-dependencies"]
+    assert spark in (ROOT / ".setup" / "pins.txt").read_text().splitlines()
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The commands of the console blocks of a page."""
+    for console in CONSOLE.findall(page.read_text()):
+        for line in console.replace("\\\n", " ").splitlines():
+            if line.startswith("$ "):
+                yield shlex.split(line.removeprefix("$ "), comments=True)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -300,8 +300,8 @@ def test_an_audit_finds_units_that_overlap_and_rows_that_were_lost(
     assert [f.detail for f in all_findings(lab, "orders")] == [
         "unit u1 holds a part of [0, 8) that another one holds, too",
         "unit u2 holds a part of [0, 10) that another one holds, too",
-        "13 rows were read, 10 published and 0 dropped",
-        "13 rows were written, and its files hold 10",
+        "13 rows read, 10 published and 0 dropped",
+        "13 rows written, and its files hold 10",
     ]
 
 

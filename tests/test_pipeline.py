@@ -111,6 +111,8 @@ def test_a_dataset_that_cant_be_planned_keeps_its_state_for_any_number_of_runs(t
     for rows in (11, 12, 13):
         reports = lab.run(replace(A, rows=rows), replace(B, rows=rows), unplannable=("a",))
         assert (reports["a"].status, reports["b"].status) == ("failed", "committed")
+        assert "it is gone. Once that is mended, clear create_work_units" in reports["a"].detail
+        assert reports["a"].watermark == LongWatermark(10)
     assert lab.journal.state("a") == before
     lab.run()
     assert lab.rows("a") == replace(A, rows=13).all_rows()
@@ -146,8 +148,9 @@ def test_two_runs_at_once_and_the_later_one_is_green(tmp_path: Path) -> None:
     assert statuses == ["pending", "covered"]
     for pipeline, plan in zip((first, second), plans, strict=True):
         pipeline.execute_commit_steps(plan, plan.packs[0])
-    finished = [p.finish(plan)[0].status for p, plan in zip((first, second), plans, strict=True)]
-    assert finished == ["committed", "covered"]
+    finished = [p.finish(plan)[0] for p, plan in zip((first, second), plans, strict=True)]
+    assert [report.status for report in finished] == ["committed", "covered"]
+    assert finished[1].detail == "range [0, 10) was committed by another run: [0, 10) in slot 1 by run 'x'"
     assert lab.rows("a") == A.all_rows()
     assert first.staging.tokens() == ()
 

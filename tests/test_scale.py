@@ -15,7 +15,8 @@ from airflow_gobblin.coverage import Range
 from airflow_gobblin.history import History
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import STEPS_PER_SHARD, Journal
-from airflow_gobblin.operators.stages import IDLE_LOGGED, CreateWorkUnitsOperator
+from airflow_gobblin.operators.stages import CreateWorkUnitsOperator
+from airflow_gobblin.operators.telling import IDLE_LOGGED, log_reports
 from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
 from airflow_gobblin.plan import Plan, RunPlan
 from airflow_gobblin.sources.base import DatasetPlan
@@ -154,11 +155,12 @@ def test_of_thousands_of_idle_datasets_the_log_tells_the_number(
 ) -> None:
     ingestion = Ingestion("lab", RowSource(TABLES), LineSink(str(tmp_path)), str(tmp_path / "journal"))
     operator = CreateWorkUnitsOperator(task_id="create_work_units", ingestion=ingestion)
-    operator._log_reports([*(DatasetReport(f"t{n}", "idle") for n in range(10_000)), DatasetReport("bad", "failed")])
+    reports = [*(DatasetReport(f"t{n}", "idle") for n in range(10_000)), DatasetReport("bad", "failed")]
+    log_reports(operator.log, reports)
     told = capsys.readouterr().out.splitlines()
     assert len(told) == IDLE_LOGGED + 2
     assert sum("dataset 'bad': failed" in line for line in told) == 1
-    assert f"{10_000 - IDLE_LOGGED} more datasets are idle" in told[-1]
+    assert f"idle, too: {10_000 - IDLE_LOGGED:,} more datasets" in told[-1]
 
 
 def test_a_listing_may_be_longer_than_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from airflow_gobblin import journal, trimming
+from airflow_gobblin import journal, trimming, wire
 from airflow_gobblin.administration import Change
 from airflow_gobblin.errors import LostRaceError, RecordError
-from airflow_gobblin.history import History
+from airflow_gobblin.history import History, Snapshot
 from airflow_gobblin.journal import Action, Journal, Note, NoteKind, Outcome, OutcomeState, Slot, now
 from airflow_gobblin.pipeline import Pipeline, RunRequest
 from airflow_gobblin.plan import RunPlan
@@ -22,7 +23,7 @@ from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.work import ExtractKind
 from tests import inprocess
 from tests.faults import Crash, Fault, Faults, FaultyStore
-from tests.lab import Lab
+from tests.lab import Lab, stick
 from tests.protocol.mutants import mutated
 from tests.protocol.rows import NoConnections, Table
 
@@ -134,6 +135,32 @@ def test_what_goes_and_what_stays(whole: Lab) -> None:
     assert [s.decision.slot for s in history.slots] == [5, 6]
     assert len(keys(whole, "s", "c")) == 3, "of slots 5 and 6, and of 4, which was live; those before it are gone"
     assert not trimming.trim(whole.journal, history), "there is nothing left to do"
+
+
+def test_who_released_a_slot_and_why_stays(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    stick(lab, replace(A, rows=3))
+    lab.admin.release("a", "the disk is back")
+    lab.admin.abandon("a", "it is not")
+    for to in range(20):  # so that what stays of them is a table
+        lab.admin.set_watermark("a", LongWatermark(to), "never mind")
+    before = lab.journal.history("a").slot(1).releases
+    assert trimming.trim(lab.journal, lab.journal.history("a"))
+    slot = lab.reopened().history("a").slot(1)
+    assert slot.trimmed is not None
+    assert [(note.actor, note.detail) for note in slot.releases] == [("ann", "the disk is back")]
+    assert slot.releases == before
+    assert not keys(lab, "a", "n/0000000001")
+
+
+def test_a_snapshot_from_before_releases_were_kept_is_read(whole: Lab) -> None:
+    trimmed(whole)
+    history = whole.reopened().history("a")
+    assert history.snapshot is not None
+    old: Any = wire.to_json(history.snapshot)
+    for slot in old["slots"]:
+        del slot["releases"]
+    assert wire.from_json(Snapshot, old, "a snapshot") == history.snapshot
 
 
 def test_runs_trim_at_their_end_and_go_on(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@
 | `gobblin.slots` | counter | slots that were published |
 | `gobblin.rows`, `gobblin.files`, `gobblin.bytes` | counters | what is in them |
 | `gobblin.publish` | timer | from a slot's decision to its outcome |
-| `gobblin.lag` | gauge | seconds that a dataset's watermark is behind, where it is a time |
+| `gobblin.lag` | gauge | seconds that a dataset's watermark is behind, where it is a time, published or not |
 | `gobblin.recoveries` | counter | slots that a later run finished |
-| `gobblin.quarantines` | gauge | quarantined datasets of the last run's |
+| `gobblin.quarantines` | gauge | quarantined datasets of the last run of all datasets |
 
 Each is tagged with the `ingestion`, and those of a dataset with the `dataset`'s key, unless there are too many of them:
 `[gobblin] metrics_by_dataset`.
@@ -21,11 +21,14 @@ from typing import TYPE_CHECKING
 from airflow.sdk import conf
 from airflow.sdk.observability import stats
 
+from airflow_gobblin.announcing.publication import lag
+from airflow_gobblin.naming import dataset_key
+
 if TYPE_CHECKING:
     from airflow_gobblin.announcing.publication import Publication
     from airflow_gobblin.pipeline import DatasetReport
 
-__all__ = ["count_publication", "count_recoveries", "gauge_quarantines"]
+__all__ = ["count_publication", "count_recoveries", "gauge_lags", "gauge_quarantines"]
 
 
 def count_publication(publication: Publication) -> None:
@@ -45,6 +48,16 @@ def count_recoveries(ingestion: str, reports: Iterable[DatasetReport]) -> None:
     """Count the slots that an earlier run left and this one finished."""
     if found := sum(report.status == "recovered" for report in reports):
         stats.incr("gobblin.recoveries", found, tags={"ingestion": ingestion})
+
+
+def gauge_lags(ingestion: str, reports: Iterable[DatasetReport]) -> None:
+    """Say how far datasets are behind, those that stand still, too; untagged with datasets, how far the last of them is."""
+    behind = {r.urn: found.total_seconds() for r in reports if (found := lag(r.watermark)) is not None}
+    if conf.getboolean("gobblin", "metrics_by_dataset"):
+        for urn, seconds in behind.items():
+            stats.gauge("gobblin.lag", seconds, tags={"ingestion": ingestion, "dataset": dataset_key(urn)})
+    elif behind:
+        stats.gauge("gobblin.lag", max(behind.values()), tags={"ingestion": ingestion})
 
 
 def gauge_quarantines(ingestion: str, reports: Iterable[DatasetReport]) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk import conf
 
 from airflow_gobblin.announcing.assets import asset_uri
+from airflow_gobblin.naming import many
 
 if TYPE_CHECKING:
     from airflow_gobblin.announcing.publication import Publication
@@ -41,7 +42,8 @@ def mirror_watermarks(publications: Sequence[Publication]) -> None:
     until = time.monotonic() + _SECONDS
     for n, publication in enumerate(newest.values()):
         if time.monotonic() > until:
-            log.info("the watermarks of %d more datasets are not mirrored: it takes too long", len(newest) - n)
+            left = many(len(newest) - n, "more dataset")
+            log.info("the watermarks of %s are not mirrored: it takes too long", left)
             return
         value = {"watermark": publication.position, "slot": publication.slot, "at": publication.done.isoformat()}
         try:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from airflow_gobblin.history import Slot
 
-__all__ = ["Publication", "publication"]
+__all__ = ["Publication", "lag", "publication"]
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,12 @@ def publication(ingestion: str, slot: Slot, watermark: Watermark | None) -> Publ
     :param watermark: the dataset's, now.
     """
     decision, outcome = slot.decision, slot.outcome
-    at = now()
     return Publication(
         ingestion=ingestion,
         urn=decision.urn,
         slot=decision.slot,
         watermark=watermark,
-        lag=max(timedelta(0), at - watermark.value) if isinstance(watermark, TimestampWatermark) else None,
+        lag=lag(watermark),
         ranges=_merged(decision.ranges),
         rows=slot.rows,
         files=slot.files,
@@ -93,6 +92,11 @@ def publication(ingestion: str, slot: Slot, watermark: Watermark | None) -> Publ
         run_key=decision.run_key,
         schema=decision.schema,
     )
+
+
+def lag(watermark: Watermark | None) -> timedelta | None:
+    """How far a watermark is behind now, if it is a time."""
+    return max(timedelta(0), now() - watermark.value) if isinstance(watermark, TimestampWatermark) else None
 
 
 def _merged(ranges: tuple[Range, ...]) -> tuple[Range, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,7 @@ def verify(args: Namespace) -> None:
     print_rows(rows, args.output)
     bad = sum(check.state is not FileState.OK for check in checks)
     if bad:
-        raise SystemExit(f"not as published: {bad} of {many(len(checks), 'file')}")
+        raise SystemExit(f"{bad} of {many(len(checks), 'file')} {'is' if bad == 1 else 'are'} not as published")
 
 
 @command
@@ -121,7 +121,7 @@ def audit(args: Namespace) -> None:
         _tell("Nothing was found: it all adds up.")
     problems = sum(one.level is AuditLevel.PROBLEM for one in found)
     if problems:
-        raise SystemExit(f"{problems} problems")
+        raise SystemExit(many(problems, "problem"))
 
 
 # Doing
@@ -130,9 +130,8 @@ def audit(args: Namespace) -> None:
 @command
 def rewind(args: Namespace) -> None:
     """Take back everything from a position on."""
-    admin, journal = _administration(args)
-    to = parse_position(args.to, _kind(journal, args.urn, None))
-    _carry_out(args, admin, [admin.would_rewind(args.urn, to)])
+    admin, _ = _administration(args)
+    _carry_out(args, admin, [admin.would_rewind(args.urn, admin.position(args.urn, args.to))])
 
 
 @command
@@ -157,9 +156,9 @@ def release(args: Namespace) -> None:
     slot = admin.quarantined(args.urn)
     row = {"dataset": args.urn, "action": "release", "slot": slot.decision.slot, "last_failure": _last_failure(slot)}
 
-    def act() -> list[dict[str, Any]]:
-        admin.release(args.urn, args.reason)
-        return [{**row, "actor": getuser(), "reason": args.reason}]
+    def act() -> Iterator[dict[str, Any]]:
+        admin.release(args.urn, args.reason, slot.decision.slot)
+        yield {**row, "actor": getuser(), "reason": args.reason}
 
     _confirm(args, [row], act)
 
@@ -176,7 +175,7 @@ def abandon(args: Namespace) -> None:
         row |= {"slot": slot, "ranges": found.decision.ranges, "files": found.files, "rows": found.rows}
     else:
         row |= {"open_plans": len(found)}
-    _confirm(args, [row], lambda: [_done(admin.abandon(args.urn, args.reason, slot))])
+    _confirm(args, [row], lambda: map(_done, admin.abandon(args.urn, args.reason, slot)))
 
 
 @command
@@ -193,9 +192,9 @@ def release_claim(args: Namespace) -> None:
         "since": claim.at,
     }
 
-    def act() -> list[dict[str, Any]]:
+    def act() -> Iterator[dict[str, Any]]:
         admin.release_claim(args.folder, args.reason)
-        return [{**row, "actor": getuser(), "reason": args.reason}]
+        yield {**row, "actor": getuser(), "reason": args.reason}
 
     _confirm(args, [row], act)
 
@@ -276,6 +275,9 @@ def _wanted(states: Iterable[ExportedDataset], urns: Iterable[str]) -> list[Expo
             operation="import",
             subject=", ".join(map(repr, missing)) or "the exported state",
             cause=f"the file has {[*by_urn][:20]}" if by_urn else "it has no dataset",
+            hint="Name those by --urn that it has, or none for all of them."
+            if by_urn
+            else "Give a file with a dataset at the least; `airflow gobblin export` writes one.",
         )
     return [by_urn[urn] for urn in urns] or [*by_urn.values()]
 
@@ -314,10 +316,10 @@ def _kind(journal: Journal, urn: str, given: str | None) -> str:
 
 
 def _carry_out(args: Namespace, admin: Administration, changes: list[Change]) -> None:
-    """Show what changes would do, ask, and make them."""
+    """Show what changes would do, ask, and make them, one after the other."""
 
-    def make() -> list[dict[str, Any]]:
-        return [_done(admin.carry_out(change, args.reason)) for change in changes]
+    def make() -> Iterator[dict[str, Any]]:
+        return (_done(admin.carry_out(change, args.reason)) for change in changes)
 
     _confirm(args, [_change_row(change) for change in changes], make)
 
@@ -346,8 +348,11 @@ def _change_row(change: Change) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value or name in ("watermark", "becomes")}
 
 
-def _confirm(args: Namespace, rows: Sequence[Mapping[str, Any]], act: Callable[[], list[dict[str, Any]]]) -> None:
-    """Show what will happen and ask, unless `--yes` is given; then do it, and print what was done."""
+def _confirm(args: Namespace, rows: Sequence[Mapping[str, Any]], act: Callable[[], Iterable[dict[str, Any]]]) -> None:
+    """Show what will happen and ask, unless `--yes` is given; then do it, and print what was done, also if something stops it.
+
+    :param act: does one thing after the other, and gives what it did.
+    """
     if not rows:
         print_rows([], args.output)
         return
@@ -360,7 +365,18 @@ def _confirm(args: Namespace, rows: Sequence[Mapping[str, Any]], act: Callable[[
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise SystemExit("Nothing was changed.")
-    print_rows(act(), args.output)
+    done: list[dict[str, Any]] = []
+    try:
+        for one in act():
+            done.append(one)  # noqa: PERF402 - what was done before an error counts
+    except GobblinError as error:
+        if done:
+            were = "was done and stays so; it is" if len(done) == 1 else "were done and stay so; they are"
+            error.add_note(f"Before that, {len(done)} of {len(rows)} {were} listed.")
+        raise
+    finally:
+        if done:
+            print_rows(done, args.output)
 
 
 def _tell_of_modules(where: Registered, args: Namespace, views: Sequence[DatasetView]) -> None:

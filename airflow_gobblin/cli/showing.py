@@ -106,6 +106,7 @@ def slot_row(one: SlotView) -> dict[str, Any]:
         "state": one.state,
         "decided": one.decided,
         "ended": one.ended,
+        "run": one.run,
         "ranges": [*one.ranges, *(f"without {text(gone)}" for gone in one.removed)],
         "rows_read": one.rows_read,
         "rows": one.rows,
@@ -114,6 +115,7 @@ def slot_row(one: SlotView) -> dict[str, Any]:
         "actor": one.actor,
         "reason": one.reason,
         "failures": one.failures,
+        "releases": [{"at": note.at, "actor": note.actor, "reason": note.detail} for note in one.releases],
     }
 
 

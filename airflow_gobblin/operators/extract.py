@@ -35,6 +35,7 @@ from airflow_gobblin.hooks.standalone import (
 from airflow_gobblin.links import DatasetLink, SparkLink
 from airflow_gobblin.naming import many
 from airflow_gobblin.operators.stages import failing_at_once
+from airflow_gobblin.operators.telling import log_replacing, log_reports, tell_swept_pack
 from airflow_gobblin.places import object_place
 from airflow_gobblin.spark.connections import give_connections
 from airflow_gobblin.spark.report import PackReport
@@ -124,7 +125,7 @@ class ExtractOperator(SparkSubmitOperator):
         with failing_at_once():
             pipeline = open_pipeline(self.ingestion)
             if self._is_whole(pipeline):
-                self._log_nothing(pipeline)
+                self._log_nothing(pipeline, context)
                 return
             self._prepare(pipeline)
             try:
@@ -149,11 +150,15 @@ class ExtractOperator(SparkSubmitOperator):
         if pack is not None:
             yield from ((plan.token, unit.id) for plan, unit in pipeline.missing_units(pack))
 
-    def _log_nothing(self, pipeline: Pipeline) -> None:
+    def _log_nothing(self, pipeline: Pipeline, context: Context) -> None:
         self.log.info("every unit of %s has a result, or is no longer wanted: nothing to do", self.pack["label"])
         pack = pipeline.staging.pack(self.pack["run"], self.pack["pack"])
-        for report in () if pack is None else pipeline.decided(pack, DATASETS_LOGGED):
-            self.log.info("dataset %r: %s", report.urn, report.detail)
+        if pack is None:
+            tell_swept_pack(self.log, pipeline, self.pack, context)
+            return
+        reports = [*pipeline.decided(pack, DATASETS_LOGGED)]
+        log_reports(self.log, reports)
+        log_replacing(self.log, pipeline, reports, context)
 
     def _is_whole(self, pipeline: Pipeline) -> bool:
         """Whether every unit that is wanted has a result."""

@@ -170,13 +170,16 @@ def _refused(what: str, cause: str, hint: str) -> ConfigurationError:
     return ConfigurationError(operation="use", subject=f"{what} of the run's configuration", cause=cause, hint=hint)
 
 
-def replacing_command(context: Context, urn: str, slot: int, covered: Range) -> str:
+def replacing_command(context: Context, urn: str, slot: int, covered: Range | None) -> str:
     """What to type to have a range of a dataset ingested anew: a backfill of the run's interval, if it published that.
 
-    :param slot: the newest of the dataset; it tells the request from the one before.
+    :param slot: the newest of the dataset; it tells the request from the one before. :param covered: a snapshot has none, and
+        any run publishes it anew.
     """
     run, interval = context["dag_run"], _interval(context["dag_run"])
     dag_id = shlex.quote(run.dag_id)
+    if covered is None:
+        return _triggering(dag_id, {"datasets": [urn]})
     conf: dict[str, Any] = {"datasets": [urn], "replace": True}
     timed = covered.low.kind == TimestampWatermark.kind
     if interval is not None and timed and covered.overlaps(Range(*map(TimestampWatermark, interval))):
@@ -187,4 +190,8 @@ def replacing_command(context: Context, urn: str, slot: int, covered: Range) -> 
             f"--reprocess-behavior completed --dag-run-conf {told}"
         )
     conf |= {"start": covered.low.to_json(), "end": covered.high.to_json()}
+    return _triggering(dag_id, conf)
+
+
+def _triggering(dag_id: str, conf: Mapping[str, Any]) -> str:
     return f"airflow dags trigger {dag_id} --conf {shlex.quote(json.dumps(conf, ensure_ascii=False))}"

@@ -11,20 +11,29 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import AssetAlias, BaseOperator, TriggerRule
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_gobblin.announcing.announcement import Announcement, announce
 from airflow_gobblin.announcing.assets import asset_uri
-from airflow_gobblin.announcing.metrics import count_recoveries, gauge_quarantines
+from airflow_gobblin.announcing.metrics import count_recoveries, gauge_lags, gauge_quarantines
 from airflow_gobblin.errors import GobblinError, IncompleteRunError
 from airflow_gobblin.hooks.ingestion import AirflowConnections, check_ingestion, open_pipeline
 from airflow_gobblin.hooks.registry import place_of
 from airflow_gobblin.links import DatasetLink
 from airflow_gobblin.naming import many, shown
-from airflow_gobblin.operators.run_requests import replacing_command, run_request
+from airflow_gobblin.operators.run_requests import run_request
+from airflow_gobblin.operators.telling import (
+    BAD,
+    log_replacing,
+    log_reports,
+    log_swept,
+    pack_reference,
+    tell_swept_pack,
+    without_many_idle,
+)
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -34,7 +43,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.ingestion import Ingestion
     from airflow_gobblin.operators.spark_options import SparkOptions
     from airflow_gobblin.pipeline import DatasetReport, Pipeline
-    from airflow_gobblin.plan import DatasetNote, RunPlan
+    from airflow_gobblin.plan import RunPlan
     from airflow_gobblin.work import Pack
 
 __all__ = [
@@ -45,17 +54,9 @@ __all__ = [
     "WriteCommitStepsOperator",
 ]
 
-T = TypeVar("T", bound="DatasetReport | DatasetNote")
-
 RUN = "run"
 """The XCom key of the reference to what `create_work_units` planned."""
 STEPS_LOGGED = 50
-IDLE_LOGGED = 50
-COMMANDS_LOGGED = 3
-SWEPT = (
-    "%s is no longer kept: each of its datasets is committed, which is told here, or its range was taken by other runs. "
-    "To ingest what may be open, clear create_work_units with its downstream tasks."
-)
 
 
 class _StageOperator(BaseOperator):
@@ -114,31 +115,6 @@ class _StageOperator(BaseOperator):
         told = self.announcement.publications if self.announcement is not None else ()
         return lineage(self.ingestion, told, AirflowConnections())
 
-    def _log_reports(self, reports: Iterable[DatasetReport | DatasetNote]) -> None:
-        for report in self._without_many_idle(reports):
-            self.log.info("dataset %r: %s, %s", report.urn, report.status, report.detail)
-
-    def _log_replacing(
-        self, pipeline: Pipeline, reports: Iterable[DatasetReport | DatasetNote], context: Context
-    ) -> None:
-        """Of what this run had committed before: how to have it ingested anew, if that is what is wanted."""
-        again = [report.urn for report in reports if report.already]
-        for urn in again[:COMMANDS_LOGGED]:
-            found = pipeline.answered_range(urn, run_request(context))
-            if found is not None:
-                command = replacing_command(context, urn, *found)
-                self.log.info("To ingest dataset %r anew, in place of what is published, type: %s", urn, command)
-
-    def _without_many_idle(self, reports: Iterable[T]) -> Iterator[T]:
-        """What is worth a line in the log; of the idle ones there may be thousands, of which a few and their number are told."""
-        idle = 0
-        for report in reports:
-            idle += report.status == "idle"
-            if report.status != "idle" or idle <= IDLE_LOGGED:
-                yield report
-        if idle > IDLE_LOGGED:
-            self.log.info("%d more datasets are idle", idle - IDLE_LOGGED)
-
 
 class VerifyRecoverOperator(_StageOperator):
     """Finishes what earlier runs decided and left. A dataset that can't be finished stands still, and the others go on."""
@@ -147,7 +123,7 @@ class VerifyRecoverOperator(_StageOperator):
         with failing_at_once():
             reports = self._open_pipeline().verify_recover(run_request(context))
         count_recoveries(self.ingestion.name, reports)
-        self._log_reports(reports)
+        log_reports(self.log, reports)
         if not reports:
             self.log.info("no dataset was left unfinished")
 
@@ -177,12 +153,12 @@ class CreateWorkUnitsOperator(_StageOperator):
         with failing_at_once():
             pipeline = self._open_pipeline()
             plan = pipeline.create_work_units(run_request(context))
-            self._log_reports(plan.notes)
-            self._log_replacing(pipeline, plan.notes, context)
+            log_reports(self.log, plan.notes)
+            log_replacing(self.log, pipeline, plan.notes, context)
         for pack in plan.packs:
             self.log.info("%s: weight %d, datasets %s", pack.label, pack.weight, [d.urn for d in pack.datasets][:20])
         context["ti"].xcom_push(key=RUN, value=plan.run)
-        return [{"run": plan.run, "pack": pack.index, "label": pack.label} for pack in plan.packs]
+        return [pack_reference(plan.run, pack) for pack in plan.packs]
 
 
 class _PackOperator(_StageOperator):
@@ -207,12 +183,14 @@ class _PackOperator(_StageOperator):
     def _of_pack(
         self, pipeline: Pipeline, context: Context, stage: Callable[[RunPlan, Pack], tuple[DatasetReport, ...]]
     ) -> tuple[DatasetReport, ...]:
-        """What a stage says of the pack; of a pack that was swept, what the journal says of its run."""
+        """What a stage says of the pack, or the journal if the pack was swept; it is logged."""
         run, pack = pipeline.staging.run(self.pack["run"]), pipeline.staging.pack(self.pack["run"], self.pack["pack"])
-        if run is not None and pack is not None:
-            return stage(run, pack)
-        self.log.info(SWEPT, f"the plan of {self.pack['label']!r}")
-        return pipeline.answered(run_request(context))
+        if run is None or pack is None:
+            return tell_swept_pack(self.log, pipeline, self.pack, context)
+        reports = stage(run, pack)
+        log_reports(self.log, reports)
+        log_replacing(self.log, pipeline, reports, context)
+        return reports
 
 
 class WriteCommitStepsOperator(_PackOperator):
@@ -225,8 +203,6 @@ class WriteCommitStepsOperator(_PackOperator):
         with failing_at_once():
             pipeline = self._open_pipeline()
             reports = self._of_pack(pipeline, context, pipeline.write_commit_steps)
-            self._log_reports(reports)
-            self._log_replacing(pipeline, reports, context)
         _raise_unless_good("write the commit steps of", self.pack, reports)
 
 
@@ -251,8 +227,6 @@ class ExecuteCommitStepsOperator(_PackOperator):
             reports = self._of_pack(
                 pipeline, context, partial(pipeline.execute_commit_steps, after_step=self._log_step)
             )
-            self._log_reports(reports)
-            self._log_replacing(pipeline, reports, context)
             _raise_unless_good("execute the commit steps of", self.pack, reports)
             self._announce(pipeline, [r.urn for r in reports], context)
 
@@ -289,13 +263,16 @@ class FinishOperator(_StageOperator):
             if run is None:
                 raise self._unplanned()
             plan = pipeline.staging.run(run)
-            if plan is None:
-                self.log.info(SWEPT, "the plan of this run")
-            reports = pipeline.answered(run_request(context)) if plan is None else pipeline.finish(plan)
-            gauge_quarantines(self.ingestion.name, reports)
+            request = run_request(context)
+            reports = pipeline.answered(request) if plan is None else pipeline.finish(plan)
+            gauge_lags(self.ingestion.name, reports)
+            if plan is not None and not request.datasets:
+                gauge_quarantines(self.ingestion.name, reports)
             self._log_table(reports)
-            self._log_replacing(pipeline, reports, context)
-            if plan is not None:
+            log_replacing(self.log, pipeline, reports, context)
+            if plan is None:
+                log_swept(self.log, "the plan of this run", reports)
+            else:
                 self._log_loads(pipeline, plan)
             error = incomplete(self.ingestion, reports)
             if error is not None:
@@ -313,7 +290,7 @@ class FinishOperator(_StageOperator):
 
     def _log_table(self, reports: Iterable[DatasetReport]) -> None:
         rows = [["dataset", "status", "slot", "files", "rows", "watermark"]]
-        for report in self._without_many_idle(reports):
+        for report in without_many_idle(self.log, reports):
             watermark = "" if report.watermark is None else json.dumps(report.watermark.to_json())
             counts = ["" if report.slot is None else str(n) for n in (report.slot, report.files, report.rows)]
             rows.append([shown(report.urn), report.status, *counts, watermark])
@@ -364,7 +341,7 @@ def failing_at_once() -> Iterator[None]:
 
 def _raise_unless_good(operation: str, pack: Mapping[str, Any], reports: Iterable[DatasetReport]) -> None:
     """Fail for the datasets that failed or were lost, after all of the pack are done; at once if no retry can heal it."""
-    bad = [r for r in reports if r.status in ("failed", "lost", "quarantined")]
+    bad = [r for r in reports if r.status in BAD]
     if not bad:
         return
     details = "; ".join(f"{shown(r.urn)}: {r.status} ({r.detail})" for r in bad[:10])

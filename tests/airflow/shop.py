@@ -117,9 +117,9 @@ class Shop:
         run_id = self.trigger(*datasets)
         return run_id, self.wait(run_id)
 
-    def clear(self, run_id: str, *names: str, downstream: bool = False) -> None:
-        """Clear tasks of a run."""
-        self.airflow.clear(self.name, run_id, names, downstream=downstream)
+    def clear(self, run_id: str, *names: str, downstream: bool = False, index: int | None = None) -> None:
+        """Clear tasks of a run. :param index: that of one mapped instance, if not all are meant."""
+        self.airflow.clear(self.name, run_id, names, downstream=downstream, index=index)
 
     def tasks(self, run_id: str, name: str) -> list[TaskInstance]:
         """The instances of a task."""

@@ -26,6 +26,7 @@ import pytest
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.files import LocalFiles
 from airflow_gobblin.inspection import AuditLevel, FileState, audit, verify
+from airflow_gobblin.plugins.page.showing import brief
 from airflow_gobblin.watermark import TimestampWatermark
 from tests.airflow.conftest import Shops
 from tests.airflow.shop import Shop
@@ -98,15 +99,20 @@ class User:
         return self._could(lambda: self.shop.airflow.request("POST", "backfills", json=body))
 
     def clear(self) -> bool:
-        """Any tasks of any run, with or without what is downstream."""
+        """Any tasks of any run, or one mapped instance of a task: a dataset's; with or without what is downstream."""
         run_id = self._any_run()
         if run_id is None:
             return False
-        names = sorted({task.name for task in self.shop.airflow.task_instances(self.shop.name, run_id)})
-        if not names:
+        tasks = self.shop.airflow.task_instances(self.shop.name, run_id)
+        if not tasks:
             return False
-        some = self.chance.sample(names, self.chance.choice((1, 1, 2, len(names))))
         downstream = self.chance.random() < 0.5
+        mapped = sorted((task.name, task.map_index) for task in tasks if task.map_index >= 0)
+        if mapped and self.chance.random() < 0.3:
+            name, index = self.chance.choice(mapped)
+            return self._could(lambda: self.shop.clear(run_id, name, downstream=downstream, index=index))
+        names = sorted({task.name for task in tasks})
+        some = self.chance.sample(names, self.chance.choice((1, 1, 2, len(names))))
         return self._could(lambda: self.shop.clear(run_id, *some, downstream=downstream))
 
     def fail(self) -> bool:
@@ -215,6 +221,7 @@ class User:
         assert page.status_code == 200, page.text
         facts = {name: html.unescape(value) for name, value in FACT.findall(page.text)}
         state = self.shop.journal.state(urn)
+        assert facts["Watermark"] == (brief(state.watermark) if state.watermark is not None else "none")
         assert facts["Slots"] == f"{state.head:,}"
         assert facts["Rows"] == f"{sum(self._wanted(urn).values()):,}"
         assert facts["Files"] == f"{len(self.shop.journal.read_dataset(urn).files):,}"

@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -192,22 +193,24 @@ def test_tasks_of_every_kind_are_killed_at_any_moment(shops: Shops, proved: Prov
     """At least 24 times: each shop has its kind of task, and a new run after each kill."""
     chance, killed, misses = random.Random(1), 0, 0
     made = dict(zip(STAGES, shops(*(f"random-{stage}" for stage in STAGES)), strict=True))
-    while killed < AIRFLOW_KILLS:
-        assert misses < AIRFLOW_KILLS, f"only {killed} tasks were killed before they had ended"
-        runs = {}
-        for stage, shop in made.items():
-            shop.sell(chance.randint(1, 40))
-            runs[stage] = shop.trigger()
-        for stage, shop in made.items():
-            task = running(shop, runs[stage], stage)
-            time.sleep(chance.uniform(0, 1))
-            if killed_now(task):
-                killed += 1
-            else:
-                misses += 1
-        for stage, shop in made.items():
-            assert shop.wait(runs[stage]) == "success", (shop.name, shop.states(runs[stage]))
-            shop.check()
+
+    def strike(stage: str, rows: int, delay: float) -> bool:
+        shop = made[stage]
+        shop.sell(rows)
+        run_id = shop.trigger()
+        task = running(shop, run_id, stage)
+        time.sleep(delay)
+        hit = killed_now(task)
+        assert shop.wait(run_id) == "success", (shop.name, shop.states(run_id))
+        shop.check()
+        return hit
+
+    with ThreadPoolExecutor(len(STAGES)) as pool:
+        while killed < AIRFLOW_KILLS:
+            assert misses < 2 * AIRFLOW_KILLS, f"only {killed} tasks were killed before they had ended"
+            struck = [pool.submit(strike, stage, chance.randint(1, 40), chance.uniform(0, 0.5)) for stage in STAGES]
+            hits = [one.result() for one in struck]
+            killed, misses = killed + hits.count(True), misses + hits.count(False)
     proved(
         "tasks of a real Airflow",
         f"{killed} of {len(STAGES)} kinds were killed; {misses} had ended before; none broke a promise",
@@ -252,7 +255,7 @@ def running(shop: Shop, run_id: str, stage: str) -> psutil.Process | None:
                 return True
         return None
 
-    process = shop.airflow.wait_for(f"{stage} of {shop.name}", found)
+    process = shop.airflow.wait_for(f"{stage} of {shop.name}", found, every=0.1)  # a task takes a second or less
     return process if isinstance(process, psutil.Process) else None
 
 

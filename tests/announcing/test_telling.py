@@ -29,7 +29,7 @@ from airflow_gobblin.announcing.announcement import Announcement, announce
 from airflow_gobblin.announcing.assets import asset_uri
 from airflow_gobblin.announcing.events import LOGGER
 from airflow_gobblin.announcing.lineage import _folder, lineage
-from airflow_gobblin.announcing.metrics import count_publication, count_recoveries, gauge_quarantines
+from airflow_gobblin.announcing.metrics import count_publication, count_recoveries, gauge_lags, gauge_quarantines
 from airflow_gobblin.announcing.notifier import IngestionNotifier
 from airflow_gobblin.announcing.publication import publication
 from airflow_gobblin.converters.columns import AddColumn, DropColumns, RenameColumns
@@ -41,7 +41,7 @@ from airflow_gobblin.records import NoteKind
 from airflow_gobblin.sinks.parquet import ParquetSink
 from airflow_gobblin.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.stores import open_store
-from airflow_gobblin.watermark import TimestampWatermark
+from airflow_gobblin.watermark import LongWatermark, TimestampWatermark
 from airflow_gobblin.wire import record
 from airflow_gobblin.work import ExtractKind
 from tests import inprocess
@@ -219,6 +219,26 @@ def test_recoveries_and_quarantines_are_counted() -> None:
                 "gobblin.quarantines,ingestion=lab:0|g",
             ]
         )
+
+
+def test_the_lag_of_every_dataset_is_told_and_without_tags_the_greatest(monkeypatch: pytest.MonkeyPatch) -> None:
+    behind = {urn: TimestampWatermark(datetime.now(UTC) - timedelta(hours=n)) for n, urn in enumerate(("B", "c"), 1)}
+    reports = [DatasetReport(urn, "failed", watermark=at) for urn, at in behind.items()]
+    with statsd() as received:
+        gauge_lags(
+            "lab", [*reports, DatasetReport("keys", "idle", watermark=LongWatermark(9)), DatasetReport("s", "idle")]
+        )
+        tagged = sorted(re.sub(r"\.\d+", "", line) for line in received())
+        monkeypatch.setenv("AIRFLOW__GOBBLIN__METRICS_BY_DATASET", "False")
+        gauge_lags("lab", reports)
+        gauge_lags("lab", [])
+        (greatest,) = received()
+    assert [line.rpartition(":")[0] for line in tagged] == [
+        f"gobblin.lag,ingestion=lab,dataset={dataset_key(urn)}" for urn in behind
+    ]
+    name, _, value = greatest.partition(":")
+    assert name == "gobblin.lag,ingestion=lab"
+    assert 7200 <= float(value.removesuffix("|g")) < 7300
 
 
 def test_the_docs_name_every_metric() -> None:

@@ -6,7 +6,7 @@ import contextlib
 import io
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 from unittest.mock import patch
@@ -25,12 +25,24 @@ class Done:
         return json.loads(self.out)
 
 
-def run(words: Sequence[str], answer: str = "") -> Done:
-    """Run `airflow <words>`. :param answer: what is typed."""
+class _Typing(io.TextIOWrapper):
+    """Somebody at a terminal, who thinks before they type. :ivar meanwhile: what happens while they do."""
+
+    meanwhile: Callable[[], object] = staticmethod(lambda: None)
+
+    def readline(self, size: int = -1, /) -> str:  # type: ignore[override]  # as the class of the library itself
+        self.meanwhile()
+        return super().readline(size)
+
+
+def run(words: Sequence[str], answer: str = "", meanwhile: Callable[[], object] | None = None) -> Done:
+    """Run `airflow <words>`. :param answer: what is typed; :param meanwhile: what happens between question and answer."""
     from airflow.cli.cli_parser import get_parser
 
     out, err, status = io.StringIO(), io.StringIO(), 0
-    typed = io.TextIOWrapper(io.BytesIO(answer.encode()), "utf-8")
+    typed = _Typing(io.BytesIO(answer.encode()), "utf-8")
+    if meanwhile is not None:
+        typed.meanwhile = meanwhile
     with contextlib.ExitStack() as around:
         around.enter_context(contextlib.redirect_stdout(out))
         around.enter_context(contextlib.redirect_stderr(err))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,11 @@ class CommandLine:
     def __init__(self) -> None:
         self.where: tuple[str, ...] = ()
 
-    def __call__(self, name: str, *arguments: str, answer: str = "") -> Done:
-        """Run `airflow gobblin <name> …`. :param answer: what is typed."""
-        return run(["gobblin", name, *arguments, *self.where], answer)
+    def __call__(
+        self, name: str, *arguments: str, answer: str = "", meanwhile: Callable[[], object] | None = None
+    ) -> Done:
+        """Run `airflow gobblin <name> …`. :param answer: what is typed; :param meanwhile: what happens before it is."""
+        return run(["gobblin", name, *arguments, *self.where], answer, meanwhile)
 
 
 @pytest.fixture

@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_gobblin.pipeline import RunRequest
 from airflow_gobblin.records import Action, NoteKind
 from airflow_gobblin.watermark import LongWatermark, TimestampWatermark
 from airflow_gobblin.work import ExtractKind
+from tests import inprocess
 from tests.cli.conftest import CommandLine
-from tests.lab import Lab
-from tests.protocol.rows import Table
+from tests.lab import Lab, stick
+from tests.protocol.rows import NoConnections, Table
 
 ORDERS = Table("orders", ExtractKind.APPEND_ONLY, 10)
 WHY = ("--reason", "amounts were wrong")
@@ -57,11 +59,16 @@ def test_a_reason_is_needed(lab: Lab, command: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("rewind", "orders", "--to", "10"), "is not within what is covered"),
-        (("rewind", "orders", "--to", "-1"), "is not within what is covered"),
+        (("rewind", "orders", "--to", "10"), "Give a position from 0 to before 10"),
+        (("rewind", "orders", "--to", "-1"), "what lies before the start is filled by a backfill"),
+        (("rewind", "ordres", "--to", "5"), "Did you mean 'orders'?"),
+        (("rewind", "stock", "--to", "5"), "its next run reads all of it"),
         (("rewind", "orders", "--to", "five"), "Write an integer: 42"),
         (("rewind", "orders", "--to", "2026-01-01"), "Write an integer: 42"),
-        (("set-watermark", "orders", "--to", "3"), "rewind moves back"),
+        (
+            ("set-watermark", "orders", "--to", "3"),
+            "What is covered can be taken back by a rewind. Give a position from 0 to before 10",
+        ),
         (("set-watermark", "orders", "--to", "3", "--kind", "timestamp"), "Leave --kind out"),
         (("set-watermark", "new", "--to", "3"), "Give --kind"),
         (("set-watermark", "new", "--to", "2026-01-01", "--kind", "timestamp"), "it has no time zone"),
@@ -74,7 +81,7 @@ def test_a_reason_is_needed(lab: Lab, command: CommandLine) -> None:
 def test_what_makes_no_sense_is_refused_and_changes_nothing(
     lab: Lab, command: CommandLine, words: tuple[str, ...], says: str
 ) -> None:
-    lab.run(ORDERS)
+    lab.run(ORDERS, Table("stock", ExtractKind.SNAPSHOT_ONLY, 3))
     before = lab.records(), lab.published()
     done = command(*words, "--yes", *WHY)
     assert (done.status, done.out) == (1, "")
@@ -93,6 +100,19 @@ def test_set_watermark_skips_and_starts(lab: Lab, command: CommandLine) -> None:
     assert [slot.decision.action for slot in lab.journal.history("new").slots] == [Action.SET]
 
 
+def test_a_dataset_that_starts_too_late_is_dropped_and_starts_anew(lab: Lab, command: CommandLine) -> None:
+    """Its start can't be moved, and each refusal says so."""
+    start = ("set-watermark", "new", "--kind", "long", *WHY, "--yes", "--to")
+    assert command(*start, "20").status == 0
+    for refused in (command(*start, "5"), command("rewind", "new", *WHY, "--yes", "--to", "5")):
+        assert refused.status == 1
+        assert "it starts at 20, and nothing from there on is covered" in refused.err
+        assert "drop the dataset and set its watermark anew" in refused.err
+    assert command("drop", "new", *WHY, "--yes").status == 0
+    assert command(*start, "5").status == 0
+    assert lab.reopened().state("new").watermark == LongWatermark(5)
+
+
 def test_abandon_takes_back_what_is_pending(lab: Lab, command: CommandLine) -> None:
     lab.run(ORDERS)
     lab.decide(replace(ORDERS, rows=14))
@@ -104,17 +124,59 @@ def test_abandon_takes_back_what_is_pending(lab: Lab, command: CommandLine) -> N
 
 
 def test_release_lets_a_quarantined_dataset_go_on(lab: Lab, command: CommandLine) -> None:
-    lab.ingestion = replace(lab.ingestion, attempts=1)
-    pipeline, plan = lab.decide(ORDERS)
-    (pending,) = lab.journal.history("orders").slots
-    for step in [*lab.journal.steps(pending.decision)][:-1]:
-        pipeline.files.unlink(step.source)  # type: ignore[union-attr]
-    pipeline.execute_commit_steps(plan, plan.packs[0])
+    stick(lab, ORDERS)
     assert command("show", "orders", "-o", "json").json[0]["status"] == "quarantined"
     assert command("release", "orders", "--yes", *WHY).status == 0
     note = lab.reopened().notes("orders", 1)[-1]
     assert (note.says, note.actor, note.detail) == (NoteKind.RELEASED, getpass.getuser(), "amounts were wrong")
     assert command("show", "orders", "-o", "json").json[0]["status"] == "pending"
+
+
+def test_every_plan_that_is_abandoned_is_listed(lab: Lab, command: CommandLine) -> None:
+    for run in ("one", "two"):
+        pipeline = lab.pipeline(ORDERS)
+        inprocess.extract(pipeline, pipeline.create_work_units(RunRequest(run)), NoConnections())
+    done = command("abandon", "orders", *WHY, "-o", "json", answer="y\n")
+    assert "open_plans: 2" in done.err
+    assert [(row["action"], row["slot"]) for row in done.json] == [("abort", 1), ("abort", 2)]
+
+
+def test_a_release_is_of_the_slot_that_was_shown(lab: Lab, command: CommandLine) -> None:
+    stick(lab, ORDERS)
+    seen: list[dict[str, bytes]] = []
+
+    def abandon_it() -> None:
+        lab.admin.abandon("orders", "its files are lost")
+        stick(lab, ORDERS)
+        seen.append(lab.records())
+
+    done = command("release", "orders", *WHY, answer="y\n", meanwhile=abandon_it)
+    assert (done.status, done.out) == (1, "")
+    assert "can't release slot 1 of dataset 'orders': it is not quarantined any more. Look at it again" in done.err
+    assert [lab.records()] == seen
+    assert lab.reopened().state("orders").quarantined
+
+
+def test_while_a_slot_is_pending_the_watermark_stays(lab: Lab, command: CommandLine) -> None:
+    lab.run(ORDERS)
+    lab.decide(replace(ORDERS, rows=14))
+    before = lab.records()
+    for words in (("rewind", "orders", "--to", "5"), ("set-watermark", "orders", "--to", "20"), ("drop", "orders")):
+        done = command(*words, *WHY, "--yes")
+        assert (done.status, done.out) == (1, "")
+        assert "slot 2 is pending" in done.err
+    assert lab.records() == before
+
+
+@pytest.mark.parametrize("to", ["11", "15"])
+def test_of_two_watermarks_the_one_that_was_answered_last_is_not_set(lab: Lab, command: CommandLine, to: str) -> None:
+    lab.run(ORDERS)
+    other = lambda: command("set-watermark", "orders", "--to", "13", "--yes", *WHY)  # noqa: E731
+    done = command("set-watermark", "orders", "--to", to, *WHY, answer="y\n", meanwhile=other)
+    assert (done.status, done.out) == (1, "")
+    assert "slot 2 was taken by a set in this moment; nothing was changed" in done.err
+    lab.reopened()
+    assert (lab.journal.state("orders").watermark, lab.journal.state("orders").head) == (LongWatermark(13), 2)
 
 
 @pytest.mark.parametrize("delete", [True, False])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +10,13 @@ from pathlib import Path
 import pytest
 from airflow.utils import yaml
 
+from airflow_gobblin import trimming
+from airflow_gobblin.pipeline import RunRequest
 from airflow_gobblin.policy import CommitPolicy
+from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.work import ExtractKind
 from tests.cli.conftest import CommandLine
-from tests.lab import Lab
+from tests.lab import Lab, stick
 from tests.protocol.rows import Table
 
 ORDERS = Table("orders", ExtractKind.APPEND_ONLY, 10)
@@ -73,17 +77,35 @@ def test_show_tells_of_holes_and_failed_units(lab: Lab, command: CommandLine) ->
 
 
 def test_history_is_newest_first_and_tells_who_and_why(lab: Lab, command: CommandLine) -> None:
-    lab.run(ORDERS)
-    lab.run(replace(ORDERS, rows=14))
+    lab.run(ORDERS, request=RunRequest("shop/one"))
+    lab.run(replace(ORDERS, rows=14), request=RunRequest("shop/two"))
     lab.admin.rewind("orders", lab.journal.state("orders").live[max(lab.journal.state("orders").live)].low, "wrong")  # type: ignore[arg-type]
     rows = command("history", "orders", "-o", "json").json
-    assert [(r["slot"], r["action"], r["rows"], r["actor"], r["reason"]) for r in rows] == [
-        (3, "rewind", 0, "ann", "wrong"),
-        (2, "commit", 4, "", ""),
-        (1, "commit", 10, "", ""),
+    assert [(r["slot"], r["action"], r["rows"], r["run"], r["actor"], r["reason"]) for r in rows] == [
+        (3, "rewind", 0, "", "ann", "wrong"),
+        (2, "commit", 4, "shop/two", "", ""),
+        (1, "commit", 10, "shop/one", "", ""),
     ]
+    assert command("show", "orders", "-o", "json").json[0]["last_commit"]["run"] == "shop/two"
     assert rows[0]["ranges"] == ["without [10, 14)"]
     assert [r["slot"] for r in command("history", "orders", "--offset", "1", "--limit", "1", "-o", "json").json] == [2]
+
+
+@pytest.mark.parametrize("trimmed", [False, True])
+def test_history_tells_who_released_a_slot_and_why(lab: Lab, command: CommandLine, trimmed: bool) -> None:
+    stick(lab, ORDERS)
+    assert command("release", "orders", "--yes", "--reason", "the disk is back").status == 0
+    lab.reopened()
+    lab.admin.abandon("orders", "its files are lost")
+    for to in range(50 if trimmed else 1):
+        lab.admin.set_watermark("orders", LongWatermark(to), "never mind")
+    trimming.trim(lab.journal, lab.journal.history("orders"))
+    history = lab.reopened().history("orders")
+    assert [slot.slot for slot in history.trimmed[:1]] == ([1] if trimmed else [])
+    row = command("history", "orders", "-o", "json").json[-1]
+    assert (row["slot"], row["state"], row["actor"], row["reason"]) == (1, "abandoned", "ann", "its files are lost")
+    ((at, actor, reason),) = (one.values() for one in row["releases"])
+    assert (at[:2], actor, reason) == ("20", getpass.getuser(), "the disk is back")
 
 
 def test_pending_shows_what_is_unfinished_and_what_is_unreadable(lab: Lab, command: CommandLine) -> None:
@@ -116,7 +138,7 @@ def test_verify_finds_what_is_changed_and_missing(lab: Lab, command: CommandLine
     other.write_bytes(other.read_bytes()[::-1])
     done = command("verify", "orders", "-o", "json")
     assert done.status == 1
-    assert "not as published: 3 of 3 files" in done.err
+    assert done.err.endswith("3 of 3 files are not as published")
     states = {lab.folder / row["file"]: row["state"] for row in done.json}
     assert states == {gone: "missing", longer: "changed", other: "changed"}
 
@@ -126,8 +148,15 @@ def test_audit(lab: Lab, command: CommandLine) -> None:
     assert command("audit").status == 0
     lab.files("orders")[0].unlink()
     done = command("audit", "orders", "-o", "json")
-    assert (done.status, done.err) == (1, "1 problems")
+    assert (done.status, done.err) == (1, "1 problem")
     assert [(row["check"], row["level"]) for row in done.json] == [("files", "problem")]
+    assert command("verify", "orders").err == "1 of 3 files is not as published"
+
+
+def test_audit_names_what_is_quarantined(lab: Lab, command: CommandLine) -> None:
+    stick(lab, ORDERS)
+    (row,) = command("audit", "-o", "json").json
+    assert (row["slot"], row["finding"]) == (1, "quarantined after 1 failed run: release or abandon it")
 
 
 @pytest.mark.parametrize("name", ["show", "history", "verify", "audit"])

@@ -221,6 +221,26 @@ def test_an_import_that_was_done_already_is_not_done_again(lab: Lab, command: Co
     assert "it has a history of 2 slots" in command("import", state, *WHY).err
 
 
+def test_an_import_that_loses_tells_what_was_done_before(lab: Lab, command: CommandLine, tmp_path: Path) -> None:
+    state = written(tmp_path, *({"urn": urn, "watermark": TEN} for urn in "abcd"))
+
+    def start_one() -> None:
+        lab.run(Table("c", ExtractKind.APPEND_ONLY, 3))
+
+    why = ("--reason", "we moved", "-o", "json")
+    done = command("import", state, *why, answer="y\n", meanwhile=start_one)
+    assert (done.status, [(row["dataset"], row["action"]) for row in done.json]) == (
+        1,
+        [("a", "import"), ("b", "import")],
+    )
+    assert "can't import dataset 'c': slot 1 was taken by a commit in this moment" in done.err
+    assert "Before that, 2 of 4 were done and stay so; they are listed." in done.err
+    assert lab.reopened().datasets() == ("a", "b", "c")
+    rest = command("import", state, *(word for urn in "abd" for word in ("--urn", urn)), *why, "--yes")
+    assert [row["dataset"] for row in rest.json] == ["d"]
+    assert "a is as the file says already" in rest.err
+
+
 def test_import_from_the_standard_input(lab: Lab, command: CommandLine) -> None:
     document = json.dumps({"datasets": [{"urn": "a", "watermark": TEN}]})
     assert command("import", "-", *WHY, answer=document).status == 0

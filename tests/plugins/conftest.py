@@ -23,7 +23,7 @@ from airflow_gobblin.stores import open_store
 from airflow_gobblin.stores.sql import TABLE
 from airflow_gobblin.watermark import LongWatermark, TimestampWatermark
 from airflow_gobblin.work import ExtractKind
-from tests.lab import Lab
+from tests.lab import Lab, stick
 from tests.plugins import rights
 from tests.protocol.rows import Table
 from tests.services.airflow import Airflow, running_airflow
@@ -142,18 +142,6 @@ def fill_mall(database: Path) -> None:
         records.append((journal.key(urn, "d", slot_name(1)), wire.dumps(decision)))
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.executemany(f"INSERT INTO {TABLE} (key, data) VALUES (?, ?)", records)
-
-
-def stick(lab: Lab, *tables: Table) -> None:
-    """Quarantine datasets: their staged files are gone."""
-    lab.ingestion = replace(lab.ingestion, attempts=1)
-    pipeline, plan = lab.decide(*tables)
-    for table in tables:
-        pending = lab.journal.history(table.urn).slots[-1]
-        for step in [*lab.journal.steps(pending.decision)][:-1]:
-            pipeline.files.unlink(step.source)  # type: ignore[union-attr]
-    for pack in plan.packs:
-        pipeline.execute_commit_steps(plan, pack)
 
 
 @pytest.fixture(scope="session")

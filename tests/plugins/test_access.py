@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from html import unescape
 from typing import Any
 
@@ -16,7 +17,11 @@ from starlette.routing import Mount
 from airflow_gobblin.plugins.page import access
 from airflow_gobblin.plugins.page.access import Ticket, read_ticket, sign
 from airflow_gobblin.plugins.page.app import app
-from tests.plugins.conftest import EVIL, Site
+from airflow_gobblin.watermark import LongWatermark
+from airflow_gobblin.work import ExtractKind
+from tests.lab import Lab, stick
+from tests.plugins.conftest import EVIL, Site, made
+from tests.protocol.rows import Table
 
 AT = {"dag_id": "shop", "ingestion": "lab", "urn": "orders", "action": "verify", "run_id": "one"}
 REFUSED = ("anonymous", "nemo", "vera")
@@ -184,3 +189,67 @@ def test_pages_take_nothing_from_elsewhere_and_aren_t_kept(ann: httpx.Client) ->
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert not re.search(r"<script>|<style|\son\w+=|\sstyle=", answer.text)
         assert not re.search(r"(?:src|href|action)=\"(?:https?:)?//", answer.text)
+
+
+# Two tabs
+
+
+SPOOL = Table("spool", ExtractKind.APPEND_ONLY, 10)
+
+
+def quarantined(site: Site, urn: str) -> tuple[Lab, dict[str, str]]:
+    """An ingestion with a dataset that is quarantined at slot 1, and where it is asked about."""
+    lab = made(site.folder / "forge")
+    stick(lab, replace(SPOOL, urn=urn))
+    return lab, {"dag_id": "forge", "urn": urn}
+
+
+@pytest.mark.parametrize(("first", "second"), [("release", "abandon"), ("abandon", "release")])
+def test_what_was_shown_before_another_tab_did_something_is_not_done(
+    site: Site, ann: httpx.Client, first: str, second: str
+) -> None:
+    lab, where = quarantined(site, f"thread-{first}")
+    one, other = ask(ann, first, **where), ask(ann, second, **where)
+    assert send(ann, one).status_code == 200
+    before = lab.records()
+    for ticket in (other, one):
+        answer = send(ann, ticket)
+        assert answer.status_code == 409
+        assert "it has changed since this was shown; nothing was done" in unescape(answer.text)
+    assert lab.records() == before
+
+
+def test_a_release_that_was_sent_releases_no_later_quarantine(site: Site, ann: httpx.Client) -> None:
+    lab, where = quarantined(site, "needles")
+    ticket = ask(ann, "release", **where)
+    assert send(ann, ticket).status_code == 200
+    lab.reopened()
+    lab.run(replace(SPOOL, urn="needles"))
+    assert lab.reopened().state("needles").quarantined
+    before = lab.records()
+    assert send(ann, ticket).status_code == 409
+    assert lab.records() == before
+
+
+def test_a_pending_dataset_is_not_rewound(site: Site, ann: httpx.Client) -> None:
+    lab = made(site.folder / "forge")
+    lab.run(replace(SPOOL, urn="yarn"))
+    where = {"dag_id": "forge", "urn": "yarn"}
+    ticket = ask(ann, "rewind", to="5", **where)
+    lab.decide(replace(SPOOL, urn="yarn", rows=12))
+    before = lab.records()
+    answer = ann.get("/gobblin/action", params=AT | {"action": "rewind", "to": "5"} | where)
+    assert (answer.status_code, "slot 2 is pending" in answer.text) == (400, True)
+    assert send(ann, ticket).status_code == 409
+    assert lab.records() == before
+
+
+def test_of_two_rewinds_one_is_made(site: Site, ann: httpx.Client) -> None:
+    lab = made(site.folder / "forge")
+    lab.run(replace(SPOOL, urn="wool"))
+    one, other = (ask(ann, "rewind", dag_id="forge", urn="wool", to=to) for to in ("8", "4"))
+    assert send(ann, one).status_code == 200
+    before = lab.records()
+    assert send(ann, other).status_code == 409
+    assert lab.records() == before
+    assert lab.reopened().state("wool").watermark == LongWatermark(8)

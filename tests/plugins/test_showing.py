@@ -41,6 +41,7 @@ def slot(number: int, *, ranges: tuple[Range, ...] = (), files: int = 0, rows: i
         actor="",
         reason="",
         failures=(),
+        releases=(),
         trimmed=False,
     )
 
@@ -77,12 +78,14 @@ def test_each_position_has_a_bar_and_a_narrow_range_is_still_seen() -> None:
 
 
 def test_there_is_a_column_for_each_slot_the_newest_last() -> None:
-    columns = chart([slot(3, rows=50), slot(2, rows=0), slot(1, rows=100)], lambda one: one.rows, "rows")
+    columns = chart([slot(3, rows=50), slot(2, rows=0), slot(1, rows=100)], lambda one: one.rows, "row")
     assert [column.height for column in columns] == [100, 0, 50]
     assert [column.y + column.height for column in columns] == [100, 100, 100]
     assert columns[0].x < columns[1].x < columns[2].x
     assert columns[0].title == "slot 1, done: 100 rows, decided 2026-03-01T12:00:00+00:00"
-    assert chart([], lambda one: one.rows, "rows") == ()
+    (one,) = chart([slot(1, rows=1)], lambda one: one.rows, "row")
+    assert one.title == "slot 1, done: 1 row, decided 2026-03-01T12:00:00+00:00"
+    assert chart([], lambda one: one.rows, "row") == ()
 
 
 @dataclass(frozen=True, order=True)

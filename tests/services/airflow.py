@@ -243,8 +243,10 @@ class Airflow:
 
         return self.wait_for(f"{name} of {dag_id} {run_id}", found, seconds=seconds)
 
-    def clear(self, dag_id: str, run_id: str, names: Iterable[str], *, downstream: bool = False) -> None:
-        """Clear the tasks of these names, all their mapped instances, as a user does in the UI."""
+    def clear(
+        self, dag_id: str, run_id: str, names: Iterable[str], *, downstream: bool = False, index: int | None = None
+    ) -> None:
+        """Clear the tasks of these names, as a user does in the UI: all their mapped instances, or the one of an index."""
         wanted = set(names)
         ids = sorted({t.task_id for t in self.task_instances(dag_id, run_id) if t.name in wanted})
         if len(ids) != len(wanted):
@@ -252,7 +254,7 @@ class Airflow:
         body = {
             "dry_run": False,
             "dag_run_id": run_id,
-            "task_ids": ids,
+            "task_ids": ids if index is None else [[task_id, index] for task_id in ids],
             "only_failed": False,
             "reset_dag_runs": True,
             "include_downstream": downstream,

@@ -12,9 +12,9 @@ import pytest
 from airflow_gobblin.coverage import Coverage, Range
 from airflow_gobblin.errors import ConfigurationError, NoSuchRangeError
 from airflow_gobblin.sources.base import Bound, PlanRequest, RangeRequest
-from airflow_gobblin.state import DatasetState
+from airflow_gobblin.state import DatasetState, UnitRef
 from airflow_gobblin.watermark import LongWatermark, TimestampWatermark
-from airflow_gobblin.work import ExtractKind
+from airflow_gobblin.work import ExtractKind, UnitState, UnitSummary
 from tests.sources.databases import NOW, Database, PostgresDatabase, Runs, SqliteDatabase, runs, with_options
 
 
@@ -62,6 +62,7 @@ def test_days_are_those_of_the_tables_zone(database: Database) -> None:
     new_york = ZoneInfo("America/New_York")
     told = with_options(told, timezone="America/New_York")
     assert resolved(told, datetime(2026, 2, 2, tzinfo=new_york), datetime(2026, 2, 4, tzinfo=new_york)) == days(2, 4)
+    assert resolved(told, utc(2), utc(4)) == days(2, 4), "as dates, and as an answer's command tells its range"
     with pytest.raises(NoSuchRangeError, match="no whole day"):
         resolved(told, utc(2, 12), utc(2, 13))
 
@@ -120,6 +121,33 @@ def test_a_range_without_rows_has_a_unit_too(database: Database) -> None:
     database.run("DELETE FROM visits WHERE id = 4")
     part = Range(LongWatermark(4), LongWatermark(5))
     assert planned(told, part) == (part, [])
+
+
+def test_what_the_table_has_removed_is_not_published_anew(database: Database) -> None:
+    """A unit is replaced whole, and the rows that its table keeps no longer would be lost."""
+    told = replace(runs(database, "visits", delta="id"), coverage=Coverage().starting_at(LongWatermark(0)))
+    (dataset,) = told.source.datasets(database)
+    unit = summary(0, 6, rows=6)
+    state = DatasetState(dataset.urn, told.coverage, live={UnitRef(1, "u0"): unit})
+
+    def plan(low: int, high: int) -> Range | None:
+        asked = PlanRequest(NOW, ranges=(Range(LongWatermark(low), LongWatermark(high)),))
+        return told.source.plan(dataset, {dataset.urn: state}, asked, database).planned
+
+    assert plan(0, 8) is not None
+    database.run("DELETE FROM visits WHERE id = 3")
+    assert plan(0, 8) is not None, "rows may be corrected away, and the table still begins where it did"
+    database.run("DELETE FROM visits WHERE id < 3")
+    with pytest.raises(NoSuchRangeError, match=r"6 rows of range \[0, 6\) were published.*Give a range from 6 on"):
+        plan(0, 8)
+    assert plan(6, 8) is not None
+    state = replace(state, live={UnitRef(1, "u0"): summary(0, 6, rows=2)})
+    assert plan(0, 8) is not None, "nothing was published of what is no longer there"
+
+
+def summary(low: int, high: int, rows: int) -> UnitSummary:
+    bounds = LongWatermark(low), LongWatermark(high), LongWatermark(high)
+    return UnitSummary("u0", UnitState.SUCCESSFUL, *bounds, rows, rows, 0, 1, 100, 100, 0.1)
 
 
 def test_a_first_load_that_takes_everything_is_none_of_a_backfill(database: Database) -> None:

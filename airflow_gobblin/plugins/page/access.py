@@ -93,7 +93,8 @@ Editable = Annotated[Registered, Depends(editable)]
 class Ticket:
     """What a user was shown and asked to confirm; it is signed, and this is what is done, or nothing.
 
-    :param stands: the dataset's newest slot and its digest: what was shown is true only while they are the same.
+    :param stands: the dataset's newest slot, whether it is quarantined, and how much was noted of it: what was shown is true
+        only while they are the same.
     """
 
     user: str

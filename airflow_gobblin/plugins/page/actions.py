@@ -16,12 +16,12 @@ from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.models.log import Log
 from airflow.utils.session import create_session
 
-from airflow_gobblin.administration import Administration
+from airflow_gobblin.administration import Administration, Change
 from airflow_gobblin.errors import ConfigurationError, LostRaceError
 from airflow_gobblin.files import Files
 from airflow_gobblin.history import History, Slot
 from airflow_gobblin.hooks.registry import Registered
-from airflow_gobblin.inspection import FileCheck, FileState, known_history, parse_position, verify
+from airflow_gobblin.inspection import FileCheck, FileState, known_history, verify
 from airflow_gobblin.plugins.page.access import Ticket
 from airflow_gobblin.plugins.page.finding import opened, target
 
@@ -68,8 +68,10 @@ class _Request:
 
 
 def stands(history: History) -> str:
-    """What tells whether a dataset is as it was when an action was shown."""
-    return f"{history.state.head} {history.last_digest}"
+    """What tells whether a dataset is as it was when an action was shown: also to a person, who may have released it since."""
+    notes = sum(len(slot.notes) for slot in history.slots[-1:])
+    state = "quarantined" if history.state.quarantined else "free"
+    return f"{history.state.head} {history.last_digest} {state} {notes}"
 
 
 def propose(where: Registered, urn: str, action: str, to: str, user: BaseUser) -> tuple[Proposal, Ticket]:
@@ -141,7 +143,7 @@ def _would_release(request: _Request) -> Proposal:
 
 def _release(request: _Request, reason: str) -> Done:
     slot = request.admin.quarantined(request.urn)
-    request.admin.release(request.urn, reason)
+    request.admin.release(request.urn, reason, slot.decision.slot)
     return Done("Released", (("Slot", slot.decision.slot), ("Reason", reason)))
 
 
@@ -165,15 +167,15 @@ def _would_abandon(request: _Request) -> Proposal:
 
 def _abandon(request: _Request, reason: str) -> Done:
     pending = request.history.pending
-    slot = request.admin.abandon(request.urn, reason, 0 if pending is None else pending.decision.slot)
-    return Done("Abandoned", (("Slot", slot.decision.slot), ("Reason", reason)))
+    slots = request.admin.abandon(request.urn, reason, 0 if pending is None else pending.decision.slot)
+    return Done("Abandoned", (*(("Slot", slot.decision.slot) for slot in slots), ("Reason", reason)))
 
 
 # Rewind
 
 
 def _would_rewind(request: _Request) -> Proposal:
-    change = request.admin.would_rewind(request.urn, _position(request))
+    change = _rewinding(request)
     rows = (
         ("Watermark", change.before),
         ("Becomes", change.after),
@@ -189,18 +191,13 @@ def _would_rewind(request: _Request) -> Proposal:
 
 
 def _rewind(request: _Request, reason: str) -> Done:
-    slot = request.admin.carry_out(request.admin.would_rewind(request.urn, _position(request)), reason)
+    slot = request.admin.carry_out(_rewinding(request), reason)
     after = request.admin.journal.state(request.urn).watermark
     return Done("Rewound", (("Slot", slot.decision.slot), ("Watermark", after), ("Reason", reason)))
 
 
-def _position(request: _Request) -> Any:
-    watermark = request.history.state.watermark
-    if watermark is None:
-        raise ConfigurationError(
-            operation="rewind", subject=f"dataset {request.urn!r}", cause="it has no watermark to move back"
-        )
-    return parse_position(request.to, watermark.kind)
+def _rewinding(request: _Request) -> Change:
+    return request.admin.would_rewind(request.urn, request.admin.position(request.urn, request.to))
 
 
 # Verify

@@ -113,8 +113,8 @@ def dataset(where: Readable, user: User, urn: str, start: Start = 0) -> Response
         slots=slots,
         pages=Pages(start, len(slots), _SLOTS, history.state.head),
         coverage=coverage_bars(detail.coverage, detail.view.pending),
-        rows=chart(published, lambda slot: slot.rows, "rows"),
-        files=chart(published, lambda slot: slot.files, "files"),
+        rows=chart(published, lambda slot: slot.rows, "row"),
+        files=chart(published, lambda slot: slot.files, "file"),
         editable=may("PUT", where.dag_id, user),
     )
 
@@ -208,7 +208,8 @@ def _failed(request: Request, error: GobblinError) -> Response:
     else:
         status = HTTPStatus.SERVICE_UNAVAILABLE
         log.warning("%s", error)
-    return _html("error", status, title="This can't be done", detail=str(error))
+    told = " ".join([str(error), *getattr(error, "__notes__", ())])
+    return _html("error", status, title="This can't be done", detail=told)
 
 
 @app.exception_handler(OSError)

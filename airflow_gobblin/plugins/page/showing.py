@@ -92,13 +92,13 @@ def _place(position: Watermark, low: Watermark, high: Watermark) -> float:
 
 
 def chart(slots: Sequence[SlotView], count: Callable[[SlotView], int], unit: str) -> tuple[Bar, ...]:
-    """A column for each of some slots, the newest first in `slots` and last in the drawing."""
+    """A column for each of some slots, the newest first in `slots` and last in the drawing. :param unit: what one is called."""
     most = max((count(slot) for slot in slots), default=0) or 1
     step = WIDTH / max(len(slots), 20)
     columns = []
     for number, slot in enumerate(reversed(slots)):
         height = 100 * count(slot) / most
-        title = f"slot {slot.slot}, {slot.state}: {count(slot):,} {unit}, decided {text(slot.decided)}"
+        title = f"slot {slot.slot}, {slot.state}: {many(count(slot), unit)}, decided {text(slot.decided)}"
         height = max(height, 1.5) if count(slot) else 0
         columns.append(Bar(slot.state, number * step + step * 0.1, step * 0.8, title, 100 - height, height))
     return tuple(columns)

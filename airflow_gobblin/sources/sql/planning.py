@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from datetime import datetime, timedelta
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import ConfigurationError, NoSuchRangeError, SourceDataError
+from airflow_gobblin.naming import many
 from airflow_gobblin.sources.base import Bound, DatasetPlan, PlanRequest, RangeRequest
 from airflow_gobblin.sources.sql.dialects import Session
 from airflow_gobblin.sources.sql.positions import AxisKind, DateAxis, LocalAxis, number_of
@@ -89,6 +90,7 @@ def _wanted(scan: Scan, state: DatasetState, request: PlanRequest) -> list[tuple
     origin = state.coverage.origin or _start(scan)
     if request.ranges:
         _check_axis(scan, origin or request.ranges[0].low, state)
+        _check_kept(scan, state, request.ranges)
         return [(part, scan.extent(part.low, part.high)) for part in request.ranges]
     end = end_position(scan, request.now, request.end)
     if end is None:
@@ -110,8 +112,8 @@ def resolve_range(session: Session, table: SqlTable, request: RangeRequest) -> R
     end, least = end_position(scan, request.now), _least(scan)
     if end is None or least is None:
         raise _no_such_range(scan, "it holds no rows", "Backfill it once it has some.")
-    low = _position(scan, request.start)
-    high = end if request.end is None else _position(scan, request.end)
+    low = _asked(scan, request.start)
+    high = end if request.end is None else _asked(scan, request.end)
     said = f"from {request.start} to {'its end' if request.end is None else request.end}"
     if not low < end:
         cause = f"{said} is outside its data, which is read up to {end.to_json()} now"
@@ -124,8 +126,16 @@ def resolve_range(session: Session, table: SqlTable, request: RangeRequest) -> R
     return Range(low, min(high, end))
 
 
+def _asked(scan: Scan, bound: Bound) -> Watermark:
+    """The position of a bound that somebody gave. Of a date column a date that was given as one, at midnight UTC, is that day."""
+    _, axis = scan.positions()
+    if axis.kind is AxisKind.DATE and isinstance(bound, datetime) and bound.astimezone(UTC).time() == time():
+        return TimestampWatermark(bound)
+    return _position(scan, bound)
+
+
 def _position(scan: Scan, bound: Bound) -> Watermark:
-    """The position of a bound of a backfill. In a column of dates it is that of its day, as the table's zone has it."""
+    """The position of a bound. In a column of dates it is that of its day, as the table's zone has it."""
     delta, axis = scan.positions()
     if isinstance(bound, int) is not (axis.kind is AxisKind.INTEGER):
         what, give = (
@@ -141,6 +151,23 @@ def _position(scan: Scan, bound: Bound) -> Watermark:
     if axis.kind is AxisKind.DATE:
         return DateAxis().position(bound.astimezone(ZoneInfo(scan.table.timezone)).date())
     return TimestampWatermark(bound)
+
+
+def _check_kept(scan: Scan, state: DatasetState, ranges: Sequence[Range]) -> None:
+    """What the table has removed since it was published can't be published anew, so it is to stay as it is."""
+    least = _least(scan)
+    for unit in state.live.values():
+        part = unit.range
+        if part is None or least is None or not part.low < least or not any(part.overlaps(asked) for asked in ranges):
+            continue
+        left = scan.extent(part.low, part.high).rows
+        if left < unit.rows_read:
+            raise _no_such_range(
+                scan,
+                f"{many(unit.rows_read, 'row')} of range {part} were published, and it has {left} of them left: it begins at "
+                f"{least.to_json()} now, so what was published before would be lost",
+                f"Nothing was changed. Give a range from {part.high.to_json()} on.",
+            )
 
 
 def _least(scan: Scan) -> Watermark | None:

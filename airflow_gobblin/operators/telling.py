@@ -1,0 +1,93 @@
+"""What tasks log of datasets: what became of them, and what to type to have one ingested anew."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow_gobblin.naming import dataset_key, many
+from airflow_gobblin.operators.run_requests import replacing_command, run_request
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+    from airflow.sdk.types import Logger
+
+    from airflow_gobblin.pipeline import DatasetReport, Pipeline
+    from airflow_gobblin.plan import DatasetNote
+    from airflow_gobblin.work import Pack
+
+__all__ = ["BAD", "log_replacing", "log_reports", "log_swept", "pack_reference", "tell_swept_pack", "without_many_idle"]
+
+T = TypeVar("T", bound="DatasetReport | DatasetNote")
+
+BAD = ("failed", "lost", "quarantined")
+"""What a dataset's status is where its run needs somebody."""
+IDLE_LOGGED = 50
+COMMANDS_LOGGED = 3
+DATASETS_NAMED = 50
+
+
+def pack_reference(run: str, pack: Pack) -> dict[str, Any]:
+    """What XCom holds of a pack. The keys of its datasets are for when it is swept; of more than a few there are none."""
+    keys = [dataset_key(ref.urn) for ref in pack.datasets] if len(pack.datasets) <= DATASETS_NAMED else []
+    return {"run": run, "pack": pack.index, "label": pack.label, "datasets": keys}
+
+
+def log_reports(log: Logger, reports: Iterable[DatasetReport | DatasetNote]) -> None:
+    """Log what became of each dataset."""
+    for report in without_many_idle(log, reports):
+        tell = log.warning if report.status in BAD else log.info
+        tell("dataset %r: %s, %s", report.urn, report.status, report.detail)
+
+
+def log_replacing(
+    log: Logger, pipeline: Pipeline, reports: Iterable[DatasetReport | DatasetNote], context: Context
+) -> None:
+    """Log of what this run had committed before how to have it ingested anew, if that is what is wanted."""
+    again = [report.urn for report in reports if report.already]
+    for urn in again[:COMMANDS_LOGGED]:
+        found = pipeline.answered_range(urn, run_request(context))
+        if found is not None:
+            how = "To ingest dataset %r anew, in place of what is published, type: %s"
+            snapshot = "Dataset %r is a snapshot, which each run publishes anew: %s"
+            log.info(snapshot if found[1] is None else how, urn, replacing_command(context, urn, *found))
+    if len(again) > COMMANDS_LOGGED:
+        log.info(
+            "… and so for %s that this run had committed before", many(len(again) - COMMANDS_LOGGED, "more dataset")
+        )
+
+
+def tell_swept_pack(
+    log: Logger, pipeline: Pipeline, pack: Mapping[str, Any], context: Context
+) -> tuple[DatasetReport, ...]:
+    """What the journal says of a pack whose plan was swept, which is logged. :param pack: the reference to it."""
+    keys = pack.get("datasets", ())
+    reports = pipeline.answered(run_request(context), keys)
+    log_reports(log, reports)
+    log_replacing(log, pipeline, reports, context)
+    log_swept(log, f"the plan of {pack['label']!r}", reports, keys)
+    return reports
+
+
+def log_swept(log: Logger, what: str, answers: Sequence[DatasetReport], keys: Collection[str] = ()) -> None:
+    """Log that a plan was swept, if the journal doesn't answer for all of it. :param keys: its datasets', if they are known."""
+    left = len(keys) - len(answers)
+    if left > 0 or not answers:
+        log.info(
+            "%s is no longer kept, and for %s the journal has no slot with all that this run asked for: other runs took the "
+            "range, or the plan could win no more. To ingest what may be open, clear create_work_units with its downstream "
+            "tasks.",
+            what,
+            many(left, "dataset") if left > 0 else "its datasets",
+        )
+
+
+def without_many_idle(log: Logger, reports: Iterable[T]) -> Iterator[T]:
+    """What is worth a line in the log; of the idle ones there may be thousands, of which a few and their number are told."""
+    idle = 0
+    for report in reports:
+        idle += report.status == "idle"
+        if report.status != "idle" or idle <= IDLE_LOGGED:
+            yield report
+    if idle > IDLE_LOGGED:
+        log.info("idle, too: %s", many(idle - IDLE_LOGGED, "more dataset"))

@@ -24,13 +24,15 @@ BAD = ("failed", "lost", "quarantined")
 """What a dataset's status is where its run needs somebody."""
 IDLE_LOGGED = 50
 COMMANDS_LOGGED = 3
-DATASETS_NAMED = 50
+MAX_NAMES = 200
+"""How many characters the keys of a pack's datasets may take in XCom: as many as its label."""
 
 
 def pack_reference(run: str, pack: Pack) -> dict[str, Any]:
     """What XCom holds of a pack. The keys of its datasets are for when it is swept; of more than a few there are none."""
-    keys = [dataset_key(ref.urn) for ref in pack.datasets] if len(pack.datasets) <= DATASETS_NAMED else []
-    return {"run": run, "pack": pack.index, "label": pack.label, "datasets": keys}
+    keys = [dataset_key(ref.urn) for ref in pack.datasets[:MAX_NAMES]]
+    short = len(keys) == len(pack.datasets) and sum(map(len, keys)) <= MAX_NAMES
+    return {"run": run, "pack": pack.index, "label": pack.label, "datasets": keys if short else []}
 
 
 def log_reports(log: Logger, reports: Iterable[DatasetReport | DatasetNote]) -> None:

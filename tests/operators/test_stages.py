@@ -29,7 +29,7 @@ from airflow_gobblin.operators.stages import (
     _raise_unless_good,
     failing_at_once,
 )
-from airflow_gobblin.operators.telling import COMMANDS_LOGGED, DATASETS_NAMED, log_replacing, pack_reference
+from airflow_gobblin.operators.telling import COMMANDS_LOGGED, MAX_NAMES, log_replacing, pack_reference
 from airflow_gobblin.pipeline import Pipeline, RunRequest, _failed
 from airflow_gobblin.stores import open_store
 from airflow_gobblin.watermark import TimestampWatermark
@@ -127,7 +127,7 @@ def test_a_torn_dataset_that_was_not_named_is_left_out_of_what_a_run_was_answere
 
 
 def test_a_reference_is_short_however_many_datasets_a_pack_has(tmp_path: Path) -> None:
-    many = tuple(DatasetRef(f"d{n}", "token", 1) for n in range(DATASETS_NAMED + 1))
+    many = tuple(DatasetRef(f"d{n:03}", "token", 1) for n in range(MAX_NAMES // 4 + 1))
     assert pack_reference("r", Pack(0, "x", many))["datasets"] == []
     assert pack_reference("r", Pack(0, "x", many[1:]))["datasets"] == [ref.urn for ref in many[1:]]
 

@@ -184,7 +184,8 @@ def _would_rewind(request: _Request) -> Proposal:
         ("Rows that go", sum(unit.rows_written for unit in change.retired)),
     )
     then = (
-        "Everything from this position on is taken back, by whole work units, and the next run ingests it anew. "
+        "Everything from this position on is taken back, by whole work units, and the next run ingests anew what the source "
+        "still has; rows that it has removed since don't come back (a backfill with `replace` looks first). "
         "Runs that are planned already publish nothing of this dataset."
     )
     return Proposal("Rewind", then, rows)

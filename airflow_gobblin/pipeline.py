@@ -34,7 +34,6 @@ from airflow_gobblin.errors import (
 )
 from airflow_gobblin.extraction import converted_schema
 from airflow_gobblin.files import Files, at_a_glance, open_files
-from airflow_gobblin.frozen_heap import frozen_heap
 from airflow_gobblin.guarded import GuardedConnections
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import History, Journal, Note, NoteKind, Slot, now
@@ -471,7 +470,6 @@ class Pipeline:
 
     # write_commit_steps
 
-    @frozen_heap()
     def write_commit_steps(self, run: RunPlan, pack: Pack) -> tuple[DatasetReport, ...]:
         """Apply the commit policy to the results of each dataset that stand, and decide its slot.
 
@@ -559,7 +557,6 @@ class Pipeline:
 
     # execute_commit_steps
 
-    @frozen_heap()
     def execute_commit_steps(
         self, run: RunPlan, pack: Pack, after_step: Callable[[str, int, int, int], None] | None = None
     ) -> tuple[DatasetReport, ...]:

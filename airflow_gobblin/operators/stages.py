@@ -20,6 +20,7 @@ from airflow_gobblin.announcing.announcement import Announcement, announce
 from airflow_gobblin.announcing.assets import asset_uri
 from airflow_gobblin.announcing.metrics import count_recoveries, gauge_lags, gauge_quarantines
 from airflow_gobblin.errors import GobblinError, IncompleteRunError
+from airflow_gobblin.frozen_heap import frozen_heap
 from airflow_gobblin.hooks.ingestion import AirflowConnections, check_ingestion, open_pipeline
 from airflow_gobblin.hooks.registry import place_of
 from airflow_gobblin.links import DatasetLink
@@ -187,7 +188,8 @@ class _PackOperator(_StageOperator):
         run, pack = pipeline.staging.run(self.pack["run"]), pipeline.staging.pack(self.pack["run"], self.pack["pack"])
         if run is None or pack is None:
             return tell_swept_pack(self.log, pipeline, self.pack, context)
-        reports = stage(run, pack)
+        with frozen_heap():
+            reports = stage(run, pack)
         log_reports(self.log, reports)
         log_replacing(self.log, pipeline, reports, context)
         return reports

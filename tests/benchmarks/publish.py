@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from airflow_gobblin.files import LocalFiles
+from airflow_gobblin.frozen_heap import frozen_heap
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.pipeline import Pipeline, RunRequest
@@ -130,7 +131,8 @@ def publish(place: Place, units: int, files: int) -> Once:
     run = staged(place, units, files)
     writing, executing = place.open(units), place.open(units)
     started = time.perf_counter()
-    (written,) = writing.write_commit_steps(run, run.packs[0])
+    with frozen_heap():
+        (written,) = writing.write_commit_steps(run, run.packs[0])
     decided, done = time.perf_counter(), 0.0
     put_outcome = executing.journal.put_outcome
 
@@ -141,7 +143,8 @@ def publish(place: Place, units: int, files: int) -> Once:
         return outcome
 
     executing.journal.put_outcome = timed  # type: ignore[method-assign, assignment]
-    (report,) = executing.execute_commit_steps(run, run.packs[0])
+    with frozen_heap():
+        (report,) = executing.execute_commit_steps(run, run.packs[0])
     ended = time.perf_counter()
     assert (written.status, report.status) == ("pending", "committed"), (written, report)
     found = sum(path.endswith(".txt") for path in executing.files.walk(URN))

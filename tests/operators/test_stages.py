@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -30,7 +31,8 @@ from airflow_gobblin.operators.stages import (
     failing_at_once,
 )
 from airflow_gobblin.operators.telling import COMMANDS_LOGGED, MAX_NAMES, log_replacing, pack_reference
-from airflow_gobblin.pipeline import Pipeline, RunRequest, _failed
+from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest, _failed
+from airflow_gobblin.plan import RunPlan
 from airflow_gobblin.stores import open_store
 from airflow_gobblin.watermark import TimestampWatermark
 from airflow_gobblin.work import DatasetRef, ExtractKind, Pack
@@ -218,3 +220,25 @@ def other_run() -> Any:
     """A run that committed nothing."""
     run = of_run()["dag_run"]
     return run.model_copy(update={"run_id": "r2"})
+
+
+def test_what_was_in_memory_before_a_stage_is_kept_from_the_garbage_collector(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = Lab(tmp_path / "lake", A, store=open_store(str(tmp_path / "journal")))
+    lab.ingestion = replace(lab.ingestion, journal=str(tmp_path / "journal"))
+    pipeline = lab.pipeline()
+    plan = pipeline.create_work_units(MINE)
+    inprocess.extract(pipeline, plan, NoConnections())
+    write, frozen = Pipeline.write_commit_steps, []
+
+    def watched(self: Pipeline, run: RunPlan, pack: Pack) -> tuple[DatasetReport, ...]:
+        frozen.append(gc.get_freeze_count())
+        return write(self, run, pack)
+
+    monkeypatch.setattr(Pipeline, "write_commit_steps", watched)
+    reference = pack_reference(plan.run, plan.packs[0])
+    WriteCommitStepsOperator(task_id="write", ingestion=lab.ingestion, pack=reference).execute(of_run())
+    assert frozen
+    assert all(frozen)
+    assert gc.get_freeze_count() == 0

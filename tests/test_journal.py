@@ -239,8 +239,13 @@ def test_a_watermark_of_several_positions_is_moved_forward_only(lab: Lab) -> Non
         lab.admin.set_watermark("topic", MultiLongWatermark(values), "moved")
         assert lab.journal.state("topic").watermark == MultiLongWatermark(values)
     before = lab.records()
-    for wrong in (MultiLongWatermark((5, 4)), MultiLongWatermark((4, 5)), LongWatermark(9)):
-        with pytest.raises(ConfigurationError, match="is not ahead of its watermark"):
+    back, other_kind = "is not ahead of its watermark", "is of kind 'multi_long' and not 'long'"
+    for wrong, why in (
+        (MultiLongWatermark((5, 4)), back),
+        (MultiLongWatermark((4, 5)), back),
+        (LongWatermark(9), other_kind),
+    ):
+        with pytest.raises(ConfigurationError, match=why):
             lab.admin.set_watermark("topic", wrong, "moved")
     assert lab.records() == before
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from airflow_gobblin.claims import Claim, Claims
 from airflow_gobblin.commit import Committer, can_win
 from airflow_gobblin.coverage import Coverage, Range
-from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError
+from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError, RecordError
 from airflow_gobblin.exported import ExportedDataset, has_state
 from airflow_gobblin.files import Files, open_files
 from airflow_gobblin.inspection import parse_position, unknown_dataset
@@ -21,14 +22,15 @@ from airflow_gobblin.journal import Action, Decision, History, Journal, Note, No
 from airflow_gobblin.manifest import put_manifests
 from airflow_gobblin.naming import many
 from airflow_gobblin.plan import Plan
+from airflow_gobblin.rewinding import not_kept, widened
 from airflow_gobblin.sources.base import Connections
 from airflow_gobblin.staging import Staging, staging_folder
 from airflow_gobblin.state import UnitRef
 from airflow_gobblin.steps import HighWatermarkStep
-from airflow_gobblin.watermark import Watermark, join, split
+from airflow_gobblin.watermark import Watermark, highest
 from airflow_gobblin.work import UnitSummary
 
-__all__ = ["Administration", "Change"]
+__all__ = ["Administration", "Change", "ReleasedClaim"]
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,18 @@ class Change:
         """The units whose files stay where they are, and are nobody's any more."""
         live = self.history.state.live if self.action is Action.DROP else {}
         return tuple(unit for ref, unit in live.items() if ref not in self.replaces)
+
+
+@dataclass(frozen=True)
+class ReleasedClaim:
+    """A claim that was released.
+
+    :param slot: the one that notes it in the journal, 0 if the dataset had none yet; `None` if only the chain of claims keeps it:
+        the claim was of another journal, or the dataset can't be read in this one.
+    """
+
+    claim: Claim
+    slot: int | None
 
 
 class Administration:
@@ -223,7 +237,8 @@ class Administration:
 
         The position is widened to the bounds of units, which are retired whole; the slot names them. Plans made before lose.
 
-        :raises ConfigurationError: the dataset has no positions, or `to` is outside what is covered.
+        :raises ConfigurationError: the dataset has no positions, `to` is outside what is covered, or the source has removed rows
+            that would be retired: they would be lost.
         """
         history = self._finished(urn)
         state, covered = history.state, self._covered(history)
@@ -231,8 +246,27 @@ class Administration:
         asked = Range(to, covered.high)
         if asked.empty or not Range(to, covered.low).empty:
             raise self._refused("rewind", urn, f"{asked} is not within what is covered, {covered}", _way_back(covered))
-        low, retired = _widened(to, {ref: unit.range for ref, unit in state.live.items() if unit.range is not None})
+        low, retired = widened(to, {ref: unit.range for ref, unit in state.live.items() if unit.range is not None})
+        self._check_kept(history, retired, covered)
         return Change(Action.REWIND, history, removed=(Range(low, covered.high),), replaces=retired)
+
+    def _check_kept(self, history: History, retired: Iterable[UnitRef], covered: Range) -> None:
+        """What the source has removed since it was published can't be extracted anew, so it is to stay published."""
+        removed = not_kept(history, retired)
+        if removed:
+            high = highest([part.high for part in removed])
+            back = (
+                f"Give a position from {_said(high)} on"
+                if not Range(high, covered.high).empty
+                else "There is no position that it could go back to"
+            )
+            raise self._refused(
+                "rewind",
+                history.urn,
+                f"it would retire {many(len(removed), 'unit')} before {_said(high)} of which the source has removed rows since: "
+                f"its rows began at {_said(history.state.kept_from)} when it was last planned",
+                f"Nothing was changed. {back}.",
+            )
 
     def rewind(self, urn: str, to: Watermark, reason: str) -> Slot:
         """Do what `would_rewind` says."""
@@ -340,13 +374,30 @@ class Administration:
         """The claim on a folder below the target root. :raises ClaimError: nobody claims it."""
         return self._claims.on(folder)
 
-    def release_claim(self, folder: str, reason: str) -> Claim:
+    def release_claim(self, folder: str, reason: str, claim: Claim | None = None) -> ReleasedClaim:
         """Free a folder below the target root that a lost journal or a dropped ingestion claims.
 
-        :raises ClaimError: nobody claims it.
+        The chain of claims keeps who did it and why, and so does the journal, if the claim is of it.
+
+        :param claim: the one that is meant; `None` for whichever it is. :raises ClaimError: nobody claims it, or somebody else.
         """
-        self._check_told(self.claim(folder).urn, reason)
-        return self._claims.release(folder, self._actor, reason)
+        claim = claim or self.claim(folder)
+        self._check_told(claim.urn, reason)
+        # The note first: what dies in between is told once too often, and can be done again. A claim that is gone can't be
+        # released again, and the journal would never tell of it.
+        slot = self._note_release(claim, reason)
+        return ReleasedClaim(self._claims.release(folder, self._actor, reason, claim), slot)
+
+    def _note_release(self, claim: Claim, reason: str) -> int | None:
+        if claim.owner != (self.journal.id, self.journal.ingestion, claim.urn):
+            return None
+        try:
+            slot = self.journal.history(claim.urn).state.head
+        except RecordError:  # lost as it is here, it may be to go on elsewhere
+            return None
+        note = Note(NoteKind.CLAIM_RELEASED, "", now(), reason, actor=self._actor)
+        self.journal.put_note(claim.urn, slot, note)
+        return slot
 
     def _check_told(self, urn: str, reason: str) -> None:
         if not reason.strip() or not self._actor:
@@ -456,21 +507,3 @@ def _way_back(covered: Range) -> str:
 
 def _said(watermark: Watermark | None) -> str:
     return "none" if watermark is None else json.dumps(watermark.to_json())
-
-
-def _widened(to: Watermark, units: dict[UnitRef, Range]) -> tuple[Watermark, tuple[UnitRef, ...]]:
-    """A position moved back to the bounds of the units that reach past it, with these units."""
-    lows = list(split(to))
-    retired: set[UnitRef] = set()
-    while True:
-        reached = {
-            ref
-            for ref, part in units.items()
-            if any(low < high for low, high in zip(lows, split(part.high), strict=False)) and not part.empty
-        }
-        if reached == retired:
-            return join(tuple(lows), to.kind), tuple(sorted(retired))
-        retired = reached
-        for ref in reached:
-            low = split(units[ref].low)  # of fewer positions, where some came later
-            lows = [*(min(a, b) for a, b in zip(lows, low, strict=False)), *lows[len(low) :]]

@@ -93,5 +93,4 @@ def by_slot(history: History, units: Mapping[UnitRef, Range]) -> Iterator[str]:
         parts = Coverage()
         for ref, part in units.items():
             parts = parts.filled(part) if ref.slot == number else parts
-        run = history.slot(number).decision.run
-        yield f"{', '.join(map(str, parts.ranges()))} in slot {number}" + (f" by run {run!r}" if run else "")
+        yield f"{', '.join(map(str, parts.ranges()))} in slot {number}{history.slot(number).decision.by_run}"

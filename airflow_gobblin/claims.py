@@ -106,9 +106,13 @@ class Claims:
             )
         return found
 
-    def release(self, folder: str, actor: str, reason: str) -> Claim:
-        """Give up the claim on a folder. :raises ClaimError: nobody claims it, or somebody else came to it in this moment."""
-        mine = self.on(folder)
+    def release(self, folder: str, actor: str, reason: str, claim: Claim | None = None) -> Claim:
+        """Give up the claim on a folder.
+
+        :param claim: the one that is meant; `None` for whichever it is.
+        :raises ClaimError: nobody claims it, or somebody else came to it in this moment.
+        """
+        mine = claim or self.on(folder)
         while True:
             found = self.on(folder)
             if found.owner != mine.owner:

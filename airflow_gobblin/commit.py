@@ -98,6 +98,9 @@ Results = Callable[[], Iterator[UnitResult]]
 Publish = Callable[[Iterable[UnitResult]], Iterable[CommitStep]]
 """The steps that publish results."""
 
+AfterStep = Callable[[Decision, int, int], None]
+"""Is told that of a decision's steps k of n are done."""
+
 
 class Committer:
     """Makes and carries out the decisions of an ingestion.
@@ -121,6 +124,8 @@ class Committer:
         self._retention = retention
         self.runner: StepRunner | None = None
         """Where long sequences are written and carried out, if not here."""
+        self.after_step: AfterStep | None = None
+        """Called after each step that was done here, whoever decided it."""
 
     # Deciding
 
@@ -211,14 +216,14 @@ class Committer:
             shards=shards[0],
             steps=shards[1],
             run=plan.run,
+            kept_from=plan.kept_from,
         )
 
     # Carrying out
 
-    def execute(self, slot: Slot, run_key: str, after_step: Callable[[int, int], None] | None = None) -> Slot:
+    def execute(self, slot: Slot, run_key: str) -> Slot:
         """Carry out a decided slot, to its outcome. Safe at any time, by anyone, also at the same time.
 
-        :param after_step: called with k and n after each step that was done here.
         :return: the slot with its outcome. :raises LostRaceError: the slot was abandoned.
         :raises StepError: a step can't be done; the slot stays pending.
         """
@@ -226,7 +231,7 @@ class Committer:
             return self._ended(slot)
         decision = slot.decision
         try:
-            outcome = self._carry_out_all(decision, after_step)
+            outcome = self._carry_out_all(decision)
         except (StepError, RecordError, OSError) as error:
             outcome = self.journal.outcome(decision.urn, decision.slot)
             if outcome is None:  # otherwise somebody else came to the end, and may have cleaned up or trimmed since
@@ -237,7 +242,7 @@ class Committer:
             outcome = self.journal.put_outcome(slot, OutcomeState.DONE, run_key)
         return self._ended(replace(slot, outcome=outcome))
 
-    def _carry_out_all(self, decision: Decision, after_step: Callable[[int, int], None] | None) -> Outcome | None:
+    def _carry_out_all(self, decision: Decision) -> Outcome | None:
         """Carry out the stored steps, to the durability of what they made; an outcome that stands already ends it."""
         if self.runner is not None and decision.steps > self.runner.above and decision.staging is not None:
             return self._carry_out_elsewhere(self.runner, decision, decision.staging)
@@ -251,8 +256,8 @@ class Committer:
             for done_here in carry_out_all(batch, self.files, partial(self._carry_out, decision)):
                 seen += 1
                 done += done_here
-                if done_here and after_step is not None:
-                    after_step(seen, decision.steps)
+                if done_here and self.after_step is not None:
+                    self.after_step(decision, seen, decision.steps)
             folders.update(folder for step in batch for folder in step.folders())
         self._sync(folders)
         if seen:
@@ -307,9 +312,15 @@ class Committer:
                 operation="recover",
                 subject=f"dataset {urn!r}",
                 cause=f"slot {slot.decision.slot} could not be finished in "
-                f"{many(len(history.state.failures), 'run')}: {_last(slot)}",
+                f"{many(len(history.state.failures), 'run')}: {slot.last_failure}",
                 hint="Mend the cause and release the dataset, or abandon the slot.",
             )
+        log.info(
+            "dataset %r: slot %d%s was left unfinished, and is finished now",
+            urn,
+            slot.decision.slot,
+            slot.decision.by_run,
+        )
         try:
             return self.execute(slot, run_key)
         except LostRaceError:
@@ -436,11 +447,7 @@ def check_holds(plan: Plan, ranges: tuple[Range, ...], history: History) -> None
     """
     state = history.state
     slot = history.slot(state.head).decision if state.head else None
-    by = (
-        "nobody"
-        if slot is None
-        else f"slot {slot.slot} ({slot.action.value}{f' by run {slot.run!r}' if slot.run else ''})"
-    )
+    by = "nobody" if slot is None else f"slot {slot.slot} ({slot.action.value}{slot.by_run})"
     if state.generation != plan.generation:
         raise _lost(plan, f"{by} raised the generation to {state.generation}, and this plan is of {plan.generation}")
     if state.schema is not None and not schema.includes(plan.schema, state.schema):
@@ -523,7 +530,3 @@ def _disk_error(decision: Decision, error: OSError) -> StepError:
         cause=error,
         hint="Nothing is lost: clear execute_commit_steps once the cause is mended, or abandon the slot.",
     )
-
-
-def _last(slot: Slot) -> str:
-    return next((n.detail for n in reversed(slot.notes) if n.detail), "")

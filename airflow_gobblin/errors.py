@@ -85,6 +85,11 @@ class GobblinError(Exception):
         return f"{text}. {self.hint}" if self.hint else text
 
     @property
+    def with_notes(self) -> str:
+        """Its text, and what was added to it on its way."""
+        return " ".join([str(self), *getattr(self, "__notes__", ())])
+
+    @property
     def _told(self) -> str | None:
         """The cause as text, which is what is left of it in another process."""
         if isinstance(self.cause, BaseException):

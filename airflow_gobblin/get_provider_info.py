@@ -89,7 +89,7 @@ def get_provider_info() -> dict[str, Any]:
                         "string",
                         "",
                         "Where Spark's history server is, http://history.example.com:18080 for example: `extract` tasks link to "
-                        "what it shows of their application. Empty: they don't.",
+                        "what it shows of their application when they have ended. Empty: they don't.",
                     ),
                 },
             }

@@ -14,8 +14,11 @@ from airflow_gobblin import wire
 from airflow_gobblin.coverage import Coverage
 from airflow_gobblin.records import Action, Decision, Note, NoteKind, Outcome, OutcomeState
 from airflow_gobblin.state import DatasetState, UnitRef
+from airflow_gobblin.watermark import Watermark
 from airflow_gobblin.wire import record
 from airflow_gobblin.work import UnitState, UnitSummary
+
+_RELEASES = frozenset({NoteKind.RELEASED, NoteKind.CLAIM_RELEASED})
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,18 @@ class Slot:
 
     @property
     def releases(self) -> tuple[Note, ...]:
-        """What was noted of those who released it: by whom, and why."""
-        return tuple(note for note in self.notes if note.says is NoteKind.RELEASED)
+        """What was noted of those who released it, or the claim on its dataset's folder: by whom, and why."""
+        return tuple(note for note in self.notes if note.says in _RELEASES)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What was noted of runs that failed to finish it."""
+        return tuple(note.detail for note in self.notes if note.says is NoteKind.FAILED)
+
+    @property
+    def last_failure(self) -> str:
+        """What was noted of the last of them."""
+        return next(reversed(self.failures), "")
 
     @property
     def finished(self) -> bool:
@@ -102,7 +115,8 @@ class Slot:
 class TrimmedSlot:
     """What stays of a slot whose records were trimmed: how it ended, and for whom; if units of it are live, where these are.
 
-    :param releases: the notes of those who released it, with their reasons.
+    :param actor: who asked for it, and :param reason: why; :param abandoned_by: who gave it up, and :param abandon_reason: why.
+    :param releases: the notes of those who released it, or a claim then, with their reasons.
     """
 
     slot: int
@@ -123,6 +137,9 @@ class TrimmedSlot:
     target: str
     run: str = ""
     releases: tuple[Note, ...] = ()
+    kept_from: Watermark | None = None
+    abandoned_by: str = ""
+    abandon_reason: str = ""
 
     def as_slot(self, urn: str) -> Slot:
         """It as a slot that has ended. What was trimmed is empty in it."""
@@ -142,10 +159,12 @@ class TrimmedSlot:
             actor=self.actor,
             reason=self.reason,
             run=self.run,
+            kept_from=self.kept_from,
         )
         outcome = None
         if self.outcome is not None:
-            outcome = Outcome(self.slot, self.outcome, "", self.run_key, self.at, self.actor, self.reason)
+            by, why = self.abandoned_by, self.abandon_reason
+            outcome = Outcome(self.slot, self.outcome, "", self.run_key, self.at, by, why)
         return Slot(decision, outcome, "", notes=self.releases, trimmed=self)
 
 
@@ -169,6 +188,7 @@ class Snapshot:
     slots: tuple[TrimmedSlot, ...]
     unit_slots: tuple[int, ...]
     units: tuple[UnitSummary, ...]
+    kept_from: Watermark | None = None
 
     @property
     def live(self) -> dict[UnitRef, UnitSummary]:
@@ -272,6 +292,7 @@ def take_snapshot(history: History, slot: int, at: datetime) -> Snapshot:
         slots=tuple(s if s.slot in live else replace(s, shards=(), staging=None, target="") for s in slots),
         unit_slots=tuple(ref.slot for ref in state.live),
         units=tuple(state.live.values()),
+        kept_from=state.kept_from,
     )
 
 
@@ -286,8 +307,8 @@ def _trimmed(slot: Slot) -> TrimmedSlot:
         complete=decision.complete,
         at=decision.at,
         outcome=None if outcome is None else outcome.state,
-        actor=decision.actor or ("" if outcome is None else outcome.actor),
-        reason=decision.reason or ("" if outcome is None else outcome.reason),
+        actor=decision.actor,
+        reason=decision.reason,
         positions=slot.positions,
         files=slot.files,
         rows=slot.rows,
@@ -296,6 +317,9 @@ def _trimmed(slot: Slot) -> TrimmedSlot:
         target=decision.target,
         run=decision.run,
         releases=slot.releases,
+        kept_from=decision.kept_from,
+        abandoned_by="" if outcome is None else outcome.actor,
+        abandon_reason="" if outcome is None else outcome.reason,
     )
 
 
@@ -341,6 +365,7 @@ class _Growing:
     live: dict[UnitRef, UnitSummary] = field(default_factory=dict)
     retired: dict[UnitRef, int] = field(default_factory=dict)
     previous_units: tuple[UnitSummary, ...] = ()
+    kept_from: Watermark | None = None
 
     def begin(self, snapshot: Snapshot) -> None:
         """Begin with what stands for the slots before."""
@@ -350,11 +375,13 @@ class _Growing:
         self.schema = snapshot.schema
         self.live = snapshot.live
         self.previous_units = snapshot.previous_units
+        self.kept_from = snapshot.kept_from
 
     def take(self, slot: Slot) -> None:
         """One slot more."""
         decision = slot.decision
         self.head = decision.slot
+        self.kept_from = decision.kept_from or self.kept_from
         if slot.done:
             self._cover(decision)
             self._publish(slot)
@@ -362,7 +389,7 @@ class _Growing:
             self.schema = decision.schema or self.schema
             self.previous_units = decision.units or self.previous_units
             if decision.action is Action.DROP:
-                self.schema, self.previous_units = None, ()
+                self.schema, self.previous_units, self.kept_from = None, (), None
         self.previous_units = _unpublished(slot.notes) or self.previous_units
 
     def _publish(self, slot: Slot) -> None:

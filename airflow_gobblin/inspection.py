@@ -6,7 +6,6 @@ one listing of the journal, and reads the records of those that are shown only; 
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
@@ -23,8 +22,8 @@ from airflow_gobblin.files.base import Files, each
 from airflow_gobblin.history import History, Slot
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.manifest import check_no_slot_is_lost
-from airflow_gobblin.naming import dataset_key, many
-from airflow_gobblin.records import Action, Decision, Note, NoteKind
+from airflow_gobblin.naming import dataset_key, many, near
+from airflow_gobblin.records import Action, Decision, Note
 from airflow_gobblin.state import UnitRef
 from airflow_gobblin.steps import FileStep, HighWatermarkStep, PublishStep, Step, StepContext, StepStatus, files_of
 from airflow_gobblin.watermark import TimestampWatermark, Watermark, decode, encode, split
@@ -73,7 +72,10 @@ class SlotView:
     :param ranges: those that it covers; :param removed: those that it uncovers. Not known of one that was trimmed.
     :param rows_read: by the units that it publishes; `None` if it was trimmed. :param retires: how many units it retires.
     :param run: the DAG run that it was planned in, `dag_id/run_id`; empty if none was, or none was told.
-    :param failures: what was noted of runs that failed to finish it; :param releases: and of people who released it.
+    :param actor: who asked for it, and :param reason: why, if a person did; :param abandoned_by: who gave it up, and
+        :param abandon_reason: why.
+    :param failures: what was noted of runs that failed to finish it; :param releases: and of people who released it, or the
+        claim on the dataset's folder.
     """
 
     slot: int
@@ -92,6 +94,8 @@ class SlotView:
     run: str
     actor: str
     reason: str
+    abandoned_by: str
+    abandon_reason: str
     failures: tuple[str, ...]
     releases: tuple[Note, ...]
     trimmed: bool
@@ -274,9 +278,11 @@ def _slot_view(slot: Slot) -> SlotView:
         steps=decision.steps,
         run_key=decision.run_key,
         run=decision.run,
-        actor=decision.actor or (outcome.actor if outcome is not None else ""),
-        reason=decision.reason or (outcome.reason if outcome is not None else ""),
-        failures=tuple(note.detail for note in slot.notes if note.says is NoteKind.FAILED),
+        actor=decision.actor,
+        reason=decision.reason,
+        abandoned_by="" if outcome is None else outcome.actor,
+        abandon_reason="" if outcome is None else outcome.reason,
+        failures=slot.failures,
         releases=slot.releases,
         trimmed=slot.trimmed is not None,
     )
@@ -384,15 +390,15 @@ def known_history(journal: Journal, urn: str) -> History:
 def unknown_dataset(journal: Journal, urn: str) -> ConfigurationError:
     """What to say of a URN that the journal doesn't have."""
     known = journal.datasets()
-    near = difflib.get_close_matches(urn, known, n=_NAMED, cutoff=0.5) or [u for u in known if urn.lower() in u.lower()]
-    some = ", ".join(map(repr, near[:_NAMED] or known[:_NAMED]))
+    alike = near(urn, known)
+    some = ", ".join(map(repr, alike or known[:_NAMED]))
     return ConfigurationError(
         operation="find",
         subject=f"dataset {urn!r} of ingestion {journal.ingestion!r}",
         cause=f"its journal has {many(len(known), 'dataset')}, and not this one"
         if known
         else "its journal has no dataset yet",
-        hint=(f"Did you mean {some}?" if near else f"It has {some}.")
+        hint=(f"Did you mean {some}?" if alike else f"It has {some}.")
         if known
         else "A dataset is there from its first run on. If it ran, see that this is the journal that its DAG names.",
     )

@@ -447,6 +447,9 @@ class Journal:
             )
             for number, found in keys.notes.items()
         }
+        # Claims that were released before the first slot are told, and kept, with that one.
+        early = (note for note in notes.get(0, ()) if note.says is NoteKind.CLAIM_RELEASED)
+        notes[1] = (*early, *notes.get(1, ()))
         before = snapshot.digest if snapshot is not None else ""
         slots: list[Slot] = []
         for number in keys.slots:
@@ -518,7 +521,7 @@ class Journal:
 
     def _note_kind(self, dataset: str, key: str) -> NoteKind:
         try:
-            return NoteKind(key.rpartition("-")[2])
+            return NoteKind(key.partition("-")[2])
         except ValueError as error:
             raise self._broken(dataset, f"{key!r} is no record of it that this release knows") from error
 

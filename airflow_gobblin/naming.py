@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
+from difflib import get_close_matches
 
 from airflow_gobblin.errors import ConfigurationError
 
 MAX_URN_BYTES = 4096
+_NEAR = 3
 _MAX_LABEL = 200  # Airflow keeps 250 characters of the label of a mapped task
 
 # Readers of a folder ignore what starts with `_` or `.`, so no name does.
@@ -91,3 +94,10 @@ def check_ingestion_name(name: object) -> str:
 def many(number: int, noun: str) -> str:
     """A number of things, for people: `1 run`, `2 runs`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def near(name: str, known: Sequence[str]) -> list[str]:
+    """What may be meant by a name that isn't known: a few that are alike, the likest first; else a few that hold it."""
+    folded = {one.casefold(): one for one in known}
+    alike = get_close_matches(name.casefold(), folded, n=_NEAR, cutoff=0.5)
+    return [folded[one] for one in alike] or [one for one in known if name.casefold() in one.casefold()][:_NEAR]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain, islice
@@ -38,7 +38,7 @@ from airflow_gobblin.guarded import GuardedConnections
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import History, Journal, Note, NoteKind, Slot, now
 from airflow_gobblin.manifest import check_no_slot_is_lost, put_manifests
-from airflow_gobblin.naming import dataset_key, many, shown
+from airflow_gobblin.naming import dataset_key, many, near, shown
 from airflow_gobblin.packing import pack_datasets
 from airflow_gobblin.plan import DatasetNote, Plan, RunPlan, known_ranges
 from airflow_gobblin.policy import CommitPolicy, publishable, reconciled
@@ -47,7 +47,7 @@ from airflow_gobblin.staging import PlanResults, Staging, batched, staging_folde
 from airflow_gobblin.state import DatasetState, UnitRef
 from airflow_gobblin.sweeping import Sweeper
 from airflow_gobblin.trimming import trim, worth_trimming
-from airflow_gobblin.watermark import Json, Watermark, split
+from airflow_gobblin.watermark import Json, Watermark, highest, lowest, split
 from airflow_gobblin.work import (
     Dataset,
     DatasetRef,
@@ -65,6 +65,7 @@ log = logging.getLogger(__name__)
 
 _STATES_KEPT = 1000
 _SLOTS_TOLD = 5
+_NAMED = 20
 
 
 @dataclass(frozen=True)
@@ -199,6 +200,8 @@ class Pipeline:
         self.staging = Staging(self.files, staging_folder(journal.ingestion, journal.id))
         self.committer = Committer(journal, self.files, attempts=ingestion.attempts, retention=ingestion.retention)
         self._claims = Claims(self.files)
+        self.recovered: list[DatasetReport] = []
+        """What earlier runs left and was finished here."""
 
     # verify_recover
 
@@ -218,15 +221,19 @@ class Pipeline:
 
     def _recover(self, urn: str, run_key: str) -> DatasetReport:
         try:
-            slot = self.committer.recover(urn, run_key)
+            return self._finish_left(urn, run_key) or DatasetReport(urn, "idle", "nothing was pending")
         except QuarantinedError as error:
             return DatasetReport(urn, "quarantined", str(error))
         except Exception as error:
             return _failed("recover", urn, error)
+
+    def _finish_left(self, urn: str, run_key: str) -> DatasetReport | None:
+        slot = self.committer.recover(urn, run_key)
         if slot is None:
-            return DatasetReport(urn, "idle", "nothing was pending")
+            return None
         detail = f"slot {slot.decision.slot}, which an earlier run left, is done"
-        return _published(slot, "recovered", detail, self.journal.state(urn))
+        self.recovered.append(_published(slot, "recovered", detail, self.journal.state(urn)))
+        return self.recovered[-1]
 
     # create_work_units
 
@@ -258,8 +265,7 @@ class Pipeline:
             if isinstance(plan, DatasetRef):
                 planned.append(plan)
             else:
-                note = DatasetNote(dataset.urn, "failed", str(plan)) if isinstance(plan, GobblinError) else plan
-                notes.append(note)
+                notes.append(_unplanned(dataset.urn, plan) if isinstance(plan, GobblinError) else plan)
         run = RunPlan(uuid.uuid4().hex, run_key, pack_datasets(planned, self.ingestion.max_packs), tuple(notes))
         self.staging.put_run(run, replace(self.ingestion.job, limits=self._limits(request)))
         return run
@@ -305,14 +311,9 @@ class Pipeline:
                     hint="Give each dataset of the source a URN of its own.",
                 )
             keys[key] = dataset.urn
-        unknown = set(request.datasets) - {d.urn for d in datasets}
+        unknown = sorted(set(request.datasets) - {d.urn for d in datasets})
         if unknown:
-            raise ConfigurationError(
-                operation="plan",
-                subject=f"datasets {sorted(unknown)}",
-                cause=f"the source has {sorted(d.urn for d in datasets)[:20]}",
-                hint="Correct the run's configuration, or add them to the source.",
-            )
+            raise _unknown(unknown, sorted(d.urn for d in datasets))
         return datasets
 
     def _plan(
@@ -329,7 +330,7 @@ class Pipeline:
             if isinstance(history, GobblinError):
                 raise history
             if history.pending is not None:
-                self.committer.recover(urn, run_key)
+                self._finish_left(urn, run_key)
                 history = self.journal.history(urn)
                 states.add(urn, history)
             answer = history.answer(run_key)
@@ -372,6 +373,9 @@ class Pipeline:
         assert start is not None
         with self._connections.scrubbing("backfill", f"dataset {urn!r}"):
             asked = source.resolve(dataset, RangeRequest(now(), start, request.end), self._connections)
+        if len(split(asked.low)) > 1:
+            cause = f"its positions are lists, as in {asked}, and ranges of these aren't filled one by one"
+            raise _no_ranges(urn, cause, "Leave it out of the backfill; a rewind takes it back to a position.")
         backfill = plan_backfill(history, asked, run_key, replace=request.replace)
         log.info("dataset %r: a backfill of %s", urn, backfill)
         return backfill
@@ -441,6 +445,7 @@ class Pipeline:
             replaces=tuple(sorted(state.live)) if snapshot else replaced,
             reopens=() if backfill is None else backfill.reopens,
             run=request.dag_run,
+            kept_from=found.kept_from,
         )
 
     # extract
@@ -486,6 +491,7 @@ class Pipeline:
             slot = history.by_token(ref.token)
             if slot is None:
                 check_holds(plan, known_ranges(plan, self.staging.units(plan)), history)
+                self._claims.check(self.journal, plan.urn, plan.folder)  # a drop may have ended since it was planned
                 decided = self._decide(plan)
                 if isinstance(decided, DatasetReport):
                     return decided
@@ -557,18 +563,11 @@ class Pipeline:
 
     # execute_commit_steps
 
-    def execute_commit_steps(
-        self, run: RunPlan, pack: Pack, after_step: Callable[[str, int, int, int], None] | None = None
-    ) -> tuple[DatasetReport, ...]:
-        """Carry out what is decided for the datasets of a pack. Always safe to do again.
+    def execute_commit_steps(self, run: RunPlan, pack: Pack) -> tuple[DatasetReport, ...]:
+        """Carry out what is decided for the datasets of a pack. Always safe to do again."""
+        return tuple(self._execute(ref, run.run_key) for ref in pack.datasets)
 
-        :param after_step: called with URN, slot, k and n after each step that was done here.
-        """
-        return tuple(self._execute(ref, run.run_key, after_step) for ref in pack.datasets)
-
-    def _execute(
-        self, ref: DatasetRef, run_key: str, after_step: Callable[[str, int, int, int], None] | None
-    ) -> DatasetReport:
+    def _execute(self, ref: DatasetRef, run_key: str) -> DatasetReport:
         try:
             history = self.journal.history(ref.urn)
             slot = history.by_token(ref.token) or history.answer(run_key)
@@ -576,13 +575,10 @@ class Pipeline:
                 return DatasetReport(ref.urn, "skipped", "nothing is decided for it in this run")
             if slot.finished:
                 return _already(slot, history)
-            number = slot.decision.slot
-            done = self.committer.execute(
-                slot, run_key, None if after_step is None else lambda k, n: after_step(ref.urn, number, k, n)
-            )
+            done = self.committer.execute(slot, run_key)
             history = self.journal.history(ref.urn)
             put_manifests(self.files, self.journal, history)
-            return _published(done, "committed", f"committed in slot {number}", history.state)
+            return _published(done, "committed", f"committed in slot {slot.decision.slot}", history.state)
         except Exception as error:
             if isinstance(error, GobblinError) and not isinstance(error, LostRaceError):
                 self.committer.count_failure(ref.urn, run_key, error)
@@ -600,9 +596,10 @@ class Pipeline:
         watermarks: dict[str, Watermark | None] = {}
         pending: set[str] = set()
         names = {key: ref.urn for key, ref in refs.items()}
+        again = self.staging.run_finished(run.run)
         for key, found in self.journal.histories(names):  # those that the source has no more, too
             if key in refs:
-                final[key] = self._final(refs[key], run.run_key, found)
+                final[key] = self._final(refs[key], run.run_key, found, again=again)
             if isinstance(found, History):
                 watermarks[key] = found.state.watermark
                 if found.pending is not None:
@@ -611,7 +608,9 @@ class Pipeline:
             else:
                 log.warning("dataset %r can't be cleaned up: %s", key, found)
         notes = (_noted(note, unfinished=dataset_key(note.urn) in pending) for note in run.notes)
-        reports = (final.get(key) or self._final(ref, run.run_key, History(ref.urn)) for key, ref in refs.items())
+        reports = (
+            final.get(key) or self._final(ref, run.run_key, History(ref.urn), again=again) for key, ref in refs.items()
+        )
         told = tuple(
             report
             if report.watermark is not None
@@ -622,13 +621,15 @@ class Pipeline:
         self.sweep(keep=run.run)
         return told
 
-    def _final(self, ref: DatasetRef, run_key: str, history: History | GobblinError) -> DatasetReport:
+    def _final(self, ref: DatasetRef, run_key: str, history: History | GobblinError, *, again: bool) -> DatasetReport:
+        """What became of a dataset. :param again: the run was reported to its end before."""
         try:
             if isinstance(history, GobblinError):
                 raise history
             slot = history.by_token(ref.token) or history.answer(run_key)
             if slot is not None:
-                return _final_slot(slot, history)
+                report = _final_slot(slot, history)
+                return _already(slot, history) if again and report.status == "committed" else report
             plan = self.staging.plan(ref.token)
             if plan is None:
                 return self._swept(ref, run_key, history)
@@ -676,7 +677,7 @@ class Pipeline:
         parts = [unit.range for ref, unit in live.items() if ref.slot == number and unit.range is not None]
         if not parts:
             return None
-        return history.state.head, Range(min(part.low for part in parts), max(part.high for part in parts))
+        return history.state.head, Range(lowest([part.low for part in parts]), highest([part.high for part in parts]))
 
     def _tidy(self, history: History, run_key: str) -> None:
         """What may be done for a dataset by any run at its end; what can't be done is tried again by the next one."""
@@ -719,6 +720,23 @@ class Pipeline:
         return Sweeper(self.journal, self.staging, self._claims).sweep(keep)
 
 
+def _unknown(urns: Sequence[str], known: Sequence[str]) -> ConfigurationError:
+    """What to say of datasets that were asked for and aren't there."""
+    alike = [*dict.fromkeys(one for urn in urns for one in near(urn, known))]
+    meant = f"Did you mean {' or '.join(map(repr, alike[:_NAMED]))}? " if alike else ""
+    more = f" and {len(known) - _NAMED:,} more" if len(known) > _NAMED else ""
+    return ConfigurationError(
+        operation="plan",
+        subject=f"datasets {[*urns[:_NAMED]]}",
+        cause=f"the source has no such: it has {[*known[:_NAMED]]}{more}",
+        hint=f"{meant}Correct the run's configuration or its partition key, or add them to the source. Nothing was changed.",
+    )
+
+
+def _unplanned(urn: str, error: GobblinError) -> DatasetNote:
+    return DatasetNote(urn, "failed", str(error), error.retryable)
+
+
 def _no_ranges(urn: str, cause: str, hint: str) -> NoSuchRangeError:
     return NoSuchRangeError(operation="backfill", subject=f"dataset {urn!r}", cause=cause, hint=hint)
 
@@ -750,8 +768,7 @@ def _already(slot: Slot, history: History) -> DatasetReport:
 
 def _said(slot: Slot) -> str:
     """A slot, and whose it is as far as its record says."""
-    decision = slot.decision
-    return f"slot {decision.slot}" + (f" by run {decision.run!r}" if decision.run else "")
+    return f"slot {slot.decision.slot}{slot.decision.by_run}"
 
 
 def _covered(urn: str, planned: Range, history: History, besides: Collection[UnitRef] = ()) -> DatasetReport:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.state import UnitRef
+from airflow_gobblin.watermark import Watermark
 from airflow_gobblin.wire import record
 from airflow_gobblin.work import Dataset, Pack, WorkUnit
 
@@ -33,7 +34,7 @@ class Plan:
     :param folder: the dataset's folder below the target root.
     :param replaces: the live units that this plan's units stand for.
     :param reopens: ranges that are covered without a unit, by an import or a skip, and that this plan's units stand for.
-    :param run: the DAG run that it is for, as the request names it.
+    :param run: the DAG run that it is for, as the request names it. :param kept_from: where the source's rows began then.
     """
 
     token: str
@@ -50,6 +51,7 @@ class Plan:
     reopens: tuple[Range, ...] = ()
     run: str = ""
     more: bool = False
+    kept_from: Watermark | None = None
 
     @property
     def urn(self) -> str:
@@ -79,11 +81,15 @@ def known_ranges(plan: Plan, units: Iterable[WorkUnit]) -> tuple[Range, ...]:
 
 @dataclass(frozen=True)
 class DatasetNote:
-    """Why a run has no plan for a dataset, or what it knows about it: `status` is a word, `detail` a sentence."""
+    """Why a run has no plan for a dataset, or what it knows about it: `status` is a word, `detail` a sentence.
+
+    :param retryable: it couldn't be planned, and may be if it is tried again.
+    """
 
     urn: str
     status: str
     detail: str
+    retryable: bool = False
 
     @property
     def already(self) -> bool:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from airflow_gobblin.coverage import Coverage, Range
 from airflow_gobblin.state import UnitRef
 from airflow_gobblin.steps import Step
+from airflow_gobblin.watermark import Watermark
 from airflow_gobblin.wire import record
 from airflow_gobblin.work import UnitSummary
 
@@ -55,6 +56,7 @@ class Decision:
     :param staging: the folder of its token below `target`, the target root; :param shards: digests of its step shards, in order.
     :param actor: who asked; :param reason: why, for the audited actions.
     :param run: the DAG run that it was planned in, for people to read.
+    :param kept_from: where the source's rows began when it was planned, as far as the source could tell.
     """
 
     slot: int
@@ -80,6 +82,12 @@ class Decision:
     actor: str = ""
     reason: str = ""
     run: str = ""
+    kept_from: Watermark | None = None
+
+    @property
+    def by_run(self) -> str:
+        """Whose it is, as far as it says, to be told behind what it is."""
+        return f" by run {self.run!r}" if self.run else ""
 
 
 @record("outcome")
@@ -117,6 +125,8 @@ class NoteKind(StrEnum):
     """What the slot retired, or staged and abandoned, is removed."""
     UNPUBLISHED = "unpublished"
     """A run that came after the slot published nothing; its units are kept for the next plan."""
+    CLAIM_RELEASED = "claim-released"
+    """The claim on the dataset's folder was released, which is no slot's affair: it is noted on the newest one."""
 
 
 @record("note")

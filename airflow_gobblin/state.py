@@ -29,6 +29,7 @@ class DatasetState:
     :param live: the published units that no later slot retired.
     :param retired: retired units, with the slot that retired them, whose files are not yet cleaned.
     :param previous_units: summaries of the newest run that left any, failed units too, with their properties.
+    :param kept_from: where the source's rows began when a slot was last decided; `None`: the source didn't tell.
     :param failures: run keys of the runs that failed to finish the pending slot since it was last released.
     """
 
@@ -41,6 +42,7 @@ class DatasetState:
     live: Mapping[UnitRef, UnitSummary] = field(default_factory=dict)
     retired: Mapping[UnitRef, int] = field(default_factory=dict)
     previous_units: tuple[UnitSummary, ...] = ()
+    kept_from: Watermark | None = None
     failures: tuple[str, ...] = ()
     quarantined: bool = False
 

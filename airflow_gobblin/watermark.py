@@ -15,8 +15,10 @@ Source: Gobblin's ``Watermark`` interface (state and watermarks design page).
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
 from airflow_gobblin.errors import ConfigurationError, RecordError, UnknownKindError
@@ -192,3 +194,19 @@ def join(positions: tuple[Watermark, ...], like: str) -> Watermark:
         return MultiLongWatermark(tuple(p.value for p in positions if isinstance(p, LongWatermark)))
     (position,) = positions
     return position
+
+
+def lowest(watermarks: Sequence[Watermark]) -> Watermark:
+    """The least of some watermarks, position by position; one may have more positions than another."""
+    return join(tuple(min(column) for column in _columns(watermarks)), watermarks[0].kind)
+
+
+def highest(watermarks: Sequence[Watermark]) -> Watermark:
+    """The greatest of some watermarks, position by position; one may have more positions than another."""
+    return join(tuple(max(column) for column in _columns(watermarks)), watermarks[0].kind)
+
+
+def _columns(watermarks: Sequence[Watermark]) -> Iterator[list[Watermark]]:
+    """The first positions of all, then the second ones, …"""
+    for column in zip_longest(*map(split, watermarks)):
+        yield [position for position in column if position is not None]

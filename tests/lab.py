@@ -106,11 +106,16 @@ class Lab:
     ) -> dict[str, DatasetReport]:
         return inprocess.run(self.pipeline(*tables, **broken), NoConnections(), request)
 
-    def decide(self, *tables: Table, request: RunRequest | None = None) -> tuple[Pipeline, RunPlan]:
-        """A run up to its decisions: nothing of it is published."""
+    def extracted(self, *tables: Table, request: RunRequest | None = None) -> tuple[Pipeline, RunPlan]:
+        """A run up to the results of its extract: its plan could be decided."""
         pipeline = self.pipeline(*tables)
         plan = pipeline.create_work_units(request or RunRequest(uuid.uuid4().hex))
         inprocess.extract(pipeline, plan, NoConnections())
+        return pipeline, plan
+
+    def decide(self, *tables: Table, request: RunRequest | None = None) -> tuple[Pipeline, RunPlan]:
+        """A run up to its decisions: nothing of it is published."""
+        pipeline, plan = self.extracted(*tables, request=request)
         for pack in plan.packs:
             pipeline.write_commit_steps(plan, pack)
         return pipeline, plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,8 +15,7 @@ from airflow_gobblin.errors import ConfigurationError, LostRaceError
 from airflow_gobblin.exported import ExportedDataset, export
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.naming import dataset_key
-from airflow_gobblin.pipeline import Pipeline, RunRequest
-from airflow_gobblin.plan import RunPlan
+from airflow_gobblin.pipeline import RunRequest
 from airflow_gobblin.records import Action
 from airflow_gobblin.steps import HighWatermarkStep
 from airflow_gobblin.stores.memory import MemoryStore
@@ -111,6 +111,11 @@ def test_a_change_says_what_it_would_do_and_does_nothing_yet(tmp_path: Path) -> 
     assert lab.records() == before
 
 
+def overtaken_by(action: str) -> AbstractContextManager[pytest.ExceptionInfo[LostRaceError]]:
+    """What was shown before another took the slot is not done."""
+    return pytest.raises(LostRaceError, match=f"slot 2 was taken by a {action} in this moment; nothing was changed")
+
+
 def test_a_change_is_not_made_once_the_dataset_has_changed(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
     lab.run()
@@ -118,7 +123,7 @@ def test_a_change_is_not_made_once_the_dataset_has_changed(tmp_path: Path) -> No
     rewind, again = admin.would_rewind("a", LongWatermark(5)), admin.would_rewind("a", LongWatermark(1))
     lab.run(replace(A, rows=12))
     for change in (rewind, again):
-        with pytest.raises(LostRaceError, match="slot 2 was taken by a commit in this moment; nothing was changed"):
+        with overtaken_by("commit"):
             admin.carry_out(change, "wrong")
     assert lab.reopened().state("a").head == 2
     assert lab.rows("a") == replace(A, rows=12).all_rows()
@@ -130,7 +135,7 @@ def test_of_two_contradictory_actions_one_is_done_and_the_other_says_so(tmp_path
     admin = lab.admin
     rewind, skip = admin.would_rewind("a", LongWatermark(4)), admin.would_set_watermark("a", LongWatermark(30))
     admin.carry_out(skip, "these are not wanted")
-    with pytest.raises(LostRaceError, match="slot 2 was taken by a set"):
+    with overtaken_by("set"):
         admin.carry_out(rewind, "these were wrong")
     assert lab.reopened().state("a").watermark == LongWatermark(30)
 
@@ -205,18 +210,10 @@ def test_the_slot_to_release_is_the_one_that_was_meant(tmp_path: Path) -> None:
     assert not lab.reopened().state("a").quarantined
 
 
-def planned(lab: Lab, run: str) -> tuple[Pipeline, RunPlan]:
-    """A run up to its staged files: its plan could still be decided."""
-    pipeline = lab.pipeline(A)
-    plan = pipeline.create_work_units(RunRequest(run))
-    inprocess.extract(pipeline, plan, NoConnections())
-    return pipeline, plan
-
-
 def test_of_several_plans_each_is_aborted_and_the_error_tells_how_many_were(tmp_path: Path) -> None:
     store = Meanwhile()
     lab = Lab(tmp_path / "both", store=store)
-    planned(lab, "one"), planned(lab, "two")
+    lab.extracted(A), lab.extracted(A)
     slots = lab.admin.abandon("a", "wrong source")
     assert [(s.decision.slot, s.decision.action, s.decision.actor) for s in slots] == [
         (1, Action.ABORT, "ann"),
@@ -224,12 +221,12 @@ def test_of_several_plans_each_is_aborted_and_the_error_tells_how_many_were(tmp_
     ]
     store = Meanwhile()
     lab = Lab(tmp_path / "one", store=store)
-    planned(lab, "one"), planned(lab, "two")
+    lab.extracted(A), lab.extracted(A)
     store.before = "/d/0000000002"
     store.happens = lambda: Administration(Journal.open(store, "lab"), str(lab.folder), "bob").set_watermark(
         "a", LongWatermark(4), "never mind"
     )
-    with pytest.raises(LostRaceError, match="slot 2 was taken by a set") as caught:
+    with overtaken_by("set") as caught:
         lab.admin.abandon("a", "wrong source")
     assert caught.value.__notes__ == ["Before that, 1 of 2 plans was aborted."]
     assert [s.decision.action for s in lab.reopened().history("a").slots] == [Action.ABORT, Action.SET]
@@ -255,7 +252,7 @@ def test_while_a_slot_is_pending_no_other_is_taken(tmp_path: Path) -> None:
             act()
     assert lab.records() == before
     for change in (rewind, skip):  # shown before it was
-        with pytest.raises(LostRaceError, match="slot 2 was taken by a commit in this moment; nothing was changed"):
+        with overtaken_by("commit"):
             lab.admin.carry_out(change, "wrong")
     left = {key: data for key, data in lab.records().items() if "/c/" not in key}  # steps of no decision are nothing
     assert left == {key: data for key, data in before.items() if "/c/" not in key}
@@ -269,7 +266,7 @@ def test_of_two_watermarks_the_one_that_was_shown_before_the_other_was_set_is_no
     near, far = admin.would_set_watermark("a", LongWatermark(20)), admin.would_set_watermark("a", LongWatermark(30))
     admin.carry_out(far, "these are not wanted")
     before = lab.records()
-    with pytest.raises(LostRaceError, match="slot 2 was taken by a set in this moment; nothing was changed"):
+    with overtaken_by("set"):
         admin.carry_out(near, "nor are these")
     with pytest.raises(ConfigurationError, match="20 is not ahead of its watermark 30"):
         admin.set_watermark("a", LongWatermark(20), "nor are these")

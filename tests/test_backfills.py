@@ -14,12 +14,12 @@ import pytest
 
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
+from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest, _covered
 from airflow_gobblin.plan import RunPlan
 from airflow_gobblin.policy import CommitPolicy
-from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, Reader, ReadRequest
+from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, RangeRequest, Reader, ReadRequest
 from airflow_gobblin.state import DatasetState
-from airflow_gobblin.watermark import LongWatermark
+from airflow_gobblin.watermark import LongWatermark, MultiLongWatermark
 from airflow_gobblin.wire import record
 from airflow_gobblin.work import Dataset, ExtractKind, Limits, WorkUnit
 from tests import inprocess
@@ -65,6 +65,40 @@ def test_an_open_range_is_filled_and_the_watermark_waits_for_what_lies_before(tm
     assert lab.run()["a"].rows == 12, "what the backfill covered is not published again"
     assert lab.rows("a") == A.all_rows()
     assert edge(lab) == LongWatermark(20)
+
+
+@record("test.offsets")
+@dataclass(frozen=True)
+class Offsets(RowSource):
+    """Its datasets have a position each for two partitions."""
+
+    def resolve(self, dataset: Dataset, request: RangeRequest, connections: Connections) -> Range:
+        return Range(MultiLongWatermark((0, 0)), MultiLongWatermark((4, 4)))
+
+
+def test_a_range_of_several_positions_is_refused_by_name(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run(request=up_to(4))
+    before = lab.records()
+    pipeline = Pipeline(replace(lab.ingestion, source=Offsets((A,))), lab.journal, NoConnections())
+    report = inprocess.run(pipeline, NoConnections(), backfill(4, 8))["a"]
+    assert report.status == "failed"
+    assert "positions are lists, as in [[0, 0], [4, 4]), and ranges of these aren't filled" in report.detail
+    assert lab.records() == before
+
+
+def test_what_other_runs_committed_of_several_positions_is_named_by_slots(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run(request=up_to(4))
+    history = lab.journal.history("a")
+    (slot,) = history.slots
+    low, high = MultiLongWatermark((0, 0)), MultiLongWatermark((4, 4))
+    units = {ref: replace(unit, low=low, actual_high=high) for ref, unit in history.state.live.items()}
+    offsets = replace(history, state=replace(history.state, live=units))
+    assert _covered("a", Range(low, high), offsets).detail.endswith(
+        f"was committed by another run: slot 1 by run {slot.decision.run!r}"
+    )
+    assert "without files" in _covered("a", Range(high, MultiLongWatermark((5, 5))), offsets).detail
 
 
 def test_a_first_run_may_be_a_backfill_and_the_first_load_still_begins_where_it_would_have(tmp_path: Path) -> None:

@@ -200,6 +200,20 @@ def test_what_became_good_again_goes_on_where_it_was(tables: Tables) -> None:
     assert tables.run()["shop"].rows == 1
 
 
+def test_nobody_rewinds_past_what_a_table_has_removed(tables: Tables) -> None:
+    tables.database.run("DELETE FROM shop WHERE id < 2")
+    tables.database.insert("shop", [(5, "shop 5")])
+    tables.run()
+    before = tables.look()
+    admin = Administration(Journal.open(tables.store, "bad"), str(tables.target), "ann")
+    with pytest.raises(ConfigurationError, match=r"source has removed rows since: its rows began at 2.* from 5 on"):
+        admin.rewind("shop", LongWatermark(0), "wrong names")
+    assert tables.look() == before
+    admin.rewind("shop", LongWatermark(5), "wrong names")
+    tables.run()
+    assert tables.names("shop") == Counter(f"shop {n}" for n in range(6))
+
+
 def test_a_new_nullable_column_is_no_conflict(tables: Tables) -> None:
     tables.database.run("ALTER TABLE shop ADD COLUMN price INTEGER")
     tables.database.insert("shop", [(9, "nine", 1)])

@@ -15,7 +15,8 @@ from airflow_gobblin.stores.memory import MemoryStore
 from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.wire import record
 from airflow_gobblin.work import ExtractKind
-from tests.lab import Lab
+from tests.faults import Crash
+from tests.lab import Lab, stick
 from tests.protocol.rows import LineSink, Table
 
 A, B = (Table(urn, ExtractKind.APPEND_ONLY, 10) for urn in "ab")
@@ -108,7 +109,8 @@ def test_the_way_out_of_a_journal_that_is_lost(tmp_path: Path) -> None:
     Lab(tmp_path, A).run()
     lab = Lab(tmp_path, replace(A, rows=14), store=MemoryStore())
     released = lab.admin.release_claim("a", "the journal's disk is gone")
-    assert released.urn == "a"
+    assert (released.claim.urn, released.slot) == ("a", None)
+    assert lab.records().keys() == {"_journal"}
     lab.admin.set_watermark("a", LongWatermark(10), "as published")
     assert lab.run()["a"].rows == 4
     assert sum(len(data.splitlines()) for data in lab.published().values()) == 14
@@ -124,6 +126,83 @@ def test_a_release_is_audited_and_frees_the_folder(tmp_path: Path) -> None:
     release = (tmp_path / CHAIN / "0000000002").read_text()
     assert '"ann"' in release
     assert '"moved away"' in release
+
+
+def noted(lab: Lab) -> list[tuple[int, str, str, str]]:
+    """The claims that were released, as the journal tells of them: slot, what, by whom and why."""
+    slots = lab.reopened().history("a").slots
+    return [(s.decision.slot, note.says, note.actor, note.detail) for s in slots for note in s.releases]
+
+
+def test_a_release_by_the_owner_is_in_its_journal(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    lab.run(replace(A, rows=12))
+    assert lab.admin.release_claim("a", "it moves away").slot == 2
+    assert noted(lab) == [(2, "claim-released", "ann", "it moves away")]
+    assert claims(tmp_path).standing() == {}
+    state = lab.journal.state("a")
+    lab.run()
+    assert lab.reopened().state("a") == state
+    assert lab.rows("a") == replace(A, rows=12).all_rows()
+
+
+def test_a_release_before_the_first_slot_is_told_with_it(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.extracted()
+    assert lab.admin.release_claim("a", "it moves away").slot == 0
+    assert noted(lab) == []
+    lab.run()
+    assert noted(lab) == [(1, "claim-released", "ann", "it moves away")]
+
+
+def test_a_release_of_a_dataset_that_is_quarantined_leaves_it_so(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    stick(lab, A)
+    failure = lab.journal.history("a").slots[-1].last_failure
+    lab.admin.release_claim("a", "it moves away")
+    history = lab.reopened().history("a")
+    assert history.state.quarantined
+    assert history.slots[-1].last_failure == failure != ""
+
+
+def test_a_release_that_dies_after_its_note_can_be_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(Claims, "release", died)
+        with pytest.raises(Crash):
+            lab.admin.release_claim("a", "it moves away")
+    assert [*claims(tmp_path).standing()] == ["a"]
+    lab.admin.release_claim("a", "once more")
+    assert [why for *_, why in noted(lab)] == ["it moves away", "once more"]
+    assert claims(tmp_path).standing() == {}
+
+
+def died(*_: object) -> None:
+    raise Crash
+
+
+def test_a_claim_of_a_dataset_that_cant_be_read_is_released_all_the_same(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    store = MemoryStore()
+    for key, data in lab.records().items():
+        store.put_if_absent(key, b"{" if key.endswith("d/0000000001") else data)
+    torn = Lab(tmp_path, A, store=store)
+    assert torn.admin.release_claim("a", "it is torn").slot is None
+    assert claims(tmp_path).standing() == {}
+
+
+def test_the_claim_to_release_is_the_one_that_was_meant(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    meant = lab.admin.claim("a")
+    claims(tmp_path).release("a", "bob", "moved")
+    claims(tmp_path).check(journal("others"), "their.a", "a")
+    with pytest.raises(ClaimError, match="somebody else claimed the folder"):
+        lab.admin.release_claim("a", "it moves away", meant)
+    assert claims(tmp_path).standing()["a"].urn == "their.a"
 
 
 def test_what_nobody_claims_cant_be_released(tmp_path: Path) -> None:
@@ -193,3 +272,15 @@ def test_each_link_is_read_once_however_many_datasets_there_are(tmp_path: Path) 
     for n in range(30):
         claims_of_run.check(mine, f"d{n}", f"d{n}")
     assert files.reads < 4 * 30
+
+
+def test_who_plans_while_a_dataset_is_being_dropped_claims_its_folder_anew(tmp_path: Path) -> None:
+    """The claim is released after the drop is decided, so perhaps after the next run has planned."""
+    lab = Lab(tmp_path, A)
+    lab.run()
+    lab.admin.drop("a", "begin anew", delete_files=True)
+    pipeline, plan = lab.extracted()
+    claims(tmp_path).release("a", "ann", "begin anew")
+    for pack in plan.packs:
+        pipeline.write_commit_steps(plan, pack)
+    assert [*claims(tmp_path).standing()] == ["a"]

@@ -69,11 +69,7 @@ class Losing(MemoryStore):
 
 
 def planned(lab: Lab, run: str = "run", *tables: Table) -> tuple[Pipeline, RunPlan]:
-    """A run up to the results of its extract."""
-    pipeline = lab.pipeline(*tables)
-    plan = pipeline.create_work_units(RunRequest(run))
-    inprocess.extract(pipeline, plan, NoConnections())
-    return pipeline, plan
+    return lab.extracted(*tables, request=RunRequest(run))
 
 
 def write(pipeline: Pipeline, plan: RunPlan) -> dict[str, DatasetReport]:

@@ -22,7 +22,8 @@ from airflow.api_fastapi.core_api.routes.public.monitor import monitor_router
 from airflow.cli.cli_parser import get_parser
 
 from airflow_gobblin import wire
-from airflow_gobblin.hooks.ingestion import AirflowConnections, open_pipeline
+from airflow_gobblin.hooks.connections import AirflowConnections
+from airflow_gobblin.hooks.ingestion import open_pipeline
 from airflow_gobblin.pipeline import Pipeline, RunRequest
 from airflow_gobblin.plan import RunPlan
 from airflow_gobblin.spark.connections import give_connections

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk import DAG
 from sqlalchemy import make_url
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.files import check_target, open_files
-from airflow_gobblin.hooks.ingestion import AirflowConnections, check_ingestion, check_journal, open_pipeline
-from airflow_gobblin.hooks.spark import driver_environment
+from airflow_gobblin.hooks.connections import AirflowConnections
+from airflow_gobblin.hooks.ingestion import check_ingestion, check_journal, open_pipeline
+from airflow_gobblin.hooks.spark import driver_environment, notice_ui
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.operators import ExtractOperator, GobblinIngestion, VerifyRecoverOperator
 from airflow_gobblin.sinks.parquet import ParquetSink
 from airflow_gobblin.sources.sql import SqlSource, SqlTable
+from airflow_gobblin.spark.report import SPARK_UI
 from airflow_gobblin.spark.session import JVM_OPTIONS
 from airflow_gobblin.stores import open_store
 from airflow_gobblin.work import ExtractKind
@@ -165,3 +169,30 @@ def test_a_connection_whose_provider_is_not_installed_tells_the_way_out(monkeypa
     monkeypatch.setenv("AIRFLOW_CONN_SHOP", '{"conn_type": "generic", "host": "/shop.db"}')
     with pytest.raises(ConfigurationError, match=r"as one whose provider isn't installed.*--conn-uri"):
         AirflowConnections().uri("shop")
+
+
+@pytest.mark.parametrize(
+    ("told", "noticed"),
+    [
+        (["http://worker-3:4040", "http://evil"], ["http://worker-3:4040"]),  # the second is of what runs in the driver
+        (["https://[::1]:8443/proxy/app-1/"], ["https://[::1]:8443/proxy/app-1/"]),
+        (["javascript:alert(1)", "http://evil"], []),
+        ([f"http://ann:{SECRET}@host:4040"], []),
+        ([f"http://host:4040/?token={SECRET}"], []),
+        (["http://host:4040/\"onclick=''"], []),
+        (["http://" + "a" * 300], []),
+        (["http://host:port\ufffd"], []),
+        (["none", "http://evil"], []),
+        ([], []),
+    ],
+)
+def test_the_ui_of_a_driver_is_noticed_once_and_only_if_it_can_be_a_link(
+    told: list[str], noticed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_HERE", json.dumps({"conn_type": "spark", "host": "local[1]"}))
+    hook, found = SparkSubmitHook(conn_id="spark_here"), list[str]()
+    notice_ui(hook, found.append)
+    lines = ["it starts", f"not at its beginning {SPARK_UI}http://other", *(f"{SPARK_UI}{address}" for address in told)]
+    hook._process_spark_submit_log(iter(f"{line}\n" for line in lines))
+    assert found == noticed
+    assert list(hook._last_submit_log_lines) == lines  # whatever it is, it is logged as before

@@ -19,6 +19,7 @@ from airflow_gobblin.extraction import extract_unit
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.pipeline import DatasetReport, RunRequest, incomplete
 from airflow_gobblin.policy import CommitPolicy
+from airflow_gobblin.records import Decision
 from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.work import ExtractKind, Limits, UnitState
 from tests import inprocess
@@ -251,16 +252,14 @@ def test_rewind_is_widened_to_units_and_publishes_anew(tmp_path: Path) -> None:
 
 def test_abandon_takes_back_what_was_published_and_its_range_is_open(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
-    pipeline = lab.pipeline()
-    plan = pipeline.create_work_units(RunRequest("first"))
-    inprocess.extract(pipeline, plan, NoConnections())
-    pipeline.write_commit_steps(plan, plan.packs[0])
+    pipeline, plan = lab.decide()
 
-    def stop(urn: str, slot: int, k: int, n: int) -> None:
+    def stop(decision: Decision, k: int, n: int) -> None:
         raise KeyboardInterrupt
 
+    pipeline.committer.after_step = stop
     with pytest.raises(KeyboardInterrupt):
-        pipeline.execute_commit_steps(plan, plan.packs[0], stop)
+        pipeline.execute_commit_steps(plan, plan.packs[0])
     assert lab.files("a")
     lab.admin.abandon("a", "wrong source")
     assert lab.files("a") == []

@@ -18,7 +18,8 @@ from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 from airflow_gobblin.announcing.assets import asset_uri, dataset_asset
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.get_provider_info import get_provider_info
-from airflow_gobblin.hooks.ingestion import AirflowConnections, open_pipeline
+from airflow_gobblin.hooks.connections import AirflowConnections
+from airflow_gobblin.hooks.ingestion import open_pipeline
 from airflow_gobblin.hooks.journal import GobblinJournalHook
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import Journal

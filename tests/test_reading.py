@@ -21,6 +21,7 @@ from airflow_gobblin.manifest import manifest_path, put_manifests
 from airflow_gobblin.naming import many
 from airflow_gobblin.pipeline import Pipeline
 from airflow_gobblin.reading import PublishedDataset
+from airflow_gobblin.records import Decision
 from airflow_gobblin.sinks.parquet import ParquetSink
 from airflow_gobblin.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.stores.memory import MemoryStore
@@ -58,10 +59,11 @@ def test_what_is_being_published_is_not_seen(tmp_path: Path) -> None:
     pipeline, plan = lab.decide()
     seen: list[int] = []
 
-    def look(urn: str, slot: int, k: int, n: int) -> None:
+    def look(decision: Decision, k: int, n: int) -> None:
         seen.append(len(lab.reopened().read_dataset("a").paths))
 
-    pipeline.execute_commit_steps(plan, plan.packs[0], look)
+    pipeline.committer.after_step = look
+    pipeline.execute_commit_steps(plan, plan.packs[0])
     assert seen == [0, 0, 0]
     assert len(lab.journal.read_dataset("a").paths) == 3
 

@@ -20,7 +20,7 @@ from airflow_gobblin.operators import ingestion_params
 from airflow_gobblin.operators.run_requests import replacing_command, run_request
 from airflow_gobblin.pipeline import RunRequest
 from airflow_gobblin.plugins.timetables import DatasetCronTimetable
-from airflow_gobblin.watermark import LongWatermark, TimestampWatermark
+from airflow_gobblin.watermark import LongWatermark, MultiLongWatermark, TimestampWatermark
 from tests.services.environment import ROOT
 
 PAGE = (ROOT / "docs" / "backfills.md").read_text()
@@ -149,6 +149,13 @@ def test_what_to_type_is_a_run_by_hand_of_what_was_published_where_the_run_has_n
     assert shlex.split(replacing_command(context("scheduled", {}, DAY), "a", 7, keys))[1] == "dags"
     early = Range(*(TimestampWatermark(datetime(2025, 1, day, tzinfo=UTC)) for day in (1, 2)))
     assert "2025-01-01" in replacing_command(context("scheduled", {}, DAY), "a", 7, early)
+
+
+def test_what_to_type_is_a_rewind_where_positions_are_no_times_and_no_integers() -> None:
+    offsets = Range(MultiLongWatermark((5, 2)), MultiLongWatermark((9, 4)))
+    typed = shlex.split(replacing_command(context(), "it's", 7, offsets))
+    assert typed[:4] == ["airflow", "gobblin", "rewind", "it's"]
+    assert typed[typed.index("--to") + 1] == "[5, 2]"
 
 
 def test_the_page_of_backfills(tmp_path: Path) -> None:

@@ -12,22 +12,22 @@ from typing import Any
 import pytest
 
 from airflow_gobblin import journal, trimming, wire
-from airflow_gobblin.administration import Change
+from airflow_gobblin.administration import Administration, Change
 from airflow_gobblin.errors import LostRaceError, RecordError
 from airflow_gobblin.history import History, Snapshot
+from airflow_gobblin.inspection import list_slots
 from airflow_gobblin.journal import Action, Journal, Note, NoteKind, Outcome, OutcomeState, Slot, now
 from airflow_gobblin.pipeline import Pipeline, RunRequest
 from airflow_gobblin.plan import RunPlan
 from airflow_gobblin.stores.memory import MemoryStore
 from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.work import ExtractKind
-from tests import inprocess
 from tests.faults import Crash, Fault, Faults, FaultyStore
 from tests.lab import Lab, stick
 from tests.protocol.mutants import mutated
-from tests.protocol.rows import NoConnections, Table
+from tests.protocol.rows import Table
 
-A = Table("a", ExtractKind.APPEND_ONLY, 0)
+A = Table("a", ExtractKind.APPEND_ONLY, 0, kept_from=3)
 S = Table("s", ExtractKind.SNAPSHOT_ONLY, 6)
 
 
@@ -101,6 +101,7 @@ def told(history: History) -> dict[str, object]:
         "generations": [s.decision.generation for s in slots],
         "tokens": [(t := s.decision.token, found(history.by_token(t))) for s in slots],
         "answers": [(k := s.decision.run_key, found(history.answer(k))) for s in slots],
+        "kept_from": [s.decision.kept_from for s in slots],
         "nobody": (history.by_token("nobody"), history.answer("nobody")),
     }
 
@@ -141,6 +142,7 @@ def test_who_released_a_slot_and_why_stays(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     stick(lab, replace(A, rows=3))
     lab.admin.release("a", "the disk is back")
+    lab.admin.release_claim("a", "it moves")
     lab.admin.abandon("a", "it is not")
     for to in range(20):  # so that what stays of them is a table
         lab.admin.set_watermark("a", LongWatermark(to), "never mind")
@@ -148,9 +150,25 @@ def test_who_released_a_slot_and_why_stays(tmp_path: Path) -> None:
     assert trimming.trim(lab.journal, lab.journal.history("a"))
     slot = lab.reopened().history("a").slot(1)
     assert slot.trimmed is not None
-    assert [(note.actor, note.detail) for note in slot.releases] == [("ann", "the disk is back")]
+    told = [(note.says, note.actor, note.detail) for note in slot.releases]
+    assert told == [("released", "ann", "the disk is back"), ("claim-released", "ann", "it moves")]
     assert slot.releases == before
     assert not keys(lab, "a", "n/0000000001")
+
+
+def test_a_claim_that_was_released_before_the_first_slot_stays_told(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, replace(A, rows=3))
+    lab.extracted()
+    lab.admin.release_claim("a", "it moves")
+    for to in range(20):
+        lab.admin.set_watermark("a", LongWatermark(to), "never mind")
+    before = lab.reopened().history("a").slot(1).releases
+    assert trimming.trim(lab.journal, lab.journal.history("a"))
+    slot = lab.reopened().history("a").slot(1)
+    assert slot.trimmed is not None
+    assert [note.detail for note in slot.releases] == ["it moves"]
+    assert slot.releases == before
+    assert not keys(lab, "a", "n/0000000000")
 
 
 def test_a_snapshot_from_before_releases_were_kept_is_read(whole: Lab) -> None:
@@ -289,11 +307,7 @@ def go_on(lab: Lab, start: int) -> None:
 
 
 def asleep(lab: Lab, rows: int) -> tuple[Pipeline, RunPlan]:
-    """A run up to its results."""
-    pipeline = lab.pipeline(only_a(rows))
-    plan = pipeline.create_work_units(RunRequest(f"asleep {rows}"))
-    inprocess.extract(pipeline, plan, NoConnections())
-    return pipeline, plan
+    return lab.extracted(only_a(rows), request=RunRequest(f"asleep {rows}"))
 
 
 def test_a_slot_that_was_trimmed_never_opens_again(woken: tuple[Lab, Woken]) -> None:
@@ -358,6 +372,29 @@ def test_an_outcome_that_comes_too_late_is_the_one_that_stood(woken: tuple[Lab, 
 def test_a_late_winner_that_counts_would_be_noticed(woken: tuple[Lab, Woken]) -> None:
     with mutated("late_winners_count"), pytest.raises((AssertionError, RecordError)):
         test_an_outcome_that_comes_too_late_is_the_one_that_stood(woken, OutcomeState.ABANDONED)
+
+
+def died() -> None:
+    raise Crash
+
+
+def test_who_abandoned_what_somebody_else_asked_for_stays_with_both_reasons(woken: tuple[Lab, Woken]) -> None:
+    lab, store = woken
+    lab.run(only_a(3))
+    announce(lab)
+    store.what, store.before = "/o/", died
+    with pytest.raises(Crash):
+        lab.admin.rewind("a", LongWatermark(1), "wrong rows")
+    Administration(lab.reopened(), str(lab.folder), "bob").abandon("a", "they are right")
+    for to in range(20, 40):
+        lab.admin.set_watermark("a", LongWatermark(to), "never mind")
+    (before,) = (s for s in list_slots(lab.journal.history("a")) if s.slot == 2)
+    assert (before.state, before.actor, before.reason) == ("abandoned", "ann", "wrong rows")
+    assert (before.abandoned_by, before.abandon_reason) == ("bob", "they are right")
+    assert trimming.trim(lab.journal, lab.journal.history("a"))
+    (after,) = (s for s in list_slots(lab.reopened().history("a")) if s.slot == 2)
+    assert (after.trimmed, after.state, after.actor, after.reason) == (True, "abandoned", "ann", "wrong rows")
+    assert (after.abandoned_by, after.abandon_reason) == ("bob", "they are right")
 
 
 def test_steps_that_were_trimmed_under_a_late_executor_are_no_error(woken: tuple[Lab, Woken]) -> None:

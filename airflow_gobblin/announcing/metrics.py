@@ -15,7 +15,7 @@ Each is tagged with the `ingestion`, and those of a dataset with the `dataset`'s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from airflow.sdk import conf
@@ -44,9 +44,9 @@ def count_publication(publication: Publication) -> None:
         stats.gauge("gobblin.lag", publication.lag.total_seconds(), tags=tags)
 
 
-def count_recoveries(ingestion: str, reports: Iterable[DatasetReport]) -> None:
+def count_recoveries(ingestion: str, recovered: Collection[DatasetReport]) -> None:
     """Count the slots that an earlier run left and this one finished."""
-    if found := sum(report.status == "recovered" for report in reports):
+    if found := len(recovered):
         stats.incr("gobblin.recoveries", found, tags={"ingestion": ingestion})
 
 

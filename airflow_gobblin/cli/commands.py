@@ -154,7 +154,7 @@ def release(args: Namespace) -> None:
     """Let a quarantined dataset be recovered again."""
     admin, _ = _administration(args)
     slot = admin.quarantined(args.urn)
-    row = {"dataset": args.urn, "action": "release", "slot": slot.decision.slot, "last_failure": _last_failure(slot)}
+    row = {"dataset": args.urn, "action": "release", "slot": slot.decision.slot, "last_failure": slot.last_failure}
 
     def act() -> Iterator[dict[str, Any]]:
         admin.release(args.urn, args.reason, slot.decision.slot)
@@ -193,8 +193,13 @@ def release_claim(args: Namespace) -> None:
     }
 
     def act() -> Iterator[dict[str, Any]]:
-        admin.release_claim(args.folder, args.reason)
-        yield {**row, "actor": getuser(), "reason": args.reason}
+        slot = admin.release_claim(args.folder, args.reason, claim).slot
+        yield {**row, "noted_on_slot": slot, "actor": getuser(), "reason": args.reason}
+        if slot is None:
+            _tell(
+                "This is kept with the claims at the target only, and not in this journal: "
+                "the claim was of another one, or the dataset can't be read in this one"
+            )
 
     _confirm(args, [row], act)
 
@@ -283,10 +288,6 @@ def _wanted(states: Iterable[ExportedDataset], urns: Iterable[str]) -> list[Expo
 
 
 # What the actions share
-
-
-def _last_failure(slot: Slot) -> str:
-    return next((note.detail for note in reversed(slot.notes) if note.detail), "")
 
 
 def _administration(args: Namespace, *, new: bool = False) -> tuple[Administration, Journal]:

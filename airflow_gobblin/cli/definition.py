@@ -121,8 +121,8 @@ COMMANDS = (
         "Take back everything from a position on, to be extracted and published anew",
         URN,
         TO,
-        more="The position is widened to the bounds of the units that reach past it. Rows that the source has removed since they "
-        "were published don't come back: it is not looked at here. A backfill with `replace` looks first.",
+        more="The position is widened to the bounds of the units that reach past it. It is refused where the source had removed "
+        "rows of these when it was last planned.",
     ),
     _action(
         "set-watermark",

@@ -36,8 +36,7 @@ def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None
                 import_named(name, f"module {name!r}", _MODULE_HINT)
             logged(args)
         except GobblinError as error:
-            told = " ".join([str(error), *getattr(error, "__notes__", ())])
-            raise SystemExit(f"Error: {told}{_module_hint(error)}") from error
+            raise SystemExit(f"Error: {error.with_notes}{_module_hint(error)}") from error
         except BrokenPipeError:  # the reader, `head` for example, has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except OSError as error:  # a folder of the target, for example, that isn't ours to read

@@ -115,7 +115,10 @@ def slot_row(one: SlotView) -> dict[str, Any]:
         "actor": one.actor,
         "reason": one.reason,
         "failures": one.failures,
-        "releases": [{"at": note.at, "actor": note.actor, "reason": note.detail} for note in one.releases],
+        "abandoned": {"actor": one.abandoned_by, "reason": one.abandon_reason} if one.abandoned_by else None,
+        "releases": [
+            {"at": note.at, "says": note.says, "actor": note.actor, "reason": note.detail} for note in one.releases
+        ],
     }
 
 

@@ -6,21 +6,18 @@ a login and a password. Its test button opens the journal as a run does, and say
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 
-from airflow_gobblin.errors import ConfigurationError, GobblinError
+from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.hooks.connections import JOURNAL_CONNECTION, AirflowConnections
 
 if TYPE_CHECKING:
-    from airflow.sdk import Connection
-
     from airflow_gobblin.stores import Store
 
-__all__ = ["CONNECTION_TYPE", "GobblinJournalHook", "journal_url"]
+__all__ = ["GobblinJournalHook"]
 
-CONNECTION_TYPE = "gobblin_journal"
 _NAMED = 10
 
 
@@ -32,7 +29,7 @@ class GobblinJournalHook(BaseHook):
 
     conn_name_attr = "gobblin_journal_conn_id"
     default_conn_name = "gobblin_journal_default"
-    conn_type = CONNECTION_TYPE
+    conn_type = JOURNAL_CONNECTION
     hook_name = "Gobblin journal"
 
     def __init__(self, gobblin_journal_conn_id: str = default_conn_name, **kwargs: Any) -> None:
@@ -45,7 +42,6 @@ class GobblinJournalHook(BaseHook):
         :raises ConfigurationError: the connection can be no journal's. :raises StoreError: the store can't be reached, or
             can't be relied on.
         """
-        from airflow_gobblin.hooks.ingestion import AirflowConnections
         from airflow_gobblin.stores import open_store
 
         connections = AirflowConnections()
@@ -56,7 +52,6 @@ class GobblinJournalHook(BaseHook):
 
         What isn't there is not made: a folder or a SQLite file, which may be on a disk that isn't mounted.
         """
-        from airflow_gobblin.hooks.ingestion import AirflowConnections
         from airflow_gobblin.stores import missing_store
 
         try:
@@ -72,32 +67,6 @@ class GobblinJournalHook(BaseHook):
             return False, str(error)
 
 
-def journal_url(connection: Connection) -> str:
-    """The URL of the journal that a connection names, with its login and password.
-
-    :raises ConfigurationError: it names none, or one with a password in it.
-    """
-    from airflow_gobblin.places import ObjectPlace
-    from airflow_gobblin.stores import store_place
-    from airflow_gobblin.stores.sql import holds_secret
-
-    url = connection.extra_dejson.get("url")
-    if not isinstance(url, str) or not url:
-        raise _refused(
-            connection, "it has no URL", "Fill in the field 'Journal URL': 'sqlite:////path/journal.db', say."
-        )
-    place = store_place(url)
-    if isinstance(place, Path | ObjectPlace):
-        return url
-    if holds_secret(place):
-        raise _refused(
-            connection, "its URL holds a password, which isn't hidden there", "Put it into the field 'Password'."
-        )
-    if connection.login or connection.password:
-        place = place.set(username=connection.login or place.username, password=connection.password)
-    return place.render_as_string(hide_password=False)
-
-
 def _told(store: Store) -> str:
     """What a store holds, in a sentence."""
     # Keys are <ingestion>/<dataset>/…; ours of no ingestion begin with an underscore.
@@ -105,7 +74,3 @@ def _told(store: Store) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     held = f"It holds the ingestions {', '.join(names[:_NAMED])}{more}." if names else "It holds no ingestion yet."
     return f"{store.name} can be relied on. {held}"
-
-
-def _refused(connection: Connection, cause: str, hint: str) -> ConfigurationError:
-    return ConfigurationError(operation="use", subject=f"connection {connection.conn_id!r}", cause=cause, hint=hint)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.files import Files, check_target, open_files
-from airflow_gobblin.hooks.ingestion import AirflowConnections, check_journal, is_place
+from airflow_gobblin.hooks.connections import AirflowConnections
+from airflow_gobblin.hooks.ingestion import check_journal, is_place
 from airflow_gobblin.naming import check_ingestion_name
 
 if TYPE_CHECKING:

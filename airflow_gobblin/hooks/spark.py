@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 from airflow_gobblin.environment import check_pyspark
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.places import object_place
-from airflow_gobblin.spark.report import FIRST_ERROR
+from airflow_gobblin.spark.report import FIRST_ERROR, SPARK_UI
 from airflow_gobblin.spark.session import CONF, REMOTE, submit_options
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ __all__ = [
     "code_folder",
     "driver_environment",
     "driver_hook",
+    "notice_ui",
     "told",
 ]
 
@@ -45,6 +47,8 @@ log = logging.getLogger(__name__)
 CONNECT = SparkConnectHook.conn_type
 LINES_TOLD = 50
 SECONDS_TO_END = 20.0
+PAGE = re.compile(r"(?=.{,250}$)https?://[\w.:\[\]-]+(/[\w./%~-]*)?", re.ASCII)
+"""The address of a page that may be shown as a link: it has no user, no query, and nothing to escape."""
 
 
 def check_spark_connection(conn_id: str, *deploy_modes: object, durable: bool = False) -> Connection:
@@ -140,6 +144,30 @@ def told(output: str) -> str | None:
     """The first error that a driver told, from the end of its output."""
     lines = [line for line in output.splitlines() if line.startswith(FIRST_ERROR)]
     return lines[-1].removeprefix(FIRST_ERROR) if lines else None
+
+
+def notice_ui(hook: SparkSubmitHook, notice: Callable[[str], None]) -> None:
+    """Notice where the UI of the driver is that a hook runs beside the Airflow task, as soon as the driver tells it.
+
+    :param notice: is given the address, as `PAGE` has it, once.
+    """
+    read = hook._process_spark_submit_log
+
+    def read_and_notice(itr: Iterator[str]) -> None:
+        read(_noticing(itr, notice))
+
+    hook._process_spark_submit_log = read_and_notice  # type: ignore[method-assign]
+
+
+def _noticing(lines: Iterable[str], notice: Callable[[str], None]) -> Iterator[str]:
+    """Pass the lines of a driver's output on. Its own word comes first; what looks like it later is of what runs in it."""
+    noticed = False
+    for line in lines:
+        if line.startswith(SPARK_UI) and not noticed:
+            noticed, address = True, line.removeprefix(SPARK_UI).strip()
+            if PAGE.fullmatch(address):
+                notice(address)
+        yield line
 
 
 class ConnectHook:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_gobblin.errors import StepError
-from airflow_gobblin.hooks.ingestion import AirflowConnections
+from airflow_gobblin.hooks.connections import AirflowConnections
 from airflow_gobblin.hooks.spark import ConnectHook, close_output, code_folder, driver_hook, told
+from airflow_gobblin.naming import many
 from airflow_gobblin.spark.connections import give_connections
 from airflow_gobblin.spark.ship import ship
 from airflow_gobblin.spark_jobs import spark_job
@@ -90,7 +91,7 @@ class StepsOnSpark:
         arguments += [f"--code={module}" for module in ingestion.code]
         arguments += [f"--connection={conn_id}" for conn_id in ingestion.connection_ids]
         secrets = give_connections(AirflowConnections(), ingestion.connection_ids)
-        log.info("dataset %r: its steps are %s on Spark, in %d pieces", urn, _DONE[verb], pieces)
+        log.info("dataset %r: its steps are %s on Spark, in %s", urn, _DONE[verb], many(pieces, "piece"))
         self._hook = driver_hook(self._options, f"{ingestion.name} {verb} steps", arguments, [str(shipped)], secrets)
         failure = self._submit()
         answers = work.answers()

@@ -1,14 +1,15 @@
 """Links of an ingestion's tasks: to what the page in Airflow's UI shows of their datasets, and to Spark's own pages.
 
-Airflow asks for them in the process of the task, when it has ended, however it did.
+Airflow asks for them in the process of the task, when it has ended, however it did. Until then a link leads where the task says.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from airflow.sdk import BaseOperatorLink, conf
+from airflow.sdk import BaseOperatorLink, conf, get_current_context
 
 if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from airflow_gobblin.ingestion import Ingestion
 
 __all__ = ["NAME", "DatasetLink", "SparkLink", "page_address"]
+
+log = logging.getLogger(__name__)
 
 NAME = "gobblin"
 """Of the page: in its own address, and in that of Airflow's UI around it."""
@@ -32,9 +35,9 @@ class DatasetLink(BaseOperatorLink):
 
 
 class SparkLink(BaseOperatorLink):
-    """To what Spark's history server shows of the application that extracted the pack, the newest of several.
+    """To the UI of the driver that extracts the pack, and afterwards to what Spark's history server shows of its application.
 
-    Where the server is, `[gobblin] spark_history_url` says.
+    Where the server is, `[gobblin] spark_history_url` says. Of several applications it is the newest.
     """
 
     name = "Spark UI"
@@ -43,6 +46,13 @@ class SparkLink(BaseOperatorLink):
         server = conf.get("gobblin", "spark_history_url", fallback="")
         application = _application(operator.ingestion, operator.pack) if server else ""
         return f"{server.rstrip('/')}/history/{quote(application, safe='')}/" if application else ""
+
+    def lead_to(self, address: str) -> None:
+        """Lead there from the task that runs, until it has ended."""
+        try:
+            get_current_context()["ti"].xcom_push(self.xcom_key, address)
+        except Exception as error:  # no link is a reason to fail
+            log.warning("the task has no link to %s: %s", address, error)
 
 
 def page_address(dag_id: str, ingestion: str, urn: str | None = None) -> str:

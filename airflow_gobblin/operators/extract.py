@@ -14,7 +14,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow_gobblin import errors
 from airflow_gobblin.environment import check_pyspark
 from airflow_gobblin.errors import ConfigurationError, GobblinError
-from airflow_gobblin.hooks.ingestion import AirflowConnections, check_ingestion, open_pipeline
+from airflow_gobblin.hooks.connections import AirflowConnections
+from airflow_gobblin.hooks.ingestion import check_ingestion, open_pipeline
 from airflow_gobblin.hooks.spark import (
     CONNECT,
     ConnectHook,
@@ -22,6 +23,7 @@ from airflow_gobblin.hooks.spark import (
     close_output,
     code_folder,
     driver_environment,
+    notice_ui,
     told,
 )
 from airflow_gobblin.hooks.standalone import (
@@ -217,6 +219,7 @@ class ExtractOperator(SparkSubmitOperator):
         secrets = self._secrets()
         hook = super()._get_hook()
         hook._env = driver_environment(hook._connection["master"], secrets)
+        notice_ui(hook, SparkLink().lead_to)
         return hook
 
     # A durable driver: what `execute_resumable` asks for

@@ -12,14 +12,14 @@ import json
 import shlex
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param, timezone
 
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.watermark import TimestampWatermark
+from airflow_gobblin.naming import near
+from airflow_gobblin.watermark import LongWatermark, TimestampWatermark
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -125,11 +125,11 @@ def _checked(conf: Mapping[str, Any], others: set[str]) -> dict[str, Any]:
     """
     for name in conf:
         if name not in _TYPES and name not in others:
-            near = get_close_matches(name, _TYPES, n=1)
+            alike = near(name, [*_TYPES])
             raise _refused(
                 f"{name!r}",
                 "there is no such key",
-                f"Did you mean {near[0]!r}?" if near else f"Known are {', '.join(sorted({*_TYPES} | others))}.",
+                f"Did you mean {alike[0]!r}?" if alike else f"Known are {', '.join(sorted({*_TYPES} | others))}.",
             )
     asked = {name: conf[name] for name in _TYPES if conf.get(name) is not None}
     for name, value in asked.items():
@@ -173,6 +173,8 @@ def _refused(what: str, cause: str, hint: str) -> ConfigurationError:
 def replacing_command(context: Context, urn: str, slot: int, covered: Range | None) -> str:
     """What to type to have a range of a dataset ingested anew: a backfill of the run's interval, if it published that.
 
+    Where positions are neither times nor integers, it is a rewind, which takes back what comes after the range, too.
+
     :param slot: the newest of the dataset; it tells the request from the one before. :param covered: a snapshot has none, and
         any run publishes it anew.
     """
@@ -182,6 +184,9 @@ def replacing_command(context: Context, urn: str, slot: int, covered: Range | No
         return _triggering(dag_id, {"datasets": [urn]})
     conf: dict[str, Any] = {"datasets": [urn], "replace": True}
     timed = covered.low.kind == TimestampWatermark.kind
+    if not timed and covered.low.kind != LongWatermark.kind:
+        to = shlex.quote(json.dumps(covered.low.to_json()))
+        return f"airflow gobblin rewind {shlex.quote(urn)} --dag-id {dag_id} --to {to} --reason 'to ingest it anew'"
     if interval is not None and timed and covered.overlaps(Range(*map(TimestampWatermark, interval))):
         day = shlex.quote(interval[0].isoformat())
         told = shlex.quote(json.dumps({**conf, "request": f"after slot {slot}"}, ensure_ascii=False))

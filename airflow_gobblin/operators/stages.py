@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import AssetAlias, BaseOperator, TriggerRule
@@ -21,7 +20,8 @@ from airflow_gobblin.announcing.assets import asset_uri
 from airflow_gobblin.announcing.metrics import count_recoveries, gauge_lags, gauge_quarantines
 from airflow_gobblin.errors import GobblinError, IncompleteRunError
 from airflow_gobblin.frozen_heap import frozen_heap
-from airflow_gobblin.hooks.ingestion import AirflowConnections, check_ingestion, open_pipeline
+from airflow_gobblin.hooks.connections import AirflowConnections
+from airflow_gobblin.hooks.ingestion import check_ingestion, open_pipeline
 from airflow_gobblin.hooks.registry import place_of
 from airflow_gobblin.links import DatasetLink
 from airflow_gobblin.naming import many, shown
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from airflow_gobblin.ingestion import Ingestion
     from airflow_gobblin.operators.spark_options import SparkOptions
     from airflow_gobblin.pipeline import DatasetReport, Pipeline
-    from airflow_gobblin.plan import RunPlan
+    from airflow_gobblin.plan import DatasetNote, RunPlan
+    from airflow_gobblin.records import Decision
     from airflow_gobblin.work import Pack
 
 __all__ = [
@@ -92,7 +93,12 @@ class _StageOperator(BaseOperator):
 
             self._on_spark = StepsOnSpark(pipeline, self.spark.submit_arguments(), self.spark.steps_above)
             pipeline.committer.runner = self._on_spark
+        pipeline.committer.after_step = self._log_step
         return pipeline
+
+    def _log_step(self, decision: Decision, k: int, n: int) -> None:
+        if n <= STEPS_LOGGED or k % (n // STEPS_LOGGED) == 0:
+            self.log.info("dataset %r, slot %d: step %d of %d is done", decision.urn, decision.slot, k, n)
 
     def on_kill(self) -> None:
         """End what runs on Spark."""
@@ -122,8 +128,9 @@ class VerifyRecoverOperator(_StageOperator):
 
     def execute(self, context: Context) -> None:
         with failing_at_once():
-            reports = self._open_pipeline().verify_recover(run_request(context))
-        count_recoveries(self.ingestion.name, reports)
+            pipeline = self._open_pipeline()
+            reports = pipeline.verify_recover(run_request(context))
+        count_recoveries(self.ingestion.name, pipeline.recovered)
         log_reports(self.log, reports)
         if not reports:
             self.log.info("no dataset was left unfinished")
@@ -134,8 +141,8 @@ class CreateWorkUnitsOperator(_StageOperator):
 
     Gives a reference for each pack, to map a task group over; and, under the XCom key `run`, one to the whole plan.
 
-    It is tried again if nothing at all could be planned and a retry may heal that. If some datasets couldn't be planned, it
-    goes on with the others: those that couldn't keep their state, `finish` fails for them, and the next run plans them.
+    It is tried again if some datasets couldn't be planned and a retry may heal that. After the last try, or if none may, it goes
+    on with the others: those that couldn't be planned keep their state, `finish` fails for them, and the next run plans them.
 
     Where the ingestion is, `place`, is a templated field: so the serialized DAG has it, and `airflow gobblin` finds it there
     without running the DAG's code. (templated)
@@ -154,8 +161,10 @@ class CreateWorkUnitsOperator(_StageOperator):
         with failing_at_once():
             pipeline = self._open_pipeline()
             plan = pipeline.create_work_units(run_request(context))
-            log_reports(self.log, plan.notes)
+            count_recoveries(self.ingestion.name, pipeline.recovered)
+            log_reports(self.log, [*pipeline.recovered, *plan.notes])
             log_replacing(self.log, pipeline, plan.notes, context)
+            _retry_unplanned(plan.notes, context)
         for pack in plan.packs:
             self.log.info("%s: weight %d, datasets %s", pack.label, pack.weight, [d.urn for d in pack.datasets][:20])
         context["ti"].xcom_push(key=RUN, value=plan.run)
@@ -226,15 +235,9 @@ class ExecuteCommitStepsOperator(_PackOperator):
     def execute(self, context: Context) -> None:
         with failing_at_once():
             pipeline = self._open_pipeline()
-            reports = self._of_pack(
-                pipeline, context, partial(pipeline.execute_commit_steps, after_step=self._log_step)
-            )
+            reports = self._of_pack(pipeline, context, pipeline.execute_commit_steps)
             _raise_unless_good("execute the commit steps of", self.pack, reports)
             self._announce(pipeline, [r.urn for r in reports], context)
-
-    def _log_step(self, urn: str, slot: int, k: int, n: int) -> None:
-        if n <= STEPS_LOGGED or k % (n // STEPS_LOGGED) == 0:
-            self.log.info("dataset %r, slot %d: step %d of %d is done", urn, slot, k, n)
 
 
 class FinishOperator(_StageOperator):
@@ -339,6 +342,15 @@ def failing_at_once() -> Iterator[None]:
         if error.retryable:
             raise
         raise AirflowFailException(str(error)) from error
+
+
+def _retry_unplanned(notes: Iterable[DatasetNote], context: Context) -> None:
+    """Fail, to be tried again, while that may heal what couldn't be planned. The last try goes on with the other datasets."""
+    healing = [note for note in notes if note.retryable]
+    task = context["ti"]
+    if healing and task.try_number <= task.max_tries:
+        first = f"{shown(healing[0].urn)}: {healing[0].detail}"
+        raise AirflowException(f"{many(len(healing), 'dataset')} can't be planned, and may be by the next try; {first}")
 
 
 def _raise_unless_good(operation: str, pack: Mapping[str, Any], reports: Iterable[DatasetReport]) -> None:

@@ -81,6 +81,7 @@ class DagOptions:
         runs when it is triggered.
     :param start_date: without an offset it is in Airflow's default time zone; `end_date` too.
     :param max_active_runs: more do no harm, but of two runs that take a snapshot at once one loses and is red.
+    :param datasets: URNs that its form offers. They are in no file: they are those of the tables that its source names.
     """
 
     dag_id: str | None = None
@@ -92,11 +93,13 @@ class DagOptions:
     max_active_runs: int = 1
     tags: tuple[str, ...] = ()
     default_args: Mapping[str, Json] = field(default_factory=dict)
+    datasets: tuple[str, ...] = ()
 
     def arguments(self) -> dict[str, Any]:
         """The arguments for `DAG`, with a form to trigger it; what is left `None` is as Airflow has it."""
         given = {f.name: getattr(self, f.name) for f in fields(self)}
-        given |= {"tags": [*self.tags], "default_args": dict(self.default_args), "params": ingestion_params()}
+        given |= {"tags": [*self.tags], "default_args": dict(self.default_args)}
+        given["params"] = ingestion_params(given.pop("datasets"))
         if isinstance(self.schedule, CronSchedule):
             given["schedule"] = self.schedule.timetable()
         return {name: value for name, value in given.items() if value is not None}
@@ -106,7 +109,7 @@ class DagOptions:
 class YamlIngestion:
     """What a file says.
 
-    :param dag: with its `dag_id`: by default the ingestion's name.
+    :param dag: with its `dag_id`, by default the ingestion's name, and the datasets that the file names.
     """
 
     path: Path
@@ -348,7 +351,8 @@ class _Loading:
             self._tried(("sink", *own["sink"], "target"), lambda: check_target(ingestion.sink.target))
         if self._problems:
             raise Unreadable(*self._problems)
-        return YamlIngestion(path, ingestion, spark, replace(dag, dag_id=dag.dag_id or ingestion.name))
+        dag = replace(dag, dag_id=dag.dag_id or ingestion.name, datasets=_named(ingestion.source))
+        return YamlIngestion(path, ingestion, spark, dag)
 
     def _built(self, cls: Any, given: Mapping[str, Any], path: ValuePath) -> Any:
         """A dataclass from a mapping of its fields."""
@@ -397,6 +401,11 @@ class _Loading:
             told = str(cause) if isinstance(cause, GobblinError) else f"it can't be used: {cause}"
             self._problems.append(self._document.problem(path, told))
         return _FAILED
+
+
+def _named(source: Source) -> tuple[str, ...]:
+    """The URNs that are known without asking the source: an author's own one may have to look at what there is."""
+    return tuple(table.urn for table in source.tables) if isinstance(source, SqlSource) else ()
 
 
 @cache

@@ -70,11 +70,13 @@ class DatasetPlan:
         nothing new.
     :param schema: the schema that every unit will be read with; frozen.
     :param planned: the whole range that is to be covered, from the first low to the last expected high.
+    :param kept_from: where the source's rows begin now, if it removes old ones: nobody can rewind past it.
     """
 
     units: Iterable[WorkUnit]
     schema: pa.Schema
     planned: Range | None = None
+    kept_from: Watermark | None = None
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from airflow_gobblin.extraction import extract_unit
 from airflow_gobblin.files import open_files
 from airflow_gobblin.job import ExtractJob
 from airflow_gobblin.kinds import built_in_modules, import_kinds
+from airflow_gobblin.naming import many
 from airflow_gobblin.object_storage import OBJECT_CLIENTS
 from airflow_gobblin.packing import worst_fit_decreasing
 from airflow_gobblin.places import object_place
@@ -187,7 +188,8 @@ class _PackRun:
         slots = probe_executors(self._spark, modules, folder)
         self._probe_seconds = time.monotonic() - clock
         groups = _groups(missing, slots)
-        log.info("attempt %s: %d units in %d Spark tasks on %d slots", self._attempt, len(missing), len(groups), slots)
+        told = many(len(missing), "unit"), many(len(groups), "Spark task"), many(slots, "slot")
+        log.info("attempt %s: %s in %s on %s", self._attempt, *told)
         threads, tag = min(len(groups), max(slots, MIN_JOBS)), (self._attempt,)
         with ThreadPoolExecutor(threads, "spark-job", self._spark.addTag, tag) as pool:
             running = [pool.submit(self._run_group, run, group) for group in groups]

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from airflow_gobblin.naming import many
 from airflow_gobblin.wire import record
 
-__all__ = ["FIRST_ERROR", "GroupReport", "PackReport"]
+__all__ = ["FIRST_ERROR", "SPARK_UI", "GroupReport", "PackReport"]
 
 FIRST_ERROR = "airflow-gobblin: first error: "
 """How the last line of a driver that failed begins; the error follows, on the same line."""
+SPARK_UI = "airflow-gobblin: Spark UI: "
+"""How the line begins by which a driver tells, before it runs anything, where its UI is; the address follows, or "none"."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,9 @@ class PackReport:
         slowest = max((g.seconds for g in self.groups), default=0.0)
         mean = sum(g.seconds for g in self.groups) / max(1, len(self.groups))
         return (
-            f"{self.label}: {sum(g.units for g in self.groups)} units in {len(self.groups)} Spark tasks on {self.slots} slots, "
-            f"{self.standing} had a result, {self.empty} were empty, {len(self.errors)} errors; "
+            f"{self.label}: {many(sum(g.units for g in self.groups), 'unit')} in {many(len(self.groups), 'Spark task')} on "
+            f"{many(self.slots, 'slot')}, {self.standing:,} with a result already, {self.empty:,} empty, "
+            f"{many(len(self.errors), 'error')}; "
             f"weight predicted {weight}, at most {heaviest} a task; actual {written} bytes, {slowest:.1f} s at most a task "
             f"and {mean:.1f} s in the mean; {self.seconds:.1f} s in all, {self.probe_seconds:.1f} s to start Python"
         )

@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import signal
+import sys
 import uuid
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.spark.failures import cause_of
+from airflow_gobblin.spark.report import SPARK_UI
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +51,7 @@ def submit_options() -> str:
 
 @contextmanager
 def spark_session(tag: str, *, zips: Sequence[str] = ()) -> Iterator[SparkSession]:
-    """The session to work with.
+    """The session to work with. A driver with a Spark of its own tells on stderr where the UI is.
 
     :param tag: what the operations of this driver are tagged with; if SIGTERM ends it, they are cancelled on the server.
     :param zips: the code that executors need. They and the settings in `CONF` are for Spark Connect only: another driver was
@@ -62,6 +64,7 @@ def spark_session(tag: str, *, zips: Sequence[str] = ()) -> Iterator[SparkSessio
     if url is None:
         spark = SparkSession.builder.getOrCreate()
         try:
+            _tell_ui(spark)
             yield spark
         finally:
             spark.stop()
@@ -75,6 +78,11 @@ def spark_session(tag: str, *, zips: Sequence[str] = ()) -> Iterator[SparkSessio
     signal.signal(signal.SIGTERM, end)
     yield remote
     remote.client.close()
+
+
+def _tell_ui(spark: SparkSession) -> None:
+    """Tell where the UI of a session is, or that it has none: what others write later counts for nothing."""
+    print(f"{SPARK_UI}{spark.sparkContext.uiWebUrl or 'none'}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _shared(url: str, zips: Sequence[str], conf: Mapping[str, str]) -> SparkSession:

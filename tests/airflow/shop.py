@@ -29,8 +29,7 @@ DAG_FILE = """
 from airflow.sdk import DAG
 from shop_dag import shop
 
-for name in {names!r}:
-    shop({shops!r}, name, **{options!r})
+shop({shops!r}, {name!r}, **{options!r})
 """
 
 

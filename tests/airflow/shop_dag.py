@@ -12,7 +12,8 @@ from airflow.sdk import DAG, BaseOperator, Context, task_group
 from airflow.sdk.exceptions import AirflowException
 from gated import GatedSink, GatedSource, Gates  # type: ignore[import-not-found]
 
-from airflow_gobblin.hooks.ingestion import AirflowConnections, open_pipeline
+from airflow_gobblin.hooks.connections import AirflowConnections
+from airflow_gobblin.hooks.ingestion import open_pipeline
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.operators import (
     CreateWorkUnitsOperator,
@@ -69,11 +70,12 @@ def shop(
     urns: tuple[str, str] = ("orders", "countries"),
     journal: str | None = None,
     days: tuple[str, str] | None = None,
+    offered: bool = False,
 ) -> None:
     """Make the DAG of a shop.
 
     :param days: the first and the last day that it is scheduled for; it then has a table of visits, instead of that of orders,
-        and a form to trigger it.
+        and a form to trigger it. :param offered: the form offers its datasets, and takes no others.
     :param urns: of the tables of orders and of countries. :param journal: a folder of the shop's by default.
     :param spark: the Spark connection of a task group; without it, the same tasks are wired by hand around an extract without
         Spark. :param conf: more of Spark's settings. :param durable: its drivers outlive the tasks.
@@ -91,7 +93,7 @@ def shop(
             "end_date": last.replace(tzinfo=UTC),
             "catchup": True,
             "max_active_runs": 4 if first == last else 1,
-            "params": ingestion_params(("visits", urns[1])),
+            "params": ingestion_params(("visits", urns[1]) if offered else ()),
         }
     tables = (orders, SqlTable("countries", ExtractKind.SNAPSHOT_ONLY, urn=urns[1]))
     ingestion = Ingestion(

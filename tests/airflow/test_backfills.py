@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,9 @@ from tests.airflow.shop import Shop
 CREATE = "airflow backfill create --dag-id {name} --from-date {first} --to-date {last} --max-active-runs 1"
 
 
-def open_days(shops: Shops, name: str, first: int, last: int) -> Shop:
+def open_days(shops: Shops, name: str, first: int, last: int, **options: Any) -> Shop:
     """A shop with visits on ten days, some of which are scheduled: to their ends."""
-    (shop,) = shops(name, days=(f"2026-01-{first:02}", f"2026-01-{last:02}"))
+    (shop,) = shops(name, days=(f"2026-01-{first:02}", f"2026-01-{last:02}"), **options)
     for day in range(first, last + 1):
         run_id = shop.airflow.wait_for("a run", lambda at=f"2026-01-{day:02}": run_ids(shop).get(at))  # type: ignore[misc]
         assert shop.wait(run_id) == "success", shop.states(run_id)
@@ -65,32 +66,61 @@ def end_backfill(shop: Shop, *, at_once: bool) -> None:
     shop.airflow.wait_for("the end of the backfill", lambda: None if running() else True)
 
 
+def records(shop: Shop) -> dict[str, bytes | None]:
+    """The journal, whole."""
+    store = shop.journal.store
+    return {key: store.get(key) for key in store.list("")}
+
+
+def by_hand(shop: Shop, key: str, run_id: str, *, state: str) -> None:
+    """A run by hand of one dataset, which its partition key names."""
+    body = {"logical_date": None, "partition_key": key, "dag_run_id": run_id}
+    shop.airflow.request("POST", f"dags/{shop.name}/dagRuns", json=body)
+    assert shop.wait(run_id) == state, shop.states(run_id)
+
+
+def refused(shop: Shop, run_id: str) -> str:
+    """What is said by the task that plans, which failed at once."""
+    assert shop.states(run_id)["create_work_units"] == ["failed"]
+    assert shop.tries(run_id)["create_work_units"] == 1
+    return shop.log(run_id, "create_work_units")
+
+
 def test_backfills_from_the_command_line(shops: Shops) -> None:
     shop = open_days(shops, "days", 3, 4)
     only = {"datasets": ["visits"]}
 
+    # Of a dataset that isn't there nothing is done, and what is meant can be asked for then.
+    before = records(shop)
+    (unknown,) = backfill(shop, 1, 1, conf={"datasets": ["vists"]}, state="failed")
+    said = refused(shop, unknown)
+    assert "can't plan datasets ['vists']: the source has no such: it has ['countries', 'visits']" in said
+    assert "Did you mean 'visits'?" in said
+    by_hand(shop, "nope", "of-nothing", state="failed")
+    assert "datasets ['nope']: the source has no such: it has ['countries', 'visits']" in refused(shop, "of-nothing")
+    assert records(shop) == before
+    end_backfill(shop, at_once=True)
+
     # What is open is filled, day by day, and for this dataset only.
     countries = shop.slots("countries")
-    backfill(shop, 1, 2, conf=only, state="success")
+    backfill(shop, 1, 2, conf=only, state="success", reprocess="failed")
     assert published(shop) == visits(shop, range(1, 5))
     assert (shop.slots("visits"), shop.slots("countries")) == (4, countries)
     end_backfill(shop, at_once=True)
 
     # A run by hand of one dataset, which its partition key names, takes the rest, and nothing twice.
-    body = {"logical_date": None, "partition_key": "visits", "dag_run_id": "by-hand"}
-    shop.airflow.request("POST", f"dags/{shop.name}/dagRuns", json=body)
-    assert shop.wait("by-hand") == "success", shop.states("by-hand")
+    by_hand(shop, "visits", "by-hand", state="success")
     assert published(shop) == shop.source_rows("visits")
     assert (shop.slots("visits"), shop.slots("countries")) == (5, countries)
 
     # What is covered is refused by name, and nothing changes.
     shop.execute("UPDATE visits SET page = 'amended' WHERE day = 3")
-    before = published(shop)
-    (refused,) = backfill(shop, 3, 3, conf=only, state="failed", reprocess="completed")
-    said = shop.end_of_log(refused, "finish")
+    stale = published(shop)
+    (covered,) = backfill(shop, 3, 3, conf=only, state="failed", reprocess="completed")
+    said = shop.end_of_log(covered, "finish")
     assert "is covered already" in said
-    assert f"in slot 1 by run '{shop.name}/{refused}'" in said
-    assert published(shop) == before
+    assert f"in slot 1 by run '{shop.name}/{covered}'" in said
+    assert published(shop) == stale
     end_backfill(shop, at_once=True)
 
     # To replace it, one says so.
@@ -117,7 +147,7 @@ def test_backfills_from_the_command_line(shops: Shops) -> None:
 
 
 def test_a_range_from_the_form(shops: Shops) -> None:
-    shop = open_days(shops, "form", 3, 3)
+    shop = open_days(shops, "form", 3, 3, offered=True)
     form = {
         "datasets": ["visits"],
         "start": "2026-01-06",
@@ -128,6 +158,12 @@ def test_a_range_from_the_form(shops: Shops) -> None:
     runs = [shop.airflow.trigger(shop.name, conf=form)]
     with pytest.raises(RuntimeError, match=r"(?s)400|422.*nosuch"):
         shop.airflow.trigger(shop.name, conf={"datasets": ["nosuch"]})
+    with pytest.raises(RuntimeError, match="nosuch"):
+        shop.airflow.command(
+            CREATE.format(name=shop.name, first="2026-01-05", last="2026-01-05")
+            + """ --dag-run-conf '{"datasets": ["nosuch"]}'"""
+        )
+    assert "2026-01-05" not in run_ids(shop)
     bad = {"start": "2026-01-08", "end": "2026-01-06"}, {"dataset": ["visits"]}, {"replace": True}, {"start": "soon"}
     runs += [shop.airflow.trigger(shop.name, conf=conf) for conf in bad]
     assert shop.wait(runs[0]) == "success", shop.states(runs[0])

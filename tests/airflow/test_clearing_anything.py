@@ -31,6 +31,7 @@ from airflow_gobblin.watermark import TimestampWatermark
 from tests.airflow.conftest import Shops
 from tests.airflow.shop import Shop
 from tests.proofs import Proved
+from tests.services.airflow import Airflow
 
 DATASETS = ("visits", "countries")
 ACTIONS = 20
@@ -231,23 +232,23 @@ def position(day: date) -> TimestampWatermark:
     return TimestampWatermark(datetime(day.year, day.month, day.day, tzinfo=UTC))
 
 
-@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     "seeds",
     [
-        pytest.param(range(20), id="20"),
-        pytest.param(range(200), id="200", marks=pytest.mark.soak),
+        pytest.param(range(20), id="20", marks=pytest.mark.timeout(3600)),
+        pytest.param(range(200), id="200", marks=[pytest.mark.soak, pytest.mark.timeout(4 * 3600)]),
     ],
 )
-def test_whatever_users_do(shops: Shops, seeds: range, proved: Proved) -> None:
-    made = shops(
-        *(f"anything-{len(seeds)}-{seed}" for seed in seeds), days=(f"{START}", f"{START + timedelta(days=1)}")
-    )
-    users = [User(shop, random.Random(seed)) for shop, seed in zip(made, seeds, strict=True)]
+def test_whatever_users_do(airflow: Airflow, shops: Shops, seeds: range, proved: Proved) -> None:
+    def play(seed: int) -> User:
+        (shop,) = shops(f"anything-{len(seeds)}-{seed}", days=(f"{START}", f"{START + timedelta(days=1)}"))
+        user = User(shop, random.Random(seed))
+        user.play()
+        return user
+
     # Airflow's scheduler may end where a task that it is about to fail was cleared in that moment.
-    with made[0].airflow.kept_running(), ThreadPoolExecutor(TOGETHER) as pool:
-        for ended in [pool.submit(user.play) for user in users]:
-            ended.result()
+    with airflow.kept_running(), ThreadPoolExecutor(TOGETHER) as pool:
+        users = [ended.result() for ended in [pool.submit(play, seed) for seed in seeds]]
     done: Counter[str] = sum((user.done for user in users), Counter())
     slots = sum(user.shop.slots(urn) for user in users for urn in DATASETS)
     told = ", ".join(f"{name} {number}" for name, number in done.most_common())

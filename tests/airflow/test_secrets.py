@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 from sqlalchemy import URL, Engine, NullPool, create_engine, make_url, text
 
 from tests.airflow.canary import CommandLines, files_with, spellings, tables_with
 from tests.airflow.conftest import Shops
 from tests.airflow.shop import Shop
+from tests.airflow.test_links import links
 
 PASSWORD = "kan@ri/9%f1+nch=zwitschert"
 
@@ -44,6 +46,8 @@ def test_a_password_is_nowhere_to_be_found(shops: Shops, metadata: str, postgres
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": f"file://{events}",
         "spark.eventLog.compress": "false",
+        "spark.ui.enabled": "true",
+        "spark.ui.port": "0",
     }
     url = owned_by_canary(make_url(postgres_database))
     (shop,) = shops(
@@ -77,8 +81,10 @@ def test_a_password_is_nowhere_to_be_found(shops: Shops, metadata: str, postgres
         shop.wait_held("read-orders")
         assert [*(shop.folder / "lake" / "_gobblin").glob("*/p/*")]  # plans and staging are there now
         assert places.with_secret(PASSWORD) == {}
+        assert not [page for page in spark_pages(shop, run_id) if any(form in page for form in spellings(PASSWORD))]
         shop.open("read-orders")
         assert shop.wait(run_id) == "success", shop.states(run_id)
+        assert [found["Spark UI"] for found in links(shop, run_id, "extract")] == [None]  # that application has ended
         shop.check()
         assert places.with_secret(PASSWORD) == {}
 
@@ -88,6 +94,16 @@ def test_a_password_is_nowhere_to_be_found(shops: Shops, metadata: str, postgres
         assert known <= set().union(*(places.with_secret(word) for word in ("canary", "orders", "price")))
         with planted(shop, places) as expected:
             assert {what: len(where) for what, where in places.with_secret(PASSWORD).items()} == expected
+
+
+def spark_pages(shop: Shop, run_id: str) -> list[bytes]:
+    """What Spark's UI shows of the application that the extract of a run has running; the task links to it."""
+    (found,) = links(shop, run_id, "extract")
+    with httpx.Client(base_url=found["Spark UI"], follow_redirects=True, timeout=60) as client:
+        pages = [client.get(f"/{name}/") for name in ("jobs", "stages", "environment", "executors", "SQL")]
+    assert {page.status_code for page in pages} == {200}
+    assert all("canary extract" in page.text for page in pages)
+    return [page.content for page in pages]
 
 
 def owned_by_canary(url: URL) -> URL:

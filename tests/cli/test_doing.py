@@ -7,14 +7,17 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_gobblin.claims import CHAIN, Claims
+from airflow_gobblin.files import LocalFiles
+from airflow_gobblin.journal import Journal
 from airflow_gobblin.pipeline import RunRequest
 from airflow_gobblin.records import Action, NoteKind
+from airflow_gobblin.stores.memory import MemoryStore
 from airflow_gobblin.watermark import LongWatermark, TimestampWatermark
 from airflow_gobblin.work import ExtractKind
-from tests import inprocess
 from tests.cli.conftest import CommandLine
 from tests.lab import Lab, stick
-from tests.protocol.rows import NoConnections, Table
+from tests.protocol.rows import Table
 
 ORDERS = Table("orders", ExtractKind.APPEND_ONLY, 10)
 WHY = ("--reason", "amounts were wrong")
@@ -134,8 +137,7 @@ def test_release_lets_a_quarantined_dataset_go_on(lab: Lab, command: CommandLine
 
 def test_every_plan_that_is_abandoned_is_listed(lab: Lab, command: CommandLine) -> None:
     for run in ("one", "two"):
-        pipeline = lab.pipeline(ORDERS)
-        inprocess.extract(pipeline, pipeline.create_work_units(RunRequest(run)), NoConnections())
+        lab.extracted(ORDERS, request=RunRequest(run))
     done = command("abandon", "orders", *WHY, "-o", "json", answer="y\n")
     assert "open_plans: 2" in done.err
     assert [(row["action"], row["slot"]) for row in done.json] == [("abort", 1), ("abort", 2)]
@@ -204,3 +206,29 @@ def test_release_claim(lab: Lab, command: CommandLine) -> None:
         getpass.getuser(),
     )
     assert command("release-claim", "orders", "--yes", *WHY).status == 1
+
+
+def test_a_claim_of_another_journal_is_kept_at_the_target_only(lab: Lab, command: CommandLine) -> None:
+    lab.run(ORDERS)
+    before = lab.records()
+    there = lab.folder.parent / "other"
+    command.where = ("--journal", there.as_uri(), "--name", "lab", "--target", str(lab.folder))
+    done = command("release-claim", "orders", "--yes", *WHY, "-o", "json")
+    assert (done.status, done.json[0]["noted_on_slot"]) == (0, None)
+    assert "kept with the claims at the target only, and not in this journal" in done.err
+    assert lab.records() == before
+    assert '"amounts were wrong"' in (lab.folder / CHAIN / "0000000002").read_text()
+
+
+def test_a_claim_that_is_another_one_by_now_is_not_released(lab: Lab, command: CommandLine) -> None:
+    lab.run(ORDERS)
+
+    def another() -> None:
+        claims = Claims(LocalFiles(lab.folder))
+        claims.release("orders", "bob", "moved")
+        claims.check(Journal.open(MemoryStore(), "others"), "theirs", "orders")
+
+    done = command("release-claim", "orders", *WHY, answer="y\n", meanwhile=another)
+    assert done.status == 1
+    assert "somebody else claimed the folder" in done.err
+    assert Claims(LocalFiles(lab.folder)).standing()["orders"].urn == "theirs"

@@ -11,11 +11,13 @@ import pytest
 from airflow.utils import yaml
 
 from airflow_gobblin import trimming
+from airflow_gobblin.journal import Journal
 from airflow_gobblin.pipeline import RunRequest
 from airflow_gobblin.policy import CommitPolicy
 from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.work import ExtractKind
 from tests.cli.conftest import CommandLine
+from tests.faults import Crash
 from tests.lab import Lab, stick
 from tests.protocol.rows import Table
 
@@ -103,9 +105,45 @@ def test_history_tells_who_released_a_slot_and_why(lab: Lab, command: CommandLin
     history = lab.reopened().history("orders")
     assert [slot.slot for slot in history.trimmed[:1]] == ([1] if trimmed else [])
     row = command("history", "orders", "-o", "json").json[-1]
-    assert (row["slot"], row["state"], row["actor"], row["reason"]) == (1, "abandoned", "ann", "its files are lost")
-    ((at, actor, reason),) = (one.values() for one in row["releases"])
-    assert (at[:2], actor, reason) == ("20", getpass.getuser(), "the disk is back")
+    assert (row["slot"], row["state"], row["actor"], row["reason"]) == (1, "abandoned", "", "")
+    assert row["abandoned"] == {"actor": "ann", "reason": "its files are lost"}
+    ((at, says, actor, reason),) = (one.values() for one in row["releases"])
+    assert (at[:2], says, actor, reason) == ("20", "released", getpass.getuser(), "the disk is back")
+
+
+def test_history_tells_who_abandoned_what_somebody_else_asked_for(
+    lab: Lab, command: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.run(ORDERS)
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "put_outcome", died)
+        with pytest.raises(Crash):
+            lab.admin.rewind("orders", LongWatermark(5), "amounts were wrong")
+    assert command("abandon", "orders", "--yes", "--reason", "they are right").status == 0
+    row = command("history", "orders", "-o", "json").json[0]
+    assert (row["action"], row["state"], row["actor"], row["reason"]) == (
+        "rewind",
+        "abandoned",
+        "ann",
+        "amounts were wrong",
+    )
+    assert row["abandoned"] == {"actor": getpass.getuser(), "reason": "they are right"}
+    assert "they are right" in command("history", "orders", "-o", "plain").out
+
+
+def died(*_: object) -> None:
+    raise Crash
+
+
+def test_history_and_show_tell_who_released_a_claim_and_why(lab: Lab, command: CommandLine) -> None:
+    lab.run(ORDERS)
+    done = command("release-claim", "orders", "--yes", "--reason", "it moves away", "-o", "json")
+    assert (done.json[0]["noted_on_slot"], "at the target only" in done.err) == (1, False)
+    (row,) = command("history", "orders", "-o", "json").json
+    expected = {"says": "claim-released", "actor": getpass.getuser(), "reason": "it moves away"}
+    assert [{name: one[name] for name in expected} for one in row["releases"]] == [expected]
+    (shown,) = command("show", "orders", "-o", "json").json
+    assert (shown["notes"][-1]["says"], shown["notes"][-1]["detail"]) == ("claim-released", "it moves away")
 
 
 def test_pending_shows_what_is_unfinished_and_what_is_unreadable(lab: Lab, command: CommandLine) -> None:

@@ -36,7 +36,6 @@ from airflow_gobblin.plan import RunPlan
 from airflow_gobblin.stores import open_store
 from airflow_gobblin.watermark import TimestampWatermark
 from airflow_gobblin.work import DatasetRef, ExtractKind, Pack
-from tests import inprocess
 from tests.announcing.test_telling import OutletEvents, statsd
 from tests.lab import BrokenSource, Lab
 from tests.protocol.rows import NoConnections, Table
@@ -53,17 +52,20 @@ def of_run(**given: Any) -> Any:
     return {**context(), "outlet_events": OutletEvents(), **given}
 
 
-def swept(folder: Path, *tables: Table, packs: int = 9) -> tuple[Lab, dict[str, dict[str, Any]]]:
-    """A run that was committed and whose plan a later one swept. :return: the references to its packs, by label."""
+def committed(folder: Path, *tables: Table, packs: int = 9) -> tuple[Lab, Pipeline, RunPlan]:
+    """A run that was committed, whose plan stands."""
     lab = Lab(folder / "lake", *tables, store=open_store(str(folder / "journal")), max_packs=packs)
     lab.ingestion = replace(lab.ingestion, journal=str(folder / "journal"))
-    pipeline = lab.pipeline()
-    plan = pipeline.create_work_units(MINE)
-    inprocess.extract(pipeline, plan, NoConnections())
+    pipeline, plan = lab.decide(request=MINE)
     for pack in plan.packs:
-        pipeline.write_commit_steps(plan, pack)
         pipeline.execute_commit_steps(plan, pack)
     pipeline.finish(plan)
+    return lab, pipeline, plan
+
+
+def swept(folder: Path, *tables: Table, packs: int = 9) -> tuple[Lab, dict[str, dict[str, Any]]]:
+    """A run that was committed and whose plan a later one swept. :return: the references to its packs, by label."""
+    lab, pipeline, plan = committed(folder, *tables, packs=packs)
     lab.run()
     assert pipeline.staging.run(plan.run) is None
     return lab, {pack.label: pack_reference(plan.run, pack) for pack in plan.packs}
@@ -216,6 +218,54 @@ def test_a_swept_finish_gauges_nothing_and_says_what_to_clear(
     )
 
 
+def test_a_cleared_finish_says_what_is_committed_and_what_to_type(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab, _, plan = committed(tmp_path, A)
+    planner = CreateWorkUnitsOperator(task_id="plan", ingestion=lab.ingestion)
+    task = SimpleNamespace(xcom_pull=lambda task_ids, key: plan.run)
+    FinishOperator(task_id="finish", ingestion=lab.ingestion, plan=planner).execute(of_run(ti=task))
+    said = capsys.readouterr().out
+    assert "dataset 'a': already committed in slot 1 by run 'shop/r1'" in said
+    assert """'{"datasets": ["a"], "replace": true, "start": 0, "end": 4}'""" in said
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_what_could_not_be_planned_is_tried_again_and_at_last_the_others_go_on(tmp_path: Path, last: bool) -> None:
+    lab = Lab(tmp_path / "lake", A, store=open_store(str(tmp_path / "journal")))
+    source = BrokenSource((A, B), unplannable=("b",))
+    lab.ingestion = replace(lab.ingestion, journal=str(tmp_path / "journal"), source=source)
+    pushed: dict[str, str] = {}
+    task = SimpleNamespace(
+        try_number=3 if last else 2, max_tries=2, xcom_push=lambda key, value: pushed.update({key: value})
+    )
+    create = CreateWorkUnitsOperator(task_id="plan", ingestion=lab.ingestion)
+    if not last:
+        with pytest.raises(
+            AirflowException, match=r"1 dataset can't be planned, and may be by the next try; b: .*is gone"
+        ) as caught:
+            create.execute(of_run(ti=task))
+        assert not isinstance(caught.value, AirflowFailException)
+        return
+    (reference,) = create.execute(of_run(ti=task))
+    assert (reference["label"], reference["run"]) == ("a", pushed["run"])
+
+
+def test_planning_tells_of_what_it_recovers_step_by_step_and_counts_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab = Lab(tmp_path / "lake", A, store=open_store(str(tmp_path / "journal")))
+    lab.ingestion = replace(lab.ingestion, journal=str(tmp_path / "journal"))
+    lab.decide(request=replace(MINE, dag_run="shop/killed"))
+    task = SimpleNamespace(try_number=1, max_tries=2, xcom_push=lambda key, value: None)
+    with statsd() as received:
+        CreateWorkUnitsOperator(task_id="plan", ingestion=lab.ingestion).execute(of_run(ti=task))
+        assert "gobblin.recoveries,ingestion=lab:1|c" in [*received()]
+    said = capsys.readouterr().out
+    assert "dataset 'a': recovered, slot 1, which an earlier run left, is done" in said
+    assert "dataset 'a', slot 1: step 1 of 2 is done" in said
+
+
 def other_run() -> Any:
     """A run that committed nothing."""
     run = of_run()["dag_run"]
@@ -227,9 +277,7 @@ def test_what_was_in_memory_before_a_stage_is_kept_from_the_garbage_collector(
 ) -> None:
     lab = Lab(tmp_path / "lake", A, store=open_store(str(tmp_path / "journal")))
     lab.ingestion = replace(lab.ingestion, journal=str(tmp_path / "journal"))
-    pipeline = lab.pipeline()
-    plan = pipeline.create_work_units(MINE)
-    inprocess.extract(pipeline, plan, NoConnections())
+    _, plan = lab.extracted(request=MINE)
     write, frozen = Pipeline.write_commit_steps, []
 
     def watched(self: Pipeline, run: RunPlan, pack: Pack) -> tuple[DatasetReport, ...]:

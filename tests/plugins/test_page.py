@@ -240,11 +240,16 @@ def test_a_release(site: Site, browse: Browse) -> None:
 
 
 def test_an_abandon(site: Site, browse: Browse) -> None:
-    made(site.folder / "forge").decide(Table("ink", ExtractKind.APPEND_ONLY, 4))
+    lab = made(site.folder / "forge")
+    lab.decide(Table("ink", ExtractKind.APPEND_ONLY, 4))
+    lab.admin.release_claim("ink", "it moves away")
     frame = inside(browse("ann"), "dataset", dag_id="forge", urn="ink")
     frame.get_by_role("link", name="Abandon").click()
     expect(frame.locator("dl")).to_contain_text("[0, 4)")
     act(frame, "Abandon", "wrong table")
+    frame.get_by_role("link", name="Back to the dataset").click()
+    expect(frame.locator(".list")).to_contain_text("abandoned by ann wrong table")
+    expect(frame.locator(".list")).to_contain_text("claim released by ann it moves away")
     outcome = site.journal("forge").history("ink").slots[-1].outcome
     assert outcome is not None
     assert (outcome.state, outcome.actor, outcome.reason) == (OutcomeState.ABANDONED, "ann", "wrong table")

@@ -40,6 +40,8 @@ def slot(number: int, *, ranges: tuple[Range, ...] = (), files: int = 0, rows: i
         run="",
         actor="",
         reason="",
+        abandoned_by="",
+        abandon_reason="",
         failures=(),
         releases=(),
         trimmed=False,

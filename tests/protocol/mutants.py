@@ -110,10 +110,10 @@ def outcome_before_the_moves() -> Iterable[Patch]:
     """The slot is called done, and then its files are moved."""
     execute = Committer.execute
 
-    def early(self: Committer, slot: Slot, run_key: str, after_step: Any = None) -> Slot:
+    def early(self: Committer, slot: Slot, run_key: str) -> Slot:
         if not slot.finished:
             self.journal.put_outcome(slot, OutcomeState.DONE, run_key)
-        return execute(self, slot, run_key, after_step)
+        return execute(self, slot, run_key)
 
     def no_outcome(self: Journal, urn: str, slot: int) -> None:
         return None
@@ -126,16 +126,16 @@ def ones_own_list() -> Iterable[Patch]:
     execute, carry_out_all = Pipeline._execute, Committer._carry_out_all
     own: dict[Committer, tuple[Pipeline, Plan]] = {}
 
-    def remember(self: Pipeline, ref: DatasetRef, run_key: str, after_step: Any) -> DatasetReport:
+    def remember(self: Pipeline, ref: DatasetRef, run_key: str) -> DatasetReport:
         plan = self.staging.plan(ref.token)
         if plan is not None:
             own[self.committer] = (self, plan)
-        return execute(self, ref, run_key, after_step)
+        return execute(self, ref, run_key)
 
-    def carried_out(self: Committer, decision: Decision, after_step: Any) -> Outcome | None:
+    def carried_out(self: Committer, decision: Decision) -> Outcome | None:
         pipe, plan = own.get(self, (None, None))
         if pipe is None or plan is None or plan.token != decision.token:
-            return carry_out_all(self, decision, after_step)
+            return carry_out_all(self, decision)
         results = [r for u in pipe.staging.units(plan) if (r := pipe.staging.result(plan.token, u.id)) is not None]
         for step in pipe.ingestion.sink.publish(plan, results, self.files):
             self._carry_out(decision, step)

@@ -43,7 +43,7 @@ class Table:
     """A dataset whose rows follow from their positions, 0 to `rows`.
 
     :param version: what it shows; the rows of a snapshot name it, and others' from the second on.
-    :param unit_rows: how many rows a work unit has.
+    :param unit_rows: how many rows a work unit has. :param kept_from: where its rows begin, if it tells.
     """
 
     urn: str
@@ -51,6 +51,7 @@ class Table:
     rows: int
     version: int = 0
     unit_rows: int = 4
+    kept_from: int | None = None
 
     @property
     def snapshot(self) -> bool:
@@ -103,7 +104,8 @@ class RowSource:
         )
         low = 0 if request.ranges and origin is None else pieces[0][0] if pieces else 0
         planned = Range(LongWatermark(low), LongWatermark(pieces[-1][1])) if pieces else None
-        return DatasetPlan(units, SCHEMA, planned)
+        kept_from = None if table.kept_from is None else LongWatermark(table.kept_from)
+        return DatasetPlan(units, SCHEMA, planned, kept_from)
 
     def resolve(self, dataset: Dataset, request: RangeRequest, connections: Connections) -> Range:
         """Its bounds are positions, or seconds that are."""

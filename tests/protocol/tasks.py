@@ -38,7 +38,8 @@ from airflow_gobblin import object_storage, stores, wire
 from airflow_gobblin.administration import Administration
 from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.files import local, open_files
-from airflow_gobblin.hooks.ingestion import AirflowConnections, open_pipeline
+from airflow_gobblin.hooks.connections import AirflowConnections
+from airflow_gobblin.hooks.ingestion import open_pipeline
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.operators import (

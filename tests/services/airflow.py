@@ -177,11 +177,15 @@ class Airflow:
 
     def add_dag(self, name: str, text: str, *dag_ids: str) -> None:
         """Put a file into the DAG folder and wait until its DAGs are there; without ids, the file is a module for others."""
+        self.put_dag_file(name, text)
+        for dag_id in dag_ids:
+            self.wait_for_dag(dag_id)
+
+    def put_dag_file(self, name: str, text: str) -> None:
+        """Put a file into the DAG folder, whole at once."""
         unfinished = self.dags / f".{name}"
         unfinished.write_text(text)
         unfinished.rename(self.dags / name)
-        for dag_id in dag_ids:
-            self.wait_for_dag(dag_id)
 
     def wait_for_dag(self, dag_id: str) -> None:
         """Wait until the DAG processor has found a DAG; a file that can't be imported is an error."""

@@ -124,7 +124,7 @@ class Runs:
         state = DatasetState(dataset.urn, self.coverage)
         asked = PlanRequest(now, end, limits or Limits())
         found = self.source.plan(dataset, {dataset.urn: state}, asked, self.database)
-        return Planned(tuple(found.units), found.schema, found.planned)
+        return Planned(tuple(found.units), found.schema, found.planned, found.kept_from)
 
     def read(self, unit: WorkUnit, schema: pa.Schema, limits: Limits | None = None) -> Given:
         reader = self.source.read(unit, schema, ReadRequest(limits or Limits()), self.database)

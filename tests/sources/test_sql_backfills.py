@@ -145,6 +145,16 @@ def test_what_the_table_has_removed_is_not_published_anew(database: Database) ->
     assert plan(0, 8) is not None, "nothing was published of what is no longer there"
 
 
+def test_a_plan_tells_where_the_tables_rows_begin(database: Database) -> None:
+    told = runs(database, "visits", delta="id")
+    assert told.plan().kept_from == LongWatermark(0)
+    told.run()
+    database.run("DELETE FROM visits WHERE id < 3")
+    database.insert("visits", [(10, "2026-02-01 10:30:00", "2026-02-11")])
+    assert told.plan().kept_from == LongWatermark(3)
+    assert with_options(told, kind=ExtractKind.SNAPSHOT_ONLY).plan().kept_from is None
+
+
 def summary(low: int, high: int, rows: int) -> UnitSummary:
     bounds = LongWatermark(low), LongWatermark(high), LongWatermark(high)
     return UnitSummary("u0", UnitState.SUCCESSFUL, *bounds, rows, rows, 0, 1, 100, 100, 0.1)

@@ -69,6 +69,7 @@ def test_a_unit_that_fails_is_a_result_and_a_retry_runs_only_it(shipped_spark: S
     failing.write_text("")
     second = run(shipped_spark, planned)
     assert (second.standing, sum(group.units for group in second.groups), second.errors) == (2, 1, ())
+    assert ": 1 unit in 1 Spark task on " in str(second)
     assert planned.results["u1"].attempt == second.attempt
     assert planned.results["u0"].attempt == first.attempt
 
@@ -87,6 +88,7 @@ def test_empty_units_cost_no_spark_task(tmp_path: Path) -> None:
     planned = planned_run(tmp_path, RowsSource(3, rows=0))
     report = run(None, planned)  # type: ignore[arg-type]  # no Spark at all
     assert (report.empty, report.groups, report.errors) == (3, (), ())
+    assert ": 0 units in 0 Spark tasks on " in str(report)
     results = planned.results.values()
     assert [(r.state, r.actual_high) for r in results] == [
         (UnitState.SUCCESSFUL, u.expected_high) for u in planned.plan.units

@@ -136,8 +136,7 @@ def _log(ticket: Ticket, reason: str, user: BaseUser) -> None:
 
 def _would_release(request: _Request) -> Proposal:
     slot = request.admin.quarantined(request.urn)
-    failures = [note.detail for note in slot.notes if note.detail]
-    rows = (("Slot", slot.decision.slot), ("Last failure", failures[-1] if failures else ""))
+    rows = (("Slot", slot.decision.slot), ("Last failure", slot.last_failure))
     return Proposal("Release", "The next run tries again to finish its slot.", rows)
 
 
@@ -185,7 +184,7 @@ def _would_rewind(request: _Request) -> Proposal:
     )
     then = (
         "Everything from this position on is taken back, by whole work units, and the next run ingests anew what the source "
-        "still has; rows that it has removed since don't come back (a backfill with `replace` looks first). "
+        "has then; it is refused where the source had removed rows of it when it was last planned. "
         "Runs that are planned already publish nothing of this dataset."
     )
     return Proposal("Rewind", then, rows)

@@ -208,8 +208,7 @@ def _failed(request: Request, error: GobblinError) -> Response:
     else:
         status = HTTPStatus.SERVICE_UNAVAILABLE
         log.warning("%s", error)
-    told = " ".join([str(error), *getattr(error, "__notes__", ())])
-    return _html("error", status, title="This can't be done", detail=told)
+    return _html("error", status, title="This can't be done", detail=error.with_notes)
 
 
 @app.exception_handler(OSError)

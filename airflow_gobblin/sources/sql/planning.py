@@ -77,11 +77,11 @@ def plan_ranges(scan: Scan, state: DatasetState, request: PlanRequest) -> Datase
     for part, extent in wanted:
         count = 1 if request.limits.any else _unit_count(scan, extent.rows * row_bytes, total)
         pieces += _split(scan, part, extent, count)
-    low = wanted[0][0].low
+    low, least = wanted[0][0].low, _least(scan)
     if first and request.ranges:  # a first load, which is yet to come, is to begin where it would have begun
-        origin = _start(scan) or _least(scan)
+        origin = _start(scan) or least
         low = low if origin is None else min(low, origin)
-    return DatasetPlan(_units(scan, pieces, row_bytes), scan.schema, Range(low, wanted[-1][0].high))
+    return DatasetPlan(_units(scan, pieces, row_bytes), scan.schema, Range(low, wanted[-1][0].high), least)
 
 
 def _wanted(scan: Scan, state: DatasetState, request: PlanRequest) -> list[tuple[Range, Extent]]:
@@ -155,16 +155,17 @@ def _position(scan: Scan, bound: Bound) -> Watermark:
 
 def _check_kept(scan: Scan, state: DatasetState, ranges: Sequence[Range]) -> None:
     """What the table has removed since it was published can't be published anew, so it is to stay as it is."""
-    least = _least(scan)
-    for unit in state.live.values():
-        part = unit.range
-        if part is None or least is None or not part.low < least or not any(part.overlaps(asked) for asked in ranges):
+    live = [(unit.range, unit.rows_read) for unit in state.live.values()]
+    touched = [(part, rows) for part, rows in live if part and any(part.overlaps(asked) for asked in ranges)]
+    least = _least(scan) if touched else None
+    for part, rows in touched:
+        if least is None or not part.low < least:
             continue
         left = scan.extent(part.low, part.high).rows
-        if left < unit.rows_read:
+        if left < rows:
             raise _no_such_range(
                 scan,
-                f"{many(unit.rows_read, 'row')} of range {part} were published, and it has {left} of them left: it begins at "
+                f"{many(rows, 'row')} of range {part} were published, and it has {left} of them left: it begins at "
                 f"{least.to_json()} now, so what was published before would be lost",
                 f"Nothing was changed. Give a range from {part.high.to_json()} on.",
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from airflow_gobblin.errors import ConfigurationError, SourceDataError, SourceError
+from airflow_gobblin.naming import near
 from airflow_gobblin.sources.sql.dialects import (
     SAMPLE_ROWS,
     BadValue,
@@ -310,14 +310,13 @@ def _positions(session: Session, table: SqlTable, declared: dict[str, Declared])
 
 
 def _unknown(session: Session, what: str, name: str, known: Sequence[str]) -> ConfigurationError:
-    folded = {k.casefold(): k for k in known}
-    near = [folded[k] for k in difflib.get_close_matches(name.casefold(), list(folded), n=3, cutoff=0.5)]
+    alike = near(name, known)
     there = "there are " + ", ".join(map(repr, sorted(known)[:20])) if known else "there are none"
     return ConfigurationError(
         operation=session.operation,
         subject=session.subject,
         cause=f"there is no {what}",
-        hint=f"Did you mean {' or '.join(map(repr, near))}?" if near else f"Known are: {there}.",
+        hint=f"Did you mean {' or '.join(map(repr, alike))}?" if alike else f"Known are: {there}.",
     )
 
 

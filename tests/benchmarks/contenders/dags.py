@@ -61,7 +61,7 @@ def naive(name: str, folder: str, table: str, key: str) -> None:
         @task
         def plan(since: Any) -> str:
             from airflow_gobblin import schema, wire
-            from airflow_gobblin.hooks.ingestion import AirflowConnections
+            from airflow_gobblin.hooks.connections import AirflowConnections
             from airflow_gobblin.journal import now
             from airflow_gobblin.plan import Plan
             from airflow_gobblin.sources.base import PlanRequest

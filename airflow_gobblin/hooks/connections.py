@@ -1,0 +1,135 @@
+"""Airflow's connections, as the rest of the package takes them: resolved when a task runs, and not before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.places import ObjectPlace
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
+__all__ = ["JOURNAL_CONNECTION", "AirflowConnections"]
+
+JOURNAL_CONNECTION = "gobblin_journal"
+"""The type of a connection that says where a journal is."""
+
+# Other extras of a connection are settings of Airflow's hooks, which PostgreSQL doesn't know.
+_POSTGRES_SETTINGS = (
+    "application_name",
+    "connect_timeout",
+    "gssencmode",
+    "keepalives",
+    "options",
+    "require_auth",
+    "sslcert",
+    "sslkey",
+    "sslmode",
+    "sslrootcert",
+    "target_session_attrs",
+)
+
+_OBJECT_STORES = ("aws", "google_cloud_platform", "wasb", "adls")
+
+
+class AirflowConnections:
+    """Airflow's connections as URIs: `postgresql://…`, `sqlite:////path`, `aws://key:secret@/?region_name=…`.
+
+    One of type `gobblin_journal` is the URL of a journal.
+    """
+
+    def uri(self, conn_id: str) -> str:
+        """A connection as a URI, with its password.
+
+        :raises ConfigurationError: there is no such connection, or it is of a type that isn't known here.
+        """
+        try:
+            connection = BaseHook.get_connection(conn_id)
+        except AirflowNotFoundException as error:
+            raise ConfigurationError(
+                operation="use",
+                subject=f"connection {conn_id!r}",
+                cause="Airflow has no connection of this id",
+                hint=f"Add it: airflow connections add {conn_id} --conn-uri …",
+            ) from error
+        if connection.conn_type in ("postgres", "postgresql"):
+            return _postgres_uri(connection)
+        if connection.conn_type == "sqlite":
+            return _sqlite_uri(connection)
+        if connection.conn_type in _OBJECT_STORES:
+            return str(connection.get_uri())
+        if connection.conn_type == JOURNAL_CONNECTION:
+            return _journal_url(connection)
+        generic = connection.conn_type == "generic"
+        raise ConfigurationError(
+            operation="use",
+            subject=f"connection {conn_id!r}",
+            cause=f"it is of type {connection.conn_type!r}"
+            + (", as one whose provider isn't installed" if generic else ""),
+            hint="Delete it, and add it again by `airflow connections add … --conn-uri`, which needs no provider."
+            if generic
+            else f"Known are connections of type 'postgres', 'sqlite', {', '.join(map(repr, _OBJECT_STORES))}, and for journals "
+            f"{JOURNAL_CONNECTION!r}.",
+        )
+
+
+def _postgres_uri(connection: Connection) -> str:
+    from sqlalchemy.engine import URL
+
+    extra = connection.extra_dejson
+    url = URL.create(
+        "postgresql",
+        username=connection.login,
+        password=connection.password,
+        host=connection.host,
+        port=connection.port,
+        database=connection.schema,
+        query={name: str(extra[name]) for name in _POSTGRES_SETTINGS if name in extra},
+    )
+    return url.render_as_string(hide_password=False)
+
+
+def _sqlite_uri(connection: Connection) -> str:
+    path = connection.host or connection.schema or ""
+    if not path.startswith("/"):
+        raise ConfigurationError(
+            operation="use",
+            subject=f"connection {connection.conn_id!r}",
+            cause=f"its path {path!r} is not absolute",
+            hint="Give the database's file as an absolute path, in the field 'host' or as 'sqlite:////path/to.db'.",
+        )
+    return f"sqlite:///{path}"
+
+
+def _journal_url(connection: Connection) -> str:
+    """The URL of the journal that a connection names, with its login and password.
+
+    :raises ConfigurationError: it names none, or one with a password in it.
+    """
+    from airflow_gobblin.stores import store_place
+    from airflow_gobblin.stores.sql import holds_secret
+
+    url = connection.extra_dejson.get("url")
+    if not isinstance(url, str) or not url:
+        raise _no_url(
+            connection, "it has no URL", "Fill in the field 'Journal URL': 'sqlite:////path/journal.db', say."
+        )
+    place = store_place(url)
+    if isinstance(place, Path | ObjectPlace):
+        return url
+    if holds_secret(place):
+        raise _no_url(
+            connection, "its URL holds a password, which isn't hidden there", "Put it into the field 'Password'."
+        )
+    if connection.login or connection.password:
+        place = place.set(username=connection.login or place.username, password=connection.password)
+    return place.render_as_string(hide_password=False)
+
+
+def _no_url(connection: Connection, cause: str, hint: str) -> ConfigurationError:
+    return ConfigurationError(operation="use", subject=f"connection {connection.conn_id!r}", cause=cause, hint=hint)

@@ -1,0 +1,48 @@
+"""What a rewind takes back: units are retired whole, and only what the source can give again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from airflow_gobblin.coverage import Range
+from airflow_gobblin.history import History
+from airflow_gobblin.state import UnitRef
+from airflow_gobblin.watermark import Watermark, join, split
+
+
+def widened(to: Watermark, units: Mapping[UnitRef, Range]) -> tuple[Watermark, tuple[UnitRef, ...]]:
+    """A position moved back to the bounds of the units that reach past it, with these units."""
+    lows = list(split(to))
+    retired: set[UnitRef] = set()
+    while True:
+        reached = {
+            ref
+            for ref, part in units.items()
+            if any(low < high for low, high in zip(lows, split(part.high), strict=False)) and not part.empty
+        }
+        if reached == retired:
+            return join(tuple(lows), to.kind), tuple(sorted(retired))
+        retired = reached
+        for ref in reached:
+            low = split(units[ref].low)  # of fewer positions, where some came later
+            lows = [*(min(a, b) for a, b in zip(lows, low, strict=False)), *lows[len(low) :]]
+
+
+def not_kept(history: History, retired: Iterable[UnitRef]) -> tuple[Range, ...]:
+    """The ranges of units of which the source has removed rows since, as far as it told when slots were decided."""
+    bound, live = history.state.kept_from, history.state.live
+    if bound is None:
+        return ()
+    units = ((history.slot(ref.slot).decision.kept_from, live[ref].range) for ref in retired if live[ref].rows_read)
+    return tuple(part for then, part in units if part is not None and _has_lost(part, then, bound))
+
+
+def _has_lost(part: Range, then: Watermark | None, now: Watermark) -> bool:
+    """Whether a source, whose rows began at `then` when it gave a range and begin at `now`, lacks some of it.
+
+    If it didn't tell where they began then, only a range that ends before `now` is known to.
+    """
+    positions = zip(split(part.low), split(part.high), split(now if then is None else then), split(now), strict=False)
+    return any(
+        low < high and (not edge < high if then is None else max(low, was) < edge) for low, high, was, edge in positions
+    )

@@ -1,0 +1,91 @@
+"""What a rewind takes back, and what it doesn't since the source can't give it again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_gobblin.coverage import Range
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.pipeline import RunRequest
+from airflow_gobblin.rewinding import not_kept, widened
+from airflow_gobblin.state import UnitRef
+from airflow_gobblin.watermark import LongWatermark, MultiLongWatermark, highest, lowest
+from airflow_gobblin.work import ExtractKind
+from tests.lab import Lab
+from tests.protocol.rows import Table
+
+A = Table("a", ExtractKind.APPEND_ONLY, 10, kept_from=0)
+
+
+def at(value: int) -> LongWatermark:
+    return LongWatermark(value)
+
+
+def refused(lab: Lab, to: int, says: str) -> None:
+    """A rewind is refused, and nothing is changed."""
+    before, published = lab.records(), lab.published()
+    with pytest.raises(ConfigurationError, match=says):
+        lab.admin.rewind("a", at(to), "wrong amounts")
+    assert (lab.records(), lab.published()) == (before, published)
+
+
+def test_nobody_rewinds_past_what_the_source_has_removed(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    lab.run(replace(A, rows=12, kept_from=5))
+    says = r"would retire {} before 8 of which the source has removed rows since: its rows began at 5 .* from 8 on"
+    refused(lab, 6, says.format("1 unit"))
+    refused(lab, 0, says.format("2 units"))
+    slot = lab.admin.rewind("a", at(9), "wrong amounts")
+    assert slot.decision.removed == (Range(at(8), at(12)),)
+
+
+def test_where_nothing_is_left_at_the_source_there_is_no_way_back(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    lab.run(replace(A, kept_from=9), request=RunRequest("again", start=0, end=4, replace=True))
+    refused(lab, 9, "1 unit before 10 .* There is no position that it could go back to")
+
+
+def test_where_rows_began_already_when_they_were_published_nothing_is_gone(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, replace(A, kept_from=2))
+    lab.run()
+    lab.run(replace(A, rows=12, kept_from=2))
+    assert lab.admin.rewind("a", at(0), "wrong amounts").decision.removed == (Range(at(0), at(12)),)
+
+
+def test_without_knowing_where_rows_began_only_units_that_end_before_are_known_to_be_gone(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, replace(A, kept_from=None))
+    lab.run()
+    lab.run(replace(A, rows=12, kept_from=5))
+    history = lab.journal.history("a")
+    assert not_kept(history, history.state.live) == (Range(at(0), at(4)),)
+    refused(lab, 0, "1 unit before 4 .* from 4 on")
+    lab.admin.rewind("a", at(5), "wrong amounts")
+
+
+def test_a_dropped_dataset_begins_anew(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    lab.run(replace(A, rows=12, kept_from=5))
+    lab.admin.drop("a", "it moves", delete_files=True)
+    lab.run(replace(A, kept_from=None))
+    assert lab.reopened().state("a").kept_from is None
+    lab.admin.rewind("a", at(0), "wrong amounts")
+
+
+def test_of_several_positions_each_is_widened_for_itself() -> None:
+    units = {
+        UnitRef(1, "u0"): Range(MultiLongWatermark((0, 0)), MultiLongWatermark((5, 3))),
+        UnitRef(1, "u1"): Range(MultiLongWatermark((5, 3)), MultiLongWatermark((9, 3))),
+    }
+    low, retired = widened(MultiLongWatermark((7, 3)), units)
+    assert (low, retired) == (MultiLongWatermark((5, 3)), (UnitRef(1, "u1"),))
+    low, retired = widened(MultiLongWatermark((7, 2)), units)
+    assert (low, retired) == (MultiLongWatermark((0, 0)), (*units,))
+    assert highest([part.high for part in units.values()]) == MultiLongWatermark((9, 3))
+    several = [MultiLongWatermark((1, 4)), MultiLongWatermark((2, 3, 7))]
+    assert (lowest(several), highest(several)) == (MultiLongWatermark((1, 3, 7)), MultiLongWatermark((2, 4, 7)))

@@ -15,16 +15,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain, islice
 
-from airflow_gobblin import schema, wire
-from airflow_gobblin.backfill import Backfill, by_slot, plan_backfill
+from airflow_gobblin import reporting, schema, wire
+from airflow_gobblin.backfill import Backfill, plan_backfill
 from airflow_gobblin.claims import Claims
 from airflow_gobblin.commit import Committer, Proposal, can_win, check_holds, without
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import (
-    AlreadyCoveredError,
     ConfigurationError,
     GobblinError,
-    IncompleteRunError,
     LostRaceError,
     NoSuchRangeError,
     QuarantinedError,
@@ -38,13 +36,14 @@ from airflow_gobblin.guarded import GuardedConnections
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import History, Journal, Note, NoteKind, Slot, now
 from airflow_gobblin.manifest import check_no_slot_is_lost, put_manifests
-from airflow_gobblin.naming import dataset_key, many, near, shown
+from airflow_gobblin.naming import dataset_key, many, near
 from airflow_gobblin.packing import pack_datasets
 from airflow_gobblin.plan import DatasetNote, Plan, RunPlan, known_ranges
 from airflow_gobblin.policy import CommitPolicy, publishable, reconciled
+from airflow_gobblin.reporting import DatasetReport
 from airflow_gobblin.sources.base import Bound, Connections, DatasetPlan, PlanRequest, RangeRequest, RangeSource
 from airflow_gobblin.staging import PlanResults, Staging, batched, staging_folder
-from airflow_gobblin.state import DatasetState, UnitRef
+from airflow_gobblin.state import DatasetState
 from airflow_gobblin.sweeping import Sweeper
 from airflow_gobblin.trimming import trim, worth_trimming
 from airflow_gobblin.watermark import Json, Watermark, highest, lowest, split
@@ -55,7 +54,6 @@ from airflow_gobblin.work import (
     Limits,
     Pack,
     UnitResult,
-    UnitState,
     UnitSummary,
     WorkUnit,
     summarize,
@@ -64,7 +62,6 @@ from airflow_gobblin.work import (
 log = logging.getLogger(__name__)
 
 _STATES_KEPT = 1000
-_SLOTS_TOLD = 5
 _NAMED = 20
 
 
@@ -126,31 +123,6 @@ class RunRequest:
 
 def _json(bound: Bound | None) -> Json:
     return bound.isoformat() if isinstance(bound, datetime) else bound
-
-
-@dataclass(frozen=True)
-class DatasetReport:
-    """What a stage did with a dataset.
-
-    :param status: one word of: committed, noop, idle, partial, failed, skipped, lost, covered, quarantined, recovered, pending.
-    :param retryable: it failed, and the same stage may succeed if it is tried again.
-    :param already: it was committed before, and the stage found nothing to do.
-    """
-
-    urn: str
-    status: str
-    detail: str = ""
-    slot: int | None = None
-    files: int = 0
-    rows: int = 0
-    watermark: Watermark | None = None
-    retryable: bool = False
-    already: bool = False
-
-    @property
-    def ok(self) -> bool:
-        """Whether a run that ends so is green (partial is, where the ingestion says so)."""
-        return self.status in ("committed", "noop", "idle", "covered", "recovered")
 
 
 class States(Mapping[str, DatasetState]):
@@ -225,14 +197,14 @@ class Pipeline:
         except QuarantinedError as error:
             return DatasetReport(urn, "quarantined", str(error))
         except Exception as error:
-            return _failed("recover", urn, error)
+            return reporting.failed("recover", urn, error)
 
     def _finish_left(self, urn: str, run_key: str) -> DatasetReport | None:
         slot = self.committer.recover(urn, run_key)
         if slot is None:
             return None
         detail = f"slot {slot.decision.slot}, which an earlier run left, is done"
-        self.recovered.append(_published(slot, "recovered", detail, self.journal.state(urn)))
+        self.recovered.append(reporting.published(slot, "recovered", detail, self.journal.state(urn)))
         return self.recovered[-1]
 
     # create_work_units
@@ -290,7 +262,7 @@ class Pipeline:
             if key in wanted:
                 yield wanted.pop(key), history
             elif key not in of_source and isinstance(history, History) and history.pending is not None:
-                left.append(_left_behind(history, history.pending))
+                left.append(reporting.left_behind(history, history.pending))
         for dataset in wanted.values():
             yield dataset, History(dataset.urn)
 
@@ -335,7 +307,7 @@ class Pipeline:
                 states.add(urn, history)
             answer = history.answer(run_key)
             if answer is not None:
-                return DatasetNote(urn, "committed", f"already committed in {_said(answer)}")
+                return DatasetNote(urn, "committed", f"already committed in {reporting.said(answer)}")
             self._check_extract(dataset, history.state)
             _check_kind(dataset, history)
             backfill = self._backfill(dataset, history, request, run_key) if request.backfill else None
@@ -466,12 +438,12 @@ class Pipeline:
             try:
                 history = self.journal.history(ref.urn)
             except GobblinError as error:
-                yield _failed("look up", ref.urn, error)
+                yield reporting.failed("look up", ref.urn, error)
                 continue
             slot = history.by_token(ref.token)
             if slot is not None:
-                pending = f"{_said(slot)} is decided, and not finished"
-                yield _already(slot, history) if slot.finished else DatasetReport(ref.urn, "pending", pending)
+                pending = f"{reporting.said(slot)} is decided, and not finished"
+                yield reporting.already(slot, history) if slot.finished else DatasetReport(ref.urn, "pending", pending)
 
     # write_commit_steps
 
@@ -497,9 +469,11 @@ class Pipeline:
                     return decided
                 slot = decided
             status = "pending" if not slot.finished else "committed" if slot.done else "lost"
-            return _published(slot, status, f"slot {slot.decision.slot} is decided", self.journal.state(ref.urn))
+            return reporting.published(
+                slot, status, f"slot {slot.decision.slot} is decided", self.journal.state(ref.urn)
+            )
         except Exception as error:
-            return _failed("write the commit steps of", ref.urn, error)
+            return reporting.failed("write the commit steps of", ref.urn, error)
 
     def _decide(self, plan: Plan) -> Slot | DatasetReport:
         try:
@@ -551,7 +525,7 @@ class Pipeline:
         """What to say of a plan whose staging is gone: it was done, or could win no more."""
         slot = history.by_token(ref.token) or history.answer(run_key)
         if slot is None and ref.planned is not None and history.state.coverage.covers(ref.planned):
-            return _covered(ref.urn, ref.planned, history)
+            return reporting.covered(ref.urn, ref.planned, history)
         if slot is None:
             return DatasetReport(
                 ref.urn,
@@ -559,7 +533,7 @@ class Pipeline:
                 "its plan could win no more and was swept; nothing was published by it. "
                 "Clear create_work_units to plan anew.",
             )
-        return _already(slot, history)
+        return reporting.already(slot, history)
 
     # execute_commit_steps
 
@@ -574,15 +548,15 @@ class Pipeline:
             if slot is None:
                 return DatasetReport(ref.urn, "skipped", "nothing is decided for it in this run")
             if slot.finished:
-                return _already(slot, history)
+                return reporting.already(slot, history)
             done = self.committer.execute(slot, run_key)
             history = self.journal.history(ref.urn)
             put_manifests(self.files, self.journal, history)
-            return _published(done, "committed", f"committed in slot {slot.decision.slot}", history.state)
+            return reporting.published(done, "committed", f"committed in slot {slot.decision.slot}", history.state)
         except Exception as error:
             if isinstance(error, GobblinError) and not isinstance(error, LostRaceError):
                 self.committer.count_failure(ref.urn, run_key, error)
-            return _failed("execute the commit steps of", ref.urn, error)
+            return reporting.failed("execute the commit steps of", ref.urn, error)
 
     # finish
 
@@ -607,7 +581,7 @@ class Pipeline:
                 self._tidy(found, run.run_key)
             else:
                 log.warning("dataset %r can't be cleaned up: %s", key, found)
-        notes = (_noted(note, unfinished=dataset_key(note.urn) in pending) for note in run.notes)
+        notes = (reporting.noted(note, unfinished=dataset_key(note.urn) in pending) for note in run.notes)
         reports = (
             final.get(key) or self._final(ref, run.run_key, History(ref.urn), again=again) for key, ref in refs.items()
         )
@@ -628,20 +602,20 @@ class Pipeline:
                 raise history
             slot = history.by_token(ref.token) or history.answer(run_key)
             if slot is not None:
-                report = _final_slot(slot, history)
-                return _already(slot, history) if again and report.status == "committed" else report
+                report = reporting.final(slot, history)
+                return reporting.already(slot, history) if again and report.status == "committed" else report
             plan = self.staging.plan(ref.token)
             if plan is None:
                 return self._swept(ref, run_key, history)
             check_holds(plan, known_ranges(plan, self.staging.units(plan)), history)
             if plan.planned is not None and without(history, plan).covers(plan.planned):
-                return _covered(ref.urn, plan.planned, history, besides=plan.replaces)
+                return reporting.covered(ref.urn, plan.planned, history, besides=plan.replaces)
             failed = next((u.error for u in _unpublished(history, ref.token) if u.error), None)
             return DatasetReport(
                 ref.urn, "failed", f"nothing of it was published: {failed or 'its extract did not finish'}"
             )
         except Exception as error:
-            return _failed("finish", ref.urn, error)
+            return reporting.failed("finish", ref.urn, error)
 
     def answered(self, request: RunRequest, keys: Collection[str] = ()) -> tuple[DatasetReport, ...]:
         """What the journal says of a request whose plan was swept: the datasets that were committed for it.
@@ -658,7 +632,7 @@ class Pipeline:
                 continue
             if isinstance(history, History):
                 if (slot := history.answer(run_key)) is not None:
-                    reports.append(_already(slot, history))
+                    reports.append(reporting.already(slot, history))
             elif named or history.retryable:
                 reports.append(DatasetReport(key, "failed", str(history), retryable=history.retryable))
             else:
@@ -706,7 +680,7 @@ class Pipeline:
                 continue
             for slot in history.slots:
                 if slot.publishes and not slot.noted(NoteKind.ANNOUNCED):
-                    yield slot, _published(slot, "committed", "", history.state)
+                    yield slot, reporting.published(slot, "committed", "", history.state)
 
     def announced(self, slot: Slot, run_key: str) -> None:
         """Note that a slot was announced."""
@@ -751,59 +725,6 @@ def _without_left_out(
     return found | {urn: DatasetNote(urn, "idle", f"it is left out: {error}") for urn, error in out.items()}
 
 
-def _published(slot: Slot, status: str, detail: str, state: DatasetState) -> DatasetReport:
-    decision = slot.decision
-    return DatasetReport(
-        decision.urn, status, detail, decision.slot, files=slot.files, rows=slot.rows, watermark=state.watermark
-    )
-
-
-def _already(slot: Slot, history: History) -> DatasetReport:
-    """What to say of a slot that was finished before."""
-    if not slot.done:
-        return _published(slot, "lost", f"slot {slot.decision.slot} was abandoned", history.state)
-    report = _published(slot, "committed", f"already committed in {_said(slot)}", history.state)
-    return replace(report, already=True)
-
-
-def _said(slot: Slot) -> str:
-    """A slot, and whose it is as far as its record says."""
-    return f"slot {slot.decision.slot}{slot.decision.by_run}"
-
-
-def _covered(urn: str, planned: Range, history: History, besides: Collection[UnitRef] = ()) -> DatasetReport:
-    """What to say of a range that other runs committed. :param besides: units that are not in its way."""
-    spared = {*besides}
-    units = {
-        ref: unit.range
-        for ref, unit in history.state.live.items()
-        if unit.range is not None and unit.range.overlaps(planned) and ref not in spared
-    }
-    if len(split(planned.low)) > 1:
-        by = [_said(history.slot(number)) for number in sorted({ref.slot for ref in units})]
-    else:
-        by = [*by_slot(history, units)]
-    told = "; ".join(by[:_SLOTS_TOLD]) + (f"; and {len(by) - _SLOTS_TOLD} more" if len(by) > _SLOTS_TOLD else "")
-    said = f"was committed by another run: {told}" if by else "is covered without files (imported, or skipped)"
-    return DatasetReport(urn, "covered", f"range {planned} {said}")
-
-
-def _final_slot(slot: Slot, history: History) -> DatasetReport:
-    number = slot.decision.slot
-    if not slot.finished:
-        status = "quarantined" if history.state.quarantined else "failed"
-        why = f"slot {number} is decided and not finished: clear execute_commit_steps"
-        return _published(slot, status, why, history.state)
-    if not slot.done:
-        return _published(slot, "lost", f"slot {number} was abandoned", history.state)
-    if not slot.decision.complete:
-        failed = [u for u in slot.decision.units if u.state is not UnitState.SUCCESSFUL]
-        first = next((u.error for u in failed if u.error), "they are left to the next run")
-        why = f"not published: {len(failed)} of {many(len(slot.decision.units), 'unit')}: {first}"
-        return _published(slot, "partial", f"slot {number} holds a part; {why}", history.state)
-    return _published(slot, "committed", f"slot {number}", history.state)
-
-
 def _check_kind(dataset: Dataset, history: History) -> None:
     """What is published of a dataset, and what is planned, must both have positions, or both none."""
     snapshot = dataset.extract.kind is ExtractKind.SNAPSHOT_ONLY
@@ -819,56 +740,9 @@ def _check_kind(dataset: Dataset, history: History) -> None:
         )
 
 
-def _left_behind(history: History, pending: Slot) -> DatasetNote:
-    """Of a dataset that an earlier run left unfinished and that the source has no more: while there is any, no run is green."""
-    status = "quarantined" if history.state.quarantined else "failed"
-    why = f"slot {pending.decision.slot} is not finished, and the source has no such dataset any more"
-    return DatasetNote(history.urn, status, f"{why}: mend what keeps it from being finished, or abandon it")
-
-
-def _noted(note: DatasetNote, *, unfinished: bool) -> DatasetReport:
-    """What a note says at the end of a run. :param unfinished: it is of a slot, and says what to do."""
-    detail = note.detail
-    if note.status == "failed" and not unfinished:
-        detail = f"{detail.rstrip('.')}. Once that is mended, clear create_work_units with its downstream tasks"
-    return DatasetReport(note.urn, note.status, detail, already=note.already)
-
-
 def _unpublished(history: History, token: str) -> Iterator[UnitSummary]:
     """What was noted of the units of a plan of which nothing was published."""
     for notes in (history.early_notes, *(slot.notes for slot in history.slots)):
         for note in notes:
             if note.says is NoteKind.UNPUBLISHED and note.token == token:
                 yield from note.units
-
-
-def _failed(operation: str, urn: str, error: Exception) -> DatasetReport:
-    """What a stage says of a dataset that it can't go on with, for the other datasets to go on.
-
-    A user's sink or step may raise anything, and so may a disk.
-    """
-    if isinstance(error, AlreadyCoveredError):
-        return DatasetReport(urn, "covered", str(error))
-    if isinstance(error, LostRaceError):
-        return DatasetReport(urn, "lost", str(error))
-    if not isinstance(error, GobblinError):
-        log.error("can't %s dataset %r", operation, urn, exc_info=error)
-        hint = "See the log. Nothing is lost: clear the task once the cause is mended."
-        told = GobblinError(operation=operation, subject=f"dataset {urn!r}", cause=error, hint=hint)
-        return DatasetReport(urn, "failed", str(told), retryable=True)
-    return DatasetReport(urn, "failed", str(error), retryable=error.retryable)
-
-
-def incomplete(ingestion: Ingestion, reports: Iterable[DatasetReport]) -> IncompleteRunError | None:
-    """The error of a run whose datasets are not all as the policy wants them, or `None`."""
-    bad = [r for r in reports if not r.ok and not (r.status == "partial" and ingestion.partial_ok)]
-    if not bad:
-        return None
-    lines = "; ".join(f"{shown(r.urn)}: {r.status} ({r.detail})" for r in bad[:10])
-    more = f"; and {len(bad) - 10} more" if len(bad) > 10 else ""
-    return IncompleteRunError(
-        operation="finish",
-        subject=f"the run of ingestion {ingestion.name!r}",
-        cause=f"{many(len(bad), 'dataset')} not as the policy wants: {lines}{more}",
-        hint="What was published stands. Each line names what to clear or mend.",
-    )

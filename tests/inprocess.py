@@ -5,8 +5,9 @@ from __future__ import annotations
 import uuid
 
 from airflow_gobblin.extraction import extract_unit
-from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
+from airflow_gobblin.pipeline import Pipeline, RunRequest
 from airflow_gobblin.plan import RunPlan
+from airflow_gobblin.reporting import DatasetReport
 from airflow_gobblin.sources.base import Connections
 
 

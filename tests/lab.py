@@ -17,8 +17,9 @@ from airflow_gobblin.errors import SourceError
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.naming import dataset_key
-from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
+from airflow_gobblin.pipeline import Pipeline, RunRequest
 from airflow_gobblin.plan import RunPlan
+from airflow_gobblin.reporting import DatasetReport
 from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, Reader, ReadRequest
 from airflow_gobblin.staging import ROOT
 from airflow_gobblin.state import DatasetState

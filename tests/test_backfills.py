@@ -14,9 +14,11 @@ import pytest
 
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest, _covered
+from airflow_gobblin.pipeline import Pipeline, RunRequest
 from airflow_gobblin.plan import RunPlan
 from airflow_gobblin.policy import CommitPolicy
+from airflow_gobblin.reporting import DatasetReport
+from airflow_gobblin.reporting import covered as reported
 from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, RangeRequest, Reader, ReadRequest
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.watermark import LongWatermark, MultiLongWatermark
@@ -95,10 +97,10 @@ def test_what_other_runs_committed_of_several_positions_is_named_by_slots(tmp_pa
     low, high = MultiLongWatermark((0, 0)), MultiLongWatermark((4, 4))
     units = {ref: replace(unit, low=low, actual_high=high) for ref, unit in history.state.live.items()}
     offsets = replace(history, state=replace(history.state, live=units))
-    assert _covered("a", Range(low, high), offsets).detail.endswith(
+    assert reported("a", Range(low, high), offsets).detail.endswith(
         f"was committed by another run: slot 1 by run {slot.decision.run!r}"
     )
-    assert "without files" in _covered("a", Range(high, MultiLongWatermark((5, 5))), offsets).detail
+    assert "without files" in reported("a", Range(high, MultiLongWatermark((5, 5))), offsets).detail
 
 
 def test_a_first_run_may_be_a_backfill_and_the_first_load_still_begins_where_it_would_have(tmp_path: Path) -> None:

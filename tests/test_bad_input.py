@@ -27,8 +27,9 @@ from airflow_gobblin.exported import ExportedDataset, export
 from airflow_gobblin.files import Files, LocalFiles, contained
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import Journal
-from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest, incomplete
+from airflow_gobblin.pipeline import Pipeline, RunRequest
 from airflow_gobblin.plan import Plan
+from airflow_gobblin.reporting import DatasetReport, incomplete
 from airflow_gobblin.sinks.parquet import ParquetSink
 from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, Reader, ReadRequest
 from airflow_gobblin.sources.sql import Predicate, SqlSource, SqlTable

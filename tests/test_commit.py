@@ -16,9 +16,10 @@ from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import LostRaceError, StepConflictError, StepError, UnknownOutcomeError
 from airflow_gobblin.files import Files, LocalFiles
 from airflow_gobblin.journal import Action, Journal, Slot
-from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
+from airflow_gobblin.pipeline import Pipeline, RunRequest
 from airflow_gobblin.plan import Plan, RunPlan
 from airflow_gobblin.policy import CommitPolicy
+from airflow_gobblin.reporting import DatasetReport
 from airflow_gobblin.sinks.base import Sink
 from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest
 from airflow_gobblin.state import DatasetState

@@ -18,8 +18,9 @@ from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.files import Files, open_files
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import Journal
-from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
+from airflow_gobblin.pipeline import Pipeline, RunRequest
 from airflow_gobblin.plan import RunPlan
+from airflow_gobblin.reporting import DatasetReport
 from airflow_gobblin.sinks.parquet import ParquetSink
 from airflow_gobblin.stores.objects import ObjectStore
 from airflow_gobblin.watermark import LongWatermark

@@ -17,9 +17,10 @@ from airflow_gobblin import staging
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.extraction import extract_unit
 from airflow_gobblin.journal import Journal
-from airflow_gobblin.pipeline import DatasetReport, RunRequest, incomplete
+from airflow_gobblin.pipeline import RunRequest
 from airflow_gobblin.policy import CommitPolicy
 from airflow_gobblin.records import Decision
+from airflow_gobblin.reporting import DatasetReport, incomplete
 from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.work import ExtractKind, Limits, UnitState
 from tests import inprocess

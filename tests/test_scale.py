@@ -17,8 +17,9 @@ from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import STEPS_PER_SHARD, Journal
 from airflow_gobblin.operators.stages import CreateWorkUnitsOperator
 from airflow_gobblin.operators.telling import IDLE_LOGGED, log_reports
-from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
+from airflow_gobblin.pipeline import Pipeline, RunRequest
 from airflow_gobblin.plan import Plan, RunPlan
+from airflow_gobblin.reporting import DatasetReport
 from airflow_gobblin.sources.base import DatasetPlan
 from airflow_gobblin.steps import FileStep
 from airflow_gobblin.stores.local import LocalStore

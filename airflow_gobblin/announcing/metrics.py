@@ -26,7 +26,7 @@ from airflow_gobblin.naming import dataset_key
 
 if TYPE_CHECKING:
     from airflow_gobblin.announcing.publication import Publication
-    from airflow_gobblin.pipeline import DatasetReport
+    from airflow_gobblin.reporting import DatasetReport
 
 __all__ = ["count_publication", "count_recoveries", "gauge_lags", "gauge_quarantines"]
 

@@ -43,9 +43,10 @@ if TYPE_CHECKING:
     from airflow_gobblin.hooks.steps import StepsOnSpark
     from airflow_gobblin.ingestion import Ingestion
     from airflow_gobblin.operators.spark_options import SparkOptions
-    from airflow_gobblin.pipeline import DatasetReport, Pipeline
+    from airflow_gobblin.pipeline import Pipeline
     from airflow_gobblin.plan import DatasetNote, RunPlan
     from airflow_gobblin.records import Decision
+    from airflow_gobblin.reporting import DatasetReport
     from airflow_gobblin.work import Pack
 
 __all__ = [
@@ -260,7 +261,7 @@ class FinishOperator(_StageOperator):
         self._let_announce()
 
     def execute(self, context: Context) -> None:
-        from airflow_gobblin.pipeline import incomplete
+        from airflow_gobblin.reporting import incomplete
 
         with failing_at_once():
             pipeline = open_pipeline(self.ingestion)

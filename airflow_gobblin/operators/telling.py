@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.types import Logger
 
-    from airflow_gobblin.pipeline import DatasetReport, Pipeline
+    from airflow_gobblin.pipeline import Pipeline
     from airflow_gobblin.plan import DatasetNote
+    from airflow_gobblin.reporting import DatasetReport
     from airflow_gobblin.work import Pack
 
 __all__ = ["BAD", "log_replacing", "log_reports", "log_swept", "pack_reference", "tell_swept_pack", "without_many_idle"]

@@ -36,8 +36,9 @@ from airflow_gobblin.converters.columns import AddColumn, DropColumns, RenameCol
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.naming import dataset_key
-from airflow_gobblin.pipeline import DatasetReport, Pipeline
+from airflow_gobblin.pipeline import Pipeline
 from airflow_gobblin.records import NoteKind
+from airflow_gobblin.reporting import DatasetReport
 from airflow_gobblin.sinks.parquet import ParquetSink
 from airflow_gobblin.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.stores import open_store

@@ -31,8 +31,9 @@ from airflow_gobblin.operators.stages import (
     failing_at_once,
 )
 from airflow_gobblin.operators.telling import COMMANDS_LOGGED, MAX_NAMES, log_replacing, pack_reference
-from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest, _failed
+from airflow_gobblin.pipeline import Pipeline, RunRequest
 from airflow_gobblin.plan import RunPlan
+from airflow_gobblin.reporting import DatasetReport, failed
 from airflow_gobblin.stores import open_store
 from airflow_gobblin.watermark import TimestampWatermark
 from airflow_gobblin.work import DatasetRef, ExtractKind, Pack
@@ -159,7 +160,7 @@ def test_what_no_retry_heals_fails_a_task_at_once(error: type[GobblinError]) -> 
     with pytest.raises(AirflowFailException, match="so it is"), failing_at_once():
         raise told(error)
     with pytest.raises(AirflowFailException, match="so it is"):
-        _raise_unless_good("publish", {"label": "a"}, [_failed("publish", "a", told(error))])
+        _raise_unless_good("publish", {"label": "a"}, [failed("publish", "a", told(error))])
 
 
 @pytest.mark.parametrize("error", [told(StoreError), OSError("no space left")], ids=["store", "disk"])
@@ -168,7 +169,7 @@ def test_what_a_retry_may_heal_is_tried_again(error: Exception) -> None:
         raise error
     with pytest.raises(AirflowException) as caught:
         _raise_unless_good(
-            "publish", {"label": "a"}, [_failed("publish", "a", error), _failed("publish", "b", told(RecordError))]
+            "publish", {"label": "a"}, [failed("publish", "a", error), failed("publish", "b", told(RecordError))]
         )
     assert not isinstance(caught.value, AirflowFailException)
     assert "2 datasets of 'a'" in str(caught.value)

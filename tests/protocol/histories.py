@@ -31,9 +31,10 @@ from airflow_gobblin import extraction, journal
 from airflow_gobblin import plan as plans
 from airflow_gobblin.administration import Administration
 from airflow_gobblin.journal import Action, Journal, OutcomeState
-from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
+from airflow_gobblin.pipeline import Pipeline, RunRequest
 from airflow_gobblin.plan import Plan, RunPlan
 from airflow_gobblin.policy import CommitPolicy
+from airflow_gobblin.reporting import DatasetReport
 from airflow_gobblin.sinks.base import Layout
 from airflow_gobblin.staging import ROOT
 from airflow_gobblin.steps import FolderStep, files_of

@@ -18,8 +18,9 @@ from airflow_gobblin.errors import GobblinError, LostRaceError, StoreError
 from airflow_gobblin.files import Files
 from airflow_gobblin.history import Snapshot
 from airflow_gobblin.journal import Decision, History, Journal, Outcome, OutcomeState, Slot
-from airflow_gobblin.pipeline import DatasetReport, Pipeline
+from airflow_gobblin.pipeline import Pipeline
 from airflow_gobblin.plan import Plan
+from airflow_gobblin.reporting import DatasetReport
 from airflow_gobblin.staging import Staging
 from airflow_gobblin.steps import FolderStep, MoveStep, PublishStep, StepContext, StepStatus, UploadStep
 from airflow_gobblin.stores import base

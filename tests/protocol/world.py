@@ -21,9 +21,10 @@ from airflow_gobblin.files import Files, LocalFiles, open_files
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import Decision, History, Journal, NoteKind, Slot
 from airflow_gobblin.naming import dataset_key
-from airflow_gobblin.pipeline import DatasetReport, Pipeline, RunRequest
+from airflow_gobblin.pipeline import Pipeline, RunRequest
 from airflow_gobblin.places import object_place
 from airflow_gobblin.plan import RunPlan
+from airflow_gobblin.reporting import DatasetReport
 from airflow_gobblin.sinks.base import Layout
 from airflow_gobblin.staging import ROOT
 from airflow_gobblin.state import UnitRef

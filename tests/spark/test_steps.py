@@ -14,7 +14,8 @@ from airflow_gobblin import step_work
 from airflow_gobblin.errors import StepLostError
 from airflow_gobblin.hooks.steps import StepsOnSpark
 from airflow_gobblin.operators import GobblinIngestion, SparkOptions
-from airflow_gobblin.pipeline import DatasetReport, RunRequest
+from airflow_gobblin.pipeline import RunRequest
+from airflow_gobblin.reporting import DatasetReport
 from airflow_gobblin.steps import HighWatermarkStep, StepContext
 from airflow_gobblin.work import UnitResult
 from tests.services.spark_connect import SparkConnect

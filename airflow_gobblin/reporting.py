@@ -1,0 +1,149 @@
+"""What a stage says of a dataset: a word for what became of it, and a sentence for people."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+
+from airflow_gobblin.backfill import by_slot
+from airflow_gobblin.coverage import Range
+from airflow_gobblin.errors import AlreadyCoveredError, GobblinError, IncompleteRunError, LostRaceError
+from airflow_gobblin.history import History, Slot
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.naming import many, shown
+from airflow_gobblin.plan import DatasetNote
+from airflow_gobblin.state import DatasetState, UnitRef
+from airflow_gobblin.watermark import Watermark, split
+from airflow_gobblin.work import UnitState
+
+log = logging.getLogger(__name__)
+
+_SLOTS_TOLD = 5
+
+
+@dataclass(frozen=True)
+class DatasetReport:
+    """What a stage did with a dataset.
+
+    :param status: one word of: committed, noop, idle, partial, failed, skipped, lost, covered, quarantined, recovered, pending.
+    :param retryable: it failed, and the same stage may succeed if it is tried again.
+    :param already: it was committed before, and the stage found nothing to do.
+    """
+
+    urn: str
+    status: str
+    detail: str = ""
+    slot: int | None = None
+    files: int = 0
+    rows: int = 0
+    watermark: Watermark | None = None
+    retryable: bool = False
+    already: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether a run that ends so is green (partial is, where the ingestion says so)."""
+        return self.status in ("committed", "noop", "idle", "covered", "recovered")
+
+
+def published(slot: Slot, status: str, detail: str, state: DatasetState) -> DatasetReport:
+    """What to say of a slot, with what it published."""
+    decision = slot.decision
+    return DatasetReport(
+        decision.urn, status, detail, decision.slot, files=slot.files, rows=slot.rows, watermark=state.watermark
+    )
+
+
+def already(slot: Slot, history: History) -> DatasetReport:
+    """What to say of a slot that was finished before."""
+    if not slot.done:
+        return published(slot, "lost", f"slot {slot.decision.slot} was abandoned", history.state)
+    report = published(slot, "committed", f"already committed in {said(slot)}", history.state)
+    return replace(report, already=True)
+
+
+def said(slot: Slot) -> str:
+    """A slot, and whose it is as far as its record says."""
+    return f"slot {slot.decision.slot}{slot.decision.by_run}"
+
+
+def covered(urn: str, planned: Range, history: History, besides: Collection[UnitRef] = ()) -> DatasetReport:
+    """What to say of a range that other runs committed. :param besides: units that are not in its way."""
+    spared = {*besides}
+    units = {
+        ref: unit.range
+        for ref, unit in history.state.live.items()
+        if unit.range is not None and unit.range.overlaps(planned) and ref not in spared
+    }
+    if len(split(planned.low)) > 1:
+        by = [said(history.slot(number)) for number in sorted({ref.slot for ref in units})]
+    else:
+        by = [*by_slot(history, units)]
+    told = "; ".join(by[:_SLOTS_TOLD]) + (f"; and {len(by) - _SLOTS_TOLD} more" if len(by) > _SLOTS_TOLD else "")
+    how = f"was committed by another run: {told}" if by else "is covered without files (imported, or skipped)"
+    return DatasetReport(urn, "covered", f"range {planned} {how}")
+
+
+def final(slot: Slot, history: History) -> DatasetReport:
+    """What to say of the slot of a run at its end."""
+    number = slot.decision.slot
+    if not slot.finished:
+        status = "quarantined" if history.state.quarantined else "failed"
+        why = f"slot {number} is decided and not finished: clear execute_commit_steps"
+        return published(slot, status, why, history.state)
+    if not slot.done:
+        return published(slot, "lost", f"slot {number} was abandoned", history.state)
+    if not slot.decision.complete:
+        left = [u for u in slot.decision.units if u.state is not UnitState.SUCCESSFUL]
+        first = next((u.error for u in left if u.error), "they are left to the next run")
+        why = f"not published: {len(left)} of {many(len(slot.decision.units), 'unit')}: {first}"
+        return published(slot, "partial", f"slot {number} holds a part; {why}", history.state)
+    return published(slot, "committed", f"slot {number}", history.state)
+
+
+def left_behind(history: History, pending: Slot) -> DatasetNote:
+    """Of a dataset that an earlier run left unfinished and that the source has no more: while there is any, no run is green."""
+    status = "quarantined" if history.state.quarantined else "failed"
+    why = f"slot {pending.decision.slot} is not finished, and the source has no such dataset any more"
+    return DatasetNote(history.urn, status, f"{why}: mend what keeps it from being finished, or abandon it")
+
+
+def noted(note: DatasetNote, *, unfinished: bool) -> DatasetReport:
+    """What a note says at the end of a run. :param unfinished: it is of a slot, and says what to do."""
+    detail = note.detail
+    if note.status == "failed" and not unfinished:
+        detail = f"{detail.rstrip('.')}. Once that is mended, clear create_work_units with its downstream tasks"
+    return DatasetReport(note.urn, note.status, detail, already=note.already)
+
+
+def failed(operation: str, urn: str, error: Exception) -> DatasetReport:
+    """What a stage says of a dataset that it can't go on with, for the other datasets to go on.
+
+    A user's sink or step may raise anything, and so may a disk.
+    """
+    if isinstance(error, AlreadyCoveredError):
+        return DatasetReport(urn, "covered", str(error))
+    if isinstance(error, LostRaceError):
+        return DatasetReport(urn, "lost", str(error))
+    if not isinstance(error, GobblinError):
+        log.error("can't %s dataset %r", operation, urn, exc_info=error)
+        hint = "See the log. Nothing is lost: clear the task once the cause is mended."
+        told = GobblinError(operation=operation, subject=f"dataset {urn!r}", cause=error, hint=hint)
+        return DatasetReport(urn, "failed", str(told), retryable=True)
+    return DatasetReport(urn, "failed", str(error), retryable=error.retryable)
+
+
+def incomplete(ingestion: Ingestion, reports: Iterable[DatasetReport]) -> IncompleteRunError | None:
+    """The error of a run whose datasets are not all as the policy wants them, or `None`."""
+    bad = [r for r in reports if not r.ok and not (r.status == "partial" and ingestion.partial_ok)]
+    if not bad:
+        return None
+    lines = "; ".join(f"{shown(r.urn)}: {r.status} ({r.detail})" for r in bad[:10])
+    more = f"; and {len(bad) - 10} more" if len(bad) > 10 else ""
+    return IncompleteRunError(
+        operation="finish",
+        subject=f"the run of ingestion {ingestion.name!r}",
+        cause=f"{many(len(bad), 'dataset')} not as the policy wants: {lines}{more}",
+        hint="What was published stands. Each line names what to clear or mend.",
+    )

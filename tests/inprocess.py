@@ -26,7 +26,11 @@ def run(pipeline: Pipeline, connections: Connections, request: RunRequest | None
     """One run, from `verify_recover` to `finish`. :return: what `finish` says, by URN."""
     request = request or RunRequest(uuid.uuid4().hex)
     pipeline.verify_recover(request)
-    plan = pipeline.create_work_units(request)
+    return go_on(pipeline, pipeline.create_work_units(request), connections)
+
+
+def go_on(pipeline: Pipeline, plan: RunPlan, connections: Connections) -> dict[str, DatasetReport]:
+    """A run from its plan to its end."""
     extract(pipeline, plan, connections)
     for pack in plan.packs:
         pipeline.write_commit_steps(plan, pack)

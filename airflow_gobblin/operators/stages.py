@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.ingestion import Ingestion
     from airflow_gobblin.operators.spark_options import SparkOptions
     from airflow_gobblin.pipeline import Pipeline
-    from airflow_gobblin.plan import DatasetNote, RunPlan
+    from airflow_gobblin.plan import RunPlan
     from airflow_gobblin.records import Decision
     from airflow_gobblin.reporting import DatasetReport
     from airflow_gobblin.work import Pack
@@ -165,7 +165,7 @@ class CreateWorkUnitsOperator(_StageOperator):
             count_recoveries(self.ingestion.name, pipeline.recovered)
             log_reports(self.log, [*pipeline.recovered, *plan.notes])
             log_replacing(self.log, pipeline, plan.notes, context)
-            _retry_unplanned(plan.notes, context)
+            _retry_unplanned(pipeline, plan, context)
         for pack in plan.packs:
             self.log.info("%s: weight %d, datasets %s", pack.label, pack.weight, [d.urn for d in pack.datasets][:20])
         context["ti"].xcom_push(key=RUN, value=plan.run)
@@ -345,11 +345,12 @@ def failing_at_once() -> Iterator[None]:
         raise AirflowFailException(str(error)) from error
 
 
-def _retry_unplanned(notes: Iterable[DatasetNote], context: Context) -> None:
+def _retry_unplanned(pipeline: Pipeline, plan: RunPlan, context: Context) -> None:
     """Fail, to be tried again, while that may heal what couldn't be planned. The last try goes on with the other datasets."""
-    healing = [note for note in notes if note.retryable]
+    healing = [note for note in plan.notes if note.retryable]
     task = context["ti"]
     if healing and task.try_number <= task.max_tries:
+        pipeline.staging.finish_run(plan.run)  # the next try has a plan of its own
         first = f"{shown(healing[0].urn)}: {healing[0].detail}"
         raise AirflowException(f"{many(len(healing), 'dataset')} can't be planned, and may be by the next try; {first}")
 

@@ -232,13 +232,13 @@ class Administration:
             )
         return Range(coverage.origin, coverage.end)
 
-    def would_rewind(self, urn: str, to: Watermark) -> Change:
+    def would_rewind(self, urn: str, to: Watermark, *, lossy: bool = False) -> Change:
         """Take back everything from a position on: it is extracted and published anew.
 
         The position is widened to the bounds of units, which are retired whole; the slot names them. Plans made before lose.
 
-        :raises ConfigurationError: the dataset has no positions, `to` is outside what is covered, or the source has removed rows
-            that would be retired: they would be lost.
+        :param lossy: also take back rows that the source doesn't have any more: they are lost.
+        :raises ConfigurationError: the dataset has no positions, `to` is outside what is covered, or rows would be lost.
         """
         history = self._finished(urn)
         state, covered = history.state, self._covered(history)
@@ -247,7 +247,8 @@ class Administration:
         if asked.empty or not Range(to, covered.low).empty:
             raise self._refused("rewind", urn, f"{asked} is not within what is covered, {covered}", _way_back(covered))
         low, retired = widened(to, {ref: unit.range for ref, unit in state.live.items() if unit.range is not None})
-        self._check_kept(history, retired, covered)
+        if not lossy:
+            self._check_kept(history, retired, covered)
         return Change(Action.REWIND, history, removed=(Range(low, covered.high),), replaces=retired)
 
     def _check_kept(self, history: History, retired: Iterable[UnitRef], covered: Range) -> None:
@@ -263,14 +264,15 @@ class Administration:
             raise self._refused(
                 "rewind",
                 history.urn,
-                f"it would retire {many(len(removed), 'unit')} before {_said(high)} of which the source has removed rows since: "
-                f"its rows began at {_said(history.state.kept_from)} when it was last planned",
-                f"Nothing was changed. {back}.",
+                f"it would retire {many(len(removed), 'unit')} before {_said(high)} of which the source has removed or changed "
+                f"rows since: it had those from {_said(history.state.kept_from)} on when it was last planned",
+                f"Nothing was changed. {back}; or take back all the same what can't be published anew: "
+                "`airflow gobblin rewind … --lossy`.",
             )
 
-    def rewind(self, urn: str, to: Watermark, reason: str) -> Slot:
+    def rewind(self, urn: str, to: Watermark, reason: str, *, lossy: bool = False) -> Slot:
         """Do what `would_rewind` says."""
-        return self.carry_out(self.would_rewind(urn, to), reason)
+        return self.carry_out(self.would_rewind(urn, to, lossy=lossy), reason)
 
     def would_set_watermark(self, urn: str, to: Watermark) -> Change:
         """Move the watermark forward without ingesting: what lies between counts as covered, and is never read.
@@ -383,6 +385,7 @@ class Administration:
         """
         claim = claim or self.claim(folder)
         self._check_told(claim.urn, reason)
+        self._claims.check_stands(claim)
         # The note first: what dies in between is told once too often, and can be done again. A claim that is gone can't be
         # released again, and the journal would never tell of it.
         slot = self._note_release(claim, reason)

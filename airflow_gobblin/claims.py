@@ -80,8 +80,8 @@ class Claims:
         self.standing()
         return self._last.get(folder)
 
-    def check(self, journal: Journal, urn: str, folder: str) -> None:
-        """Claim a dataset's folder, or find that it is ours.
+    def check(self, journal: Journal, urn: str, folder: str) -> bool:
+        """Claim a dataset's folder, or find that it is ours. :return: whether it was claimed here and now.
 
         :raises ClaimError: the folder, one above it or one below it belongs to somebody else.
         """
@@ -89,10 +89,10 @@ class Claims:
         while True:
             found = self.standing().get(folder)
             if found is not None and found.owner == mine.owner:
-                return
+                return False
             self._refuse(mine)
             if self._add(mine):
-                return
+                return True
 
     def on(self, folder: str) -> Claim:
         """The claim on a folder. :raises ClaimError: nobody claims it."""
@@ -106,6 +106,18 @@ class Claims:
             )
         return found
 
+    def check_stands(self, claim: Claim) -> Claim:
+        """The claim that stands in the place of one that was looked at. :raises ClaimError: there is none, or somebody else's."""
+        found = self.on(claim.folder)
+        if found.owner != claim.owner:
+            raise ClaimError(
+                operation="release",
+                subject=f"the claim on {claim.folder!r} below {self._root}",
+                cause="it was released, and somebody else claimed the folder, in this moment",
+                hint="Look at it again.",
+            )
+        return found
+
     def release(self, folder: str, actor: str, reason: str, claim: Claim | None = None) -> Claim:
         """Give up the claim on a folder.
 
@@ -114,14 +126,7 @@ class Claims:
         """
         mine = claim or self.on(folder)
         while True:
-            found = self.on(folder)
-            if found.owner != mine.owner:
-                raise ClaimError(
-                    operation="release",
-                    subject=f"the claim on {folder!r} below {self._root}",
-                    cause="it was released, and somebody else claimed the folder, in this moment",
-                    hint="Look at it again.",
-                )
+            found = self.check_stands(mine)
             gone = replace(found, action=ClaimAction.RELEASE, at=now(), actor=actor, reason=reason)
             if self._add(gone):
                 return found

@@ -261,14 +261,7 @@ class Committer:
             folders.update(folder for step in batch for folder in step.folders())
         self._sync(folders)
         if seen:
-            log.info(
-                "dataset %r, slot %d, of %s: %d were found done, %d are done here; the last hands over the watermark",
-                decision.urn,
-                decision.slot,
-                many(decision.steps, "step"),
-                seen - done,
-                done,
-            )
+            _log_done(decision, seen, done, "here")
         return None
 
     def _carry_out_elsewhere(self, runner: StepRunner, decision: Decision, staging: str) -> Outcome | None:
@@ -276,7 +269,7 @@ class Committer:
         if outcome is not None:
             return outcome
         done = runner.carry_out(decision.urn, decision.slot, staging, self.journal.shards(decision))
-        log.info("dataset %r slot %d: %d of %d steps done elsewhere", decision.urn, decision.slot, done, decision.steps)
+        _log_done(decision, decision.steps - 1, done, "on Spark")
         return None
 
     def _carry_out(self, decision: Decision, step: CommitStep) -> bool:
@@ -316,7 +309,7 @@ class Committer:
                 hint="Mend the cause and release the dataset, or abandon the slot.",
             )
         log.info(
-            "dataset %r: slot %d%s was left unfinished, and is finished now",
+            "dataset %r: slot %d%s was left unfinished; finishing it",
             urn,
             slot.decision.slot,
             slot.decision.by_run,
@@ -520,6 +513,18 @@ def _lost(plan: Plan, why: str) -> LostRaceError:
         subject=f"dataset {plan.urn!r}",
         cause=why,
         hint="Nothing of this plan was published. Clear create_work_units to plan anew.",
+    )
+
+
+def _log_done(decision: Decision, seen: int, done: int, where: str) -> None:
+    log.info(
+        "dataset %r, slot %d, of %s: %d were found done, %d are done %s; the last hands over the watermark",
+        decision.urn,
+        decision.slot,
+        many(decision.steps, "step"),
+        seen - done,
+        done,
+        where,
     )
 
 

@@ -14,7 +14,7 @@ from airflow_gobblin import wire
 from airflow_gobblin.coverage import Coverage
 from airflow_gobblin.records import Action, Decision, Note, NoteKind, Outcome, OutcomeState
 from airflow_gobblin.state import DatasetState, UnitRef
-from airflow_gobblin.watermark import Watermark
+from airflow_gobblin.watermark import Watermark, highest
 from airflow_gobblin.wire import record
 from airflow_gobblin.work import UnitState, UnitSummary
 
@@ -61,6 +61,16 @@ class Slot:
     def releases(self) -> tuple[Note, ...]:
         """What was noted of those who released it, or the claim on its dataset's folder: by whom, and why."""
         return tuple(note for note in self.notes if note.says in _RELEASES)
+
+    @property
+    def abandoned_by(self) -> str:
+        """Who gave it up."""
+        return "" if self.outcome is None else self.outcome.actor
+
+    @property
+    def abandon_reason(self) -> str:
+        """Why it was given up."""
+        return "" if self.outcome is None else self.outcome.reason
 
     @property
     def failures(self) -> tuple[str, ...]:
@@ -318,8 +328,8 @@ def _trimmed(slot: Slot) -> TrimmedSlot:
         run=decision.run,
         releases=slot.releases,
         kept_from=decision.kept_from,
-        abandoned_by="" if outcome is None else outcome.actor,
-        abandon_reason="" if outcome is None else outcome.reason,
+        abandoned_by=slot.abandoned_by,
+        abandon_reason=slot.abandon_reason,
     )
 
 
@@ -381,7 +391,8 @@ class _Growing:
         """One slot more."""
         decision = slot.decision
         self.head = decision.slot
-        self.kept_from = decision.kept_from or self.kept_from
+        if decision.kept_from is not None:  # it may have been planned long before
+            self.kept_from = highest([decision.kept_from, self.kept_from or decision.kept_from])
         if slot.done:
             self._cover(decision)
             self._publish(slot)

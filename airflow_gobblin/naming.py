@@ -15,6 +15,7 @@ from airflow_gobblin.errors import ConfigurationError
 
 MAX_URN_BYTES = 4096
 _NEAR = 3
+_LEAST_PART = 3
 _MAX_LABEL = 200  # Airflow keeps 250 characters of the label of a mapped task
 
 # Readers of a folder ignore what starts with `_` or `.`, so no name does.
@@ -100,4 +101,5 @@ def near(name: str, known: Sequence[str]) -> list[str]:
     """What may be meant by a name that isn't known: a few that are alike, the likest first; else a few that hold it."""
     folded = {one.casefold(): one for one in known}
     alike = get_close_matches(name.casefold(), folded, n=_NEAR, cutoff=0.5)
-    return [folded[one] for one in alike] or [one for one in known if name.casefold() in one.casefold()][:_NEAR]
+    within = name.casefold() if len(name) >= _LEAST_PART else None
+    return [folded[one] for one in alike] or [one for one in known if within and within in one.casefold()][:_NEAR]

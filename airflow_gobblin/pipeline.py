@@ -29,6 +29,7 @@ from airflow_gobblin.errors import (
     RecordError,
     SourceError,
     StepLostError,
+    StoreError,
 )
 from airflow_gobblin.extraction import converted_schema
 from airflow_gobblin.files import Files, at_a_glance, open_files
@@ -38,7 +39,7 @@ from airflow_gobblin.journal import History, Journal, Note, NoteKind, Slot, now
 from airflow_gobblin.manifest import check_no_slot_is_lost, put_manifests
 from airflow_gobblin.naming import dataset_key, many, near
 from airflow_gobblin.packing import pack_datasets
-from airflow_gobblin.plan import DatasetNote, Plan, RunPlan, known_ranges
+from airflow_gobblin.plan import DatasetNote, FinishedRun, Plan, RunPlan, known_ranges
 from airflow_gobblin.policy import CommitPolicy, publishable, reconciled
 from airflow_gobblin.reporting import DatasetReport
 from airflow_gobblin.sources.base import Bound, Connections, DatasetPlan, PlanRequest, RangeRequest, RangeSource
@@ -63,6 +64,7 @@ log = logging.getLogger(__name__)
 
 _STATES_KEPT = 1000
 _NAMED = 20
+_SOUGHT = 3
 
 
 @dataclass(frozen=True)
@@ -463,7 +465,11 @@ class Pipeline:
             slot = history.by_token(ref.token)
             if slot is None:
                 check_holds(plan, known_ranges(plan, self.staging.units(plan)), history)
-                self._claims.check(self.journal, plan.urn, plan.folder)  # a drop may have ended since it was planned
+                if self._claims.check(self.journal, plan.urn, plan.folder):  # a drop may have come to its end since
+                    log.warning(
+                        "dataset %r: the claim on its folder was released since it was planned; it is claimed anew",
+                        ref.urn,
+                    )
                 decided = self._decide(plan)
                 if isinstance(decided, DatasetReport):
                     return decided
@@ -570,10 +576,10 @@ class Pipeline:
         watermarks: dict[str, Watermark | None] = {}
         pending: set[str] = set()
         names = {key: ref.urn for key, ref in refs.items()}
-        again = self.staging.run_finished(run.run)
+        before = self.staging.finished_run(run.run) or FinishedRun()
         for key, found in self.journal.histories(names):  # those that the source has no more, too
             if key in refs:
-                final[key] = self._final(refs[key], run.run_key, found, again=again)
+                final[key] = self._final(refs[key], run.run_key, found, before)
             if isinstance(found, History):
                 watermarks[key] = found.state.watermark
                 if found.pending is not None:
@@ -583,7 +589,7 @@ class Pipeline:
                 log.warning("dataset %r can't be cleaned up: %s", key, found)
         notes = (reporting.noted(note, unfinished=dataset_key(note.urn) in pending) for note in run.notes)
         reports = (
-            final.get(key) or self._final(ref, run.run_key, History(ref.urn), again=again) for key, ref in refs.items()
+            final.get(key) or self._final(ref, run.run_key, History(ref.urn), before) for key, ref in refs.items()
         )
         told = tuple(
             report
@@ -591,19 +597,22 @@ class Pipeline:
             else replace(report, watermark=watermarks.get(dataset_key(report.urn)))
             for report in chain(notes, reports)
         )
-        self.staging.finish_run(run.run)
+        done = (ref.token for key, ref in refs.items() if key in final and final[key].status == "committed")
+        self.staging.finish_run(run.run, done)
         self.sweep(keep=run.run)
         return told
 
-    def _final(self, ref: DatasetRef, run_key: str, history: History | GobblinError, *, again: bool) -> DatasetReport:
-        """What became of a dataset. :param again: the run was reported to its end before."""
+    def _final(
+        self, ref: DatasetRef, run_key: str, history: History | GobblinError, before: FinishedRun
+    ) -> DatasetReport:
+        """What became of a dataset. :param before: what was done already when the run was reported first."""
         try:
             if isinstance(history, GobblinError):
                 raise history
             slot = history.by_token(ref.token) or history.answer(run_key)
             if slot is not None:
                 report = reporting.final(slot, history)
-                return reporting.already(slot, history) if again and report.status == "committed" else report
+                return reporting.already(slot, history) if slot.done and ref.token in before.done else report
             plan = self.staging.plan(ref.token)
             if plan is None:
                 return self._swept(ref, run_key, history)
@@ -696,7 +705,7 @@ class Pipeline:
 
 def _unknown(urns: Sequence[str], known: Sequence[str]) -> ConfigurationError:
     """What to say of datasets that were asked for and aren't there."""
-    alike = [*dict.fromkeys(one for urn in urns for one in near(urn, known))]
+    alike = [*dict.fromkeys(one for urn in urns[:_SOUGHT] for one in near(urn, known))]
     meant = f"Did you mean {' or '.join(map(repr, alike[:_NAMED]))}? " if alike else ""
     more = f" and {len(known) - _NAMED:,} more" if len(known) > _NAMED else ""
     return ConfigurationError(
@@ -708,7 +717,8 @@ def _unknown(urns: Sequence[str], known: Sequence[str]) -> ConfigurationError:
 
 
 def _unplanned(urn: str, error: GobblinError) -> DatasetNote:
-    return DatasetNote(urn, "failed", str(error), error.retryable)
+    """That a dataset can't be planned. Of storage more than this dataset waits, and it may be there by the next try."""
+    return DatasetNote(urn, "failed", str(error), isinstance(error, StoreError) or isinstance(error.cause, OSError))
 
 
 def _no_ranges(urn: str, cause: str, hint: str) -> NoSuchRangeError:

@@ -83,7 +83,7 @@ def known_ranges(plan: Plan, units: Iterable[WorkUnit]) -> tuple[Range, ...]:
 class DatasetNote:
     """Why a run has no plan for a dataset, or what it knows about it: `status` is a word, `detail` a sentence.
 
-    :param retryable: it couldn't be planned, and may be if it is tried again.
+    :param retryable: it couldn't be planned for storage that may be there again by the next try.
     """
 
     urn: str
@@ -106,3 +106,11 @@ class RunPlan:
     run_key: str
     packs: tuple[Pack, ...]
     notes: tuple[DatasetNote, ...]
+
+
+@record("finished_run")
+@dataclass(frozen=True)
+class FinishedRun:
+    """That a run was reported to its end. :param done: the tokens of those of its plans that were done then."""
+
+    done: tuple[str, ...] = ()

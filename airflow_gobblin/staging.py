@@ -24,7 +24,7 @@ from airflow_gobblin import wire
 from airflow_gobblin.errors import GobblinError, LostRaceError, StepLostError, StoreError
 from airflow_gobblin.files.base import Files, each
 from airflow_gobblin.job import ExtractJob
-from airflow_gobblin.plan import Plan, PlanPiece, RunPlan
+from airflow_gobblin.plan import FinishedRun, Plan, PlanPiece, RunPlan
 from airflow_gobblin.steps import staged_identity
 from airflow_gobblin.stores.base import settle
 from airflow_gobblin.work import Pack, StagedFile, UnitResult, UnitState, WorkUnit
@@ -117,13 +117,18 @@ class Staging:
         data = self._store.get(key)
         return None if data is None else wire.loads(data, RunPlan, key)
 
-    def finish_run(self, run: str) -> None:
-        """Mark a run as reported to its end: what it was to do is needed no longer than its tokens."""
-        settle(self._store, f"r/{run}/finished", wire.canonical({"run": run}))
+    def finish_run(self, run: str, done: Iterable[str] = ()) -> None:
+        """Mark a run as reported to its end: what it was to do is needed no longer than its tokens.
 
-    def run_finished(self, run: str) -> bool:
-        """Whether `finish_run` was said of it."""
-        return self._store.get(f"r/{run}/finished") is not None
+        :param done: those of its tokens whose slots were done; the first time counts.
+        """
+        settle(self._store, f"r/{run}/finished", wire.dumps(FinishedRun(tuple(done))))
+
+    def finished_run(self, run: str) -> FinishedRun | None:
+        """What `finish_run` said of a run first."""
+        key = f"r/{run}/finished"
+        data = self._store.get(key)
+        return None if data is None else wire.loads(data, FinishedRun, key)
 
     def job(self, run: str) -> ExtractJob:
         """How a run's units are read and written."""

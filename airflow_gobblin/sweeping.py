@@ -77,7 +77,7 @@ class Sweeper:
 
     def _over(self, run: str, tokens: set[str]) -> bool:
         """Whether a run was reported to its end, and none of its tokens is left."""
-        if not self._staging.run_finished(run):
+        if self._staging.finished_run(run) is None:
             return False
         found = self._staging.run(run)
         return found is None or not tokens & {d.token for p in found.packs for d in p.datasets}

@@ -32,6 +32,11 @@ class Crash(BaseException):
     """The process died here."""
 
 
+def died(*_: object) -> None:
+    """What takes the place of a call at which the process dies."""
+    raise Crash
+
+
 class Fault(StrEnum):
     """What can happen to a call."""
 

@@ -31,8 +31,13 @@ def run(pipeline: Pipeline, connections: Connections, request: RunRequest | None
 
 def go_on(pipeline: Pipeline, plan: RunPlan, connections: Connections) -> dict[str, DatasetReport]:
     """A run from its plan to its end."""
+    publish(pipeline, plan, connections)
+    return {report.urn: report for report in pipeline.finish(plan)}
+
+
+def publish(pipeline: Pipeline, plan: RunPlan, connections: Connections) -> None:
+    """A run from its plan to its outcomes."""
     extract(pipeline, plan, connections)
     for pack in plan.packs:
         pipeline.write_commit_steps(plan, pack)
         pipeline.execute_commit_steps(plan, pack)
-    return {report.urn: report for report in pipeline.finish(plan)}

@@ -15,7 +15,7 @@ from airflow_gobblin.stores.memory import MemoryStore
 from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.wire import record
 from airflow_gobblin.work import ExtractKind
-from tests.faults import Crash
+from tests.faults import Crash, died
 from tests.lab import Lab, stick
 from tests.protocol.rows import LineSink, Table
 
@@ -179,10 +179,6 @@ def test_a_release_that_dies_after_its_note_can_be_done_again(tmp_path: Path, mo
     assert claims(tmp_path).standing() == {}
 
 
-def died(*_: object) -> None:
-    raise Crash
-
-
 def test_a_claim_of_a_dataset_that_cant_be_read_is_released_all_the_same(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
     lab.run()
@@ -199,10 +195,14 @@ def test_the_claim_to_release_is_the_one_that_was_meant(tmp_path: Path) -> None:
     lab.run()
     meant = lab.admin.claim("a")
     claims(tmp_path).release("a", "bob", "moved")
+    before = lab.records()
+    with pytest.raises(ClaimError, match="nobody claims it"):
+        lab.admin.release_claim("a", "it moves away", meant)
     claims(tmp_path).check(journal("others"), "their.a", "a")
     with pytest.raises(ClaimError, match="somebody else claimed the folder"):
         lab.admin.release_claim("a", "it moves away", meant)
     assert claims(tmp_path).standing()["a"].urn == "their.a"
+    assert lab.records() == before, "what was not released is not noted"
 
 
 def test_what_nobody_claims_cant_be_released(tmp_path: Path) -> None:

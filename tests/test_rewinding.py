@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ def test_nobody_rewinds_past_what_the_source_has_removed(tmp_path: Path) -> None
     lab = Lab(tmp_path, A)
     lab.run()
     lab.run(replace(A, rows=12, kept_from=5))
-    says = r"would retire {} before 8 of which the source has removed rows since: its rows began at 5 .* from 8 on"
+    says = r"would retire {} before 8 of which the source has removed or changed rows since: it had those from 5 on .* from 8 on"
     refused(lab, 6, says.format("1 unit"))
     refused(lab, 0, says.format("2 units"))
     slot = lab.admin.rewind("a", at(9), "wrong amounts")
@@ -48,6 +49,30 @@ def test_where_nothing_is_left_at_the_source_there_is_no_way_back(tmp_path: Path
     lab.run()
     lab.run(replace(A, kept_from=9), request=RunRequest("again", start=0, end=4, replace=True))
     refused(lab, 9, "1 unit before 10 .* There is no position that it could go back to")
+
+
+def test_a_plan_from_before_says_nothing_of_what_is_gone_now(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    late, old = lab.extracted(
+        replace(A, rows=14, kept_from=5), request=RunRequest("old", datetime.fromtimestamp(12, UTC))
+    )
+    lab.run(replace(A, rows=14, kept_from=9), request=RunRequest("new", 14, ("a",), 12))
+    for pack in old.packs:
+        late.write_commit_steps(old, pack)
+        late.execute_commit_steps(old, pack)
+    history = lab.reopened().history("a")
+    assert [slot.decision.kept_from for slot in history.slots] == [at(0), at(9), at(5)]
+    assert history.state.kept_from == at(9)
+    refused(lab, 8, "1 unit before 10 .* from 10 on")
+
+
+def test_who_says_so_takes_back_what_is_gone(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    lab.run(replace(A, rows=12, kept_from=5))
+    refused(lab, 0, "--lossy")
+    assert lab.admin.rewind("a", at(0), "they were wrong", lossy=True).decision.removed == (Range(at(0), at(12)),)
 
 
 def test_where_rows_began_already_when_they_were_published_nothing_is_gone(tmp_path: Path) -> None:

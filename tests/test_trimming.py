@@ -22,7 +22,7 @@ from airflow_gobblin.plan import RunPlan
 from airflow_gobblin.stores.memory import MemoryStore
 from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.work import ExtractKind
-from tests.faults import Crash, Fault, Faults, FaultyStore
+from tests.faults import Crash, Fault, Faults, FaultyStore, died
 from tests.lab import Lab, stick
 from tests.protocol.mutants import mutated
 from tests.protocol.rows import Table
@@ -372,10 +372,6 @@ def test_an_outcome_that_comes_too_late_is_the_one_that_stood(woken: tuple[Lab, 
 def test_a_late_winner_that_counts_would_be_noticed(woken: tuple[Lab, Woken]) -> None:
     with mutated("late_winners_count"), pytest.raises((AssertionError, RecordError)):
         test_an_outcome_that_comes_too_late_is_the_one_that_stood(woken, OutcomeState.ABANDONED)
-
-
-def died() -> None:
-    raise Crash
 
 
 def test_who_abandoned_what_somebody_else_asked_for_stays_with_both_reasons(woken: tuple[Lab, Woken]) -> None:

@@ -131,7 +131,7 @@ def audit(args: Namespace) -> None:
 def rewind(args: Namespace) -> None:
     """Take back everything from a position on."""
     admin, _ = _administration(args)
-    _carry_out(args, admin, [admin.would_rewind(args.urn, admin.position(args.urn, args.to))])
+    _carry_out(args, admin, [admin.would_rewind(args.urn, admin.position(args.urn, args.to), lossy=args.lossy)])
 
 
 @command

@@ -47,6 +47,9 @@ REASON = _arg("-r", "--reason", required=True, help="Why; it is kept in the jour
 TO = _arg(
     "--to", required=True, metavar="POSITION", help="A position, such as 42, 2026-01-31T12:00:00+00:00 or '[5, 7]'"
 )
+LOSSY = _arg(
+    "--lossy", action="store_true", help="Take back also what the source doesn't have any more: its rows are lost"
+)
 KIND = _arg(
     "--kind",
     help="The kind of watermark (long, timestamp, multi_long or your own), of a dataset that has none yet",
@@ -121,8 +124,9 @@ COMMANDS = (
         "Take back everything from a position on, to be extracted and published anew",
         URN,
         TO,
-        more="The position is widened to the bounds of the units that reach past it. It is refused where the source had removed "
-        "rows of these when it was last planned.",
+        LOSSY,
+        more="The position is widened to the bounds of the units that reach past it. It is refused where the source "
+        "had removed or changed rows of these when it was last planned.",
     ),
     _action(
         "set-watermark",

@@ -142,8 +142,9 @@ class CreateWorkUnitsOperator(_StageOperator):
 
     Gives a reference for each pack, to map a task group over; and, under the XCom key `run`, one to the whole plan.
 
-    It is tried again if some datasets couldn't be planned and a retry may heal that. After the last try, or if none may, it goes
-    on with the others: those that couldn't be planned keep their state, `finish` fails for them, and the next run plans them.
+    It is tried again if nothing at all could be planned and a retry may heal that, or some datasets couldn't be for their journal
+    or target. Otherwise, or after the last try, it goes on with the others: those that couldn't be planned keep their state,
+    `finish` fails for them, and the next run plans them.
 
     Where the ingestion is, `place`, is a templated field: so the serialized DAG has it, and `airflow gobblin` finds it there
     without running the DAG's code. (templated)
@@ -161,9 +162,12 @@ class CreateWorkUnitsOperator(_StageOperator):
     def execute(self, context: Context) -> list[dict[str, Any]]:
         with failing_at_once():
             pipeline = self._open_pipeline()
-            plan = pipeline.create_work_units(run_request(context))
-            count_recoveries(self.ingestion.name, pipeline.recovered)
-            log_reports(self.log, [*pipeline.recovered, *plan.notes])
+            try:
+                plan = pipeline.create_work_units(run_request(context))
+            finally:
+                count_recoveries(self.ingestion.name, pipeline.recovered)
+                log_reports(self.log, pipeline.recovered)
+            log_reports(self.log, plan.notes)
             log_replacing(self.log, pipeline, plan.notes, context)
             _retry_unplanned(pipeline, plan, context)
         for pack in plan.packs:

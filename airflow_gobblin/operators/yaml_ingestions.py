@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -33,6 +32,7 @@ from airflow_gobblin.hooks.ingestion import check_journal
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.kinds import import_kinds
 from airflow_gobblin.located_yaml import Document, Place, Problem, Unreadable, ValuePath
+from airflow_gobblin.naming import near
 from airflow_gobblin.operators.run_requests import ingestion_params
 from airflow_gobblin.operators.spark_options import SparkOptions
 from airflow_gobblin.sinks.base import Sink
@@ -260,8 +260,8 @@ def _is_known(key: str, schema: Mapping[str, Any]) -> bool:
 
 
 def _unknown(key: str, known: Mapping[str, Any]) -> str:
-    near = get_close_matches(key, known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
+    alike = near(key, [*known])
+    hint = f"did you mean {alike[0]!r}?" if alike else f"known are {', '.join(sorted(known))}"
     return f"there is no such key; {hint}"
 
 

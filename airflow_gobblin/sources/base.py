@@ -70,7 +70,8 @@ class DatasetPlan:
         nothing new.
     :param schema: the schema that every unit will be read with; frozen.
     :param planned: the whole range that is to be covered, from the first low to the last expected high.
-    :param kept_from: where the source's rows begin now, if it removes old ones: nobody can rewind past it.
+    :param kept_from: from where on the source has what it gave before, if it removes old rows: what it has removed since isn't
+        rewound.
     """
 
     units: Iterable[WorkUnit]

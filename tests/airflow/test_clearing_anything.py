@@ -51,6 +51,8 @@ class User:
     done: Counter[str] = field(default_factory=Counter)
     records: dict[str, str] = field(default_factory=dict)
     """The digests of the journal's records, as they were seen first."""
+    covered: tuple[Range, ...] = ()
+    """What of the visits was covered when it was looked at last."""
 
     @property
     def runs(self) -> dict[str, str]:
@@ -160,12 +162,17 @@ class User:
     # What is to hold
 
     def look(self) -> None:
-        """No record has changed or gone (I5)."""
+        """No record has changed or gone (I5), nobody has uncovered what was covered (I4), and the page is of now."""
         found = dict(self._records())
         assert self.records.items() <= found.items(), (
             f"{self.shop.name}: a record of the journal was changed, or is gone"
         )
         self.records = found
+        state = self.shop.journal.state("visits")
+        assert all(state.coverage.covers(part) for part in self.covered), f"{self.shop.name}: coverage has shrunk"
+        self.covered = state.coverage.ranges()
+        shown = int(self._page("visits")["Slots"].replace(",", "")) if state.head else 0
+        assert state.head <= shown <= self.shop.journal.state("visits").head
 
     def _records(self) -> dict[str, str]:
         store = self.shop.journal.store
@@ -215,12 +222,16 @@ class User:
             {row: n for row, n in rows.items() if (day := json.loads(row)["day"]) >= START.day or day in asked}
         )
 
-    def _check_page(self, urn: str) -> None:
+    def _page(self, urn: str) -> dict[str, str]:
+        """The facts that the page shows of a dataset."""
         asked = {"dag_id": self.shop.name, "ingestion": self.shop.name, "urn": urn}
         headers = {"Authorization": f"Bearer {self.shop.airflow.token(None)}"}
         page = httpx.get(f"{self.shop.airflow.url}/gobblin/dataset", params=asked, headers=headers, timeout=60)
         assert page.status_code == 200, page.text
-        facts = {name: html.unescape(value) for name, value in FACT.findall(page.text)}
+        return {name: html.unescape(value) for name, value in FACT.findall(page.text)}
+
+    def _check_page(self, urn: str) -> None:
+        facts = self._page(urn)
         state = self.shop.journal.state(urn)
         assert facts["Watermark"] == (brief(state.watermark) if state.watermark is not None else "none")
         assert facts["Slots"] == f"{state.head:,}"

@@ -220,6 +220,20 @@ def test_a_claim_of_another_journal_is_kept_at_the_target_only(lab: Lab, command
     assert '"amounts were wrong"' in (lab.folder / CHAIN / "0000000002").read_text()
 
 
+def test_what_the_source_has_removed_is_taken_back_only_if_that_is_said(lab: Lab, command: CommandLine) -> None:
+    lab.run(replace(ORDERS, kept_from=0))
+    lab.run(replace(ORDERS, rows=ORDERS.rows + 2, kept_from=5))
+    before = lab.records()
+    refused = command("rewind", "orders", "--to", "5", *WHY, "--yes")
+    assert refused.status == 1
+    assert "of which the source has removed or changed rows since: it had those from 5 on" in refused.err
+    assert "Give a position from 8 on; or take back all the same" in refused.err
+    assert lab.records() == before
+    done = command("rewind", "orders", "--to", "5", "--lossy", *WHY, "--yes", "-o", "json")
+    assert [row["action"] for row in done.json] == ["rewind"]
+    assert lab.reopened().state("orders").watermark == LongWatermark(4)
+
+
 def test_a_claim_that_is_another_one_by_now_is_not_released(lab: Lab, command: CommandLine) -> None:
     lab.run(ORDERS)
 
@@ -228,7 +242,9 @@ def test_a_claim_that_is_another_one_by_now_is_not_released(lab: Lab, command: C
         claims.release("orders", "bob", "moved")
         claims.check(Journal.open(MemoryStore(), "others"), "theirs", "orders")
 
+    before = lab.records()
     done = command("release-claim", "orders", *WHY, answer="y\n", meanwhile=another)
     assert done.status == 1
+    assert lab.records() == before
     assert "somebody else claimed the folder" in done.err
     assert Claims(LocalFiles(lab.folder)).standing()["orders"].urn == "theirs"

@@ -17,7 +17,7 @@ from airflow_gobblin.policy import CommitPolicy
 from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.work import ExtractKind
 from tests.cli.conftest import CommandLine
-from tests.faults import Crash
+from tests.faults import Crash, died
 from tests.lab import Lab, stick
 from tests.protocol.rows import Table
 
@@ -129,10 +129,6 @@ def test_history_tells_who_abandoned_what_somebody_else_asked_for(
     )
     assert row["abandoned"] == {"actor": getpass.getuser(), "reason": "they are right"}
     assert "they are right" in command("history", "orders", "-o", "plain").out
-
-
-def died(*_: object) -> None:
-    raise Crash
 
 
 def test_history_and_show_tell_who_released_a_claim_and_why(lab: Lab, command: CommandLine) -> None:

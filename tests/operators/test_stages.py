@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,11 +37,12 @@ from airflow_gobblin.plan import RunPlan
 from airflow_gobblin.reporting import DatasetReport, failed
 from airflow_gobblin.stores import open_store
 from airflow_gobblin.watermark import TimestampWatermark
-from airflow_gobblin.work import DatasetRef, ExtractKind, Pack
+from airflow_gobblin.wire import record
+from airflow_gobblin.work import Dataset, DatasetRef, ExtractKind, Pack
 from tests import inprocess
 from tests.announcing.test_telling import OutletEvents, statsd
 from tests.lab import BrokenSource, Lab
-from tests.protocol.rows import NoConnections, Table
+from tests.protocol.rows import LineSink, NoConnections, Table
 from tests.test_run_requests import context
 
 A = Table("a", ExtractKind.APPEND_ONLY, 4)
@@ -219,22 +221,43 @@ def test_a_swept_finish_gauges_nothing_and_says_what_to_clear(
     )
 
 
-def test_a_cleared_finish_says_what_is_committed_and_what_to_type(
+def test_a_cleared_finish_says_what_was_committed_before_and_what_to_type(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lab, _, plan = committed(tmp_path, A)
+    lab = Lab(tmp_path / "lake", A, B, store=open_store(str(tmp_path / "journal")))
+    lab.ingestion = replace(lab.ingestion, journal=str(tmp_path / "journal"))
+    pipeline = lab.pipeline()
+    plan = pipeline.create_work_units(MINE)
+    for pack in plan.packs:  # one after the other, each as if the other's extract had failed
+        inprocess.publish(pipeline, replace(plan, packs=(pack,)), NoConnections())
+        if pack is plan.packs[0]:
+            assert [r.status for r in pipeline.finish(plan)] == ["committed", "failed"]
     planner = CreateWorkUnitsOperator(task_id="plan", ingestion=lab.ingestion)
     task = SimpleNamespace(xcom_pull=lambda task_ids, key: plan.run)
     FinishOperator(task_id="finish", ingestion=lab.ingestion, plan=planner).execute(of_run(ti=task))
     said = capsys.readouterr().out
     assert "dataset 'a': already committed in slot 1 by run 'shop/r1'" in said
     assert """'{"datasets": ["a"], "replace": true, "start": 0, "end": 4}'""" in said
+    assert said.count("already") == 1, "what was committed just now was not before"
+
+
+@record("test.on_lost_disk")
+@dataclass(frozen=True)
+class OnLostDisk(LineSink):
+    """Publishes some datasets on a disk that is gone."""
+
+    lost: tuple[str, ...] = ()
+
+    def folder(self, dataset: Dataset) -> str:
+        if dataset.urn in self.lost:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return super().folder(dataset)
 
 
 def test_what_could_not_be_planned_is_tried_again_and_at_last_the_others_go_on(tmp_path: Path) -> None:
-    lab = Lab(tmp_path / "lake", A, store=open_store(str(tmp_path / "journal")))
-    source = BrokenSource((A, B), unplannable=("b",))
-    lab.ingestion = replace(lab.ingestion, journal=str(tmp_path / "journal"), source=source)
+    lab = Lab(tmp_path / "lake", A, B, store=open_store(str(tmp_path / "journal")))
+    sink = OnLostDisk(str(lab.folder), lost=("b",))
+    lab.ingestion = replace(lab.ingestion, journal=str(tmp_path / "journal"), sink=sink)
     create = CreateWorkUnitsOperator(task_id="plan", ingestion=lab.ingestion)
     pushed: dict[str, str] = {}
 
@@ -244,7 +267,7 @@ def test_what_could_not_be_planned_is_tried_again_and_at_last_the_others_go_on(t
 
     for number in (1, 2):
         with pytest.raises(
-            AirflowException, match=r"1 dataset can't be planned, .* by the next try; b: .*is gone"
+            AirflowException, match=r"1 dataset can't be planned, .* by the next try; b: .*Stale file handle"
         ) as told:
             create.execute(of_try(number))
         assert not isinstance(told.value, AirflowFailException)

@@ -13,7 +13,7 @@ from airflow_gobblin.coverage import Coverage, Range
 from airflow_gobblin.errors import ConfigurationError, NoSuchRangeError
 from airflow_gobblin.sources.base import Bound, PlanRequest, RangeRequest
 from airflow_gobblin.state import DatasetState, UnitRef
-from airflow_gobblin.watermark import LongWatermark, TimestampWatermark
+from airflow_gobblin.watermark import LongWatermark, TimestampWatermark, Watermark
 from airflow_gobblin.work import ExtractKind, UnitState, UnitSummary
 from tests.sources.databases import NOW, Database, PostgresDatabase, Runs, SqliteDatabase, runs, with_options
 
@@ -153,6 +153,30 @@ def test_a_plan_tells_where_the_tables_rows_begin(database: Database) -> None:
     database.insert("visits", [(10, "2026-02-01 10:30:00", "2026-02-11")])
     assert told.plan().kept_from == LongWatermark(3)
     assert with_options(told, kind=ExtractKind.SNAPSHOT_ONLY).plan().kept_from is None
+
+
+def test_a_unit_that_the_table_still_has_whole_is_kept_whatever_went_before_it(database: Database) -> None:
+    """Its bounds lie where no rows are."""
+    told = runs(database, "visits", delta="at")
+    (dataset,) = told.source.datasets(database)
+    live = {UnitRef(1, "u0"): timed(0, 4, rows=4), UnitRef(1, "u1"): timed(4, 10, rows=6)}
+    state = DatasetState(dataset.urn, Coverage().starting_at(at(1)).filled(Range(at(1), at(1, 10))), live=live)
+    database.insert("visits", [(10, "2026-02-01 10:30:00", "2026-02-11")])
+
+    def kept_from(known: TimestampWatermark | None = None) -> Watermark | None:
+        now = {dataset.urn: replace(state, kept_from=known)}
+        return told.source.plan(dataset, now, PlanRequest(NOW), database).kept_from
+
+    assert kept_from() == at(1), "its first row is at half past"
+    database.run("DELETE FROM visits WHERE id < 4")
+    assert kept_from(at(1)) == kept_from() == at(1, 4)
+    database.run("DELETE FROM visits WHERE id < 6")
+    assert kept_from(at(1, 4)) == at(1, 6, 30)
+    assert kept_from(at(1, 8)) == at(1, 8), "what came back later is none of the table's own"
+
+
+def timed(low: int, high: int, rows: int) -> UnitSummary:
+    return replace(summary(0, 1, rows), low=at(1, low), expected_high=at(1, high), actual_high=at(1, high))
 
 
 def summary(low: int, high: int, rows: int) -> UnitSummary:

@@ -184,7 +184,7 @@ def _would_rewind(request: _Request) -> Proposal:
     )
     then = (
         "Everything from this position on is taken back, by whole work units, and the next run ingests anew what the source "
-        "has then; it is refused where the source had removed rows of it when it was last planned. "
+        "has then; it is refused where the source had removed or changed rows of it when it was last planned. "
         "Runs that are planned already publish nothing of this dataset."
     )
     return Proposal("Rewind", then, rows)

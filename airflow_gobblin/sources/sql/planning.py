@@ -81,7 +81,8 @@ def plan_ranges(scan: Scan, state: DatasetState, request: PlanRequest) -> Datase
     if first and request.ranges:  # a first load, which is yet to come, is to begin where it would have begun
         origin = _start(scan) or least
         low = low if origin is None else min(low, origin)
-    return DatasetPlan(_units(scan, pieces, row_bytes), scan.schema, Range(low, wanted[-1][0].high), least)
+    planned = Range(low, wanted[-1][0].high)
+    return DatasetPlan(_units(scan, pieces, row_bytes), scan.schema, planned, _kept_from(scan, state, least))
 
 
 def _wanted(scan: Scan, state: DatasetState, request: PlanRequest) -> list[tuple[Range, Extent]]:
@@ -169,6 +170,19 @@ def _check_kept(scan: Scan, state: DatasetState, ranges: Sequence[Range]) -> Non
                 f"{least.to_json()} now, so what was published before would be lost",
                 f"Nothing was changed. Give a range from {part.high.to_json()} on.",
             )
+
+
+def _kept_from(scan: Scan, state: DatasetState, least: Watermark | None) -> Watermark | None:
+    """From where on the table has what was published, as far as its least value and the unit there tell."""
+    known = state.kept_from
+    if least is None or (known is not None and not known < least):
+        return known
+    for unit in state.live.values():
+        part = unit.range
+        if part is None or not part.low < least or not least < part.high:
+            continue
+        return part.low if scan.extent(part.low, part.high).rows >= unit.rows_read else least
+    return least
 
 
 def _least(scan: Scan) -> Watermark | None:

@@ -77,7 +77,7 @@ def test_a_long_sequence_is_written_and_carried_out_there(
     for said in (
         "are written on Spark, in 3 pieces",
         "are carried out on Spark, in 4 pieces",
-        "10 of 11 steps done elsew",
+        "of 11 steps: 0 were found done, 10 are done on Spark",
     ):
         assert said in caplog.text
     check_published(extracted)
@@ -108,7 +108,7 @@ def test_what_is_done_already_is_left_and_the_rest_is_recovered_there(
     with caplog.at_level("INFO"):
         (report,) = pipeline.verify_recover(RunRequest("next"))
     assert report.status == "recovered"
-    assert "7 of 11 steps done elsewhere" in caplog.text
+    assert "of 11 steps: 3 were found done, 7 are done on Spark" in caplog.text
     check_published(extracted)
 
 

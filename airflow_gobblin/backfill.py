@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from airflow_gobblin.coverage import Coverage, Range
-from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.errors import OverlapError
 from airflow_gobblin.history import History
 from airflow_gobblin.naming import many
 from airflow_gobblin.state import UnitRef
@@ -48,7 +48,7 @@ def plan_backfill(history: History, asked: Range, run_key: str, *, replace: bool
     """What a run is to fill of a range. What the same run has published of it already is left as it is.
 
     :param replace: whether it may replace what others published. Only for datasets of one position.
-    :raises ConfigurationError: a part of the range is covered by others, and nothing is to be replaced.
+    :raises OverlapError: a part of the range is covered by others, and nothing is to be replaced.
     """
     state = history.state
     touched = {ref: u.range for ref, u in state.live.items() if u.range is not None and u.range.overlaps(asked)}
@@ -76,14 +76,14 @@ def _without_units(coverage: Coverage, asked: Range, touched: Mapping[UnitRef, R
 
 def _overlapping(
     history: History, asked: Range, others: Mapping[UnitRef, Range], bare: tuple[Range, ...]
-) -> ConfigurationError:
+) -> OverlapError:
     covered = [*by_slot(history, others), *(f"{part}, without files (imported, or skipped)" for part in bare)]
     more = f"; and {len(covered) - _TOLD} more" if len(covered) > _TOLD else ""
-    return ConfigurationError(
+    return OverlapError(
         operation="backfill",
         subject=f"range {asked} of dataset {history.urn!r}",
         cause=f"a part of it is covered already: {'; '.join(covered[:_TOLD])}{more}",
-        hint='Nothing was changed. To publish it anew in their place, ask with "replace": true; or give a range that is open.',
+        hint='Nothing was changed. To publish it anew in their place, start a run with "replace": true; or with an open range.',
     )
 
 

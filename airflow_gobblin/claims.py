@@ -198,4 +198,4 @@ def _way_out(claim: Claim, mine: Claim) -> str:
             "Is the journal's store the right one, and mounted? An empty journal would publish everything again. "
             "If the old one is lost: release the claim, and set the watermark to what is published."
         )
-    return "Give the dataset a target of its own, or release the claim if the other one is gone."
+    return "Give the dataset a target of its own; or, if the other one is gone, `airflow gobblin release-claim`."

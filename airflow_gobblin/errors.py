@@ -11,6 +11,7 @@ way out. Two questions decide what a caller may do, so each error answers them:
     │   ├── MissingExtraError         an optional dependency is not installed
     │   ├── EnvironmentMismatchError  installed parts don't fit together
     │   ├── NoSuchRangeError          a dataset has no such range as a backfill asks for
+    │   ├── OverlapError              a backfill asks for what is covered, and not to replace it
     │   └── UnknownKindError          a record of a kind that nobody registered
     ├── SourceError                   the source can't be planned or read as asked
     │   └── SourceDataError           … because of what is in it: only mending it there helps
@@ -43,6 +44,7 @@ __all__ = [
     "LostRaceError",
     "MissingExtraError",
     "NoSuchRangeError",
+    "OverlapError",
     "QuarantinedError",
     "RecordError",
     "SchemaConflictError",
@@ -123,6 +125,10 @@ class EnvironmentMismatchError(ConfigurationError):
 
 class NoSuchRangeError(ConfigurationError):
     """A dataset has no such range as a backfill asks for: it is outside its data, or can't be said in its positions."""
+
+
+class OverlapError(ConfigurationError):
+    """A backfill asks for a range of which a part is covered, and not to replace that."""
 
 
 class UnknownKindError(ConfigurationError):

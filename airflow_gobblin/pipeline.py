@@ -25,6 +25,7 @@ from airflow_gobblin.errors import (
     GobblinError,
     LostRaceError,
     NoSuchRangeError,
+    OverlapError,
     QuarantinedError,
     RecordError,
     SourceError,
@@ -64,6 +65,7 @@ log = logging.getLogger(__name__)
 
 _STATES_KEPT = 1000
 _NAMED = 20
+_TO_EXTRACT = "See the log of its extract; once that is mended, clear it with its downstream tasks"
 _SOUGHT = 3
 
 
@@ -621,7 +623,9 @@ class Pipeline:
                 return reporting.covered(ref.urn, plan.planned, history, besides=plan.replaces)
             failed = next((u.error for u in _unpublished(history, ref.token) if u.error), None)
             return DatasetReport(
-                ref.urn, "failed", f"nothing of it was published: {failed or 'its extract did not finish'}"
+                ref.urn,
+                "failed",
+                f"nothing of it was published: {failed or 'its extract did not finish'}. {_TO_EXTRACT}",
             )
         except Exception as error:
             return reporting.failed("finish", ref.urn, error)
@@ -718,7 +722,9 @@ def _unknown(urns: Sequence[str], known: Sequence[str]) -> ConfigurationError:
 
 def _unplanned(urn: str, error: GobblinError) -> DatasetNote:
     """That a dataset can't be planned. Of storage more than this dataset waits, and it may be there by the next try."""
-    return DatasetNote(urn, "failed", str(error), isinstance(error, StoreError) or isinstance(error.cause, OSError))
+    of_storage = isinstance(error, StoreError) or isinstance(error.cause, OSError)
+    asked = isinstance(error, NoSuchRangeError | OverlapError)
+    return DatasetNote(urn, "failed", str(error), of_storage, asked)
 
 
 def _no_ranges(urn: str, cause: str, hint: str) -> NoSuchRangeError:

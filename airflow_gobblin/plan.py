@@ -84,12 +84,14 @@ class DatasetNote:
     """Why a run has no plan for a dataset, or what it knows about it: `status` is a word, `detail` a sentence.
 
     :param retryable: it couldn't be planned for storage that may be there again by the next try.
+    :param asked: what was asked for can't be: to ask again for the same doesn't help.
     """
 
     urn: str
     status: str
     detail: str
     retryable: bool = False
+    asked: bool = False
 
     @property
     def already(self) -> bool:

@@ -112,7 +112,7 @@ def left_behind(history: History, pending: Slot) -> DatasetNote:
 def noted(note: DatasetNote, *, unfinished: bool) -> DatasetReport:
     """What a note says at the end of a run. :param unfinished: it is of a slot, and says what to do."""
     detail = note.detail
-    if note.status == "failed" and not unfinished:
+    if note.status == "failed" and not unfinished and not note.asked:
         detail = f"{detail.rstrip('.')}. Once that is mended, clear create_work_units with its downstream tasks"
     return DatasetReport(note.urn, note.status, detail, already=note.already)
 

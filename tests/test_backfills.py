@@ -134,6 +134,7 @@ def test_an_overlap_is_refused_by_name_and_nothing_changes(tmp_path: Path, part:
     report = lab.run(request=backfill(*part))["a"]
     assert report.status == "failed"
     assert "is covered already" in report.detail
+    assert report.detail.endswith("or with an open range."), "to clear the run would ask for the same"
     assert "in slot 1 by run 'up to 8'" in report.detail
     assert '"replace": true' in report.detail
     assert (lab.records(), lab.published()) == (before, published)

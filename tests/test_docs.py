@@ -89,11 +89,12 @@ def test_commands_are_known_as_they_are_written() -> None:
 
 
 def test_the_readme_installs_what_is_tested() -> None:
-    package, spark = (words[-1] for words in commands(ROOT / "README.md") if words[0] == "pip")
+    (_, _, package, pinned), (*_, spark) = (words for words in commands(ROOT / "README.md") if words[0] == "pip")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert package.startswith("./")
     _, _, extra = package.removesuffix("]").partition("[")
     assert extra in project["optional-dependencies"]
+    assert spark == pinned
     assert spark in (ROOT / ".setup" / "pins.txt").read_text().splitlines()
 
 

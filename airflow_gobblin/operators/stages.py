@@ -295,7 +295,8 @@ class FinishOperator(_StageOperator):
             operation="finish",
             subject=f"the run of ingestion {self.ingestion.name!r}",
             cause=f"{self.plan} gave no plan",
-            hint=f"See the log of {self.plan}, or of the task before it; then clear it with its downstream tasks.",
+            hint="See the log of the first task that failed, which may be the one before it; once that is mended, clear it "
+            "with its downstream tasks.",
         )
 
     def _log_table(self, reports: Iterable[DatasetReport]) -> None:
@@ -321,7 +322,7 @@ class FinishOperator(_StageOperator):
         predicted, actual = sum(p.weight for p in plan.packs), sum(written.values())
         for pack in plan.packs:
             self.log.info(
-                "%s: predicted load %d (%s), actual %d bytes (%s), in %.1f s on Spark",
+                "%s: predicted load %d (%s of the run's), actual %d bytes (%s), in %.1f s on Spark",
                 pack.label,
                 pack.weight,
                 _share(pack.weight, predicted),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -45,6 +46,7 @@ class SqlStore:
                 hint="Install the extra: pip install 'airflow-gobblin[postgres]'.",
             ) from error
         if parsed.get_backend_name() == "sqlite":
+            self._make_folder(Path(parsed.database or ""))
             sa.event.listen(self._engine, "connect", _make_durable)
         # The "C" collation makes prefixes and their order those of the bytes.
         key = sa.Text().with_variant(postgresql.TEXT(collation="C"), "postgresql")
@@ -55,6 +57,17 @@ class SqlStore:
             sa.Column("data", sa.LargeBinary, nullable=False),
         )
         self._make_table()
+
+    def _make_folder(self, database: Path) -> None:
+        try:
+            database.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                operation="open",
+                subject=self.name,
+                cause=error,
+                hint=f"See that the folder {database.parent} can be made and written.",
+            ) from error
 
     def _make_table(self) -> None:
         try:

@@ -446,7 +446,7 @@ def test_names_of_any_spelling_are_quoted(database: Database) -> None:
 def test_an_unknown_table_is_named_with_those_near_it(events: Database) -> None:
     with pytest.raises(ConfigurationError, match=r"no table 'Event' in .*Did you mean 'events'"):
         runs(events, "Event", delta="at").plan()
-    with pytest.raises(ConfigurationError, match=r"no table 'zzz'.*Known are: there are 'events'"):
+    with pytest.raises(ConfigurationError, match=r"no table 'zzz'.*There is 'events'"):
         runs(events, "zzz", delta="at").plan()
 
 

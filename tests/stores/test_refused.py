@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,11 @@ def test_a_folder_that_cant_be_made_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="file/journal") as caught:
         open_store(str(tmp_path / "file" / "journal"))
     assert caught.value.retryable
+
+
+def test_the_folder_of_a_database_is_made(tmp_path: Path) -> None:
+    with closing(open_store(f"sqlite:///{tmp_path}/lake/state/journal.db")) as store:
+        assert store.put_if_absent("a/b", b"1")
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=rf"See that the folder {tmp_path}/file/state can be made and written"):
+        open_store(f"sqlite:///{tmp_path}/file/state/journal.db")

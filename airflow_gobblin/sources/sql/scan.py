@@ -25,6 +25,7 @@ from airflow_gobblin.sources.sql.tables import SqlTable
 from airflow_gobblin.watermark import LongWatermark, Watermark
 from airflow_gobblin.work import ExtractKind
 
+_NAMED = 20
 _INT64_MAX = (1 << 63) - 1
 
 
@@ -304,19 +305,18 @@ def _positions(session: Session, table: SqlTable, declared: dict[str, Declared])
             operation=session.operation,
             subject=session.subject,
             cause=f"its delta column {name!r} ({declared[name].type or 'without a type'}) is no integer, date or timestamp",
-            hint="Choose another delta column, or cast it to one of these types.",
+            hint=f"Choose another delta column, or cast it to one of these types, for example casts={{{name!r}: 'timestamp'}}.",
         )
     return delta, axis
 
 
 def _unknown(session: Session, what: str, name: str, known: Sequence[str]) -> ConfigurationError:
-    alike = near(name, known)
-    there = "there are " + ", ".join(map(repr, sorted(known)[:20])) if known else "there are none"
+    alike, some = near(name, known), ", ".join(map(repr, sorted(known)[:_NAMED])) or "none"
     return ConfigurationError(
         operation=session.operation,
         subject=session.subject,
         cause=f"there is no {what}",
-        hint=f"Did you mean {' or '.join(map(repr, alike))}?" if alike else f"Known are: {there}.",
+        hint=f"Did you mean {' or '.join(map(repr, alike))}?" if alike else f"There is {some}.",
     )
 
 

@@ -52,7 +52,7 @@ def test_one_folder_is_not_for_two_datasets_nor_within_another(tmp_path: Path, f
     text = str(caught.value)
     assert f"dataset 'main.b' of ingestion 'flights' to {tmp_path}/{folder}" in text
     assert f"{tmp_path}/a belongs to dataset 'main.a' of ingestion 'flights' in journal {mine.id}" in text
-    assert "Give the dataset a target of its own, or release the claim" in text
+    assert "Give the dataset a target of its own; or, if the other one is gone, `airflow gobblin release-claim`" in text
     assert list(claims(tmp_path).standing()) == ["a"]
 
 

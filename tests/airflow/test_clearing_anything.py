@@ -78,15 +78,15 @@ class User:
     def trigger(self) -> bool:
         """A run of all, or of some, with a new country at the source."""
         self.shop.execute(f"INSERT INTO countries VALUES ('{self.done.total()}', 'Country {self.done.total()}')")
-        self.shop.trigger(*self.chance.choice(((), DATASETS[:1], DATASETS)))
-        return True
+        some = self.chance.choice(((), DATASETS[:1], DATASETS))
+        return self._could(lambda: self.shop.trigger(*some))
 
     def ask(self) -> bool:
         """The trigger form: a range of the visits, perhaps to be replaced."""
         start, end = self._days()
-        asked = {"datasets": ["visits"], "start": f"{start}", "end": f"{end + timedelta(days=1)}"}
-        self.shop.airflow.trigger(self.shop.name, conf={**asked, "replace": self.chance.random() < 0.5})
-        return True
+        asked: dict[str, object] = {"datasets": ["visits"], "start": f"{start}", "end": f"{end + timedelta(days=1)}"}
+        asked["replace"] = self.chance.random() < 0.5
+        return self._could(lambda: self.shop.airflow.trigger(self.shop.name, conf=asked))
 
     def backfill(self) -> bool:
         """A backfill of a few days, of which runs may exist already."""
@@ -150,9 +150,11 @@ class User:
         return FIRST + timedelta(days=first), FIRST + timedelta(days=last)
 
     def _could(self, act: Callable[[], object]) -> bool:
-        """Whether Airflow let it be done. It may be busy with it already, or two be in each other's way."""
+        """Whether Airflow let it be done: it may be busy with it, two may be in each other's way, or its answer is lost."""
         try:
             act()
+        except httpx.TransportError:
+            return False
         except RuntimeError as error:
             if not re.search(r": (409|500) ", str(error)):
                 raise

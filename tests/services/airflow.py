@@ -285,9 +285,14 @@ class Airflow:
             raise RuntimeError(f"{line} failed:\n{done.stdout}{done.stderr}")
         return done.stdout
 
-    def request(self, method: str, path: str, **options: Any) -> Any:
-        """Call Airflow's public API."""
-        answer = self._client.request(method, f"/api/v2/{path}", **options)
+    def request(self, method: str, path: str, *, tries: int = 3, **options: Any) -> Any:
+        """Call Airflow's public API. What only reads is asked again where the answer is lost."""
+        try:
+            answer = self._client.request(method, f"/api/v2/{path}", **options)
+        except httpx.TransportError:
+            if method != "GET" or tries == 1:
+                raise
+            return self.request(method, path, tries=tries - 1, **options)
         if answer.is_error:
             raise RuntimeError(f"{method} {path}: {answer.status_code} {answer.text}")
         return answer.json() if answer.content else None

@@ -34,7 +34,7 @@ from airflow_gobblin.plugins.page.access import (
     sign,
 )
 from airflow_gobblin.plugins.page.actions import carry_out, propose
-from airflow_gobblin.plugins.page.finding import known, names, opened, target
+from airflow_gobblin.plugins.page.finding import known, names, of_dag, opened, target
 from airflow_gobblin.plugins.page.runs import published_by
 from airflow_gobblin.plugins.page.showing import Pages, chart, coverage_bars, render, to_dataset, to_list
 from airflow_gobblin.records import Action
@@ -65,7 +65,7 @@ def index(user: User, dag_id: str = "", search: str = "", start: Start = 0) -> R
     """The ingestions that the user may look at; of a DAG with one ingestion, its datasets."""
     if dag_id:
         check("GET", dag_id, user)
-    found = [one for one in readable_of(known(), user) if dag_id in ("", one.dag_id)]
+    found = [*readable_of(of_dag(dag_id) if dag_id else known(), user)]
     if dag_id and len(found) == 1:
         return RedirectResponse(to_list(found[0]), HTTPStatus.SEE_OTHER)
     found = [one for one in found if search.lower() in f"{one.dag_id} {one.ingestion}".lower()]
@@ -123,7 +123,7 @@ def dataset(where: Readable, user: User, urn: str, start: Start = 0) -> Response
 def run(user: User, dag_id: str, run_id: str) -> Response:
     """What a DAG run published."""
     check("GET", dag_id, user)
-    found = [(one, published_by(one, run_id)) for one in known() if one.dag_id == dag_id]
+    found = [(one, published_by(one, run_id)) for one in of_dag(dag_id)]
     return _html("run", dag_id=dag_id, run_id=run_id, found=found)
 
 

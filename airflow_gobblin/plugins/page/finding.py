@@ -13,10 +13,10 @@ from airflow_gobblin.hooks.registry import Registered, ingestions, open_journal,
 if TYPE_CHECKING:
     from airflow_gobblin.journal import Journal
 
-__all__ = ["find", "known", "names", "opened", "target"]
+__all__ = ["find", "known", "names", "of_dag", "opened", "target"]
 
 _SECONDS = 60
-"""How long a new DAG may be missing, and a deleted one be shown."""
+"""How long a new DAG may be missing in lists, and a deleted one be shown."""
 _OPEN_SECONDS = 600
 """How long a journal is kept open, with what was read of it: what a connection says may have changed then."""
 _MOST_OPEN = 16
@@ -28,9 +28,14 @@ def known() -> tuple[Registered, ...]:
     return ingestions()
 
 
+def of_dag(dag_id: str) -> tuple[Registered, ...]:
+    """The ingestions of a DAG. One that isn't known yet is looked for: links lead here from its first run."""
+    return tuple(one for one in known() if one.dag_id == dag_id) or ingestions((dag_id,))
+
+
 def find(dag_id: str, ingestion: str) -> Registered | None:
     """An ingestion of a DAG, if it has this one."""
-    return next((one for one in known() if (one.dag_id, one.ingestion) == (dag_id, ingestion)), None)
+    return next((one for one in of_dag(dag_id) if one.ingestion == ingestion), None)
 
 
 @cached(TTLCache(_MOST_OPEN, _OPEN_SECONDS), lock=Lock())

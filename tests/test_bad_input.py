@@ -159,8 +159,8 @@ def other_delta(db: SqliteDatabase) -> None:
 @pytest.mark.parametrize(
     ("spoil", "names", "way_out"),
     [
-        (drop_table, "no table 'shop'", "there are 'good'"),
-        (rename_delta, "no column 'id' in table 'shop'", "Known are:|Did you mean"),
+        (drop_table, "no table 'shop'", "There is 'good'"),
+        (rename_delta, "no column 'id' in table 'shop'", "There is|Did you mean"),
         (null_delta, "delta column 'id', expected as integer, 1 rows are NULL", "leave them out by the table's `where`"),
         (other_type, "column 'name' was string and is now double", "Cast the columns back in the source's `casts`"),
         (other_delta, "positions are of kind 'long', and its delta column gives 'timestamp'", "Go back to the delta column"),
@@ -336,7 +336,7 @@ def test_two_ingestions_on_one_target(tmp_path: Path, same_journal: bool) -> Non
         reports["a"].detail,
         f"dataset 'a' of ingestion 'second' to {tmp_path}/a",
         f"belongs to dataset 'a' of ingestion 'lab' in journal {lab.journal.id}",
-        "Give the dataset a target of its own, or release the claim",
+        "Give the dataset a target of its own; or, if the other one is gone, `airflow gobblin release-claim`",
     )
     assert {k: v for k, v in lab.published().items() if k.startswith("a/")} == published
     assert {k: v for k, v in lab.records().items() if k in records} == records

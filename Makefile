@@ -22,7 +22,7 @@ demo: setup ## run the main job on real data, kill it in the middle, recover, ch
 	@$(PY) -m tests.demo
 
 .PHONY: test
-test: setup ## run the tests (about half an hour on two cores)
+test: setup ## run the tests (40 minutes on two cores)
 	@$(PY) -m pytest && echo "make test: all tests passed" || { echo "make test: FAILED"; exit 1; }
 
 .PHONY: soak

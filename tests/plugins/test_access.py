@@ -244,6 +244,20 @@ def test_a_pending_dataset_is_not_rewound(site: Site, ann: httpx.Client) -> None
     assert lab.records() == before
 
 
+def test_what_the_source_has_removed_is_not_rewound(site: Site, ann: httpx.Client) -> None:
+    lab = made(site.folder / "forge")
+    felt = replace(SPOOL, urn="felt", kept_from=0)
+    lab.run(felt)
+    lab.run(replace(felt, rows=felt.rows + 2, kept_from=5))
+    before = lab.records()
+    where = {"dag_id": "forge", "urn": "felt", "action": "rewind"}
+    answer = ann.get("/gobblin/action", params=AT | where | {"to": "5"})
+    assert answer.status_code == 400
+    assert "of which the source has removed or changed rows since" in unescape(answer.text)
+    assert lab.records() == before
+    assert ann.get("/gobblin/action", params=AT | where | {"to": "8"}).status_code == 200
+
+
 def test_of_two_rewinds_one_is_made(site: Site, ann: httpx.Client) -> None:
     lab = made(site.folder / "forge")
     lab.run(replace(SPOOL, urn="wool"))

@@ -621,12 +621,9 @@ class Pipeline:
             check_holds(plan, known_ranges(plan, self.staging.units(plan)), history)
             if plan.planned is not None and without(history, plan).covers(plan.planned):
                 return reporting.covered(ref.urn, plan.planned, history, besides=plan.replaces)
-            failed = next((u.error for u in _unpublished(history, ref.token) if u.error), None)
-            return DatasetReport(
-                ref.urn,
-                "failed",
-                f"nothing of it was published: {failed or 'its extract did not finish'}. {_TO_EXTRACT}",
-            )
+            failed = next((u.error for u in _unpublished(history, ref.token) if u.error), "its extract did not finish")
+            why = f"nothing of it was published: {failed.rstrip('.')}. {_TO_EXTRACT}"
+            return DatasetReport(ref.urn, "failed", why)
         except Exception as error:
             return reporting.failed("finish", ref.urn, error)
 

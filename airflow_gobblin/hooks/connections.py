@@ -65,15 +65,16 @@ class AirflowConnections:
             return str(connection.get_uri())
         if connection.conn_type == JOURNAL_CONNECTION:
             return _journal_url(connection)
-        generic = connection.conn_type == "generic"
-        raise ConfigurationError(
-            operation="use",
-            subject=f"connection {conn_id!r}",
-            cause=f"it is of type {connection.conn_type!r}"
-            + (", as one whose provider isn't installed" if generic else ""),
-            hint="Delete it, and add it again by `airflow connections add … --conn-uri`, which needs no provider."
-            if generic
-            else f"Known are connections of type 'postgres', 'sqlite', {', '.join(map(repr, _OBJECT_STORES))}, and for journals "
+        if connection.conn_type == "generic":
+            raise _refused(
+                connection,
+                "it is of type 'generic', as one whose provider isn't installed",
+                "Delete it, and add it again by `airflow connections add … --conn-uri`, which needs no provider.",
+            )
+        raise _refused(
+            connection,
+            f"it is of type {connection.conn_type!r}",
+            f"Known are connections of type 'postgres', 'sqlite', {', '.join(map(repr, _OBJECT_STORES))}, and for journals "
             f"{JOURNAL_CONNECTION!r}.",
         )
 
@@ -97,11 +98,10 @@ def _postgres_uri(connection: Connection) -> str:
 def _sqlite_uri(connection: Connection) -> str:
     path = connection.host or connection.schema or ""
     if not path.startswith("/"):
-        raise ConfigurationError(
-            operation="use",
-            subject=f"connection {connection.conn_id!r}",
-            cause=f"its path {path!r} is not absolute",
-            hint="Give the database's file as an absolute path, in the field 'host' or as 'sqlite:////path/to.db'.",
+        raise _refused(
+            connection,
+            f"its path {path!r} is not absolute",
+            "Give the database's file as an absolute path, in the field 'host' or as 'sqlite:////path/to.db'.",
         )
     return f"sqlite:///{path}"
 
@@ -116,14 +116,14 @@ def _journal_url(connection: Connection) -> str:
 
     url = connection.extra_dejson.get("url")
     if not isinstance(url, str) or not url:
-        raise _no_url(
+        raise _refused(
             connection, "it has no URL", "Fill in the field 'Journal URL': 'sqlite:////path/journal.db', say."
         )
     place = store_place(url)
     if isinstance(place, Path | ObjectPlace):
         return url
     if holds_secret(place):
-        raise _no_url(
+        raise _refused(
             connection, "its URL holds a password, which isn't hidden there", "Put it into the field 'Password'."
         )
     if connection.login or connection.password:
@@ -131,5 +131,5 @@ def _journal_url(connection: Connection) -> str:
     return place.render_as_string(hide_password=False)
 
 
-def _no_url(connection: Connection, cause: str, hint: str) -> ConfigurationError:
+def _refused(connection: Connection, cause: str, hint: str) -> ConfigurationError:
     return ConfigurationError(operation="use", subject=f"connection {connection.conn_id!r}", cause=cause, hint=hint)

@@ -71,13 +71,15 @@ def plan_ranges(scan: Scan, state: DatasetState, request: PlanRequest) -> Datase
     wanted = _wanted(scan, state, request)
     if not request.ranges and not any(extent.rows for _, extent in wanted):
         return DatasetPlan((), scan.schema)
+    least = _least(scan)
+    _check_kept(scan, state, request.ranges, least)
     row_bytes = scan.row_bytes()
     total = sum(extent.rows for _, extent in wanted) * row_bytes
     pieces: list[Piece] = []
     for part, extent in wanted:
         count = 1 if request.limits.any else _unit_count(scan, extent.rows * row_bytes, total)
         pieces += _split(scan, part, extent, count)
-    low, least = wanted[0][0].low, _least(scan)
+    low = wanted[0][0].low
     if first and request.ranges:  # a first load, which is yet to come, is to begin where it would have begun
         origin = _start(scan) or least
         low = low if origin is None else min(low, origin)
@@ -91,7 +93,6 @@ def _wanted(scan: Scan, state: DatasetState, request: PlanRequest) -> list[tuple
     origin = state.coverage.origin or _start(scan)
     if request.ranges:
         _check_axis(scan, origin or request.ranges[0].low, state)
-        _check_kept(scan, state, request.ranges)
         return [(part, scan.extent(part.low, part.high)) for part in request.ranges]
     end = end_position(scan, request.now, request.end)
     if end is None:
@@ -154,19 +155,17 @@ def _position(scan: Scan, bound: Bound) -> Watermark:
     return TimestampWatermark(bound)
 
 
-def _check_kept(scan: Scan, state: DatasetState, ranges: Sequence[Range]) -> None:
+def _check_kept(scan: Scan, state: DatasetState, ranges: Sequence[Range], least: Watermark | None) -> None:
     """What the table has removed since it was published can't be published anew, so it is to stay as it is."""
-    live = [(unit.range, unit.rows_read) for unit in state.live.values()]
-    touched = [(part, rows) for part, rows in live if part and any(part.overlaps(asked) for asked in ranges)]
-    least = _least(scan) if touched else None
-    for part, rows in touched:
-        if least is None or not part.low < least:
+    for unit in state.live.values():
+        part = unit.range
+        if part is None or least is None or not part.low < least or not any(part.overlaps(asked) for asked in ranges):
             continue
         left = scan.extent(part.low, part.high).rows
-        if left < rows:
+        if left < unit.rows_read:
             raise _no_such_range(
                 scan,
-                f"{many(rows, 'row')} of range {part} were published, and it has {left} of them left: it begins at "
+                f"{many(unit.rows_read, 'row')} of range {part} were published, and it has {left} of them left: it begins at "
                 f"{least.to_json()} now, so what was published before would be lost",
                 f"Nothing was changed. Give a range from {part.high.to_json()} on.",
             )

@@ -21,6 +21,7 @@ from functools import cached_property, partial
 from itertools import chain
 
 from airflow_gobblin import schema
+from airflow_gobblin.backfill import Backfill
 from airflow_gobblin.carry_out import carry_out, carry_out_all, sync
 from airflow_gobblin.coverage import Coverage, Range
 from airflow_gobblin.errors import (
@@ -48,7 +49,7 @@ from airflow_gobblin.journal import (
     now,
 )
 from airflow_gobblin.naming import many
-from airflow_gobblin.plan import Plan
+from airflow_gobblin.plan import Plan, is_met
 from airflow_gobblin.step_work import StepRunner
 from airflow_gobblin.steps import CommitStep, FileStep, HighWatermarkStep, Step, StepContext, batches
 from airflow_gobblin.work import UnitResult, UnitState, UnitSummary
@@ -455,15 +456,15 @@ def check_holds(plan: Plan, ranges: tuple[Range, ...], history: History) -> None
     if any(part is not None and part.overlaps(bare) for part in live for bare in plan.reopens):
         raise _lost(plan, f"{by} published units in a range that this plan found without any")
     coverage = without(history, plan)
-    taken = [r for r in ranges if coverage.overlaps(r)]
-    if taken and coverage.covers(plan.planned):
+    if is_met(plan.planned, plan.open_end, coverage):
         raise AlreadyCoveredError(
             operation="commit",
             subject=f"dataset {plan.urn!r}",
-            cause=f"range {plan.planned} was committed by another run, up to {by}",
+            cause=f"range {plan.asked} was committed by another run, up to {by}",
         )
-    if taken:
-        raise _lost(plan, f"{by} covers a part of range {taken[0]}")
+    taken = [r for r in ranges if coverage.overlaps(r)]
+    if taken or (plan.open_end and coverage.reaches_past(plan.planned.high)):
+        raise _lost(plan, f"{by} covers a part of range {taken[0] if taken else plan.asked}")
 
 
 def can_win(plan: Plan, history: History) -> bool:
@@ -477,18 +478,18 @@ def can_win(plan: Plan, history: History) -> bool:
         check_holds(plan, (), history)
     except LostRaceError:
         return False
-    return plan.planned is None or not without(history, plan).covers(plan.planned)
+    return True
 
 
-def without(history: History, plan: Plan) -> Coverage:
+def without(history: History, plan: Plan | Backfill | None) -> Coverage:
     """The coverage without what a plan that holds stands for anew."""
     coverage = history.state.coverage
-    for gone in _stood_for(plan, history):
+    for gone in () if plan is None else _stood_for(plan, history):
         coverage = coverage.remove(gone)
     return coverage
 
 
-def _stood_for(plan: Plan, history: History) -> Iterator[Range]:
+def _stood_for(plan: Plan | Backfill, history: History) -> Iterator[Range]:
     """The covered ranges that a plan's units stand for anew."""
     replaced = (history.state.live[ref].range for ref in plan.replaces)
     yield from (part for part in replaced if part is not None)

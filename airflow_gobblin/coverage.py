@@ -158,6 +158,14 @@ class Coverage:
         have = self.intervals + ((),) * (width - len(self.intervals))
         return all(not _uncovered(h, part) for h, part in zip(have, other._positions(), strict=True))
 
+    def starts(self, low: Watermark) -> bool:
+        """Whether it has an origin, in as many positions as `low` has."""
+        return self.origin is not None and len(split(low)) <= len(split(self.origin))
+
+    def reaches_past(self, position: Watermark) -> bool:
+        """Whether something beyond a position is covered, in one of its positions at least."""
+        return any(have and low < have[-1][1] for have, low in zip(self.intervals, split(position), strict=False))
+
     @property
     def edge(self) -> Watermark | None:
         """The watermark: the end of what is covered without a hole from the origin on."""

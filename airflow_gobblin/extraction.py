@@ -255,6 +255,8 @@ class _Way:
 
     def _check_high(self, low: Watermark, actual: Watermark | None) -> None:
         planned = self._unit.expected_high
+        if planned is None and self._plan.planned is not None and not self._plan.open_end:
+            planned = self._plan.planned.high
         if actual is None:
             cause = "its reader doesn't say where it ended (actual_high)"
         elif not Range(actual, low).empty or (planned is not None and not Range(planned, actual).empty):

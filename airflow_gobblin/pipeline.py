@@ -19,8 +19,9 @@ from airflow_gobblin import reporting, schema, wire
 from airflow_gobblin.backfill import Backfill, plan_backfill
 from airflow_gobblin.claims import Claims
 from airflow_gobblin.commit import Committer, Proposal, can_win, check_holds, without
-from airflow_gobblin.coverage import Range
+from airflow_gobblin.coverage import Coverage, Range
 from airflow_gobblin.errors import (
+    AlreadyCoveredError,
     ConfigurationError,
     GobblinError,
     LostRaceError,
@@ -40,9 +41,10 @@ from airflow_gobblin.journal import History, Journal, Note, NoteKind, Slot, now
 from airflow_gobblin.manifest import check_no_slot_is_lost, put_manifests
 from airflow_gobblin.naming import dataset_key, many, near
 from airflow_gobblin.packing import pack_datasets
-from airflow_gobblin.plan import DatasetNote, FinishedRun, Plan, RunPlan, known_ranges
+from airflow_gobblin.plan import DatasetNote, FinishedRun, Plan, RunPlan, is_met, known_ranges
 from airflow_gobblin.policy import CommitPolicy, publishable, reconciled
 from airflow_gobblin.reporting import DatasetReport
+from airflow_gobblin.source_plans import JudgedPlan, judge_plan, judge_snapshot
 from airflow_gobblin.sources.base import Bound, Connections, DatasetPlan, PlanRequest, RangeRequest, RangeSource
 from airflow_gobblin.staging import PlanResults, Staging, batched, staging_folder
 from airflow_gobblin.state import DatasetState
@@ -320,14 +322,14 @@ class Pipeline:
             with self._connections.scrubbing("plan", f"dataset {urn!r}"):
                 asked = self._plan_request(request, backfill)
                 found = self.ingestion.source.plan(dataset, states, asked, self._connections)
-            units = self._units(dataset, found)
-            first = next(units, None)
-            if first is None:
+            judged = self._judged(dataset, found, without(history, backfill))
+            if judged is None:
                 return DatasetNote(urn, "idle", "there is nothing new")
-            plan = self._bound(dataset, history, found, request, backfill)
-            weight = self.staging.put_plan(plan, chain([first], units))
+            plan = self._bound(dataset, history, found, request, backfill, judged)
+            weight = self.staging.put_plan(plan, judged.units)
             # That a range is covered says nothing of whether it was replaced.
-            return DatasetRef(plan.urn, plan.token, weight, None if request.replace else plan.planned)
+            planned = None if request.replace else plan.planned
+            return DatasetRef(plan.urn, plan.token, weight, planned, plan.open_end)
         except QuarantinedError as error:
             return DatasetNote(urn, "quarantined", str(error))
         except GobblinError as error:
@@ -394,8 +396,23 @@ class Pipeline:
             ids.add(unit.id)
             yield unit
 
+    def _judged(self, dataset: Dataset, found: DatasetPlan, coverage: Coverage) -> JudgedPlan | None:
+        """What a source plans, judged; `None` where there is nothing to do. :raises SourceError: it can't be carried out."""
+        units = self._units(dataset, found)
+        if dataset.extract.kind is not ExtractKind.SNAPSHOT_ONLY:
+            return judge_plan(dataset.urn, units, found.planned, coverage)
+        units = judge_snapshot(dataset.urn, units)
+        first = next(units, None)
+        return None if first is None else JudgedPlan(chain([first], units))
+
     def _bound(
-        self, dataset: Dataset, history: History, found: DatasetPlan, request: RunRequest, backfill: Backfill | None
+        self,
+        dataset: Dataset,
+        history: History,
+        found: DatasetPlan,
+        request: RunRequest,
+        backfill: Backfill | None,
+        judged: JudgedPlan,
     ) -> Plan:
         """A plan, but for its units, from what the source plans and what stands."""
         urn, state = dataset.urn, history.state
@@ -417,7 +434,8 @@ class Pipeline:
             units=(),
             source_schema=schema.encode(found.schema),
             schema=schema.encode(outgoing),
-            planned=None if snapshot else found.planned,
+            planned=judged.planned,
+            open_end=judged.open_end,
             replaces=tuple(sorted(state.live)) if snapshot else replaced,
             reopens=() if backfill is None else backfill.reopens,
             run=request.dag_run,
@@ -532,8 +550,8 @@ class Pipeline:
     def _swept(self, ref: DatasetRef, run_key: str, history: History) -> DatasetReport:
         """What to say of a plan whose staging is gone: it was done, or could win no more."""
         slot = history.by_token(ref.token) or history.answer(run_key)
-        if slot is None and ref.planned is not None and history.state.coverage.covers(ref.planned):
-            return reporting.covered(ref.urn, ref.planned, history)
+        if slot is None and ref.planned is not None and is_met(ref.planned, ref.open_end, history.state.coverage):
+            return reporting.covered(ref.urn, ref.planned, history, ref.open_end)
         if slot is None:
             return DatasetReport(
                 ref.urn,
@@ -618,9 +636,11 @@ class Pipeline:
             plan = self.staging.plan(ref.token)
             if plan is None:
                 return self._swept(ref, run_key, history)
-            check_holds(plan, known_ranges(plan, self.staging.units(plan)), history)
-            if plan.planned is not None and without(history, plan).covers(plan.planned):
-                return reporting.covered(ref.urn, plan.planned, history, besides=plan.replaces)
+            try:
+                check_holds(plan, known_ranges(plan, self.staging.units(plan)), history)
+            except AlreadyCoveredError:
+                assert plan.planned is not None
+                return reporting.covered(ref.urn, plan.planned, history, plan.open_end, besides=plan.replaces)
             failed = next((u.error for u in _unpublished(history, ref.token) if u.error), "its extract did not finish")
             why = f"nothing of it was published: {failed.rstrip('.')}. {_TO_EXTRACT}"
             return DatasetReport(ref.urn, "failed", why)

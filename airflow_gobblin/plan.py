@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from airflow_gobblin.coverage import Range
+from airflow_gobblin.coverage import Coverage, Range
 from airflow_gobblin.state import UnitRef
 from airflow_gobblin.watermark import Watermark
 from airflow_gobblin.wire import record
@@ -30,6 +30,7 @@ class Plan:
     :param run_key: what makes a request the same when it is retried.
     :param units: its units, or the first of them; :param more: whether the others are in pieces.
     :param planned: the whole range that the run was to cover, if the dataset has positions.
+    :param open_end: whether its last unit goes on from the end of that range to one that isn't known.
     :param source_schema: what the source gives; :param schema: what is published, after the converters. Both are frozen here.
     :param folder: the dataset's folder below the target root.
     :param replaces: the live units that this plan's units stand for.
@@ -52,11 +53,17 @@ class Plan:
     run: str = ""
     more: bool = False
     kept_from: Watermark | None = None
+    open_end: bool = False
 
     @property
     def urn(self) -> str:
         """The dataset's URN."""
         return self.dataset.urn
+
+    @property
+    def asked(self) -> str:
+        """The range that it was to cover, for people."""
+        return f"{self.planned}".rpartition(", ")[0] + ", …)" if self.open_end else f"{self.planned}"
 
 
 @record("plan_piece")
@@ -66,6 +73,15 @@ class PlanPiece:
 
     units: tuple[WorkUnit, ...]
     more: bool
+
+
+def is_met(planned: Range, open_end: bool, coverage: Coverage) -> bool:
+    """Whether a coverage leaves nothing of what a plan was to do: to cover a range, and some of what comes after an open end; or,
+    where that range is empty, to give the dataset its first watermark.
+    """
+    if planned.empty and not open_end:
+        return coverage.starts(planned.low)
+    return coverage.covers(planned) and (not open_end or coverage.reaches_past(planned.high))
 
 
 def known_ranges(plan: Plan, units: Iterable[WorkUnit]) -> tuple[Range, ...]:

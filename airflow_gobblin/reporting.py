@@ -14,7 +14,7 @@ from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.naming import many, shown
 from airflow_gobblin.plan import DatasetNote
 from airflow_gobblin.state import DatasetState, UnitRef
-from airflow_gobblin.watermark import Watermark, split
+from airflow_gobblin.watermark import Watermark, highest, split
 from airflow_gobblin.work import UnitState
 
 log = logging.getLogger(__name__)
@@ -68,9 +68,16 @@ def said(slot: Slot) -> str:
     return f"slot {slot.decision.slot}{slot.decision.by_run}"
 
 
-def covered(urn: str, planned: Range, history: History, besides: Collection[UnitRef] = ()) -> DatasetReport:
-    """What to say of a range that other runs committed. :param besides: units that are not in its way."""
-    spared = {*besides}
+def covered(
+    urn: str, planned: Range, history: History, open_end: bool = False, besides: Collection[UnitRef] = ()
+) -> DatasetReport:
+    """What to say of a range that other runs committed.
+
+    :param open_end: whether it was to go on to an end that isn't known. :param besides: units that are not in its way.
+    """
+    spared, end = {*besides}, history.state.coverage.end
+    if open_end and end is not None:
+        planned = Range(planned.low, highest([planned.high, end]))
     units = {
         ref: unit.range
         for ref, unit in history.state.live.items()

@@ -112,12 +112,14 @@ class DatasetRef:
     """Where the plan of a dataset is: `token` names it in staging.
 
     :param planned: the range that it was to cover, if the dataset has positions: what is known of a plan that was swept.
+    :param open_end: whether its last unit goes on from there to an end that isn't known.
     """
 
     urn: str
     token: str
     weight: int
     planned: Range | None = None
+    open_end: bool = False
 
 
 @record("pack")

@@ -268,6 +268,8 @@ class LookingSource(FileSource):
     ) -> DatasetPlan:
         SEEN.extend(unit.properties for unit in states[dataset.urn].previous_units)
         plan = super().plan(dataset, states, request, connections)
+        if states[dataset.urn].watermark is not None:
+            return replace(plan, units=())
         return replace(plan, planned=Range(LongWatermark(0), LongWatermark(TABLE.num_rows)))
 
 

@@ -22,8 +22,16 @@ demo: setup ## run the main job on real data, kill it in the middle, recover, ch
 	@$(PY) -m tests.demo
 
 .PHONY: test
-test: setup ## run the tests (40 minutes on two cores)
-	@$(PY) -m pytest && echo "make test: all tests passed" || { echo "make test: FAILED"; exit 1; }
+test: setup ## run the tests, in two lanes (20 minutes on two free cores)
+	@$(PY) -m tests.lanes && echo "make test: all tests passed" || { echo "make test: FAILED"; exit 1; }
+
+.PHONY: quick
+quick: setup ## run the tests that need no service and no Spark (two minutes)
+	@$(PY) -m pytest -m "not slow and not soak" -q && echo "make quick: passed" || { echo "make quick: FAILED"; exit 1; }
+
+.PHONY: durations
+durations: setup ## run the tests, and keep how long each file took in tests/durations.json
+	@$(PY) -m tests.lanes --record
 
 .PHONY: soak
 soak: setup ## run the long tests

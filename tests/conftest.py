@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import re
 import shutil
 import tempfile
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +19,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
-from tests import proofs
+from tests import lanes, proofs
 from tests.services import s3
 from tests.services.emulators import Emulator, running_azurite, running_gcs
 from tests.services.environment import ROOT, TEMPORARY, use_environment
@@ -29,6 +32,15 @@ from tests.services.spark_standalone import SparkStandalone, running_spark_stand
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SERVICES = frozenset(
+    (
+        *("azurite", "bucket", "gcs", "moto", "s3_proxy", "versitygw", "wheel"),
+        *("postgres", "postgres_database", "postgres_server", "postgresql"),
+        *("spark", "spark_connect", "spark_standalone"),
+    )
+)
+SLOW_FOLDERS = frozenset((*lanes.WAITING, "protocol", "services"))
+
 use_environment()
 set_hypothesis_home_dir(ROOT / ".build" / "hypothesis")
 settings.register_profile("project", deadline=None, print_blob=True)
@@ -39,8 +51,27 @@ os.environ["AIRFLOW_HOME"] = str(_AIRFLOW_HOME)
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 
 
+_SECONDS: defaultdict[str, float] = defaultdict(float)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _SECONDS[report.location[0]] += report.duration
+
+
 def pytest_unconfigure() -> None:
     shutil.rmtree(_AIRFLOW_HOME, ignore_errors=True)
+    if kept := os.environ.get(lanes.DURATIONS):
+        Path(kept).write_text(json.dumps({file: round(seconds, 1) for file, seconds in _SECONDS.items()}))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what starts services or takes its time, which `make quick` leaves out."""
+    for item in items:
+        folder = item.path.relative_to(ROOT / "tests").parts[0]
+        # A parameter may name the fixture that a test asks for by itself.
+        asked = {*getattr(item, "fixturenames", ()), *re.findall(r"\w+", item.name)}
+        if folder in SLOW_FOLDERS or not SERVICES.isdisjoint(asked):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture

@@ -4,16 +4,43 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+import pytest
 
 from tests.benchmarks.results import lines, machine
 
+T = TypeVar("T")
+
 PAGE = "GOBBLIN_PROOFS"
 """The environment variable that names the page's JSON file; without it nothing is kept."""
+SHARES = [pytest.param(10, id="tenth"), pytest.param(1, id="whole", marks=pytest.mark.soak)]
+"""Values of a parameter `share`: `make test` tries one case in ten, `make proofs` all of them."""
+_FRESH = range(1_000_000, 1_000_000_000)
+"""Where fresh seeds lie: beyond those that are played each time."""
+
+
+def fresh_seed() -> int:
+    """A seed that hardly ever was used before; print it, so that what it led to can be seen again."""
+    return random.SystemRandom().choice(_FRESH)
+
+
+def sampled(cases: Sequence[T], share: int, seed: int) -> list[T]:
+    """One case in `share`, in their order: all of them for a share of one."""
+    if share == 1:
+        return [*cases]
+    chosen = random.Random(seed).sample(range(len(cases)), -(-len(cases) // share))
+    return [cases[n] for n in sorted(chosen)]
+
+
+def chosen_by(share: int, seed: int) -> str:
+    """How `sampled` chose, for the page."""
+    return "all" if share == 1 else f"one in {share}, seed {seed}"
 
 
 class Proved(Protocol):

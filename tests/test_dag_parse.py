@@ -52,6 +52,8 @@ from airflow_gobblin.sinks.parquet import ParquetSink
 from airflow_gobblin.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.work import ExtractKind
 
+pytestmark = pytest.mark.slow
+
 tables = tuple(SqlTable(f"t{n}", ExtractKind.APPEND_ONLY, delta="id") for n in range(5_000))
 large = Ingestion(
     "large",

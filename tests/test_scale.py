@@ -39,6 +39,8 @@ from tests import inprocess
 from tests.lab import Lab
 from tests.protocol.rows import SCHEMA, LineSink, NoConnections, RowSource, Table
 
+pytestmark = pytest.mark.slow
+
 TABLES = tuple(Table(f"t{number:02d}", ExtractKind.APPEND_ONLY, 4) for number in range(10))
 
 

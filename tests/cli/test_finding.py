@@ -41,6 +41,8 @@ from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.operators import GobblinIngestion
 from tests.protocol.rows import LineSink, RowSource
 
+pytestmark = pytest.mark.slow
+
 assert "PARSING" in os.environ, "a DAG's code ran"
 
 with DAG("shop", schedule=None):

@@ -10,7 +10,7 @@ import pytest
 from airflow_gobblin.pipeline import RunRequest
 from airflow_gobblin.sinks.base import Layout
 from tests.faults import POWER, Call, Effect, Fault
-from tests.proofs import Proved
+from tests.proofs import SHARES, Proved, chosen_by, fresh_seed, sampled
 from tests.protocol import matrix
 from tests.protocol.matrix import Point, Pool, Tally, Trial
 from tests.protocol.world import Bucket
@@ -25,7 +25,6 @@ FLOOR = {
     "backfill": (150, 400),
 }
 """How many calls a run makes, and how many cases follow from them, at the least."""
-S3_POINTS = 120
 BACKFILL_POINTS = 60
 FIRST_FAULTS, SECOND_FAULTS = 10, 10
 """Of crashes in the recovery: from how many first faults, and how many in each of the recoveries."""
@@ -33,21 +32,25 @@ CRASHES = (Fault.CRASH_BEFORE, Fault.TORN, Fault.POWER_LOSS)
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("store", ["local", "sqlite"])
-def test_every_call_with_every_fault(store: str, tmp_path: Path, proved: Proved) -> None:
+def test_every_call_with_every_fault(store: str, share: int, tmp_path: Path, proved: Proved) -> None:
+    seed = fresh_seed()
     with Pool(tmp_path) as pool:
         start = pool.start(tmp_path, store)
         points = [*matrix.points(start.calls)]
-        tally = pool.run(start, tmp_path, [Trial(point) for point in points])
-    tell(proved, store, start.calls, points, tally)
+        tally = pool.run(start, tmp_path, [Trial(point) for point in sampled(points, share, seed)])
+    tell(proved, store, start.calls, points, tally, chosen_by(share, seed))
     expect_floor(store, start.calls, points)
     expect_whole(tally)
 
 
 @pytest.mark.timeout(1200)
-def test_every_call_of_publishing_folders(tmp_path: Path, proved: Proved) -> None:
+@pytest.mark.parametrize("share", SHARES)
+def test_every_call_of_publishing_folders(share: int, tmp_path: Path, proved: Proved) -> None:
     """With a folder per unit: all that changes something from the first look at a staged folder to the outcome, and all looks
     at folders; and in the recovery from some of them, the removal of retired folders."""
+    seed = fresh_seed()
     with Pool(tmp_path) as pool:
         start = pool.start(tmp_path, "local", Layout.FOLDER_PER_UNIT)
         first = next(n for n, call in enumerate(start.calls) if call.operation == "identities")
@@ -60,8 +63,10 @@ def test_every_call_of_publishing_folders(tmp_path: Path, proved: Proved) -> Non
             for point in matrix.points(made)
             if point.call.operation == "remove_folder"
         }
-        tally = pool.run(start, tmp_path, [*(Trial(p) for p in points), *(Trial(*both) for both in again)])
-    tell(proved, "local, folders", start.calls, [*points, *(point for _, point in again)], tally)
+        trials = [*(Trial(p) for p in points), *(Trial(*both) for both in sorted(again, key=str))]
+        tally = pool.run(start, tmp_path, sampled(trials, share, seed))
+    tried = [*points, *(point for _, point in again)]
+    tell(proved, "local, folders", start.calls, tried, tally, chosen_by(share, seed))
     assert last - first >= FLOOR["folders"][0]
     assert len(points) >= FLOOR["folders"][1]
     seen = {(p.call.operation, p.fault) for p in (*points, *(point for _, point in again))}
@@ -79,7 +84,7 @@ def test_a_spread_of_a_backfill_that_replaces(layout: Layout, tmp_path: Path, pr
         start = pool.start(tmp_path, "local", layout, asked)
         points = [*matrix.points(start.calls)]
         tally = pool.run(start, tmp_path, [Trial(p) for p in spread(points, BACKFILL_POINTS)])
-    tell(proved, f"local, a backfill, {layout.value}", start.calls, points, tally)
+    tell(proved, f"local, a backfill, {layout.value}", start.calls, points, tally, "evenly spread")
     assert len(points) >= FLOOR["backfill"][1]
     assert len(start.calls) >= FLOOR["backfill"][0]
     expect_whole(tally)
@@ -91,19 +96,21 @@ def test_a_sample_on_postgresql(tmp_path: Path, postgres_database: str, proved: 
         start = pool.start(tmp_path, postgres_database)
         points = [*matrix.points(start.calls)]
         tally = pool.run(start, tmp_path, [Trial(p) for p in points if p.call.place == "store"][::2])
-    tell(proved, "postgres", start.calls, points, tally)
+    tell(proved, "postgres", start.calls, points, tally, "one in two of the store's")
     expect_floor("postgres", start.calls, points)
     expect_whole(tally)
 
 
-@pytest.mark.timeout(1200)
-def test_a_spread_on_s3(tmp_path: Path, versitygw: S3Server, bucket: str, proved: Proved) -> None:
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("share", SHARES)
+def test_every_call_on_s3(share: int, tmp_path: Path, versitygw: S3Server, bucket: str, proved: Proved) -> None:
     """The journal and the target are in one bucket."""
+    seed = fresh_seed()
     with Pool(tmp_path) as pool:
         start = pool.start(tmp_path, Bucket(versitygw.access, bucket))
         points = [*matrix.points(start.calls)]
-        tally = pool.run(start, tmp_path, [Trial(p) for p in spread(points, S3_POINTS)])
-    tell(proved, "s3", start.calls, points, tally)
+        tally = pool.run(start, tmp_path, [Trial(p) for p in sampled(points, share, seed)])
+    tell(proved, "s3", start.calls, points, tally, chosen_by(share, seed))
     assert len(start.calls) >= FLOOR["s3"][0]
     assert len(points) >= FLOOR["s3"][1]
     seen = {(c.place, c.operation) for c in start.calls}
@@ -141,13 +148,14 @@ def spread(some: list[Point], number: int, *, skip: int = 0) -> list[Point]:
     return [some[(n * len(some) + skip * len(some) // 100) // number % len(some)] for n in range(number)]
 
 
-def tell(proved: Proved, store: str, calls: list[Call], points: list[Point], tally: Tally) -> None:
+def tell(proved: Proved, store: str, calls: list[Call], points: list[Point], tally: Tally, chosen: str) -> None:
+    """:param chosen: how the points were."""
     by_fault = Counter(p.fault.value for p in points)
     proved(
         f"crash matrix on {store}",
         f"{len(calls)} calls, {len(points)} points (and {matrix.twins(calls)} that leave the same disk as one of them), "
         f"{tally.trials} tried; {len(tally.broken)} broke a promise",
-        "all" if tally.trials >= len(points) else "evenly spread",
+        chosen,
         details=[f"points by fault: {', '.join(f'{name} {number}' for name, number in by_fault.items())}"],
     )
 

@@ -8,11 +8,12 @@ import sys
 
 import pytest
 
-from tests.proofs import Proved
+from tests.proofs import Proved, fresh_seed
 from tests.protocol.histories import FULL, SHORT, Mix, play, play_together
 
 FULL_ONES = range(400)
-SHORT_ONES = range(100_000)
+SHORT_ONES = range(10_000)
+MANY_SHORT_ONES = range(100_000)
 
 
 @pytest.mark.timeout(2400)
@@ -21,10 +22,15 @@ SHORT_ONES = range(100_000)
     [
         pytest.param(FULL_ONES, FULL, 800, id="full"),
         pytest.param(SHORT_ONES, SHORT, 100, id="short"),
+        pytest.param(None, SHORT, 100, id="fresh"),
+        pytest.param(MANY_SHORT_ONES, SHORT, 100, id="many", marks=pytest.mark.soak),
     ],
 )
-def test_random_histories_keep_every_promise(seeds: range, mix: Mix, calls: int, proved: Proved) -> None:
-    """:param calls: how many a history makes, at the least, on the average."""
+def test_random_histories_keep_every_promise(seeds: range | None, mix: Mix, calls: int, proved: Proved) -> None:
+    """:param seeds: `None` for fresh ones. :param calls: how many a history makes, at the least, on the average."""
+    if seeds is None:
+        first = fresh_seed()
+        seeds = range(first, first + len(SHORT_ONES))
     tally = play_together(seeds, mix)
     proved(
         f"random histories, {'short' if mix.small else 'full'}",

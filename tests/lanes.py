@@ -1,0 +1,97 @@
+"""Runs every test in two lanes at once, each a process of pytest: `make test`.
+
+What waits for Airflow, Spark and browsers leaves a core free most of the time; what computes takes it. Services are started by
+the lane that needs them, on free ports and in folders of their own, so the lanes don't meet. How long each file took is kept
+in `durations.json` by `make durations`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from tests.services.environment import ROOT
+
+DURATIONS = "GOBBLIN_DURATIONS"
+"""The environment variable that names a file for the seconds of each test file; without it they aren't kept."""
+RECORDED = ROOT / "tests" / "durations.json"
+WAITING = ("airflow", "announcing", "benchmarks", "demo", "operators", "plugins", "spark")
+"""The folders of the first lane; the second has the rest."""
+LANES: Mapping[str, Sequence[str]] = {
+    "waiting": [f"tests/{folder}" for folder in WAITING],
+    "computing": ["tests", *(f"--ignore=tests/{folder}" for folder in WAITING)],
+}
+_COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?|xfailed|xpassed|warnings?)\b")
+
+
+def main() -> int:
+    """Run both lanes, and report what came of them in one line."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--record", action="store_true", help=f"keep how long each file took in {RECORDED.name}")
+    parser.add_argument("options", nargs="*", help="for pytest, after --")
+    arguments = parser.parse_args()
+    started = time.monotonic()
+    lanes = {name: _Lane(name, [*chosen, *arguments.options]) for name, chosen in LANES.items()}
+    codes = {name: lane.wait() for name, lane in lanes.items()}
+    counts = sum((lane.counts for lane in lanes.values()), Counter())
+    if arguments.record:
+        durations = {file: seconds for lane in lanes.values() for file, seconds in lane.durations().items()}
+        RECORDED.write_text(json.dumps(dict(sorted(durations.items())), indent=1) + "\n")
+    failed = counts["failed"] + counts["error"] + counts["errors"]
+    bad = [name for name, code in codes.items() if code]
+    print(f"\nlanes: {', '.join(f'{name} ended with {code}' for name, code in codes.items())}; ", end="")
+    print(f"in {(time.monotonic() - started) / 60:.1f} minutes")
+    print(f"{counts['passed']} passed, {failed} failed, {counts['skipped']} skipped", flush=True)
+    return 1 if bad else 0
+
+
+class _Lane:
+    """A process of pytest, whose lines are passed on with its name before them."""
+
+    def __init__(self, name: str, arguments: Sequence[str]) -> None:
+        self.name = name
+        self.counts: Counter[str] = Counter()
+        self._durations = ROOT / ".build" / f"durations-{name}.json"
+        self._durations.unlink(missing_ok=True)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "pytest", "-o", f"cache_dir=.build/pytest-{name}", *arguments],
+            cwd=ROOT,
+            env={**os.environ, DURATIONS: str(self._durations)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        self._reader = threading.Thread(target=self._pass_on)
+        self._reader.start()
+
+    def wait(self) -> int:
+        """The exit code of the process once it has ended."""
+        self._reader.join()
+        return self._process.wait()
+
+    def durations(self) -> Mapping[str, float]:
+        """The seconds that each file took."""
+        found: dict[str, float] = json.loads(self._durations.read_text())
+        return found
+
+    def _pass_on(self) -> None:
+        assert self._process.stdout is not None
+        last = ""
+        for line in self._process.stdout:
+            print(f"{self.name:>9} | {line}", end="", flush=True)
+            last = line.strip() or last
+        self.counts.update({kind: int(number) for number, kind in _COUNT.findall(last)})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -55,16 +55,23 @@ def put_manifests(files: Files, journal: Journal, history: History) -> None:
                 break
             missing.append(slot)
     for slot in reversed(missing):
-        path = manifest_path(journal, history.urn, slot.decision.slot)
-        settle(files.records(""), path, wire.canonical(_manifest(journal, history, slot)))
+        name = f"{_dataset(journal, history.urn)}/{_name(slot.decision.slot)}"
+        settle(files.records(_MANIFESTS), name, wire.canonical(_manifest(journal, history, slot)))
 
 
 def _name(slot: int) -> str:
     return f"{slot_name(slot)}.json"
 
 
+_MANIFESTS = f"{ROOT}/manifests"
+
+
+def _dataset(journal: Journal, urn: str) -> str:
+    return f"{ingestion_folder(journal.ingestion, journal.id)}/{dataset_key(urn)}"
+
+
 def _folder(journal: Journal, urn: str) -> str:
-    return f"{ROOT}/manifests/{ingestion_folder(journal.ingestion, journal.id)}/{dataset_key(urn)}"
+    return f"{_MANIFESTS}/{_dataset(journal, urn)}"
 
 
 def _manifest(journal: Journal, history: History, slot: Slot) -> Json:

@@ -43,7 +43,8 @@ class Store(Protocol):
 
     def delete_many(self, keys: Sequence[str]) -> None:
         """Remove many records, in any order; harmless where there is none. After an error some may be gone, and after a power
-        failure some may be there again: it is for records that count no more."""
+        failure some may be there again: it is for records that count no more. A folder named by a number goes with the last
+        record in it, where a store has folders."""
 
     def close(self) -> None:
         """Let go of connections."""
@@ -91,7 +92,7 @@ def probe(store: Store, *, race: bool = True) -> None:
     :raises UnreliableStoreError: it can't, and by which finding.
     """
     prefix = f"_probe/{uuid.uuid4().hex}"
-    keys = [f"{prefix}/{name}" for name in ("create", "empty", "race")]
+    keys = [f"{prefix}-{name}" for name in ("create", "empty", "race")]  # a folder of its own would stay
     try:
         with _probing(store):
             _expect(store, store.get(keys[0]) is None, "a record stands that nobody wrote")

@@ -52,7 +52,7 @@ class LettingTwoWin(MemoryStore):
     """The first few creates of a key that come at once all win, as fsspec's exclusive create on a local disk lets them."""
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        if not key.endswith("/race"):
+        if not key.endswith("-race"):
             return super().put_if_absent(key, data)
         self._records[key] = data
         return True

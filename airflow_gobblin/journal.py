@@ -399,7 +399,7 @@ class Journal:
 
     def _newest_snapshot(self, urn: str) -> int:
         return max(
-            (self._number(urn, key.split("/", 2)[2]) for key in self.store.list(self.key(urn, "snap/"))), default=0
+            (self._number(urn, key.split("/", 2)[2]) or 0 for key in self.store.list(self.key(urn, "snap/"))), default=0
         )
 
     def _trimmed(self, urn: str, slot: int) -> Slot | None:
@@ -491,9 +491,9 @@ class Journal:
         """What the keys of a dataset's records say. :raises RecordError: one is none, or there are gaps between them."""
         by_kind: dict[str, list[tuple[int, str]]] = {"d": [], "n": [], "o": [], "snap": []}
         for key in keys:
-            found = by_kind.get(key.partition("/")[0])
-            if found is not None:
-                found.append((self._number(dataset, key), key))
+            number = self._number(dataset, key)
+            if number is not None:
+                by_kind[key.partition("/")[0]].append((number, key))
         snapshot = max((number for number, _ in by_kind["snap"]), default=0)
         void = [key for kind in ("d", "n", "o") for number, key in by_kind[kind] if number <= snapshot and snapshot]
         void += [key for number, key in by_kind["snap"] if number < snapshot]
@@ -513,11 +513,12 @@ class Journal:
             raise self._broken(dataset, f"slots {undecided} have an outcome or notes, and no decision")
         return Keys(dataset, snapshot, head, outcomes, {n: tuple(sorted(k)) for n, k in notes.items()}, tuple(void))
 
-    def _number(self, dataset: str, key: str) -> int:
-        digits = key.split("/")[1]
-        if len(digits) != len(_ZERO) or not digits.isdecimal():
-            raise self._broken(dataset, f"{key!r} is no record of it")
-        return int(digits)
+    def _number(self, dataset: str, key: str) -> int | None:
+        """The slot that a record is about, by its key; `None` for a shard. :raises RecordError: it is no record's key."""
+        found = _KEY.fullmatch(key)
+        if found is None:
+            raise self._broken(dataset, f"{key!r} is no record of it that this release knows")
+        return int(found[1] or found[2]) if found[1] or found[2] else None
 
     def _note_kind(self, dataset: str, key: str) -> NoteKind:
         try:
@@ -546,7 +547,8 @@ def slot_name(slot: int) -> str:
     return f"{slot:010d}"
 
 
-_ZERO = slot_name(0)
+_KEY = re.compile(r"(?:d|o|snap)/([0-9]{10})|n/([0-9]{10})/[0-9]{6,}-.*|c/[0-9a-f]{64}")
+"""The key of a record, within its dataset."""
 
 
 def _decision(slot: int) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -202,7 +203,7 @@ def loads(data: bytes, expected: type[T], subject: str) -> T:
     :raises UnknownKindError: it holds a kind that nobody registered.
     """
     try:
-        document = json.loads(data)
+        document = _DECODER.decode(data.decode())  # UTF-8 alone: `json.loads` takes other encodings, too
         body = document["record"]
         whole = _digest_fits(document, data)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -221,6 +222,18 @@ def loads(data: bytes, expected: type[T], subject: str) -> T:
         )
     found: T = from_json(expected, body, subject)
     return found
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number in JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _no_number(text)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number, parse_float=_finite)
 
 
 def from_json(expected: Any, value: Json, subject: str) -> Any:
@@ -385,11 +398,13 @@ def _class_of(expected: Any, value: dict[str, Any]) -> Any:
             hint="Name the module that does in the ingestion's `code=[...]`.",
         )
     known = _by_type[cls]
-    if value.get("version", 0) > known.version:
+    version: Any = value.get("version")
+    _expect(type(version) is int and version > 0, f"a {known.name!r} with a version from 1 on", f"version {version!r}")
+    if version > known.version:
         raise RecordError(
             operation="decode",
             subject=f"record of kind {known.name!r}",
-            cause=f"it is of version {value['version']}, and this release knows {known.version}",
+            cause=f"it is of version {version}, and this release knows {known.version}",
             hint="Upgrade airflow-gobblin here to at least the release that wrote it.",
         )
     _expect_fit(cls, expected, value)

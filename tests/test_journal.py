@@ -140,6 +140,12 @@ BAD: dict[str, tuple[Spoil, str]] = {
     "outcome changed with its digest": (resigned(o(2), reason="forged"), "slot 3 doesn't follow from slot 2"),
     "a record of another kind": (copied("a", o(2), d(2)), "expected a Decision"),
     "a key that is none": (lambda lab: put(lab, "d/2", b"x"), "'d/2' is no record of it"),
+    "a key of an unknown kind": (lambda lab: put(lab, "e/0000000001", b"x"), "'e/0000000001' is no record of it"),
+    "a key of an unknown kind by itself": (lambda lab: put(lab, "lease", b"x"), "'lease' is no record of it"),
+    "a key that goes on": (lambda lab: put(lab, "snap/0000000009/x", b"x"), "'snap/0000000009/x' is no record of it"),
+    "a key in other digits": (lambda lab: put(lab, "d/000000000\u0664", b"x"), "is no record of it"),
+    "a note without a number": (lambda lab: put(lab, "n/0000000002/failed", b"x"), "'n/0000000002/failed' is no record of it"),
+    "a shard that is none": (lambda lab: put(lab, "c/0123", b"x"), "'c/0123' is no record of it"),
 }  # fmt: skip
 
 

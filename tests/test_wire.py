@@ -109,6 +109,13 @@ folders = st.builds(FolderStep, texts, texts, texts, st.lists(inside, max_size=3
 records = st.one_of(plans, results, packs, steps, folders)
 
 
+@wire.record("test.watermarked")
+@dataclass(frozen=True)
+class LongWatermarked:
+    number: float
+    watermark: LongWatermark
+
+
 @given(records)
 def test_what_is_decoded_is_what_was_encoded(value: Any) -> None:
     stored = wire.dumps(value)
@@ -159,6 +166,52 @@ def test_any_json_under_a_whole_digest_is_refused_as_a_record(body: Json) -> Non
     data = wire.canonical({"digest": wire.digest(wire.canonical(body)), "record": body})
     with pytest.raises((RecordError, UnknownKindError)):
         wire.loads(data, Plan, "the record")
+
+
+def _signed(body: bytes) -> bytes:
+    """A record of these bytes, whole by its digest."""
+    return b'{"digest":"' + wire.digest(body).encode() + b'","record":' + body + b"}"
+
+
+RECORD = wire.dumps(LongWatermarked(1.5, LongWatermark(5)))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-32", "utf-32-be"])
+def test_a_record_in_another_encoding_is_unreadable(encoding: str) -> None:
+    with pytest.raises(RecordError, match="the record: it is torn or no record"):
+        wire.loads(RECORD.decode().encode(encoding), LongWatermarked, "the record")
+
+
+@pytest.mark.parametrize("version", ["-1", "0", "true", "false", "NaN", "Infinity", "1.0", "1e0", "null", '"1"', "[1]"])
+def test_a_version_that_is_none_is_unreadable(version: str) -> None:
+    body = RECORD[RECORD.index(b'"record":') + 9 : -1]
+    assert _signed(body) == RECORD
+    changed = body.replace(b'"version":1', b'"version":' + version.encode())
+    assert changed != body
+    with pytest.raises(
+        RecordError,
+        match=r"the record: (ValueError: expected a 'test.watermarked' with a version|it is torn or no record)",
+    ):
+        wire.loads(_signed(changed), LongWatermarked, "the record")
+    with pytest.raises(RecordError, match="with a version"):
+        wire.loads(_signed(body.replace(b',"version":1', b"")), LongWatermarked, "the record")
+
+
+@pytest.mark.parametrize("version", [-1, True, 1.0])
+def test_a_version_of_a_table_that_is_none_is_unreadable(version: object) -> None:
+    shard = Shard(tuple(MoveStep("a", f"b{n}", "u", FileIdentity(1, 2, "3"), "c", 4) for n in range(wire.TABLE_FROM)))
+    document: Any = wire.to_json(shard)
+    assert document["steps"]["version"] == 1
+    document["steps"]["version"] = version
+    with pytest.raises(RecordError, match="the shard"):
+        wire.loads(_signed(wire.canonical(document)), Shard, "the shard")
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
+def test_a_number_that_is_none_is_unreadable(number: str) -> None:
+    body = RECORD[RECORD.index(b'"record":') + 9 : -1].replace(b"1.5", number.encode())
+    with pytest.raises(RecordError, match=r"the record: it is torn or no record .*is no number in JSON"):
+        wire.loads(_signed(body), LongWatermarked, "the record")
 
 
 def test_protocols_are_decoded_to_what_is_registered() -> None:

@@ -150,6 +150,8 @@ COVERED = {"origin": ZERO, "intervals": [[[ZERO, TEN]]]}
         ({"datasets": {}}, "its datasets are not a list of objects"),
         ({"datasets": []}, "it has no dataset"),
         ({"datasets": [], "version": 2}, "it is of version 2, and this release knows 1"),
+        ({"datasets": [], "version": True}, "it is of version True, and this release knows 1"),
+        ({"datasets": [], "version": -1}, "it is of version -1, and this release knows 1"),
         ({"datasets": [{"urn": "a"}]}, "neither a watermark, nor covered ranges, nor published units"),
         ({"datasets": [{"watermark": TEN}]}, "ExportedDataset with ['urn']"),
         ({"datasets": [{"urn": "", "watermark": TEN}]}, "it has 0 bytes"),

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from airflow_gobblin.files.base import FileIdentity, StagedOutput, Uploads, contained
+from airflow_gobblin.files.object_copies import copy_if_absent
 from airflow_gobblin.files.s3_uploads import S3Uploads, UploadOutput
 from airflow_gobblin.object_storage import as_os_error
 from airflow_gobblin.places import ObjectPlace
@@ -104,10 +105,8 @@ class ObjectFiles:
         return StagedOutput(_ObjectOutput(self, path))
 
     def link(self, source: str, target: str) -> None:
-        if self.identity(target) is not None:
-            raise FileExistsError(errno.EEXIST, "an object stands there", target)
         with as_os_error("copy", source):
-            self._fs.cp_file(self._at(source), self._at(target))
+            copy_if_absent(self._fs, self._place.scheme, self._at(source), self._at(target))
 
     def unlink(self, path: str) -> None:
         with as_os_error("remove", path):
@@ -148,10 +147,14 @@ class ObjectFiles:
         return tuple(sorted(posixpath.basename(e["name"].rstrip("/")) for e in found if e["type"] == "directory"))
 
     def remove_tree(self, path: str) -> None:
-        names = [self._at(name) for name in self.walk(path)]
-        if names:
-            with as_os_error("remove", path):
-                self._fs.rm(names)
+        names = [*self.walk(path)]
+        if not names:
+            return
+        with as_os_error("remove", path):
+            self._fs.rm([self._at(name) for name in names])
+        left = {*names} & {*self.walk(path)}  # s3fs leaves out what was refused, without a word
+        for name in sorted(left):
+            self.unlink(name)
 
     def sync_file(self, path: str) -> None:
         contained(path)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -23,6 +24,10 @@ PART_BYTES = 16 << 20
 """S3 takes parts of 5 MiB or more, and 10,000 of them: files up to 160 GB."""
 PARTS_ON_THEIR_WAY = 2
 _MAX_PARTS = 10_000
+_CONFLICTS = ("ConditionalRequestConflict", "OperationAborted")
+"""What S3 answers (409) while another request for the same key is under way: botocore doesn't try that again."""
+_PAUSES = (0.1, 0.5, 2.0)
+"""Seconds between one try and the next."""
 
 
 class S3Uploads:
@@ -60,14 +65,17 @@ class S3Uploads:
 
     def complete(self, target: str, upload: Upload) -> None:
         parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(upload.etags, start=1)]
+        arguments = {"UploadId": upload.id, "MultipartUpload": {"Parts": parts}, "IfNoneMatch": "*"}
         with as_os_error("complete the upload to", target):
-            self._call(
-                "complete_multipart_upload",
-                target,
-                UploadId=upload.id,
-                MultipartUpload={"Parts": parts},
-                IfNoneMatch="*",
-            )
+            for pause in (*_PAUSES, None):
+                try:
+                    self._call("complete_multipart_upload", target, **arguments)
+                    return
+                except OSError as error:
+                    # It says nothing of what stands. Should the store have dropped the upload by it, the next try says so.
+                    if pause is None or _code(error) not in _CONFLICTS:
+                        raise
+                    time.sleep(pause)
 
     def abort(self, target: str, upload: str) -> None:
         with as_os_error("abort the upload to", target), contextlib.suppress(FileNotFoundError):

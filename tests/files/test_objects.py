@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
+from airflow_gobblin.carry_out import carry_out
 from airflow_gobblin.errors import StepLostError
-from airflow_gobblin.files import Files, at_a_glance, open_files
+from airflow_gobblin.files import Files, at_a_glance, object_copies, open_files
 from airflow_gobblin.files import s3_uploads as module
 from airflow_gobblin.steps import MoveStep, StepContext, StepStatus, UploadStep, publish_file
 from airflow_gobblin.work import StagedFile, Upload
 from tests.services.emulators import Emulator
 from tests.services.s3 import S3Server
-from tests.services.s3_proxy import Fault, Proxy
+from tests.services.s3_proxy import Fault, Proxy, running_proxy
 
 TARGET = "trips/0123-u0-0.parquet"
 
@@ -179,17 +182,162 @@ def test_an_aborted_output_leaves_nothing(files: Files) -> None:
     assert [*files.walk(".")] == []
 
 
-def test_where_uploads_are_not_kept_files_are_copied(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_uploads", None)
-    staged = stage(files)
-    step = publish_file(staged, TARGET, "u0", files)
+def test_a_store_without_a_copy_that_never_overwrites_is_refused(files: Files) -> None:
+    """On S3 files are published by completing uploads; its servers were seen to ignore the condition of a copy."""
+    with files.create("a") as out:
+        out.write(b"1")
+    with pytest.raises(OSError, match="no copy that never overwrites"):
+        files.link("a", "b")
+    assert [*files.walk(".")] == ["a"]
+
+
+@pytest.fixture(params=["gcs", "azurite"])
+def emulator(request: pytest.FixtureRequest) -> Emulator:
+    found: Emulator = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def proxy(emulator: Emulator) -> Iterator[Proxy]:
+    """A proxy before one of the two, that does no harm yet."""
+    with running_proxy(emulator.endpoint) as proxy:
+        yield proxy
+
+
+COPY = r"rewriteTo|/lake/trips/"
+"""The path of a request that copies, on either."""
+
+
+def test_where_uploads_are_not_kept_files_are_copied_under_a_condition(emulator: Emulator, proxy: Proxy) -> None:
+    """fake-gcs-server ignores the condition of a rewrite: that it is sent is seen, and what GCS answers is the proxy's."""
+    through = emulator.through(proxy.endpoint)
+    files = open_files(through.url(f"{emulator.create_bucket()}/lake"), through)
+    step = publish_file(stage(files), TARGET, "u0", files)
     assert isinstance(step, MoveStep)
     assert step.verify(StepContext(files)) is StepStatus.TODO
+    proxy.seen.clear()
     step.execute(StepContext(files))
+    copies = [r for r in proxy.seen if r.method in ("PUT", "POST")]
+    if emulator.scheme == "gs":
+        assert ["ifGenerationMatch=0" in r.query for r in copies] == [True]
+    else:
+        assert [r.condition for r in copies] == ["*"]
     assert step.verify(StepContext(files)) is StepStatus.DONE
     assert files.read(TARGET) == b"rows"
+    with pytest.raises(FileNotFoundError):
+        files.link("_gobblin/nothing", "trips/nothing")
+    assert files.identity("trips/nothing") is None
+
+
+def test_a_copy_goes_over_nothing(emulator: Emulator, proxy: Proxy) -> None:
+    through = emulator.through(proxy.endpoint)
+    files = open_files(through.url(f"{emulator.create_bucket()}/lake"), through)
+    step = publish_file(stage(files), TARGET, "u0", files)
+    with files.create(TARGET) as out:
+        out.write(b"theirs")
+    if emulator.scheme == "gs":
+        proxy.harm(Fault.PRECONDITION, "POST", "rewriteTo", "ifGenerationMatch=0")  # as GCS answers
     with pytest.raises(FileExistsError):
         step.execute(StepContext(files))
+    assert step.verify(StepContext(files)) is StepStatus.CONFLICT
+    assert files.read(TARGET) == b"theirs"
+
+
+@pytest.mark.parametrize("fault", [Fault.DROP_ANSWER, Fault.DROP_REQUEST])
+def test_a_copy_whose_answer_is_lost_is_read_back(emulator: Emulator, proxy: Proxy, fault: Fault) -> None:
+    through = emulator.through(proxy.endpoint)
+    files = open_files(through.url(f"{emulator.create_bucket()}/lake"), through)
+    step = publish_file(stage(files), TARGET, "u0", files)
+    proxy.harm(fault, "POST" if emulator.scheme == "gs" else "PUT", COPY)
+    if emulator.scheme == "gs" and fault is not Fault.DROP_REQUEST:
+        proxy.harm(Fault.PRECONDITION, "POST", COPY, nth=2)  # as GCS answers to the client's second try
+    carry_out(step, files, "main.trips", 1)
+    assert len([r for r in proxy.seen if r.fault is fault]) == 1
+    assert step.verify(StepContext(files)) is StepStatus.DONE
+    assert files.read(TARGET) == b"rows"
+    assert not carry_out(step, files, "main.trips", 1) or emulator.scheme == "gs"
+
+
+def test_a_blob_whose_copy_is_under_way_is_waited_for(azurite: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within an account Azure copies at once, but doesn't promise to. An object that is being copied is empty."""
+    monkeypatch.setattr(object_copies, "_SECONDS_BETWEEN", 0)
+    files = open_files(azurite.url(f"{azurite.create_bucket()}/lake"), azurite)
+    step = publish_file(stage(files), TARGET, "u0", files)
+    looks, real = ["pending", "pending", "success"], object_copies._blob
+
+    class Slow:
+        """A blob that says for a while that it is being copied."""
+
+        def __init__(self, blob: Any) -> None:
+            self._blob = blob
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._blob, name)
+
+        async def start_copy_from_url(self, *arguments: Any, **options: Any) -> Any:
+            return await self._blob.start_copy_from_url(*arguments, **options) | {"copy_status": "pending"}
+
+        async def get_blob_properties(self) -> Any:
+            found = await self._blob.get_blob_properties()
+            found.copy.status = looks.pop(0)
+            return found
+
+    monkeypatch.setattr(object_copies, "_blob", lambda filesystem, path: Slow(real(filesystem, path)))
+    step.execute(StepContext(files))
+    assert looks == []
+    looks += ["pending", "success"]
+    with pytest.raises(FileExistsError):
+        step.execute(StepContext(files))
+    assert looks == []
+    looks += ["failed"]
+    with pytest.raises(OSError, match="the store's copy is failed"):
+        files.link("_gobblin/s/0123/a0/u0/u0-0.parquet", "trips/other")
+
+
+def test_a_completion_that_met_another_request_is_sent_again(versitygw: S3Server, s3_proxy: Proxy) -> None:
+    """S3 answers 409, which botocore takes for final."""
+    access = versitygw.access.through(s3_proxy.endpoint)
+    files = open_files(access.url(f"{versitygw.create_bucket()}/lake"), access)
+    step = step_of(files, stage(files))
+    s3_proxy.harm(Fault.CONFLICT, "POST", query="uploadId", times=2)
+    step.execute(StepContext(files))
+    assert [r.fault for r in s3_proxy.seen if r.method == "POST" and "uploadId" in r.query] == [Fault.CONFLICT] * 2 + [
+        None
+    ]
+    assert step.verify(StepContext(files)) is StepStatus.DONE
+
+
+def test_a_completion_whose_upload_went_with_the_conflict_is_lost_by_name(
+    versitygw: S3Server, s3_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 says that an upload is to be made anew after a 409: this one can't be, for its rows are in no file."""
+    access = versitygw.access.through(s3_proxy.endpoint)
+    files = open_files(access.url(f"{versitygw.create_bucket()}/lake"), access)
+    step = step_of(files, stage(files))
+    s3_proxy.harm(Fault.CONFLICT, "POST", query="uploadId")
+    uploads = open_files(versitygw.access.url(files.root.removeprefix("s3://")), versitygw.access).uploads
+    assert uploads is not None
+    drop = uploads.abort
+    monkeypatch.setattr("airflow_gobblin.files.s3_uploads.time.sleep", lambda _seconds: drop(TARGET, step.upload.id))
+    with pytest.raises(StepLostError, match=r"expired or aborted its upload"):
+        carry_out(step, files, "main.trips", 1)
+
+
+def test_a_refusal_in_a_bulk_deletion_is_seen(versitygw: S3Server, s3_proxy: Proxy) -> None:
+    """S3 answers 200 to it, and s3fs takes that for done."""
+    access = versitygw.access.through(s3_proxy.endpoint)
+    files = open_files(access.url(f"{versitygw.create_bucket()}/lake"), access)
+    for name in ("a/1", "a/2", "b"):
+        with files.create(name) as out:
+            out.write(b"x")
+    s3_proxy.harm(Fault.DENIED_IN_BULK, "POST", query="delete", times=float("inf"))
+    s3_proxy.harm(Fault.DENIED, "DELETE", times=float("inf"))
+    with pytest.raises(PermissionError, match="403 AccessDenied, by rule"):
+        files.remove_tree("a")
+    s3_proxy.heal()
+    s3_proxy.harm(Fault.DENIED_IN_BULK, "POST", query="delete", times=float("inf"))
+    files.remove_tree("a")  # those that may be removed one by one are
+    assert [*files.walk(".")] == ["b"]
 
 
 @pytest.mark.parametrize("fault", [Fault.DROP_ANSWER, Fault.DROP_REQUEST, Fault.INTERNAL_ERROR_AFTER, Fault.SLOW_DOWN])

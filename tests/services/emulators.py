@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -27,14 +27,23 @@ _KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOt
 
 @dataclass(frozen=True)
 class Emulator:
-    """A server that runs. It is `Connections`, of one. :param scheme: of its places. :param connection: a URI, as Airflow's."""
+    """A server that runs. It is `Connections`, of one.
+
+    :param scheme: of its places. :param connection: a URI, as Airflow's. :param endpoint: where it answers.
+    """
 
     scheme: str
     connection: str
+    endpoint: str
 
     def uri(self, _conn_id: str) -> str:
         """The connection."""
         return self.connection
+
+    def through(self, endpoint: str) -> Emulator:
+        """It behind a proxy."""
+        there = self.connection.replace(quote(self.endpoint, safe=""), quote(endpoint, safe=""))
+        return replace(self, connection=there, endpoint=endpoint)
 
     def url(self, path: str) -> str:
         """A place as a DAG author writes it."""
@@ -56,7 +65,7 @@ def running_gcs(folder: Path) -> Iterator[Emulator]:
     command += ["-port", str(port), "-public-host", host, "-log-level", "error"]
     with _running(command, port, folder / "log"):
         extra = {"endpoint_url": f"http://{host}", "project": "tests", "is_anonymous": "true"}
-        yield Emulator("gs", f"google-cloud-platform://?{_query(extra)}")
+        yield Emulator("gs", f"google-cloud-platform://?{_query(extra)}", f"http://{host}")
 
 
 @contextmanager
@@ -77,7 +86,7 @@ def running_azurite(folder: Path) -> Iterator[Emulator]:
         words = {"DefaultEndpointsProtocol": "http", "AccountName": _ACCOUNT, "AccountKey": _KEY}
         words["BlobEndpoint"] = f"http://127.0.0.1:{port}/{_ACCOUNT}"
         given = ";".join(f"{name}={value}" for name, value in words.items())
-        yield Emulator("abfs", f"wasb://?{_query({'connection_string': given})}")
+        yield Emulator("abfs", f"wasb://?{_query({'connection_string': given})}", f"http://127.0.0.1:{port}")
 
 
 def _query(words: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""A proxy before an S3 server that does harm by rule: answers that get lost, 500s, credentials that expire.
+"""A proxy before an object store's server that does harm by rule: answers that get lost, 500s, credentials that expire.
 
 The client's `Host` goes on as it came, because the signature covers it.
 """
@@ -34,6 +34,7 @@ class Fault(Enum):
     PRECONDITION = "412 PreconditionFailed, as MinIO says it"
     EXPIRED = "403 ExpiredToken"
     DENIED = "403 AccessDenied"
+    DENIED_IN_BULK = "200, and in its body that an object was not deleted"
     UNCONDITIONAL = "it goes on without If-None-Match; a server that checks signatures refuses it"
 
 
@@ -45,19 +46,21 @@ _ANSWERS = {
     Fault.PRECONDITION: (412, "PreconditionFailed"),
     Fault.EXPIRED: (403, "ExpiredToken"),
     Fault.DENIED: (403, "AccessDenied"),
+    Fault.DENIED_IN_BULK: (200, "AccessDenied"),
 }
 _HOP = ("connection", "keep-alive", "transfer-encoding", "proxy-connection")
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request that came by. :param client: as it calls itself."""
+    """A request that came by. :param client: as it calls itself. :param condition: its If-None-Match."""
 
     method: str
     path: str
     query: str
     fault: Fault | None
     client: str
+    condition: str = ""
 
 
 class _Rule:
@@ -131,13 +134,13 @@ class Proxy:
         self._server.server_close()
         self._thread.join()
 
-    def _fault(self, method: str, target: str, client: str) -> Fault | None:
+    def _fault(self, method: str, target: str, client: str, condition: str) -> Fault | None:
         path, _, query = target.partition("?")
         with self._lock:
             matching = [rule.fault for rule in self._rules if rule.applies(method, path, query)]
             chance = self._random.choose() if self._random else None
             fault = matching[0] if matching else chance
-            self.seen.append(Request(method, path, query, fault, client))
+            self.seen.append(Request(method, path, query, fault, client, condition))
         return fault
 
     def _forward(
@@ -191,7 +194,8 @@ def _handler_of(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
         disable_nagle_algorithm = True
 
         def do(self) -> None:
-            fault = proxy._fault(self.command, self.path, self.headers.get("User-Agent", ""))
+            client, condition = self.headers.get("User-Agent", ""), self.headers.get("If-None-Match", "")
+            fault = proxy._fault(self.command, self.path, client, condition)
             body = self._body()
             if fault is Fault.DROP_REQUEST:
                 return self._drop()
@@ -239,7 +243,10 @@ def _handler_of(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
 
         def _refuse(self, fault: Fault) -> None:
             status, code = _ANSWERS[fault]
-            xml = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{fault.value}, by rule</Message></Error>"
+            xml = f"<Error><Code>{code}</Code><Message>{fault.value}, by rule</Message></Error>"
+            if fault is Fault.DENIED_IN_BULK:
+                xml = f"<DeleteResult>{xml}</DeleteResult>"
+            xml = f"<?xml version='1.0'?>{xml}"
             body = b"" if self.command == "HEAD" else xml.encode()
             self._answer(status, [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))], body)
 

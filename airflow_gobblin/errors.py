@@ -28,6 +28,7 @@ way out. Two questions decide what a caller may do, so each error answers them:
     ├── LostRaceError                 another run decided first
     │   └── AlreadyCoveredError       … and what it committed covers what this plan wanted
     ├── QuarantinedError              the dataset is skipped until it is released
+    ├── PausedError                   the dataset is skipped until it is resumed
     └── IncompleteRunError            a run ended with datasets not as the policy wants them
 """
 
@@ -45,6 +46,7 @@ __all__ = [
     "MissingExtraError",
     "NoSuchRangeError",
     "OverlapError",
+    "PausedError",
     "QuarantinedError",
     "RecordError",
     "SchemaConflictError",
@@ -205,6 +207,10 @@ class AlreadyCoveredError(LostRaceError):
 
 class QuarantinedError(GobblinError):
     """The dataset failed to recover too often and is skipped until somebody releases it."""
+
+
+class PausedError(GobblinError):
+    """A dataset is paused: nothing new of it is planned or decided until somebody resumes it."""
 
 
 class IncompleteRunError(GobblinError):

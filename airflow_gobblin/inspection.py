@@ -24,7 +24,7 @@ from airflow_gobblin.journal import Journal
 from airflow_gobblin.manifest import check_no_slot_is_lost
 from airflow_gobblin.naming import dataset_key, many, near
 from airflow_gobblin.records import Action, Decision, Note
-from airflow_gobblin.state import UnitRef
+from airflow_gobblin.state import Pause, UnitRef
 from airflow_gobblin.steps import FileStep, HighWatermarkStep, PublishStep, Step, StepContext, StepStatus, files_of
 from airflow_gobblin.watermark import TimestampWatermark, Watermark, decode, encode, split
 from airflow_gobblin.work import UnitState, UnitSummary
@@ -122,6 +122,7 @@ class DatasetView:
     last_commit: SlotView | None = None
     pending: SlotView | None = None
     quarantined: bool = False
+    paused: Pause | None = None
     attempts: int = 0
     files: int = 0
     rows: int = 0
@@ -131,12 +132,14 @@ class DatasetView:
 
     @property
     def status(self) -> str:
-        """In one word: `unreadable`, `quarantined`, `pending`, or `ok`."""
+        """In one word: `unreadable`, `quarantined`, `pending`, `paused`, or `ok`."""
         if self.error:
             return "unreadable"
         if self.quarantined:
             return "quarantined"
-        return "pending" if self.pending is not None else "ok"
+        if self.pending is not None:
+            return "pending"
+        return "paused" if self.paused is not None else "ok"
 
 
 @dataclass(frozen=True)
@@ -186,7 +189,7 @@ def list_pending(journal: Journal, at: datetime) -> tuple[DatasetView, ...]:
     """The datasets with an unfinished slot, and those that can't be read; only what may be unfinished is read."""
     histories = journal.histories(worth=lambda keys: keys.may_be_pending)
     found = (view(history, at, key) for key, history in histories)
-    return tuple(sorted((one for one in found if one.status != "ok"), key=_by_key))
+    return tuple(sorted((one for one in found if one.status not in ("ok", "paused")), key=_by_key))
 
 
 class _Slice:
@@ -238,6 +241,7 @@ def view(history: History | GobblinError, at: datetime, key: str = "") -> Datase
         ),
         pending=None if history.pending is None else _slot_view(history.pending),
         quarantined=state.quarantined,
+        paused=state.paused,
         attempts=len(state.failures),
         files=sum(unit.files for unit in live),
         rows=sum(unit.rows_written for unit in live),

@@ -10,6 +10,8 @@ way out. Two questions decide what a caller may do, so each error answers them:
     ├── ConfigurationError            what the DAG author wrote can't work
     │   ├── MissingExtraError         an optional dependency is not installed
     │   ├── EnvironmentMismatchError  installed parts don't fit together
+    │   ├── NotFoundError             there is no such journal, ingestion or dataset
+    │   │   └── NeverPublishedError   … of the dataset nothing was ever published
     │   ├── NoSuchRangeError          a dataset has no such range as a backfill asks for
     │   ├── OverlapError              a backfill asks for what is covered, and not to replace it
     │   └── UnknownKindError          a record of a kind that nobody registered
@@ -28,7 +30,6 @@ way out. Two questions decide what a caller may do, so each error answers them:
     ├── LostRaceError                 another run decided first
     │   └── AlreadyCoveredError       … and what it committed covers what this plan wanted
     ├── QuarantinedError              the dataset is skipped until it is released
-    ├── PausedError                   the dataset is skipped until it is resumed
     └── IncompleteRunError            a run ended with datasets not as the policy wants them
 """
 
@@ -44,9 +45,10 @@ __all__ = [
     "IncompleteRunError",
     "LostRaceError",
     "MissingExtraError",
+    "NeverPublishedError",
     "NoSuchRangeError",
+    "NotFoundError",
     "OverlapError",
-    "PausedError",
     "QuarantinedError",
     "RecordError",
     "SchemaConflictError",
@@ -123,6 +125,14 @@ class MissingExtraError(ConfigurationError):
 
 class EnvironmentMismatchError(ConfigurationError):
     """Installed parts don't fit together (for example `pyspark` and `pyspark-client`)."""
+
+
+class NotFoundError(ConfigurationError):
+    """There is no such journal, ingestion or dataset; what is there and alike is named. Looking for it made nothing."""
+
+
+class NeverPublishedError(NotFoundError):
+    """No run has published the dataset, not even without rows; the last failure is the cause, where one is known."""
 
 
 class NoSuchRangeError(ConfigurationError):
@@ -207,10 +217,6 @@ class AlreadyCoveredError(LostRaceError):
 
 class QuarantinedError(GobblinError):
     """The dataset failed to recover too often and is skipped until somebody releases it."""
-
-
-class PausedError(GobblinError):
-    """A dataset is paused: nothing new of it is planned or decided until somebody resumes it."""
 
 
 class IncompleteRunError(GobblinError):

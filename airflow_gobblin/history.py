@@ -13,12 +13,13 @@ from datetime import datetime
 from airflow_gobblin import wire
 from airflow_gobblin.coverage import Coverage
 from airflow_gobblin.records import Action, Decision, Note, NoteKind, Outcome, OutcomeState
-from airflow_gobblin.state import DatasetState, Pause, UnitRef
+from airflow_gobblin.state import DatasetState, UnitRef
 from airflow_gobblin.watermark import Watermark, highest
 from airflow_gobblin.wire import record
 from airflow_gobblin.work import UnitState, UnitSummary
 
-_BY_PEOPLE = frozenset({NoteKind.RELEASED, NoteKind.CLAIM_RELEASED, NoteKind.PAUSED, NoteKind.RESUMED})
+_PUBLISHING = frozenset({Action.COMMIT, Action.NOOP})
+_RELEASES = frozenset({NoteKind.RELEASED, NoteKind.CLAIM_RELEASED})
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ class Slot:
 
     @property
     def releases(self) -> tuple[Note, ...]:
-        """What was noted of those who released it, or the claim on its dataset's folder, or paused or resumed the dataset."""
-        return tuple(note for note in self.notes if note.says in _BY_PEOPLE)
+        """What was noted of those who released it, or the claim on its dataset's folder: by whom, and why."""
+        return tuple(note for note in self.notes if note.says in _RELEASES)
 
     @property
     def abandoned_by(self) -> str:
@@ -126,7 +127,7 @@ class TrimmedSlot:
     """What stays of a slot whose records were trimmed: how it ended, and for whom; if units of it are live, where these are.
 
     :param actor: who asked for it, and :param reason: why; :param abandoned_by: who gave it up, and :param abandon_reason: why.
-    :param releases: as of a `Slot`.
+    :param releases: the notes of those who released it, or a claim then, with their reasons.
     """
 
     slot: int
@@ -199,7 +200,6 @@ class Snapshot:
     unit_slots: tuple[int, ...]
     units: tuple[UnitSummary, ...]
     kept_from: Watermark | None = None
-    paused: Pause | None = None
 
     @property
     def live(self) -> dict[UnitRef, UnitSummary]:
@@ -232,6 +232,26 @@ class History:
     def pending(self) -> Slot | None:
         """The newest slot, if its outcome is missing."""
         return self.slots[-1] if self.slots and not self.slots[-1].finished else None
+
+    @property
+    def known(self) -> bool:
+        """Whether there is any record of the dataset."""
+        return self.state.head > 0 or bool(self.early_notes)
+
+    @property
+    def published(self) -> bool:
+        """Whether a run ever published it, be it without rows; it may be pending, set, imported or dropped otherwise."""
+        trimmed = (slot.as_slot(self.urn) for slot in self.trimmed)
+        return any(s.done and s.decision.action in _PUBLISHING for slots in (self.slots, trimmed) for s in slots)
+
+    @property
+    def failure(self) -> str:
+        """Why the last run that published nothing, and noted it since the newest slot, did so; empty if none did."""
+        notes = self.slots[-1].notes if self.slots else self.early_notes
+        last = next((note for note in reversed(notes) if note.says is NoteKind.UNPUBLISHED), None)
+        if last is None:
+            return ""
+        return last.detail or next((unit.error for unit in last.units if unit.error), "its extract did not finish")
 
     @property
     def last_digest(self) -> str:
@@ -304,7 +324,6 @@ def take_snapshot(history: History, slot: int, at: datetime) -> Snapshot:
         unit_slots=tuple(ref.slot for ref in state.live),
         units=tuple(state.live.values()),
         kept_from=state.kept_from,
-        paused=state.paused,
     )
 
 
@@ -351,8 +370,7 @@ def _last_digest(snapshot: Snapshot | None, slots: tuple[Slot, ...]) -> str:
 
 
 def _state(history: History) -> DatasetState:
-    early = history.early_notes
-    growing = _Growing(previous_units=_unpublished(early), paused=_paused(early, None))
+    growing = _Growing(previous_units=_unpublished(history.early_notes))
     if history.snapshot is not None:
         growing.begin(history.snapshot)
     for slot in history.slots:
@@ -379,7 +397,6 @@ class _Growing:
     retired: dict[UnitRef, int] = field(default_factory=dict)
     previous_units: tuple[UnitSummary, ...] = ()
     kept_from: Watermark | None = None
-    paused: Pause | None = None
 
     def begin(self, snapshot: Snapshot) -> None:
         """Begin with what stands for the slots before."""
@@ -390,7 +407,6 @@ class _Growing:
         self.live = snapshot.live
         self.previous_units = snapshot.previous_units
         self.kept_from = snapshot.kept_from
-        self.paused = snapshot.paused
 
     def take(self, slot: Slot) -> None:
         """One slot more."""
@@ -407,7 +423,6 @@ class _Growing:
             if decision.action is Action.DROP:
                 self.schema, self.previous_units, self.kept_from = None, (), None
         self.previous_units = _unpublished(slot.notes) or self.previous_units
-        self.paused = _paused(slot.notes, self.paused)
 
     def _publish(self, slot: Slot) -> None:
         """What a done slot retires, and what it publishes."""
@@ -437,15 +452,7 @@ class _Growing:
 
 
 def _unpublished(notes: tuple[Note, ...]) -> tuple[UnitSummary, ...]:
-    return next((n.units for n in reversed(notes) if n.says is NoteKind.UNPUBLISHED), ())
-
-
-def _paused(notes: tuple[Note, ...], before: Pause | None) -> Pause | None:
-    """Whether a dataset is paused after some notes. :param before: whether it was before them."""
-    last = next((n for n in reversed(notes) if n.says in (NoteKind.PAUSED, NoteKind.RESUMED)), None)
-    if last is None:
-        return before
-    return Pause(last.actor, last.detail, last.at) if last.says is NoteKind.PAUSED else None
+    return next((n.units for n in reversed(notes) if n.says is NoteKind.UNPUBLISHED and n.units), ())
 
 
 def _since_release(notes: tuple[Note, ...]) -> tuple[Note, ...]:

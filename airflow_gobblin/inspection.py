@@ -22,9 +22,10 @@ from airflow_gobblin.files.base import Files, each
 from airflow_gobblin.history import History, Slot
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.manifest import check_no_slot_is_lost
-from airflow_gobblin.naming import dataset_key, many, near
+from airflow_gobblin.naming import dataset_key, many
+from airflow_gobblin.reading import unknown_dataset, unknown_ingestion
 from airflow_gobblin.records import Action, Decision, Note
-from airflow_gobblin.state import Pause, UnitRef
+from airflow_gobblin.state import UnitRef
 from airflow_gobblin.steps import FileStep, HighWatermarkStep, PublishStep, Step, StepContext, StepStatus, files_of
 from airflow_gobblin.watermark import TimestampWatermark, Watermark, decode, encode, split
 from airflow_gobblin.work import UnitState, UnitSummary
@@ -42,13 +43,13 @@ __all__ = [
     "SlotView",
     "StepView",
     "audit",
+    "check_ingestion_is_there",
     "dataset_detail",
     "known_history",
     "list_datasets",
     "list_pending",
     "list_slots",
     "parse_position",
-    "unknown_dataset",
     "verify",
     "view",
 ]
@@ -110,6 +111,7 @@ class DatasetView:
     :param head: its newest slot. :param attempts: how many runs failed to finish the pending slot since it was last released.
     :param files: those that are published, with their :param rows: and :param bytes:.
     :param holes: how many ranges below the highest covered position are open.
+    :param failure: of one that was never published, why the last run that failed did so.
     :param error: why it can't be read; all else is empty then.
     """
 
@@ -122,24 +124,30 @@ class DatasetView:
     last_commit: SlotView | None = None
     pending: SlotView | None = None
     quarantined: bool = False
-    paused: Pause | None = None
     attempts: int = 0
     files: int = 0
     rows: int = 0
     bytes: int = 0
     holes: int = 0
+    published: bool = False
+    failure: str = ""
     error: str = ""
 
     @property
     def status(self) -> str:
-        """In one word: `unreadable`, `quarantined`, `pending`, `paused`, or `ok`."""
+        """In one word: `unreadable`, `quarantined`, `pending`, `unpublished`, which no run has published yet, or `ok`."""
         if self.error:
             return "unreadable"
         if self.quarantined:
             return "quarantined"
         if self.pending is not None:
             return "pending"
-        return "paused" if self.paused is not None else "ok"
+        return "ok" if self.published else "unpublished"
+
+    @property
+    def stuck(self) -> bool:
+        """Whether something of it is unfinished or failed, to be looked at."""
+        return bool(self.failure) if self.status == "unpublished" else self.status != "ok"
 
 
 @dataclass(frozen=True)
@@ -186,10 +194,13 @@ def _learn(journal: Journal, names: MutableMapping[str, str]) -> None:
 
 
 def list_pending(journal: Journal, at: datetime) -> tuple[DatasetView, ...]:
-    """The datasets with an unfinished slot, and those that can't be read; only what may be unfinished is read."""
-    histories = journal.histories(worth=lambda keys: keys.may_be_pending)
+    """The datasets with an unfinished slot, those that failed before they were ever published, and those that can't be read.
+
+    Only what may be one of these is read.
+    """
+    histories = journal.histories(worth=lambda keys: keys.may_be_pending or keys.may_be_unpublished)
     found = (view(history, at, key) for key, history in histories)
-    return tuple(sorted((one for one in found if one.status not in ("ok", "paused")), key=_by_key))
+    return tuple(sorted((one for one in found if one.stuck), key=_by_key))
 
 
 class _Slice:
@@ -241,12 +252,13 @@ def view(history: History | GobblinError, at: datetime, key: str = "") -> Datase
         ),
         pending=None if history.pending is None else _slot_view(history.pending),
         quarantined=state.quarantined,
-        paused=state.paused,
         attempts=len(state.failures),
         files=sum(unit.files for unit in live),
         rows=sum(unit.rows_written for unit in live),
         bytes=sum(unit.bytes for unit in live),
         holes=sum(len(position.gaps) for position in _positions(state.coverage)),
+        published=history.published,
+        failure="" if history.published else history.failure,
     )
 
 
@@ -384,28 +396,17 @@ def dataset_detail(
 
 
 def known_history(journal: Journal, urn: str) -> History:
-    """The history of a dataset that has one. :raises ConfigurationError: it has none; names near ones."""
+    """The history of a dataset that has one. :raises NotFoundError: it has none; names near ones."""
     history = journal.history(urn)
-    if not history.state.head:
+    if not history.known:
         raise unknown_dataset(journal, urn)
     return history
 
 
-def unknown_dataset(journal: Journal, urn: str) -> ConfigurationError:
-    """What to say of a URN that the journal doesn't have."""
-    known = journal.datasets()
-    alike = near(urn, known)
-    some = ", ".join(map(repr, alike or known[:_NAMED]))
-    return ConfigurationError(
-        operation="find",
-        subject=f"dataset {urn!r} of ingestion {journal.ingestion!r}",
-        cause=f"its journal has {many(len(known), 'dataset')}, and not this one"
-        if known
-        else "its journal has no dataset yet",
-        hint=(f"Did you mean {some}?" if alike else f"It has {some}.")
-        if known
-        else "A dataset is there from its first run on. If it ran, see that this is the journal that its DAG names.",
-    )
+def check_ingestion_is_there(journal: Journal) -> None:
+    """See that there is a record of an ingestion in its journal. :raises NotFoundError: there is none; names near ones."""
+    if next(iter(journal.store.list(f"{journal.ingestion}/")), None) is None:
+        raise unknown_ingestion(journal)
 
 
 def parse_position(text: str, kind: str) -> Watermark:

@@ -20,16 +20,16 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_gobblin import wire
-from airflow_gobblin.errors import GobblinError, RecordError
+from airflow_gobblin.errors import GobblinError, NotFoundError, RecordError
 from airflow_gobblin.history import History, Slot, Snapshot, TrimmedSlot, fold
 from airflow_gobblin.naming import check_ingestion_name, dataset_key
-from airflow_gobblin.reading import PublishedDataset, PublishedFile
+from airflow_gobblin.reading import PublishedDataset, PublishedFile, never_published, unknown_dataset
 from airflow_gobblin.records import (
     Action,
     Decision,
@@ -42,7 +42,7 @@ from airflow_gobblin.records import (
 )
 from airflow_gobblin.state import DatasetState, UnitRef
 from airflow_gobblin.steps import FileStep, Step, batches, files_of
-from airflow_gobblin.stores.base import Store, settle
+from airflow_gobblin.stores.base import Store, no_journal, settle
 
 if TYPE_CHECKING:
     from airflow_gobblin.sources.base import Connections
@@ -61,7 +61,9 @@ __all__ = [
     "Slot",
     "Snapshot",
     "TrimmedSlot",
+    "ingestions",
     "now",
+    "read_id",
     "shards",
     "slot_name",
 ]
@@ -72,8 +74,6 @@ _ID = "_journal"
 """The record that makes a store a journal: a random id, which claims name."""
 _UNREAD = frozenset({NoteKind.ANNOUNCED, NoteKind.CLEANED})
 """Notes whose keys say all that the fold needs."""
-_NO_SLOTS_AFFAIR = frozenset({NoteKind.CLAIM_RELEASED, NoteKind.PAUSED, NoteKind.RESUMED})
-"""Notes on the newest slot that are about the dataset."""
 _BYTES_KEPT = 16 << 20
 _READ_TOGETHER = 1000
 _TRIES = 5
@@ -110,6 +110,11 @@ class Keys:
         return bool(self.slots) and self.head not in self.outcomes
 
     @property
+    def may_be_unpublished(self) -> bool:
+        """Whether a run has noted that it published nothing, and none has published since."""
+        return any(kind is NoteKind.UNPUBLISHED for _, kind in self.notes.get(self.head, ()))
+
+    @property
     def may_be_unannounced(self) -> bool:
         """Whether a slot that has ended was not announced; it may need not be."""
         return any(all(k is not NoteKind.ANNOUNCED for _, k in self.notes.get(s, ())) for s in self.outcomes)
@@ -130,7 +135,8 @@ class Keys:
 class Journal:
     """The journal of an ingestion in a store.
 
-    Open it with `Journal.open`; reading needs nothing else, writing is done by `commit.Committer` and `administration`.
+    Open it with `Journal.open`; reading needs nothing else. Writing is done by `commit.Committer` and `administration`, on one
+    that was opened to write, or by `Journal.create`.
     """
 
     def __init__(self, store: Store, ingestion: str, journal_id: str) -> None:
@@ -142,13 +148,38 @@ class Journal:
         self._last: tuple[list[str], History] | None = None
 
     @classmethod
-    def open(cls, store: Store | str, ingestion: str, connections: Connections | None = None) -> Journal:
-        """Open the journal of an ingestion; it is made where there is none.
+    def open(
+        cls, store: Store | str, ingestion: str, connections: Connections | None = None, *, write: bool = False
+    ) -> Journal:
+        """Open the journal of an ingestion, which is there already. Nothing is made, and without `write` nothing can be written.
 
         :param store: a store, or the URL of one, as for `stores.open_store`.
         :param connections: where the connection is that the URL names, if it names one.
-        :raises ConfigurationError: the name can't be one. :raises StoreError: the store can't be reached.
-        :raises RecordError: the record of its id is torn or changed.
+        :param write: to act on its datasets, too.
+        :raises NotFoundError: there is no journal. :raises ConfigurationError: the name can't be one.
+        :raises StoreError: the store can't be reached. :raises RecordError: the record of its id is torn or changed.
+        """
+        from airflow_gobblin.stores import ReadOnlyStore, open_store, open_store_to_read
+
+        check_ingestion_name(ingestion)
+        to_read = open_store_to_read(store, connections) if isinstance(store, str) else ReadOnlyStore(store)
+        try:
+            journal_id = read_id(to_read)
+        except NotFoundError:
+            to_read.close()
+            raise
+        if not write:
+            return cls(to_read, ingestion, journal_id)
+        if isinstance(store, str):
+            to_read.close()
+            store = open_store(store, connections)
+        return cls(store, ingestion, journal_id)
+
+    @classmethod
+    def create(cls, store: Store | str, ingestion: str, connections: Connections | None = None) -> Journal:
+        """Open the journal of an ingestion to write; it is made where there is none.
+
+        Parameters and errors are those of `open`.
         """
         from airflow_gobblin.stores import open_store
 
@@ -156,14 +187,7 @@ class Journal:
         if isinstance(store, str):
             store = open_store(store, connections)
         stored, _ = settle(store, _ID, uuid.uuid4().hex.encode())
-        if not re.fullmatch(rb"[0-9a-f]{32}", stored):
-            raise RecordError(
-                operation="read",
-                subject=f"record {_ID!r} in {store.name}",
-                cause=f"it is torn or was changed: {stored[:40]!r} is no journal's id",
-                hint="Restore it from a copy of the journal: targets are claimed by this id.",
-            )
-        return cls(store, ingestion, stored.decode())
+        return cls(store, ingestion, _checked_id(store, stored))
 
     def key(self, urn: str, *parts: str) -> str:
         """The key of a dataset's record."""
@@ -172,11 +196,11 @@ class Journal:
     # Reading
 
     def datasets(self) -> tuple[str, ...]:
-        """The URNs of all datasets that have a slot, sorted; one whose first record can't be read is left out.
+        """The URNs of all datasets that have a record, sorted; one whose first record can't be read is left out.
 
         One listing, and one read a dataset.
         """
-        first: dict[str, type[Decision] | type[Snapshot]] = {}
+        first: dict[str, type[Decision] | type[Snapshot] | type[Note]] = {}
         for dataset, keys in self._listed():
             try:
                 found = self._keys(dataset, keys)
@@ -186,6 +210,8 @@ class Journal:
                 first[f"{self.ingestion}/{dataset}/{_decision(found.slots[0])}"] = Decision
             elif found.snapshot:
                 first[f"{self.ingestion}/{dataset}/{_snapshot(found.snapshot)}"] = Snapshot
+            elif found.notes:
+                first[f"{self.ingestion}/{dataset}/{found.notes[0][0][0]}"] = Note
         urns = []
         for key, data in self.store.get_many([*first]):
             try:
@@ -193,6 +219,10 @@ class Journal:
             except GobblinError:
                 continue
         return tuple(sorted(urns))
+
+    def ingestions(self) -> tuple[str, ...]:
+        """The names of all ingestions in its store, by one listing of it all."""
+        return ingestions(self.store)
 
     def history(self, urn: str) -> History:
         """Fold a dataset's chain.
@@ -219,7 +249,7 @@ class Journal:
             except RecordError:
                 yield dataset, self._read_again(dataset, names)
                 continue
-            if (found.slots or found.snapshot or dataset in names) and worth(found):
+            if (found.slots or found.snapshot or found.notes or dataset in names) and worth(found):
                 some.append(found)
                 reads += sum(1 for _ in found.read)
             if reads >= _READ_TOGETHER:
@@ -234,12 +264,18 @@ class Journal:
     def read_dataset(self, urn: str, root: str | None = None) -> PublishedDataset:
         """The published files of a dataset, exactly once: as a list, an Arrow dataset or a Spark DataFrame.
 
-        :param root: the target root, if it moved since the files were published. :raises RecordError: as `history`.
+        :param root: the target root, if it moved since the files were published.
+        :raises NotFoundError: the journal has no such dataset. :raises NeverPublishedError: no run has published it yet.
+        :raises RecordError: as `history`.
         """
         return _patient(lambda: self._read_dataset(urn, root))
 
     def _read_dataset(self, urn: str, root: str | None) -> PublishedDataset:
         history = self.history(urn)
+        if not history.known:
+            raise unknown_dataset(self, urn)
+        if not history.published:
+            raise never_published(history)
         files = tuple(
             PublishedFile(
                 f"{(root or decision.target).rstrip('/')}/{step.target}",
@@ -345,7 +381,7 @@ class Journal:
 
     def put_note(self, urn: str, slot: int, note: Note) -> None:
         """Add a remark to a slot (slot 0 is before the first). On one that was trimmed it is void: no rule needs it there."""
-        data = wire.dumps(note)
+        data = wire.dumps(replace(note, urn=urn))
         taken = sum(1 for _ in self.store.list(self.key(urn, "n", slot_name(slot)) + "/"))
         while True:
             key = self.key(urn, "n", slot_name(slot), f"{taken:06d}-{note.says}")
@@ -449,8 +485,8 @@ class Journal:
             )
             for number, found in keys.notes.items()
         }
-        # What people did before the first slot is told, and kept, with that one.
-        early = (note for note in notes.get(0, ()) if note.says in _NO_SLOTS_AFFAIR)
+        # Claims that were released before the first slot are told, and kept, with that one.
+        early = (note for note in notes.get(0, ()) if note.says is NoteKind.CLAIM_RELEASED)
         notes[1] = (*early, *notes.get(1, ()))
         before = snapshot.digest if snapshot is not None else ""
         slots: list[Slot] = []
@@ -465,7 +501,8 @@ class Journal:
             self._check_follows(slot, number, slots[-1] if slots else None, before)
             before = slot.digest
             slots.append(slot)
-        name_of_it = urn or (snapshot.urn if snapshot is not None else slots[0].decision.urn)
+        named = snapshot or (slots[0].decision if slots else notes[0][0] if notes.get(0) else None)
+        name_of_it = urn or (named.urn if named is not None else keys.dataset)
         return fold(History(name_of_it, tuple(slots), notes.get(0, ()), snapshot, keys.void))
 
     def _check_name(self, found: Decision | Snapshot, keys: Keys, urn: str | None) -> None:
@@ -535,6 +572,34 @@ class Journal:
             cause=finding,
             hint="A record was lost or changed. Restore the journal from a copy; the dataset stands still until then.",
         )
+
+
+def ingestions(store: Store) -> tuple[str, ...]:
+    """The names of the ingestions that have a record in a store."""
+    # Keys are <ingestion>/<dataset>/…; ours of no ingestion begin with an underscore.
+    return tuple(sorted({key.partition("/")[0] for key in store.list("") if not key.startswith("_")}))
+
+
+def read_id(store: Store) -> str:
+    """The id of the journal in a store.
+
+    :raises NotFoundError: there is no journal. :raises RecordError: the record of its id is torn or changed.
+    """
+    stored = store.get(_ID)
+    if stored is None:
+        raise no_journal(store.name)
+    return _checked_id(store, stored)
+
+
+def _checked_id(store: Store, stored: bytes) -> str:
+    if not re.fullmatch(rb"[0-9a-f]{32}", stored):
+        raise RecordError(
+            operation="read",
+            subject=f"record {_ID!r} in {store.name}",
+            cause=f"it is torn or was changed: {stored[:40]!r} is no journal's id",
+            hint="Restore it from a copy of the journal: targets are claimed by this id.",
+        )
+    return stored.decode()
 
 
 def shards(token: str, steps: Iterable[Step]) -> Iterator[tuple[bytes, int]]:

@@ -18,7 +18,7 @@ from itertools import chain, islice
 from airflow_gobblin import reporting, schema, wire
 from airflow_gobblin.backfill import Backfill, plan_backfill
 from airflow_gobblin.claims import Claims
-from airflow_gobblin.commit import Committer, Proposal, can_win, check_goes_on, check_holds, stood_for
+from airflow_gobblin.commit import Committer, Proposal, can_win, check_holds, without
 from airflow_gobblin.coverage import Coverage, Range
 from airflow_gobblin.errors import (
     AlreadyCoveredError,
@@ -27,7 +27,6 @@ from airflow_gobblin.errors import (
     LostRaceError,
     NoSuchRangeError,
     OverlapError,
-    PausedError,
     QuarantinedError,
     RecordError,
     SourceError,
@@ -232,7 +231,9 @@ class Pipeline:
         states = States(self.journal)
         for dataset, history in self._with_histories(datasets, every, left):
             states.add(dataset.urn, history)
-            found[dataset.urn] = self._plan(dataset, history, states, request, run_key)
+            plan = found[dataset.urn] = self._plan(dataset, history, states, request, run_key)
+            if isinstance(plan, GobblinError) and not isinstance(plan, NoSuchRangeError | OverlapError):
+                self._keep_failure(dataset.urn, run_key, str(plan))
         found = _without_left_out(found, request)
         errors = [plan for plan in found.values() if isinstance(plan, GobblinError)]
         if errors and len(errors) == len(datasets) and all(error.retryable for error in errors):
@@ -240,11 +241,11 @@ class Pipeline:
         notes = [] if request.datasets else left
         planned: list[DatasetRef] = []
         for dataset in datasets:
-            plan = found[dataset.urn]
-            if isinstance(plan, DatasetRef):
-                planned.append(plan)
+            answer = found[dataset.urn]
+            if isinstance(answer, DatasetRef):
+                planned.append(answer)
             else:
-                notes.append(_unplanned(dataset.urn, plan) if isinstance(plan, GobblinError) else plan)
+                notes.append(_unplanned(dataset.urn, answer) if isinstance(answer, GobblinError) else answer)
         run = RunPlan(uuid.uuid4().hex, run_key, pack_datasets(planned, self.ingestion.max_packs), tuple(notes))
         self.staging.put_run(run, replace(self.ingestion.job, limits=self._limits(request)))
         return run
@@ -315,7 +316,6 @@ class Pipeline:
             answer = history.answer(run_key)
             if answer is not None:
                 return DatasetNote(urn, "committed", f"already committed in {reporting.said(answer)}")
-            check_goes_on(history)
             self._check_extract(dataset, history.state)
             _check_kind(dataset, history)
             backfill = self._backfill(dataset, history, request, run_key) if request.backfill else None
@@ -324,10 +324,7 @@ class Pipeline:
             with self._connections.scrubbing("plan", f"dataset {urn!r}"):
                 asked = self._plan_request(request, backfill)
                 found = self.ingestion.source.plan(dataset, states, asked, self._connections)
-            left = history.state.coverage
-            for gone in () if backfill is None else stood_for(backfill, history):
-                left = left.remove(gone)
-            judged = self._judged(dataset, found, left)
+            judged = self._judged(dataset, found, without(history, backfill))
             if judged is None:
                 return DatasetNote(urn, "idle", "there is nothing new")
             plan = self._bound(dataset, history, found, request, backfill, judged)
@@ -337,8 +334,6 @@ class Pipeline:
             return DatasetRef(plan.urn, plan.token, weight, planned, plan.open_end)
         except QuarantinedError as error:
             return DatasetNote(urn, "quarantined", str(error))
-        except PausedError as error:  # who asks for a range of it waits in vain
-            return DatasetNote(urn, "failed" if request.backfill else "paused", str(error), asked=request.backfill)
         except GobblinError as error:
             log.warning("dataset %r can't be planned: %s", urn, error)
             return error
@@ -491,7 +486,6 @@ class Pipeline:
             history = self.journal.history(ref.urn)
             slot = history.by_token(ref.token)
             if slot is None:
-                check_goes_on(history)
                 check_holds(plan, known_ranges(plan, self.staging.units(plan)), history)
                 if self._claims.check(self.journal, plan.urn, plan.folder):  # a drop may have come to its end since
                     log.warning(
@@ -507,7 +501,10 @@ class Pipeline:
                 slot, status, f"slot {slot.decision.slot} is decided", self.journal.state(ref.urn)
             )
         except Exception as error:
-            return reporting.failed("write the commit steps of", ref.urn, error)
+            report = reporting.failed("write the commit steps of", ref.urn, error)
+            if not isinstance(error, LostRaceError):
+                self._keep_failure(ref.urn, run_key, report.detail)
+            return report
 
     def _decide(self, plan: Plan) -> Slot | DatasetReport:
         try:
@@ -554,6 +551,16 @@ class Pipeline:
         last = next((n for n in reversed(notes) if n.says is NoteKind.UNPUBLISHED), None)
         if last is None or (last.token, last.units) != (note.token, note.units):
             self.journal.put_note(plan.urn, slot.decision.slot if slot else 0, note)
+
+    def _keep_failure(self, urn: str, run_key: str, why: str) -> None:
+        """Note why a dataset failed that was never published: no slot tells of it. The same failure again is not noted."""
+        try:
+            history = self.journal.history(urn)
+            if history.published or history.pending is not None or history.failure == why:
+                return
+            self.journal.put_note(urn, history.state.head, Note(NoteKind.UNPUBLISHED, run_key, now(), why))
+        except GobblinError:  # what keeps it from being noted may be what failed
+            log.warning("that dataset %r failed can't be noted in its journal", urn, exc_info=True)
 
     def _swept(self, ref: DatasetRef, run_key: str, history: History) -> DatasetReport:
         """What to say of a plan whose staging is gone: it was done, or could win no more."""
@@ -644,7 +651,6 @@ class Pipeline:
             plan = self.staging.plan(ref.token)
             if plan is None:
                 return self._swept(ref, run_key, history)
-            check_goes_on(history)
             try:
                 check_holds(plan, known_ranges(plan, self.staging.units(plan)), history)
             except AlreadyCoveredError:

@@ -7,17 +7,24 @@ later slot replaced.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from airflow_gobblin.errors import NeverPublishedError, NotFoundError
+from airflow_gobblin.naming import many, near
 from airflow_gobblin.places import object_place
 from airflow_gobblin.watermark import Watermark
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
+    from airflow_gobblin.history import History
+    from airflow_gobblin.journal import Journal
     from airflow_gobblin.sources.base import Connections
 
+_NAMED = 5
+"""How many of many things a sentence names."""
 _GLOB = re.compile(r"[\\*?\[\]{}]")
 """What Spark takes for a pattern in a path, unless a backslash stands before it."""
 
@@ -94,6 +101,52 @@ class PublishedDataset:
         if not self.files:
             return spark.createDataFrame([], as_spark)
         return spark.read.schema(as_spark).parquet(*map(_for_spark, self.paths))
+
+
+def unknown_dataset(journal: Journal, urn: str) -> NotFoundError:
+    """Name a dataset that the journal doesn't have, and what may be meant instead."""
+    known = journal.datasets()
+    if not known:
+        return unknown_ingestion(journal)
+    return NotFoundError(
+        operation="find",
+        subject=f"dataset {urn!r} of ingestion {journal.ingestion!r}",
+        cause=f"its journal has {many(len(known), 'dataset')}, and not this one",
+        hint=_meant(urn, known),
+    )
+
+
+def unknown_ingestion(journal: Journal) -> NotFoundError:
+    """Name an ingestion of which the journal has no dataset, and what may be meant instead."""
+    known = [name for name in journal.ingestions() if name != journal.ingestion]
+    there = f"it has {many(len(known), 'other')}" if known else "it has none yet"
+    return NotFoundError(
+        operation="find",
+        subject=f"ingestion {journal.ingestion!r} in the journal at {journal.store.name}",
+        cause=f"no dataset of it is there; {there}" if known else "it has no dataset yet",
+        hint=f"{_meant(journal.ingestion, known)} A dataset is there from its first run on.".strip(),
+    )
+
+
+def never_published(history: History) -> NeverPublishedError:
+    """Say of a dataset that no run has published it yet, and why, as far as that is known."""
+    pending = history.pending
+    if pending is not None:
+        cause = f"its first slot, {pending.decision.slot}, is decided and not finished"
+        hint = "The run that decided it finishes it, or the next one does: `airflow gobblin pending` shows it."
+    elif history.failure:
+        cause = f"no run has published it; the last failure: {history.failure}"
+        hint = "Once that is mended, the next run publishes it."
+    else:
+        cause = "no run has published it; what stands of it was set, imported or given up"
+        hint = "The next run publishes it."
+    return NeverPublishedError(operation="read", subject=f"dataset {history.urn!r}", cause=cause, hint=hint)
+
+
+def _meant(name: str, known: Sequence[str]) -> str:
+    alike = near(name, known)
+    some = ", ".join(map(repr, alike or known[:_NAMED]))
+    return f"Did you mean {some}?" if alike else f"It has {some}." if some else ""
 
 
 def _for_spark(path: str) -> str:

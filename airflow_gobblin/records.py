@@ -124,18 +124,15 @@ class NoteKind(StrEnum):
     CLEANED = "cleaned"
     """What the slot retired, or staged and abandoned, is removed."""
     UNPUBLISHED = "unpublished"
-    """A run that came after the slot published nothing; its units are kept for the next plan."""
+    """A run that came after the slot published nothing: why, or its units, which are kept for the next plan."""
     CLAIM_RELEASED = "claim-released"
     """The claim on the dataset's folder was released, which is no slot's affair: it is noted on the newest one."""
-    PAUSED = "paused"
-    """From here on nothing new of the dataset is planned or decided. Noted on the newest slot, too."""
-    RESUMED = "resumed"
 
 
 @record("note")
 @dataclass(frozen=True)
 class Note:
-    """A remark on a slot."""
+    """A remark on a slot. :param urn: the dataset, which no other record names while it has no slot."""
 
     says: NoteKind
     run_key: str
@@ -144,6 +141,7 @@ class Note:
     token: str = ""
     units: tuple[UnitSummary, ...] = ()
     actor: str = ""
+    urn: str = ""
 
 
 def now() -> datetime:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from airflow_gobblin.administration import Administration
-from airflow_gobblin.errors import SourceError
+from airflow_gobblin.errors import NeverPublishedError, SourceError
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.naming import dataset_key
@@ -92,7 +92,7 @@ class Lab:
 
     def reopened(self) -> Journal:
         """The journal as a fresh process sees it: nothing of it is in memory."""
-        self.journal = Journal.open(self.store, self.ingestion.name)
+        self.journal = Journal.create(self.store, self.ingestion.name)
         return self.journal
 
     def pipeline(self, *tables: Table, **broken: tuple[str, ...]) -> Pipeline:
@@ -122,8 +122,8 @@ class Lab:
         return pipeline, plan
 
     def rows(self, urn: str) -> Counter[str]:
-        published = self.journal.read_dataset(urn)
-        return Counter(line.rstrip(" ") for path in published.paths for line in Path(path).read_text().splitlines())
+        paths = published_paths(self.journal, urn)
+        return Counter(line.rstrip(" ") for path in paths for line in Path(path).read_text().splitlines())
 
     def files(self, urn: str) -> list[Path]:
         return sorted((self.folder / dataset_key(urn)).glob("*.txt"))
@@ -143,6 +143,14 @@ class Lab:
     @property
     def admin(self) -> Administration:
         return Administration(self.journal, str(self.folder), "ann")
+
+
+def published_paths(journal: Journal, urn: str) -> list[str]:
+    """The files that a reader of the journal sees; none of a dataset that was never published."""
+    try:
+        return journal.read_dataset(urn).paths
+    except NeverPublishedError:
+        return []
 
 
 def stick(lab: Lab, *tables: Table) -> None:

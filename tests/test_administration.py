@@ -174,7 +174,7 @@ def quarantined(folder: Path) -> tuple[Lab, Meanwhile]:
 
 def test_a_release_that_meets_an_abandon_is_not_told_as_done(tmp_path: Path) -> None:
     lab, store = quarantined(tmp_path)
-    other = Administration(Journal.open(store, "lab"), str(tmp_path), "bob")
+    other = Administration(Journal.create(store, "lab"), str(tmp_path), "bob")
     store.happens = lambda: other.abandon("a", "its files are lost")
     with pytest.raises(LostRaceError, match="can't release slot 1 of dataset 'a': it was abandoned by bob in this"):
         lab.admin.release("a", "the disk is back")
@@ -223,7 +223,7 @@ def test_of_several_plans_each_is_aborted_and_the_error_tells_how_many_were(tmp_
     lab = Lab(tmp_path / "one", store=store)
     lab.extracted(A), lab.extracted(A)
     store.before = "/d/0000000002"
-    store.happens = lambda: Administration(Journal.open(store, "lab"), str(lab.folder), "bob").set_watermark(
+    store.happens = lambda: Administration(Journal.create(store, "lab"), str(lab.folder), "bob").set_watermark(
         "a", LongWatermark(4), "never mind"
     )
     with overtaken_by("set") as caught:

@@ -27,7 +27,7 @@ def claims(root: Path) -> Claims:
 
 
 def journal(ingestion: str = "flights", store: MemoryStore | None = None) -> Journal:
-    return Journal.open(store or MemoryStore(), ingestion)
+    return Journal.create(store or MemoryStore(), ingestion)
 
 
 def test_a_claim_stands_and_may_be_made_again(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_an_empty_journal_is_no_first_run(tmp_path: Path) -> None:
     assert f"this is journal {unmounted.journal.id}" in report.detail
     assert "Is the journal's store the right one, and mounted?" in report.detail
     assert "release the claim, and set the watermark to what is published" in report.detail
-    assert unmounted.records() == before
+    assert {key for key in unmounted.records().keys() - before.keys() if "/n/" not in key} == set(), "no slot is taken"
     assert lab.published() == published
 
 

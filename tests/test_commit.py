@@ -30,7 +30,7 @@ from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.wire import record
 from airflow_gobblin.work import Dataset, ExtractKind, UnitResult, UnitState, WorkUnit, summarize
 from tests import inprocess
-from tests.lab import Lab
+from tests.lab import Lab, published_paths
 from tests.protocol.rows import SCHEMA, LineSink, LineWriter, NoConnections, RowSource, Table
 
 A, B = (Table(urn, ExtractKind.APPEND_ONLY, 10) for urn in "ab")
@@ -128,7 +128,7 @@ def test_who_finds_another_in_the_slot_takes_the_next_if_it_still_holds(tmp_path
     lab.run(replace(A, rows=4))
     lab.admin.rewind("a", LongWatermark(0), "anew")
     old, old_plan = planned(lab, "old", replace(A, rows=4))
-    new = Pipeline(replace(lab.ingestion, source=RowsFrom((A,), 4)), Journal.open(store, "lab"), NoConnections())
+    new = Pipeline(replace(lab.ingestion, source=RowsFrom((A,), 4)), Journal.create(store, "lab"), NoConnections())
     new_plan = new.create_work_units(RunRequest("new"))
     inprocess.extract(new, new_plan, NoConnections())
     store.ending, store.before = "d/0000000003", lambda: write(old, old_plan)
@@ -158,7 +158,7 @@ def test_two_attempts_of_one_task_decide_one_slot(tmp_path: Path) -> None:
     store = Interrupted()
     lab = Lab(tmp_path, A, store=store)
     pipeline, plan = planned(lab)
-    twin = Pipeline(lab.ingestion, Journal.open(store, "lab"), NoConnections())
+    twin = Pipeline(lab.ingestion, Journal.create(store, "lab"), NoConnections())
     store.ending, store.before = "d/0000000001", lambda: write(twin, plan)
     assert write(pipeline, plan)["a"].slot == 1
     assert only_slot(lab).decision.token == token(plan)
@@ -203,7 +203,7 @@ def test_a_decision_that_meets_an_abort_is_lost(tmp_path: Path) -> None:
     store = Interrupted()
     lab = Lab(tmp_path, A, store=store)
     pipeline, plan = planned(lab)
-    admin = Administration(Journal.open(store, "lab"), str(tmp_path), "ann")
+    admin = Administration(Journal.create(store, "lab"), str(tmp_path), "ann")
     store.ending, store.before = "d/0000000001", lambda: admin.abandon("a", "the wrong database")
     report = write(pipeline, plan)["a"]
     assert report.status == "lost"
@@ -333,7 +333,7 @@ def test_carrying_out_is_done_once_whoever_does_it_and_however_often(tmp_path: P
     lab = Lab(tmp_path, A)
     lab.decide()
     slot = only_slot(lab)
-    committers = [Committer(Journal.open(lab.store, "lab"), LocalFiles(tmp_path)) for _ in range(3)]
+    committers = [Committer(Journal.create(lab.store, "lab"), LocalFiles(tmp_path)) for _ in range(3)]
     ended = [committer.execute(slot, "run") for committer in committers]
     assert {e.outcome for e in ended} == {only_slot(lab).outcome}
     assert lab.rows("a") == A.all_rows()
@@ -351,7 +351,7 @@ def test_a_step_in_conflict_keeps_the_slot_pending_and_what_is_there(tmp_path: P
         pipeline.committer.execute(only_slot(lab), "run")
     assert blocker.read_text() == "somebody else's\n"
     assert not only_slot(lab).finished
-    assert lab.journal.read_dataset("a").paths == [], "a reader sees nothing of it"
+    assert published_paths(lab.journal, "a") == [], "a reader sees nothing of it"
     blocker.unlink()
     assert execute(pipeline, plan)["a"].status == "committed"
 
@@ -436,7 +436,7 @@ def test_what_a_users_code_raises_fails_its_dataset_and_no_other(tmp_path: Path,
     reports = lab.run()
     assert (reports["a"].status, reports["b"].status) == ("failed", "committed")
     assert lab.rows("b") == B.all_rows()
-    assert lab.journal.read_dataset("a").paths == []
+    assert published_paths(lab.journal, "a") == []
     for run in range(3):
         pipeline = lab.pipeline()
         pipeline.verify_recover(RunRequest(f"run {run}"))

@@ -60,7 +60,7 @@ def test_an_ingestion_on_s3(tmp_path: Path, versitygw: S3Server) -> None:
     exec(compile(code, "s3", "exec"), defined)
     ingestion: Ingestion = defined["lake"]
     shop = Shop(tmp_path / "shop.db", lake_s3=versitygw.access.connection)
-    pipeline = Pipeline(ingestion, Journal.open(ingestion.journal, ingestion.name, shop), shop)
+    pipeline = Pipeline(ingestion, Journal.create(ingestion.journal, ingestion.name, shop), shop)
     assert inprocess.run(pipeline, shop)["customers"].rows == 2
     published = pipeline.journal.read_dataset("customers").to_arrow(shop, "lake_s3")
     assert sorted(published.to_table().column("name").to_pylist()) == ["Ann", "Bo"]
@@ -130,7 +130,7 @@ def test_an_ingestion_with_all_that_an_author_may_say(tmp_path: Path) -> None:
     assert "shop.pack.extract" in defined["dag"].task_ids
     ingestion: Ingestion = defined["shop"]
     shop = Shop(tmp_path / "shop.db")
-    pipeline = Pipeline(ingestion, Journal.open(ingestion.journal, ingestion.name), shop)
+    pipeline = Pipeline(ingestion, Journal.create(ingestion.journal, ingestion.name), shop)
     assert inprocess.run(pipeline, shop)["orders"].status == "committed"
     (order,) = pipeline.journal.read_dataset("orders").to_arrow().to_table().to_pylist()
     assert (order["order_id"], order["cents"], order["shop"], "state" in order) == (1, 250, "web", False)
@@ -151,7 +151,7 @@ def test_the_dag_the_reading_and_the_administration(tmp_path: Path) -> None:
     assert {"shop.verify_recover", "shop.pack.extract", "shop.finish"} <= set(defined["dag"].task_ids)
     ingestion: Ingestion = defined["shop"]
     shop = Shop(tmp_path / "shop.db")
-    pipeline = Pipeline(ingestion, Journal.open(ingestion.journal, ingestion.name), shop)
+    pipeline = Pipeline(ingestion, Journal.create(ingestion.journal, ingestion.name), shop)
     assert {r.status for r in inprocess.run(pipeline, shop).values()} == {"committed"}
 
     orders = block("read", tmp_path)["orders"]
@@ -179,7 +179,7 @@ def test_an_authors_own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         converters=(acme.Trim(),),
         code=("acme_log",),
     )
-    pipeline = Pipeline(ingestion, Journal.open(ingestion.journal, "logs"), Shop(log))
+    pipeline = Pipeline(ingestion, Journal.create(ingestion.journal, "logs"), Shop(log))
     assert inprocess.run(pipeline, Shop(log))["log"].rows == 2
     log.write_text("one  \ntwo\nthree ")
     assert inprocess.run(pipeline, Shop(log))["log"].slot == 2

@@ -248,7 +248,7 @@ def test_the_next_plan_sees_what_a_users_sink_left(tmp_path: Path) -> None:
     pq.write_table(TABLE, tmp_path / "source.parquet")
     sink = LeavingSink(str(tmp_path / "target"), leaves={"shape": "round"})
     ingestion = Ingestion("flights", LookingSource(str(tmp_path / "source.parquet")), sink, "unused")
-    pipeline = Pipeline(ingestion, Journal.open(MemoryStore(), "flights"), OneConnection())
+    pipeline = Pipeline(ingestion, Journal.create(MemoryStore(), "flights"), OneConnection())
     assert inprocess.run(pipeline, OneConnection())[DATASET.urn].status == "committed"
     SEEN.clear()
     pipeline.create_work_units(RunRequest("next"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_gobblin.coverage import Coverage, Range
-from airflow_gobblin.errors import ConfigurationError, GobblinError
+from airflow_gobblin.errors import ConfigurationError, GobblinError, SourceError
 from airflow_gobblin.files import LocalFiles
 from airflow_gobblin.history import History
 from airflow_gobblin.inspection import (
@@ -107,7 +107,7 @@ def test_a_dataset_that_cannot_be_read_is_among_the_others(tmp_path: Path) -> No
     store.put_if_absent("lab/t0003/d/0000000001", b"{")
     store.put_if_absent("lab/t0001/d/0000000003", b"{}")
     views = list_datasets(lab.journal, NOW).views
-    assert {view.key: view.status for view in views if view.status != "ok"} == {
+    assert {view.key: view.status for view in views if view.status != "unpublished"} == {
         "t0001": "unreadable",
         "t0003": "unreadable",
     }
@@ -144,6 +144,44 @@ def test_what_is_pending(tmp_path: Path) -> None:
     assert orders.pending is not None
     assert (orders.pending.slot, orders.pending.steps, orders.status) == (2, 2, "pending")
     assert orders.rows == 10
+
+
+def test_what_failed_before_it_was_ever_published_is_seen_with_its_last_error(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    with pytest.raises(SourceError):  # of its only dataset: the whole task is tried again
+        lab.run(PRICES, unplannable=("Prices",))
+    lab.run(ORDERS, PRICES, unplannable=("Prices",), units=("orders:u0", "orders:u1", "orders:u2"))
+    listed, pending = list_datasets(lab.journal, NOW), list_pending(lab.journal, NOW)
+    assert [(one.urn, one.status, one.head) for one in pending] == [
+        ("orders", "unpublished", 0),
+        ("Prices", "unpublished", 0),
+    ]
+    assert (listed.views, listed.total) == (pending, 2)
+    assert pending[0].failure == "SourceError: can't read unit 'u0' of 'orders': the line is dead"
+    assert pending[1].failure == "can't plan table 'Prices': it is gone"
+    assert dataset_detail(lab.journal, LocalFiles(tmp_path), "Prices", NOW).view == pending[1]
+    lab.run(ORDERS, PRICES)
+    assert list_pending(lab.journal, NOW) == ()
+    assert [(one.status, one.failure) for one in list_datasets(lab.journal, NOW).views] == [("ok", "")] * 2
+
+
+def test_the_same_failure_is_noted_once_and_another_one_again(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    for _ in range(3):
+        lab.run(ORDERS, PRICES, unplannable=("Prices",))
+    assert len([key for key in lab.records() if key.endswith("-unpublished")]) == 1
+    lab.run(ORDERS, replace(PRICES, urn="Prices"), units=("Prices:u0",))
+    assert len([key for key in lab.records() if key.endswith("-unpublished")]) == 2
+    (prices,) = list_pending(lab.journal, NOW)
+    assert "the line is dead" in prices.failure
+
+
+def test_a_dataset_that_was_published_leaves_no_note_of_a_plan_that_failed(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    lab.run(ORDERS, PRICES)
+    before = lab.records()
+    lab.run(ORDERS, PRICES, unplannable=("orders",))
+    assert not [key for key in lab.records().keys() - before.keys() if key.endswith("-unpublished")]
 
 
 def test_slots_that_were_trimmed_are_still_known(tmp_path: Path) -> None:
@@ -375,7 +413,7 @@ def test_positions_that_are_none(text: str, kind: str, says: str) -> None:
 
 def test_a_dataset_that_is_not_there_names_near_ones(tmp_path: Path) -> None:
     lab = Lab(tmp_path, *(replace(ORDERS, urn=urn) for urn in ("main.orders", "main.customers")))
-    with pytest.raises(GobblinError, match="its journal has no dataset yet"):
+    with pytest.raises(GobblinError, match="it has no dataset yet"):
         dataset_detail(lab.journal, LocalFiles(tmp_path), "main.order", NOW)
     lab.run()
     with pytest.raises(ConfigurationError, match=r"2 datasets, and not this one. Did you mean 'main.orders'"):

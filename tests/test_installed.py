@@ -34,7 +34,7 @@ OPEN = """
 import sys
 import adbc_driver_postgresql.dbapi, adbc_driver_sqlite.dbapi
 from airflow_gobblin.journal import Journal
-print(Journal.open(sys.argv[1], "installed").ingestion)
+print(Journal.create(sys.argv[1], "installed").ingestion)
 """
 
 PAGE = """

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from airflow_gobblin import journal, wire
-from airflow_gobblin.errors import ConfigurationError, GobblinError, RecordError
+from airflow_gobblin.errors import ConfigurationError, GobblinError, NotFoundError, RecordError
 from airflow_gobblin.journal import Action, History, Journal, Note, NoteKind, OutcomeState, now
 from airflow_gobblin.pipeline import RunRequest
 from airflow_gobblin.state import UnitRef
@@ -355,13 +355,14 @@ def test_datasets_are_named_by_their_records(lab: Lab) -> None:
 def test_a_dataset_that_nobody_knows_has_an_empty_history(lab: Lab) -> None:
     assert lab.journal.history("c").slots == ()
     assert lab.journal.state("c").watermark is None
-    assert lab.journal.read_dataset("c").paths == []
+    with pytest.raises(NotFoundError, match="and not this one"):
+        lab.journal.read_dataset("c")
 
 
 def test_a_journal_keeps_its_id_and_each_store_has_its_own() -> None:
     store = MemoryStore()
-    assert Journal.open(store, "x").id == Journal.open(store, "y").id
-    assert Journal.open(MemoryStore(), "x").id != Journal.open(store, "x").id
+    assert Journal.create(store, "x").id == Journal.create(store, "y").id
+    assert Journal.create(MemoryStore(), "x").id != Journal.create(store, "x").id
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"0123"])
@@ -369,9 +370,9 @@ def test_a_journal_whose_id_is_bad_is_not_opened(data: bytes) -> None:
     store = MemoryStore("memory://here")
     store.put_if_absent("_journal", data)
     with pytest.raises(RecordError, match=r"'_journal' in memory://here.*no journal's id.*Restore it"):
-        Journal.open(store, "flights")
+        Journal.create(store, "flights")
 
 
 def test_an_ingestion_needs_a_name() -> None:
     with pytest.raises(ConfigurationError, match="ingestion name ''"):
-        Journal.open(MemoryStore(), "")
+        Journal.create(MemoryStore(), "")

@@ -52,7 +52,7 @@ class Lake:
 
     @property
     def journal(self) -> Journal:
-        return Journal.open(self.ingestion.journal, self.ingestion.name, self.access)
+        return Journal.create(self.ingestion.journal, self.ingestion.name, self.access)
 
     def pipeline(self, *tables: Table) -> Pipeline:
         if tables:
@@ -200,7 +200,7 @@ def test_an_upload_that_the_store_expired_is_named_with_the_way_out(lake: Lake) 
 def test_a_journal_that_is_not_the_one_that_published_is_refused(lake: Lake) -> None:
     lake.run()
     other = replace(lake.ingestion, journal=lake.access.url(f"{lake.bucket}/other"))
-    pipeline = Pipeline(other, Journal.open(other.journal, other.name, lake.access), lake.access)
+    pipeline = Pipeline(other, Journal.create(other.journal, other.name, lake.access), lake.access)
     run = pipeline.create_work_units(RunRequest("x"))
     assert [note.status for note in run.notes] == ["failed"]
     assert "belongs to this ingestion and dataset in journal" in run.notes[0].detail
@@ -209,7 +209,7 @@ def test_a_journal_that_is_not_the_one_that_published_is_refused(lake: Lake) -> 
 def test_nested_roots_are_seen(lake: Lake) -> None:
     lake.run()
     inner = replace(lake.ingestion, sink=LineSink(lake.access.url(f"{lake.bucket}/lake/{URN}")), name="inner")
-    pipeline = Pipeline(inner, Journal.open(inner.journal, inner.name, lake.access), lake.access)
+    pipeline = Pipeline(inner, Journal.create(inner.journal, inner.name, lake.access), lake.access)
     run = pipeline.create_work_units(RunRequest("x"))
     assert [note.status for note in run.notes] == ["failed"]
     assert "belongs to dataset 'trips' of ingestion 'lake'" in run.notes[0].detail

@@ -302,7 +302,7 @@ def test_drop_forgets_a_dataset_and_frees_its_target(tmp_path: Path, delete: boo
     state = lab.journal.state("a")
     assert (state.coverage.origin, state.schema, state.live, state.previous_units) == (None, None, {}, ())
     assert lab.rows("b") == B.all_rows()
-    lab.journal = Journal.open(lab.journal.store, "lab2")
+    lab.journal = Journal.create(lab.journal.store, "lab2")
     lab.ingestion = replace(lab.ingestion, name="lab2")
     reports = lab.run(A)
     assert reports["a"].status == "committed"

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_gobblin import schema
+from airflow_gobblin.errors import NeverPublishedError, NotFoundError
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.manifest import manifest_path, put_manifests
@@ -56,7 +57,8 @@ def test_it_shows_the_files_of_finished_slots_and_only_these(tmp_path: Path) -> 
 
 def test_what_is_being_published_is_not_seen(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
-    pipeline, plan = lab.decide()
+    lab.run()
+    pipeline, plan = lab.decide(replace(A, rows=16))
     seen: list[int] = []
 
     def look(decision: Decision, k: int, n: int) -> None:
@@ -64,8 +66,8 @@ def test_what_is_being_published_is_not_seen(tmp_path: Path) -> None:
 
     pipeline.committer.after_step = look
     pipeline.execute_commit_steps(plan, plan.packs[0])
-    assert seen == [0, 0, 0]
-    assert len(lab.journal.read_dataset("a").paths) == 3
+    assert seen == [3, 3]
+    assert len(lab.journal.read_dataset("a").paths) == 5
 
 
 def test_a_target_that_was_moved_is_read_where_it_is_now(tmp_path: Path) -> None:
@@ -102,16 +104,46 @@ def test_files_from_before_a_new_column_have_nulls_in_it(tmp_path: Path) -> None
     assert found.to_table().column("more").null_count == 10
 
 
-@pytest.mark.parametrize("rewound", [False, True])
-def test_what_has_no_files_is_an_empty_dataset(tmp_path: Path, rewound: bool) -> None:
+def test_what_was_published_and_has_no_files_is_an_empty_dataset(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
-    if rewound:
-        parquet(lab, A)
-        lab.admin.rewind("a", LongWatermark(0), "anew")
+    parquet(lab, A)
+    lab.admin.rewind("a", LongWatermark(0), "anew")
     found = lab.journal.read_dataset("a")
     assert found.paths == []
     assert found.to_arrow().to_table().num_rows == 0
-    assert found.to_arrow().schema.equals(SCHEMA if rewound else pa.schema([]))
+    assert found.to_arrow().schema.equals(SCHEMA)
+
+
+# What isn't there
+
+
+def test_a_misspelt_dataset_or_ingestion_is_told_with_what_is_like_it(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, replace(A, urn="orders"), replace(A, urn="stock"))
+    lab.run()
+    before = lab.records()
+    with pytest.raises(NotFoundError, match=r"dataset 'order' of ingestion 'lab'.*2 datasets.*Did you mean 'orders'\?"):
+        lab.journal.read_dataset("order")
+    with pytest.raises(NotFoundError, match=r"ingestion 'labb' in the journal at memory://.*Did you mean 'lab'\?"):
+        Journal.open(lab.store, "labb").read_dataset("orders")
+    with pytest.raises(NotFoundError, match=r"the journal at memory://: there is none"):
+        Journal.open(MemoryStore(), "lab").read_dataset("orders")
+    assert lab.records() == before
+
+
+def test_what_was_never_published_is_something_else_than_empty(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.admin.set_watermark("set", LongWatermark(5), "the rest is elsewhere")
+    lab.run(A, replace(A, urn="c"), unplannable=("a",))
+    pipeline, plan = lab.decide(replace(A, urn="b"))
+    with pytest.raises(NeverPublishedError, match=r"'a'.*the last failure: can't plan table 'a': it is gone"):
+        lab.journal.read_dataset("a")
+    with pytest.raises(NeverPublishedError, match=r"'b'.*its first slot, 1, is decided and not finished"):
+        lab.journal.read_dataset("b")
+    with pytest.raises(NeverPublishedError, match=r"'set'.*it was set, imported or given up"):
+        lab.journal.read_dataset("set")
+    for pack in plan.packs:
+        pipeline.execute_commit_steps(plan, pack)
+    assert lab.journal.read_dataset("b").rows == 10
 
 
 # As a DataFrame
@@ -139,7 +171,7 @@ def test_as_a_dataframe_with_timestamps_of_both_kinds_and_a_new_column(
     casts = {"wall": "timestamp", "at": "timestamp[UTC]"}
     source = SqlSource("db", (SqlTable("visits", ExtractKind.APPEND_ONLY, delta="id", casts=casts),))
     ingestion = Ingestion("shop", source, ParquetSink(str(tmp_path / root)), "unused")
-    journal = Journal.open(MemoryStore(), "shop")
+    journal = Journal.create(MemoryStore(), "shop")
     inprocess.run(Pipeline(ingestion, journal, database), database)
     database.run("ALTER TABLE visits ADD COLUMN more REAL")
     database.insert("visits", [(2, "2026-07-01 08:00:00", "2026-07-01 08:00:00", 1.5)])

@@ -101,7 +101,7 @@ class Bench:
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self.store = MemoryStore()
-        self.journal = Journal.open(self.store, "bench")
+        self.journal = Journal.create(self.store, "bench")
         self.ingestion = Ingestion("bench", Given(0), LineSink(str(folder)), "unused", **options)
 
     def pipeline(self, source: Given) -> Pipeline:

@@ -65,11 +65,11 @@ def test_each_has_its_own_folder_and_its_own_journal(store: Store, tmp_path: Pat
     target = tmp_path / "deep" / "target"
     target.mkdir(parents=True)
     before = {path for path in tmp_path.rglob("*") if "journal" not in path.name and "journal" not in path.parent.name}
-    pipeline = Pipeline(ingestion(target, URNS, 2), Journal.open(store, "urns"), NoConnections())
+    pipeline = Pipeline(ingestion(target, URNS, 2), Journal.create(store, "urns"), NoConnections())
     reports = inprocess.run(pipeline, NoConnections())
     assert {urn: r.status for urn, r in reports.items()} == dict.fromkeys(URNS, "committed")
 
-    journal = Journal.open(store, "urns")
+    journal = Journal.create(store, "urns")
     assert set(journal.datasets()) == set(URNS)
     folders = set()
     for urn in URNS:
@@ -93,14 +93,14 @@ def test_a_bad_journal_of_one_twin_stops_no_other(store: Store, tmp_path: Path) 
     twins = ("flights", "Flights", "FLIGHTS", dataset_key("Flights"), NFC, NFD, *TWINS, "a\nb")
     target = tmp_path / "target"
     for rows in (2, 3):
-        pipeline = Pipeline(ingestion(target, twins, rows), Journal.open(store, "urns"), NoConnections())
+        pipeline = Pipeline(ingestion(target, twins, rows), Journal.create(store, "urns"), NoConnections())
         inprocess.run(pipeline, NoConnections())
     record = f"urns/{dataset_key(SPOILED)}/d/0000000002"
     data = store.get(record)
     assert data is not None
     store.delete(record)
     store.put_if_absent(record, data[:-1])
-    journal = Journal.open(store, "urns")
+    journal = Journal.create(store, "urns")
     reports = inprocess.run(Pipeline(ingestion(target, twins, 4), journal, NoConnections()), NoConnections())
     assert {urn for urn, r in reports.items() if r.status == "failed"} == {SPOILED}
     for urn in set(twins) - {SPOILED}:
@@ -110,7 +110,7 @@ def test_a_bad_journal_of_one_twin_stops_no_other(store: Store, tmp_path: Path) 
 @pytest.mark.parametrize("urn", ["", "x" * (MAX_URN_BYTES + 1), "\ud800", "a\udfff", "\0", "a\0b"])
 def test_what_can_be_no_urn_is_refused_by_name_before_anything_is_written(tmp_path: Path, urn: str) -> None:
     store = MemoryStore()
-    journal = Journal.open(store, "urns")
+    journal = Journal.create(store, "urns")
     before = list(store.list(""))
     source = replace(ingestion(tmp_path / "target", ("good",), 2))
     source = replace(
@@ -126,7 +126,7 @@ def test_what_can_be_no_urn_is_refused_by_name_before_anything_is_written(tmp_pa
 
 def test_two_datasets_of_one_urn_are_refused_by_name(tmp_path: Path) -> None:
     pipeline = Pipeline(
-        ingestion(tmp_path / "target", ("a", "b", "a"), 2), Journal.open(MemoryStore(), "urns"), NoConnections()
+        ingestion(tmp_path / "target", ("a", "b", "a"), 2), Journal.create(MemoryStore(), "urns"), NoConnections()
     )
     with pytest.raises(ConfigurationError, match=r"dataset 'a': the source names it twice. Give each dataset"):
         pipeline.create_work_units(RunRequest("run"))

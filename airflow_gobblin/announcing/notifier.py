@@ -101,7 +101,6 @@ def happened(context: Context) -> str:
 def _line(ingestion: str, one: DatasetView) -> str:
     slot = "" if one.pending is None else f", slot {one.pending.slot} is not finished"
     last = f": {one.pending.failures[-1]}" if one.pending is not None and one.pending.failures else ""
+    why = one.error or one.failure
     command = f"airflow gobblin show {shown(one.urn)} --ingestion {ingestion}"
-    return (
-        f"dataset {shown(one.urn)!r} is {one.status}{slot}{last or (f': {one.error}' if one.error else '')} ({command})"
-    )
+    return f"dataset {shown(one.urn)!r} is {one.status}{slot}{last or (f': {why}' if why else '')} ({command})"

@@ -24,6 +24,7 @@ from airflow_gobblin.inspection import (
     AuditLevel,
     DatasetView,
     FileState,
+    check_ingestion_is_there,
     dataset_detail,
     known_history,
     list_datasets,
@@ -35,7 +36,6 @@ from airflow_gobblin.inspection import audit as audited
 from airflow_gobblin.inspection import verify as verified
 from airflow_gobblin.journal import Journal, Slot, now
 from airflow_gobblin.naming import many, shown
-from airflow_gobblin.records import NoteKind
 from airflow_gobblin.watermark import Json
 
 _SHOWN = 20
@@ -49,7 +49,10 @@ _SHOWN = 20
 def datasets(args: Namespace) -> None:
     """List the datasets of an ingestion."""
     where = find_ingestion(args)
-    page = list_datasets(open_journal(where), now(), search=args.search, start=args.offset, count=args.limit)
+    journal = open_journal(where)
+    page = list_datasets(journal, now(), search=args.search, start=args.offset, count=args.limit)
+    if not page.total:
+        check_ingestion_is_there(journal)
     print_rows([dataset_row(one) for one in page.views], args.output)
     _tell_of_modules(where, args, page.views)
     if len(page.views) < page.total:
@@ -58,9 +61,12 @@ def datasets(args: Namespace) -> None:
 
 @command
 def pending(args: Namespace) -> None:
-    """List the datasets with an unfinished slot."""
+    """List the datasets with an unfinished slot, and those that failed before they were ever published."""
     where = find_ingestion(args)
-    found = list_pending(open_journal(where), now())
+    journal = open_journal(where)
+    found = list_pending(journal, now())
+    if not found:
+        check_ingestion_is_there(journal)
     rows = [
         {
             "urn": one.urn,
@@ -70,12 +76,16 @@ def pending(args: Namespace) -> None:
             "decided": None if one.pending is None else one.pending.decided,
             "steps": None if one.pending is None else one.pending.steps,
             "failed_runs": one.attempts,
-            "last_failure": one.error if one.pending is None else next(reversed(one.pending.failures), ""),
+            "last_failure": _last_failure(one),
         }
         for one in found
     ]
     print_rows(rows, args.output)
     _tell_of_modules(where, args, found)
+
+
+def _last_failure(one: DatasetView) -> str:
+    return one.error or one.failure or ("" if one.pending is None else next(reversed(one.pending.failures), ""))
 
 
 @command
@@ -112,7 +122,10 @@ def verify(args: Namespace) -> None:
 def audit(args: Namespace) -> None:
     """See that the ranges, rows and files of datasets add up."""
     where = find_ingestion(args, target=True)
-    found = [*audited(open_journal(where), open_target(where), args.urn)]
+    journal = open_journal(where)
+    found = [*audited(journal, open_target(where), args.urn)]
+    if not found:
+        check_ingestion_is_there(journal)
     rows = [
         {"urn": one.urn, "level": one.level, "check": one.check, "slot": one.slot, "finding": one.detail}
         for one in found
@@ -160,31 +173,6 @@ def release(args: Namespace) -> None:
     def act() -> Iterator[dict[str, Any]]:
         admin.release(args.urn, args.reason, slot.decision.slot)
         yield {**row, "actor": getuser(), "reason": args.reason}
-
-    _confirm(args, [row], act)
-
-
-@command
-def pause(args: Namespace) -> None:
-    """Let nothing new of a dataset be published until it is resumed."""
-    admin, _ = _administration(args)
-    _note_pause(args, admin, NoteKind.PAUSED, admin.pause)
-
-
-@command
-def resume(args: Namespace) -> None:
-    """Let a paused dataset go on where it stopped."""
-    admin, _ = _administration(args)
-    _note_pause(args, admin, NoteKind.RESUMED, admin.resume)
-
-
-def _note_pause(args: Namespace, admin: Administration, says: NoteKind, note: Callable[[str, str], None]) -> None:
-    state = admin.would_pause(args.urn, says).state
-    row = {"dataset": args.urn, "action": args.subcommand, "watermark": state.watermark, "paused": state.paused}
-
-    def act() -> Iterator[dict[str, Any]]:
-        note(args.urn, args.reason)
-        yield {"dataset": args.urn, "action": args.subcommand, "actor": getuser(), "reason": args.reason}
 
     _confirm(args, [row], act)
 
@@ -238,6 +226,8 @@ def export(args: Namespace) -> None:
     """Write what datasets have come to as JSON."""
     journal = open_journal(find_ingestion(args))
     histories = [known_history(journal, urn) for urn in args.urn] or _all_histories(journal)
+    if not histories:
+        check_ingestion_is_there(journal)
     unfinished = [shown(found.urn) for found in histories if found.pending is not None]
     if unfinished:
         raise ConfigurationError(

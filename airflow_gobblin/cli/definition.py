@@ -103,7 +103,11 @@ COMMANDS = (
         ARG_OUTPUT,
     ),
     _command("history", "List the slots of a dataset, the newest first", URN, LIMIT, OFFSET, ARG_OUTPUT),
-    _command("pending", "List the datasets with an unfinished slot, and those that can't be read", ARG_OUTPUT),
+    _command(
+        "pending",
+        "List the datasets with an unfinished slot, those that failed before they were ever published, and the unreadable",
+        ARG_OUTPUT,
+    ),
     _command(
         "verify",
         "Compare the published files of a dataset with its journal",
@@ -137,13 +141,6 @@ COMMANDS = (
     ),
     _action("release", "Let a quarantined dataset be recovered again", URN),
     _action("abandon", "Give up the pending slot of a dataset: what it published is taken back", URN),
-    _action(
-        "pause",
-        "Let nothing new of a dataset be published until it is resumed",
-        URN,
-        more="Its watermark stays, and what is decided is still finished.",
-    ),
-    _action("resume", "Let a paused dataset go on where it stopped", URN),
     _action(
         "drop", "Forget a dataset: what it published is nobody's any more, unless it is deleted", URN, DELETE_FILES
     ),

@@ -94,7 +94,7 @@ def dataset_row(one: DatasetView) -> dict[str, Any]:
         "files": one.files,
         "rows": one.rows,
         "bytes": one.bytes,
-        "error": one.error,
+        "error": one.error or one.failure,
     }
 
 
@@ -127,9 +127,10 @@ def properties(one: DatasetDetail) -> dict[str, Any]:
     last, pending = one.view.last_commit, one.view.pending
     found = dataset_row(one.view)
     del found["error"], found["pending_slot"]
+    if one.view.failure:
+        found["last_failure"] = one.view.failure
     return {
         **found,
-        "paused": one.view.paused,
         "generation": one.view.generation,
         "last_commit": None if last is None else slot_row(last),
         "coverage": [_of(p, one.coverage, part) for p in one.coverage for part in p.ranges],

@@ -73,4 +73,4 @@ def open_pipeline(ingestion: Ingestion) -> Pipeline:
     place = ingestion.journal
     if not is_place(place):
         place = connections.uri(place)
-    return Pipeline(ingestion, Journal.open(place, ingestion.name, connections), connections)
+    return Pipeline(ingestion, Journal.create(place, ingestion.name, connections), connections)

@@ -1,16 +1,18 @@
 """The connection type `gobblin_journal`: where a journal is, kept in Airflow rather than in a DAG file.
 
 An ingestion names it by its id, `Ingestion(journal="shop_journal", …)`. Its form has the journal's URL and, for PostgreSQL,
-a login and a password. Its test button opens the journal as a run does, and says which ingestions are in it.
+a login and a password. Its test button opens a journal that is there as a run does, and says which ingestions
+are in it; it makes none.
 """
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 
-from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.errors import GobblinError, NotFoundError
 from airflow_gobblin.hooks.connections import JOURNAL_CONNECTION, AirflowConnections
 
 if TYPE_CHECKING:
@@ -48,29 +50,30 @@ class GobblinJournalHook(BaseHook):
         return open_store(connections.uri(self.gobblin_journal_conn_id), connections)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Open the store, and see what is in it.
+        """See that there is a journal, that it can be relied on as a run relies on it, and what is in it.
 
-        What isn't there is not made: a folder or a SQLite file, which may be on a disk that isn't mounted.
+        Where there is none, none is made: its first run does that.
         """
-        from airflow_gobblin.stores import missing_store
+        from airflow_gobblin.journal import read_id
+        from airflow_gobblin.stores import open_store_to_read
 
+        connections = AirflowConnections()
         try:
-            missing = missing_store(AirflowConnections().uri(self.gobblin_journal_conn_id))
-            if missing is not None:
-                return True, f"There is nothing at {missing} yet: the first run makes it, if its disk is mounted."
-            store = self.get_conn()
-            try:
+            with closing(open_store_to_read(connections.uri(self.gobblin_journal_conn_id), connections)) as found:
+                read_id(found)
+            with closing(self.get_conn()) as store:
                 return True, _told(store)
-            finally:
-                store.close()
+        except NotFoundError as error:
+            return True, f"There is no journal at {error.subject.removeprefix('the journal at ')} yet. {error.hint}"
         except GobblinError as error:
             return False, str(error)
 
 
 def _told(store: Store) -> str:
     """What a store holds, in a sentence."""
-    # Keys are <ingestion>/<dataset>/…; ours of no ingestion begin with an underscore.
-    names = sorted({key.partition("/")[0] for key in store.list("") if not key.startswith("_")})
+    from airflow_gobblin.journal import ingestions
+
+    names = ingestions(store)
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     held = f"It holds the ingestions {', '.join(names[:_NAMED])}{more}." if names else "It holds no ingestion yet."
     return f"{store.name} can be relied on. {held}"

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.files import Files, check_target, open_files
 from airflow_gobblin.hooks.connections import AirflowConnections
 from airflow_gobblin.hooks.ingestion import check_journal, is_place
@@ -92,24 +91,15 @@ def registered(dag_id: str, serialized: Mapping[str, Any]) -> Iterator[Registere
             yield Registered(dag_id, fields["task_id"], code=tuple(place.get("code", ())), **texts)
 
 
-def open_journal(where: Registered, *, new: bool = False) -> Journal:
-    """The journal of an ingestion.
+def open_journal(where: Registered) -> Journal:
+    """The journal of an ingestion, to be read: nothing is made.
 
-    :param new: it may be one that no run has made yet.
-    :raises ConfigurationError: it isn't there, its URL holds a secret, or its connection isn't known. :raises StoreError: it
-        can't be reached.
+    :raises NotFoundError: it isn't there. :raises ConfigurationError: its URL holds a secret, or its connection isn't known.
+    :raises StoreError: it can't be reached.
     """
     from airflow_gobblin.journal import Journal
-    from airflow_gobblin.kinds import import_kinds
 
-    check_ingestion_name(where.ingestion)
-    check_journal(where.journal)
-    import_kinds()
-    connections = AirflowConnections()
-    url = where.journal if is_place(where.journal) else connections.uri(where.journal)
-    if not new:
-        _check_stands(where, url)
-    return Journal.open(url, where.ingestion, connections)
+    return Journal.open(*_place(where))
 
 
 def open_target(where: Registered) -> Files:
@@ -124,22 +114,21 @@ def open_target(where: Registered) -> Files:
 def open_administration(where: Registered, actor: str, *, new: bool = False) -> Administration:
     """The actions on an ingestion's datasets. Parameters and errors as of `open_journal` and `open_target`.
 
-    :param actor: who acts.
+    :param actor: who acts. :param new: the journal may be one that no run has made yet.
     """
     from airflow_gobblin.administration import Administration
+    from airflow_gobblin.journal import Journal
 
-    return Administration(open_journal(where, new=new), open_target(where), actor)
+    journal = Journal.create(*_place(where)) if new else Journal.open(*_place(where), write=True)
+    return Administration(journal, open_target(where), actor)
 
 
-def _check_stands(where: Registered, url: str) -> None:
-    """A journal on a disk is made by its first run: to look for one must not make one."""
-    from airflow_gobblin.stores import missing_store
+def _place(where: Registered) -> tuple[str, str, AirflowConnections]:
+    """What `Journal.open` and `Journal.create` ask for; all kinds of records are known then."""
+    from airflow_gobblin.kinds import import_kinds
 
-    path = missing_store(url)
-    if path is not None:
-        raise ConfigurationError(
-            operation="open",
-            subject=f"the journal of ingestion {where.ingestion!r} at {path}",
-            cause="there is nothing",
-            hint="It is made by the first run, or by `airflow gobblin import`. If there was one: is its disk mounted here?",
-        )
+    check_ingestion_name(where.ingestion)
+    check_journal(where.journal)
+    import_kinds()
+    connections = AirflowConnections()
+    return where.journal if is_place(where.journal) else connections.uri(where.journal), where.ingestion, connections

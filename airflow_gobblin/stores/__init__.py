@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.files import LocalFiles
+from airflow_gobblin.naming import near
 from airflow_gobblin.places import ObjectPlace, local_path, object_place
-from airflow_gobblin.stores.base import Store, probe
+from airflow_gobblin.stores.base import ReadOnlyStore, Store, no_journal, probe
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
     from airflow_gobblin.sources.base import Connections
 
-__all__ = ["Store", "missing_store", "open_store", "probe", "store_place"]
+__all__ = ["ReadOnlyStore", "Store", "no_journal", "open_store", "open_store_to_read", "probe", "store_place"]
 
 
 def open_store(url: str, connections: Connections | None = None) -> Store:
-    """Open a journal store, and make sure that it can be relied on.
+    """Open a journal store to write, make it where there is none, and make sure that it can be relied on.
 
     :param url: `file:///path` or an absolute path, `sqlite:////path/journal.db`, `postgresql://user@host/database`,
         `s3://connection@bucket/prefix` (also `gs://`, `abfs://`).
@@ -27,7 +28,7 @@ def open_store(url: str, connections: Connections | None = None) -> Store:
     :raises ConfigurationError: it can be no store's URL. :raises StoreError: it can't be reached.
     :raises UnreliableStoreError: it can't do what the journal rests on.
     """
-    store = _backend(url, connections)
+    store = _backend(url, connections, to_read=False)
     probe(store, race=store.get(_PROBED) is None)
     store.put_if_absent(_PROBED, b"1")
     return store
@@ -58,22 +59,39 @@ def store_place(url: str) -> Path | URL | ObjectPlace:
     )
 
 
-def missing_store(url: str) -> Path | None:
-    """Where a store on a disk should be and isn't; `None` if it is there, or is no store on a disk.
+def open_store_to_read(url: str, connections: Connections | None = None) -> Store:
+    """Open a journal store to be read. Nothing is made or written, by this and by whatever is done with it.
 
-    To open a store makes it, and to look for one must not, where a disk isn't mounted, say.
+    :param url: and :param connections: are as for `open_store`.
+    :raises ConfigurationError: it can be no store's URL. :raises NotFoundError: nothing is there.
+    :raises StoreError: it can't be reached.
     """
-    place = store_place(url)
-    if isinstance(place, ObjectPlace):
+    path = _on_disk(store_place(url))
+    if path is not None and not path.exists():
+        alike = _alike(path)
+        meant = f"Did you mean {' or '.join(alike)}? " if alike else ""
+        raise no_journal(str(path), f"{meant}If there was one: is its disk mounted here?")
+    return ReadOnlyStore(_backend(url, connections, to_read=True))
+
+
+def _on_disk(place: Path | URL | ObjectPlace) -> Path | None:
+    """The folder or file of a store on a disk; `None` for another one."""
+    if isinstance(place, Path):
+        return place
+    if isinstance(place, ObjectPlace) or place.get_backend_name() != "sqlite":
         return None
-    if not isinstance(place, Path):
-        if place.get_backend_name() != "sqlite":
-            return None
-        place = Path(place.database or "")
-    return None if place.exists() else place
+    return Path(place.database or "")
 
 
-def _backend(url: str, connections: Connections | None) -> Store:
+def _alike(path: Path) -> list[str]:
+    """What stands beside a path that isn't there, and is named like it."""
+    try:
+        return [str(path.parent / name) for name in near(path.name, sorted(one.name for one in path.parent.iterdir()))]
+    except OSError:
+        return []
+
+
+def _backend(url: str, connections: Connections | None, *, to_read: bool) -> Store:
     place = store_place(url)
     if isinstance(place, ObjectPlace):
         from airflow_gobblin.stores.objects import open_object_store
@@ -85,4 +103,4 @@ def _backend(url: str, connections: Connections | None) -> Store:
         return LocalStore(LocalFiles(place))
     from airflow_gobblin.stores.sql import SqlStore
 
-    return SqlStore(url)
+    return SqlStore(url, to_read=to_read)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from airflow_gobblin.errors import RecordError, StoreError, UnreliableStoreError
+from airflow_gobblin.errors import ConfigurationError, NotFoundError, RecordError, StoreError, UnreliableStoreError
 
 
 class Store(Protocol):
@@ -50,6 +50,46 @@ class Store(Protocol):
         """Let go of connections."""
 
 
+class ReadOnlyStore:
+    """A store that can be read, and refuses to be written."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @property
+    def name(self) -> str:
+        return self._store.name
+
+    def get(self, key: str) -> bytes | None:
+        return self._store.get(key)
+
+    def get_many(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
+        return self._store.get_many(keys)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        return self._store.list(prefix)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        raise self._refused("write", key)
+
+    def delete(self, key: str) -> None:
+        raise self._refused("delete", key)
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        raise self._refused("delete", next(iter(keys), ""))
+
+    def close(self) -> None:
+        self._store.close()
+
+    def _refused(self, operation: str, key: str) -> ConfigurationError:
+        return ConfigurationError(
+            operation=operation,
+            subject=f"record {key!r} in {self.name}",
+            cause="the store was opened to be read",
+            hint="Open the journal by `Journal.open(…, write=True)` to change it.",
+        )
+
+
 _TRIES = 5
 _PAUSE = 0.05
 
@@ -79,6 +119,16 @@ def settle(store: Store, key: str, data: bytes) -> tuple[bytes, bool]:
         subject=f"record {key!r} in {store.name}",
         cause="the store says that it exists, and that it doesn't",
         hint="The store can't be relied on; move the journal to a SQL database.",
+    )
+
+
+def no_journal(place: str, hint: str = "") -> NotFoundError:
+    """Name a journal that isn't there. :param hint: what may be done besides waiting for its first run."""
+    return NotFoundError(
+        operation="open",
+        subject=f"the journal at {place}",
+        cause="there is none",
+        hint=f"It is made by the first run, or by `airflow gobblin import`. {hint}".rstrip(),
     )
 
 

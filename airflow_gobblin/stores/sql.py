@@ -6,16 +6,19 @@ statement.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, make_url
 
 from airflow_gobblin.errors import ConfigurationError, MissingExtraError, StoreError, UnknownOutcomeError
+from airflow_gobblin.stores.base import no_journal
 
 TABLE = "gobblin_journal"
 _SECONDS_TO_WAIT = 30
@@ -27,17 +30,18 @@ class SqlStore:
     """Records as rows of the table `gobblin_journal`, which is made if it isn't there.
 
     :param url: an SQLAlchemy URL, `sqlite:////var/lib/journal.db` or `postgresql://user@host/database`.
+    :param to_read: make and write nothing; without the table there is no record.
     :raises ConfigurationError: it can't be one. :raises StoreError: the database can't be reached.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, to_read: bool = False) -> None:
         parsed = database_url(url)
         # The query may hold passwords, too.
         place = (parsed.drivername, parsed.username, None, parsed.host, parsed.port, parsed.database)
         self.name = URL.create(*place).render_as_string()
         self._insert: Any = postgresql.insert if parsed.get_backend_name() == "postgresql" else sqlite.insert
         try:
-            self._engine = sa.create_engine(parsed, **_engine_options(parsed))
+            self._engine = sa.create_engine(parsed, **_engine_options(parsed, to_read=to_read))
         except ModuleNotFoundError as error:
             raise MissingExtraError(
                 operation="open",
@@ -46,8 +50,9 @@ class SqlStore:
                 hint="Install the extra: pip install 'airflow-gobblin[postgres]'.",
             ) from error
         if parsed.get_backend_name() == "sqlite":
-            self._make_folder(Path(parsed.database or ""))
-            sa.event.listen(self._engine, "connect", _make_durable)
+            if not to_read:
+                self._make_folder(Path(parsed.database or ""))
+            sa.event.listen(self._engine, "connect", _only_read if to_read else _make_durable)
         # The "C" collation makes prefixes and their order those of the bytes.
         key = sa.Text().with_variant(postgresql.TEXT(collation="C"), "postgresql")
         self._table = sa.Table(
@@ -56,7 +61,15 @@ class SqlStore:
             sa.Column("key", key, primary_key=True),
             sa.Column("data", sa.LargeBinary, nullable=False),
         )
-        self._make_table()
+        if not to_read:
+            self._make_table()
+        elif not self._has_table():
+            self.close()
+            raise no_journal(self.name)
+
+    def _has_table(self) -> bool:
+        with self._transaction("open", TABLE, StoreError) as connection:
+            return sa.inspect(connection).has_table(TABLE)
 
     def _make_folder(self, database: Path) -> None:
         try:
@@ -74,9 +87,8 @@ class SqlStore:
             with self._transaction("open", TABLE, StoreError) as connection:
                 connection.execute(sa.schema.CreateTable(self._table, if_not_exists=True))
         except StoreError:  # PostgreSQL lets two that make it at once collide
-            with self._transaction("open", TABLE, StoreError) as connection:
-                if not sa.inspect(connection).has_table(TABLE):
-                    raise
+            if not self._has_table():
+                raise
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         statement = self._insert(self._table).values(key=key, data=data).on_conflict_do_nothing(index_elements=["key"])
@@ -198,13 +210,27 @@ def _driver(url: URL) -> URL:
     return url
 
 
-def _engine_options(url: URL) -> dict[str, Any]:
+def _engine_options(url: URL, *, to_read: bool) -> dict[str, Any]:
+    if url.get_backend_name() == "sqlite" and to_read:
+        # A file that isn't there is not made; and no connection stays open, beside which SQLite keeps files of its own.
+        name = f"file:{quote(url.database or '')}?mode=rw"
+        return {
+            "creator": lambda: sqlite3.connect(name, uri=True, timeout=_SECONDS_TO_WAIT),
+            "poolclass": sa.NullPool,
+        }
     if url.get_backend_name() == "sqlite":
         # The last connection to close a WAL file folds it back, which is slow: a few stay open.
         return {"pool_size": 2, "connect_args": {"timeout": _SECONDS_TO_WAIT}}
-    return {"pool_pre_ping": True, "pool_size": 2, "connect_args": {"connect_timeout": _SECONDS_TO_WAIT}}
+    options: dict[str, Any] = {"pool_pre_ping": True, "pool_size": 2}
+    if to_read:
+        options["execution_options"] = {"postgresql_readonly": True}
+    return {**options, "connect_args": {"connect_timeout": _SECONDS_TO_WAIT}}
 
 
 def _make_durable(connection: Any, _record: object) -> None:
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
+
+
+def _only_read(connection: Any, _record: object) -> None:
+    connection.execute("PRAGMA query_only=ON")

@@ -12,6 +12,7 @@ from sqlalchemy import URL, NullPool, create_engine, text
 from airflow_gobblin.journal import Journal, NoteKind
 from airflow_gobblin.stores import Store, open_store
 from tests.airflow import gated  # noqa: F401 - so that its step can be read
+from tests.lab import published_paths
 from tests.services.airflow import Airflow, TaskInstance
 
 STAGES = (
@@ -158,7 +159,7 @@ class Shop:
         """The journal of the ingestion."""
         if self._store is None:
             self._store = open_store(self._journal)
-        return Journal.open(self._store, self.name)
+        return Journal.create(self._store, self.name)
 
     def close_journal(self) -> None:
         """Close the connections to it that this process has."""
@@ -177,8 +178,8 @@ class Shop:
 
     def published_rows(self, urn: str) -> Counter[str]:
         """The rows that are published, through nothing but the journal's reader."""
-        published = self.journal.read_dataset(urn)
-        rows = published.to_arrow().to_table().to_pylist() if published.files else []
+        paths = published_paths(self.journal, urn)
+        rows = self.journal.read_dataset(urn).to_arrow().to_table().to_pylist() if paths else []
         return Counter(json.dumps(row, sort_keys=True, default=str) for row in rows)
 
     def check(self) -> None:

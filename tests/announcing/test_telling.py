@@ -262,7 +262,7 @@ def traced(folder: Path, database: str, **options: Any) -> tuple[Any, Any]:
     source = SqlSource("db", (SqlTable("orders", ExtractKind.APPEND_ONLY, delta="id", urn="public.Orders"),))
     ingestion = Ingestion("shop", source, ParquetSink(str(folder / "lake")), str(folder / "journal"), **options)
     connections = Connected(f"sqlite:///{folder}/shop.db")
-    pipeline = Pipeline(ingestion, Journal.open(ingestion.journal, "shop"), connections)
+    pipeline = Pipeline(ingestion, Journal.create(ingestion.journal, "shop"), connections)
     inprocess.run(pipeline, connections)
     publications = tuple(publication("shop", slot, r.watermark) for slot, r in pipeline.unannounced())
     found = lineage(ingestion, publications, Connected(database or connections.url))
@@ -387,7 +387,7 @@ def test_what_a_message_says_of_a_dag(given: Mapping[str, Any], says: str, chann
     ((_, body),) = channel.posted
     first, second = body["text"].splitlines()
     assert first == says
-    assert second.startswith("How its datasets do can't be told: can't open the journal of ingestion 'lab'")
+    assert second.startswith("How its datasets do can't be told: can't open the journal at ")
 
 
 def test_the_button_tries_a_webhook(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,19 +109,19 @@ def filled(kind: str, folder: Path, datasets: int, slots: int) -> Iterator[tuple
     with ExitStack() as stack:
         if kind == "local":
             url = str(folder / "journal")
-            Journal.open(url, NAME).store.close()
+            Journal.create(url, NAME).store.close()
             _to_disk(folder / "journal", datasets, slots)
             yield url, nobody
         elif kind == "s3":
             server = stack.enter_context(s3.running(s3.versitygw(folder)))
             url = server.access.url(f"{server.create_bucket()}/journal")
-            _to_objects(Journal.open(url, NAME, server.access).store, datasets, slots)
+            _to_objects(Journal.create(url, NAME, server.access).store, datasets, slots)
             yield url, server.access
         else:
             url = f"sqlite:///{folder}/journal.db"
             if kind == "postgresql":
                 url = stack.enter_context(running_postgres(folder)).create_database("journal")
-            Journal.open(url, NAME).store.close()
+            Journal.create(url, NAME).store.close()
             _to_sql(url, datasets, slots)
             yield url, nobody
 

@@ -29,11 +29,11 @@ def once(kind: str, slots: int) -> Once:
     """The fold before, the trim and the fold after, each by a journal that was just opened."""
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder, filled(kind, Path(folder) / kind, 1, slots) as (url, known):
         clock = Laps()
-        history = Journal.open(url, NAME, known).history(URN)
+        history = Journal.create(url, NAME, known).history(URN)
         clock.lap("fold before trimming")
-        assert trim(Journal.open(url, NAME, known), history)
+        assert trim(Journal.create(url, NAME, known), history)
         clock.lap("trim")
-        journal = Journal.open(url, NAME, known)
+        journal = Journal.create(url, NAME, known)
         clock.lap("open")
         trimmed = journal.history(URN)
         after = clock.lap("fold after trimming")

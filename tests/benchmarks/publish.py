@@ -71,7 +71,7 @@ class Place:
         """The stages, as a task that has just started has them."""
         source = RowSource((Table(URN, ExtractKind.APPEND_ONLY, units, unit_rows=1),))
         ingestion = Ingestion("publish", source, LineSink(self.target, layout=self.layout), self.journal)
-        journal = Journal.open(self.journal, ingestion.name, self.connections)
+        journal = Journal.create(self.journal, ingestion.name, self.connections)
         return Pipeline(ingestion, journal, self.connections)
 
 

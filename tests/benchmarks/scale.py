@@ -99,9 +99,9 @@ def idle(datasets: int, target: str, journal: str, connections: Connections) -> 
     """What the first two tasks of a run do that has nothing to do, once they have opened the journal."""
     made = Ingestion(NAME, NothingNew(datasets, 1), LineSink(target), journal)
     request, clock = RunRequest("idle"), Laps()
-    recovered = Pipeline(made, Journal.open(journal, made.name, connections), connections).verify_recover(request)
+    recovered = Pipeline(made, Journal.create(journal, made.name, connections), connections).verify_recover(request)
     clock.lap("recovery check")
-    run = Pipeline(made, Journal.open(journal, made.name, connections), connections).create_work_units(request)
+    run = Pipeline(made, Journal.create(journal, made.name, connections), connections).create_work_units(request)
     clock.lap("planning")
     facts = {"idle": sum(note.status == "idle" for note in run.notes), "other": len(recovered) + len(run.packs)}
     assert facts == {"idle": datasets, "other": 0}, facts

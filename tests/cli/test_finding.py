@@ -15,8 +15,8 @@ from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 from sqlalchemy import NullPool, create_engine, text
 
-from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.hooks.registry import Registered, open_journal, place_of, registered
+from airflow_gobblin.errors import ConfigurationError, NotFoundError
+from airflow_gobblin.hooks.registry import Registered, open_administration, open_journal, place_of, registered
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.operators import GobblinIngestion
 from airflow_gobblin.sinks.parquet import ParquetSink
@@ -116,10 +116,12 @@ def test_another_tasks_field_of_this_name_is_none_of_ours() -> None:
 @pytest.mark.parametrize("where", ["file:///{}/none", "/{}/none", "sqlite:////{}/none.db"])
 def test_to_look_for_a_journal_makes_none(tmp_path: Path, where: str) -> None:
     there = Registered("", "", "lab", where.format(str(tmp_path).lstrip("/")), str(tmp_path))
-    with pytest.raises(ConfigurationError, match=r"there is nothing.*is its disk mounted"):
+    with pytest.raises(NotFoundError, match=r"there is none.*is its disk mounted"):
         open_journal(there)
+    with pytest.raises(NotFoundError, match=r"there is none"):
+        open_administration(there, "ann")
     assert [*tmp_path.iterdir()] == []
-    assert open_journal(there, new=True).datasets() == ()
+    assert open_administration(there, "ann", new=True).journal.datasets() == ()
 
 
 def test_what_is_told_must_be_told_whole(command: CommandLine) -> None:

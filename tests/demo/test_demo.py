@@ -74,7 +74,7 @@ def journal(tmp_path: Path) -> Journal:
     database.insert("flights", [(1, "IAH"), (2, "MIA"), (3, None)])
     source = SqlSource("db", (SqlTable("flights", ExtractKind.APPEND_ONLY, delta="row_id"),))
     ingestion = Ingestion("flights", source, ParquetSink(str(tmp_path / "lake")), f"file://{tmp_path}/journal")
-    journal = Journal.open(ingestion.journal, ingestion.name)
+    journal = Journal.create(ingestion.journal, ingestion.name)
     assert inprocess.run(Pipeline(ingestion, journal, database), database)["flights"].ok
     return journal
 

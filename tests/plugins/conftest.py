@@ -69,7 +69,7 @@ class Site:
 
     def journal(self, dag_id: str = "shop") -> Journal:
         """The journal of a DAG's ingestion, as it is now."""
-        return Journal.open(open_store(str(self.folder / dag_id / "journal")), "lab")
+        return Journal.create(open_store(str(self.folder / dag_id / "journal")), "lab")
 
 
 @pytest.fixture(scope="session")
@@ -133,7 +133,7 @@ def fill_vault(folder: Path) -> None:
 
 def fill_mall(database: Path) -> None:
     """Ten thousand datasets, every second of a name that is no key; in one transaction, as no journal would write them."""
-    journal = Journal.open(open_store(f"sqlite:///{database}"), "lab")
+    journal = Journal.create(open_store(f"sqlite:///{database}"), "lab")
     records = []
     for number in range(MANY):
         urn = f"Mall.Shop {number:05d}" if number % 2 else f"mall.stall_{number:05d}"

@@ -82,7 +82,7 @@ class Place:
         return Process(FaultyStore(self.store, attempt), FaultyFiles(self.files, attempt), source(rows), self.layout)
 
     def look(self) -> Look:
-        return Look(Journal.open(self.store, NAME), self.files)
+        return Look(Journal.create(self.store, NAME), self.files)
 
 
 Work = Callable[[Place, Attempt], None]
@@ -170,7 +170,7 @@ def finishing(plan: RunPlan, rows: int) -> Work:
 
 def person(place: Place, attempt: Attempt) -> Administration:
     return Administration(
-        Journal.open(FaultyStore(place.store, attempt), NAME), FaultyFiles(place.files, attempt), "somebody"
+        Journal.create(FaultyStore(place.store, attempt), NAME), FaultyFiles(place.files, attempt), "somebody"
     )
 
 

@@ -165,7 +165,7 @@ class World:
         """What there is, seen without any fault."""
         if self._own is None:
             self._own = self.open_store(Faults())
-        return Look(Journal.open(self._own, NAME), self.real_files("target"))
+        return Look(Journal.create(self._own, NAME), self.real_files("target"))
 
 
 class Process:
@@ -177,7 +177,7 @@ class Process:
         settings = {"max_packs": 2, "retention": timedelta(0), **options}
         sink = LineSink(files.root, layout=layout)
         self.ingestion = Ingestion(NAME, source, sink, "unused", **settings)  # type: ignore[arg-type]
-        self.pipeline = Pipeline(self.ingestion, Journal.open(store, NAME), NoConnections(), files)
+        self.pipeline = Pipeline(self.ingestion, Journal.create(store, NAME), NoConnections(), files)
 
     def extract(self, run: RunPlan, pack: Pack, attempt: str) -> None:
         """What Spark does, without Spark."""

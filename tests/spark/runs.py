@@ -87,7 +87,7 @@ def planned_run(
         code=tuple(code),
     )
     connections = SparkConnections(uris or {})
-    pipeline = Pipeline(ingestion, Journal.open(ingestion.journal, ingestion.name, connections), connections)
+    pipeline = Pipeline(ingestion, Journal.create(ingestion.journal, ingestion.name, connections), connections)
     return PlannedRun(folder, pipeline, pipeline.create_work_units(RunRequest("test")))
 
 

@@ -185,7 +185,7 @@ def test_the_journals_server_is_killed_between_decision_and_outcome(
     )
     store = open_store(ingestion.journal)
     request.addfinalizer(store.close)
-    journal = Journal.open(store, ingestion.name)
+    journal = Journal.create(store, ingestion.name)
     pipeline = Pipeline(ingestion, journal, SparkConnections({}))
     run = pipeline.create_work_units(RunRequest("first"))
     planned = PlannedRun(tmp_path, pipeline, run)
@@ -203,7 +203,7 @@ def test_the_journals_server_is_killed_between_decision_and_outcome(
     )  # the files are there, and nobody may count them
 
     mortal_server.start()
-    again = Pipeline(ingestion, Journal.open(store, ingestion.name), SparkConnections({}))
+    again = Pipeline(ingestion, Journal.create(store, ingestion.name), SparkConnections({}))
     (report,) = again.verify_recover(RunRequest("second"))
     assert report.status == "recovered"
     check(again, 4)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +21,7 @@ from airflow_gobblin.administration import Administration, Change
 from airflow_gobblin.errors import ConfigurationError, LostRaceError
 from airflow_gobblin.files import Files
 from airflow_gobblin.history import History, Slot
-from airflow_gobblin.hooks.registry import Registered
+from airflow_gobblin.hooks.registry import Registered, open_administration
 from airflow_gobblin.inspection import FileCheck, FileState, known_history, verify
 from airflow_gobblin.plugins.page.access import Ticket
 from airflow_gobblin.plugins.page.finding import opened, target
@@ -79,7 +80,7 @@ def propose(where: Registered, urn: str, action: str, to: str, user: BaseUser) -
 
     :raises ConfigurationError: there is no such dataset, or the action can't mean what it says.
     """
-    request = _request(where, urn, to, user)
+    request = _request(Administration(opened(where), target(where), user.get_name()), where, urn, to)
     proposal = ACTIONS[action].proposal(request)
     ticket = Ticket(user.get_id(), where.dag_id, where.ingestion, urn, action, to, stands(request.history))
     return proposal, ticket
@@ -98,7 +99,14 @@ def carry_out(where: Registered, ticket: Ticket, reason: str, user: BaseUser) ->
             cause=f"its reason has {len(reason.strip())} characters",
             hint=f"Say why, in at most {LONGEST_REASON} characters.",
         )
-    request = _request(where, ticket.urn, ticket.to, user)
+    action = ACTIONS[ticket.action]
+    with _acting(where, ticket, user, write=action.writes) as request:
+        done = _carried_out(request, action, ticket, reason)
+    _log(ticket, reason, user)
+    return done
+
+
+def _carried_out(request: _Request, action: _Action, ticket: Ticket, reason: str) -> Done:
     if stands(request.history) != ticket.stands:
         raise LostRaceError(
             operation=ticket.action,
@@ -106,14 +114,23 @@ def carry_out(where: Registered, ticket: Ticket, reason: str, user: BaseUser) ->
             cause="it has changed since this was shown; nothing was done",
             hint="Look at it again, and repeat it if it is still what you want.",
         )
-    done = ACTIONS[ticket.action].carry_out(request, reason)
-    _log(ticket, reason, user)
-    return done
+    return action.carry_out(request, reason)
 
 
-def _request(where: Registered, urn: str, to: str, user: BaseUser) -> _Request:
-    journal, files = opened(where), target(where)
-    return _Request(Administration(journal, files, user.get_name()), files, known_history(journal, urn), to)
+def _request(admin: Administration, where: Registered, urn: str, to: str) -> _Request:
+    return _Request(admin, target(where), known_history(admin.journal, urn), to)
+
+
+@contextmanager
+def _acting(where: Registered, ticket: Ticket, user: BaseUser, *, write: bool) -> Iterator[_Request]:
+    """What is asked for, on a journal that was opened for it."""
+    if not write:
+        admin = Administration(opened(where), target(where), user.get_name())
+        yield _request(admin, where, ticket.urn, ticket.to)
+        return
+    admin = open_administration(where, user.get_name())
+    with closing(admin.journal.store):
+        yield _request(admin, where, ticket.urn, ticket.to)
 
 
 def _log(ticket: Ticket, reason: str, user: BaseUser) -> None:
@@ -233,8 +250,11 @@ def _reads(request: _Request) -> bool:
 
 @dataclass(frozen=True)
 class _Action:
+    """:param writes: whether it changes the journal; to look at it is enough otherwise."""
+
     proposal: Callable[[_Request], Proposal]
     carry_out: Callable[[_Request, str], Done]
+    writes: bool = True
 
 
 ACTIONS: Mapping[str, _Action] = MappingProxyType(
@@ -242,7 +262,7 @@ ACTIONS: Mapping[str, _Action] = MappingProxyType(
         "release": _Action(_would_release, _release),
         "abandon": _Action(_would_abandon, _abandon),
         "rewind": _Action(_would_rewind, _rewind),
-        "verify": _Action(_would_verify, _verify),
+        "verify": _Action(_would_verify, _verify, writes=False),
     }
 )
 """The actions, by their names in addresses."""

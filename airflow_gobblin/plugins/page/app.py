@@ -76,7 +76,7 @@ def index(user: User, dag_id: str = "", search: str = "", start: Start = 0) -> R
 
 @app.get("/datasets")
 def datasets(where: Readable, search: str = "", only: Literal["", "stuck"] = "", start: Start = 0) -> Response:
-    """The datasets of an ingestion; `only` those that are stuck: with an unfinished slot, or unreadable."""
+    """The datasets of an ingestion; `only` those that are stuck: with an unfinished slot, never published, or unreadable."""
     journal, at = opened(where), now()
     if only:
         found = [one for one in list_pending(journal, at) if search.lower() in one.urn.lower()]
@@ -94,7 +94,9 @@ def counts(where: Readable) -> Response:
     journal, at = opened(where), now()
     total = list_datasets(journal, at, count=0).total
     stuck = [one.status for one in list_pending(journal, at)]
-    return JSONResponse({"datasets": total} | {s: stuck.count(s) for s in ("pending", "quarantined", "unreadable")})
+    return JSONResponse(
+        {"datasets": total} | {s: stuck.count(s) for s in ("pending", "quarantined", "unpublished", "unreadable")}
+    )
 
 
 @app.get("/dataset")

@@ -40,7 +40,7 @@ def ingestion(folder: str, table: str, key: str) -> Ingestion:
 
 
 def open_pipeline(job: Ingestion, connections: SparkConnections) -> Pipeline:
-    return Pipeline(job, Journal.open(job.journal, job.name), connections)
+    return Pipeline(job, Journal.create(job.journal, job.name), connections)
 
 
 def on_spark(
@@ -124,7 +124,7 @@ def in_processes(work: Sequence[_Share], clock: Laps) -> None:
 
 def load_from(job: Ingestion, table: str, since: str) -> None:
     """Let the table count as loaded up to and with a time, as earlier runs would have left it."""
-    administration = Administration(Journal.open(job.journal, job.name), job.sink.target, "benchmark")
+    administration = Administration(Journal.create(job.journal, job.name), job.sink.target, "benchmark")
     after = datetime.fromisoformat(since).replace(tzinfo=UTC) + TICK
     administration.set_watermark(table, TimestampWatermark(after), "loaded")
 

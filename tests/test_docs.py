@@ -91,7 +91,9 @@ def test_commands_are_known_as_they_are_written() -> None:
 def test_the_readme_installs_what_is_tested() -> None:
     (_, _, package, pinned), (*_, spark) = (words for words in commands(ROOT / "README.md") if words[0] == "pip")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert package.startswith("./")
+    assert package.startswith(".["), (
+        "it is typed in the checkout, where this README is; tests/test_installed.py types it"
+    )
     _, _, extra = package.removesuffix("]").partition("[")
     assert extra in project["optional-dependencies"]
     assert spark == pinned

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.services.environment import ROOT
-from tests.services.packages import install, make_environment
+from tests.services.packages import install, make_environment, pip
 
 CHECK_SPARK = """
 from airflow_gobblin.environment import check_pyspark
@@ -85,6 +86,17 @@ def test_it_parses_a_dag_and_opens_a_journal(python: Path, postgres_database: st
 
 def test_it_has_the_page_with_all_its_files(python: Path, tmp_path: Path) -> None:
     assert run(python, tmp_path / "home", PAGE) == "gobblin page.css page.js"
+
+
+def test_it_is_installed_by_the_lines_of_the_readme(tmp_path: Path) -> None:
+    """Typed in the checkout, where the README is, they bring the package and a Spark that is whole."""
+    python = make_environment(tmp_path / "env")
+    (line, again) = re.findall(r"^\$ pip (.+)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    pip(python, *shlex.split(line))
+    pip(python, *shlex.split(again))
+    version = run(python, tmp_path, CHECK_SPARK)
+    assert f"'pyspark=={version}'" in line
+    assert run(python, tmp_path, "import airflow_gobblin; print(airflow_gobblin.__file__)").startswith(str(tmp_path))
 
 
 def test_spark_is_whole_in_it_or_the_error_says_how_to_make_it_whole(python: Path, tmp_path: Path) -> None:

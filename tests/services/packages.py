@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.services.environment import ROOT
 
-__all__ = ["build_wheel", "install", "make_environment"]
+__all__ = ["build_wheel", "install", "make_environment", "pip"]
 
 _UV = str(ROOT / ".build" / "uv" / "bin" / "uv")
 
@@ -36,13 +36,19 @@ def make_environment(folder: Path, *requirements: str | Path) -> Path:
 
 def install(python: Path, *requirements: str | Path, dependencies: bool = True, again: bool = False) -> None:
     """Install `requirements` into the environment of `python`, with or without what they need; `again`, where they are there."""
-    options = ["--constraints", str(ROOT / ".setup" / "pins.txt")] if dependencies else ["--no-deps"]
+    options = [] if dependencies else ["--no-deps"]
     options += ["--reinstall"] if again else []
-    command = (_UV, "pip", "install", "--python", str(python), *options, *map(str, requirements))
+    pip(python, "install", *options, *map(str, requirements))
+
+
+def pip(python: Path, command: str, *words: str) -> None:
+    """Run `pip` as somebody types it in this checkout, on the environment of `python`. Versions are those that are tested."""
+    options = [] if "--no-deps" in words else ["--constraints", str(ROOT / ".setup" / "pins.txt")]
+    command_line = (_UV, "pip", command, "--python", str(python), *options, *words)
     try:  # what the set-up brought is in the installer's cache; a registry that is asked again may cost a build of pyspark
-        _run(*command, "--offline")
+        _run(*command_line, "--offline")
     except RuntimeError:
-        _run(*command)
+        _run(*command_line)
 
 
 def _run(*command: str) -> None:

@@ -109,6 +109,8 @@ class Committer:
     :param files: the file system under the target root.
     :param attempts: after how many runs that failed to finish a slot its dataset is quarantined.
     :param retention: how long replaced files stay after the slot that retired them is done; `None`: they are left to others.
+    :param age: how long ago a slot of a dataset was done, `None` if that isn't known yet. `manifest.Ages` goes by one clock; the
+        default goes by two, that of the host that did it and this one's.
     """
 
     def __init__(
@@ -118,11 +120,13 @@ class Committer:
         *,
         attempts: int = DEFAULT_ATTEMPTS,
         retention: timedelta | None = DEFAULT_RETENTION,
+        age: Callable[[str, int], timedelta | None] | None = None,
     ) -> None:
         self.journal = journal
         self.files = files
         self._attempts = attempts
         self._retention = retention
+        self._age = age
         self.runner: StepRunner | None = None
         """Where long sequences are written and carried out, if not here."""
         self.after_step: AfterStep | None = None
@@ -350,6 +354,9 @@ class Committer:
     def clean(self, history: History, run_key: str) -> tuple[str, ...]:
         """Remove what abandoned slots left, and the files that done slots retired, after their retention.
 
+        What an abandoned slot left is removed at once. Where a request that was under way then may still take effect, as the
+        completion of an upload, it is removed again by later runs, and noted as clean when that is over.
+
         :return: a sentence for every file that was left because somebody changed it.
         """
         left: list[str] = []
@@ -358,6 +365,8 @@ class Committer:
                 continue
             found = tuple(self._clean_slot(slot, history))
             left += found
+            if not self._settled(slot):
+                continue
             self.journal.put_note(
                 history.urn, slot.decision.slot, Note(NoteKind.CLEANED, run_key, now(), "; ".join(found)[:10_000])
             )
@@ -368,9 +377,20 @@ class Committer:
             return False
         if slot.abandoned:
             return True
-        if self._retention is None or now() - slot.outcome.at < self._retention:
+        if slot.decision.action is not Action.DROP and not any(s.done for s in history.after(slot.decision.slot)):
             return False
-        return slot.decision.action is Action.DROP or any(s.done for s in history.after(slot.decision.slot))
+        return self._retention is not None and self._retained(slot, slot.outcome, self._retention)
+
+    def _retained(self, slot: Slot, outcome: Outcome, retention: timedelta) -> bool:
+        """Whether what a slot retired has been kept for long enough."""
+        if not retention:
+            return True
+        age = now() - outcome.at if self._age is None else self._age(slot.decision.urn, slot.decision.slot)
+        return age is not None and age >= retention
+
+    def _settled(self, slot: Slot) -> bool:
+        """Whether no request of an abandoned slot can take effect any more."""
+        return slot.outcome is None or slot.done or now() - slot.outcome.at >= self.files.settles_after
 
     def _clean_slot(self, slot: Slot, history: History) -> Iterator[str]:
         """Staging first, so that no late mover has a source; then names, by identity; and both durable before it is noted."""

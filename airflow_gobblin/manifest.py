@@ -7,7 +7,12 @@ a journal are in a folder of its own, for a journal that was lost has numbered i
 
 from __future__ import annotations
 
+import errno
+import time
+import uuid
 from collections.abc import Iterable
+from datetime import datetime, timedelta
+from functools import cached_property
 
 from airflow_gobblin import wire
 from airflow_gobblin.errors import RecordError
@@ -41,6 +46,39 @@ def check_no_slot_is_lost(files: Files, journal: Journal, history: History) -> N
             hint="Restore the journal's records from a copy. If they are lost: move "
             f"{files.root}/{_folder(journal, urn)} away, and set the watermark to what is published.",
         )
+
+
+class Ages:
+    """How long ago slots were done, by the clock of the place that keeps their manifests; those of workers may differ by days.
+
+    :param files: under the target root.
+    """
+
+    def __init__(self, files: Files, journal: Journal) -> None:
+        self._files = files
+        self._journal = journal
+
+    def __call__(self, urn: str, slot: int) -> timedelta | None:
+        """The age of a slot of a dataset; `None` if its manifest is yet to be written."""
+        done = self._files.modified(manifest_path(self._journal, urn, slot))
+        if done is None:
+            return None
+        read, at = self._now
+        return read - done + timedelta(seconds=time.monotonic() - at)
+
+    @cached_property
+    def _now(self) -> tuple[datetime, float]:
+        """The time in the place, from a file that is written there, and when it was asked for by this process's own clock."""
+        path = f"{_MANIFESTS}/.clock-{uuid.uuid4().hex}"
+        at = time.monotonic()
+        self._files.create(path).close()
+        try:
+            found = self._files.modified(path)
+        finally:
+            self._files.unlink(path)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "a file is gone that was just written", path)
+        return found, at
 
 
 def put_manifests(files: Files, journal: Journal, history: History) -> None:

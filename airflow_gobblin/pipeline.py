@@ -38,7 +38,7 @@ from airflow_gobblin.files import Files, at_a_glance, open_files
 from airflow_gobblin.guarded import GuardedConnections
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import History, Journal, Note, NoteKind, Slot, now
-from airflow_gobblin.manifest import check_no_slot_is_lost, put_manifests
+from airflow_gobblin.manifest import Ages, check_no_slot_is_lost, put_manifests
 from airflow_gobblin.naming import dataset_key, many, near
 from airflow_gobblin.packing import pack_datasets
 from airflow_gobblin.plan import DatasetNote, FinishedRun, Plan, RunPlan, is_met, known_ranges
@@ -176,7 +176,13 @@ class Pipeline:
         self._connections = GuardedConnections(connections)
         self.files = files if files is not None else open_files(ingestion.sink.target, self._connections)
         self.staging = Staging(self.files, staging_folder(journal.ingestion, journal.id))
-        self.committer = Committer(journal, self.files, attempts=ingestion.attempts, retention=ingestion.retention)
+        self.committer = Committer(
+            journal,
+            self.files,
+            attempts=ingestion.attempts,
+            retention=ingestion.retention,
+            age=Ages(self.files, journal),
+        )
         self._claims = Claims(self.files)
         self.recovered: list[DatasetReport] = []
         """What earlier runs left and was finished here."""

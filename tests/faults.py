@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar, cast
@@ -353,6 +354,10 @@ class FaultyFiles:
     def moves_folders(self) -> bool:
         return self._files.moves_folders
 
+    @property
+    def settles_after(self) -> timedelta:
+        return self._files.settles_after
+
     def other(self, root: str) -> Files:
         return self._files.other(root)
 
@@ -371,6 +376,9 @@ class FaultyFiles:
 
     def identities(self, path: str) -> Mapping[str, FileIdentity]:
         return self._call("identities", path, Effect.READ, lambda: self._files.identities(path))
+
+    def modified(self, path: str) -> datetime | None:
+        return self._call("modified", path, Effect.READ, lambda: self._files.modified(path))
 
     def read(self, path: str) -> bytes:
         return self._call("read", path, Effect.READ, lambda: self._files.read(path))

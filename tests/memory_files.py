@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, BinaryIO, Self, cast
 
 from airflow_gobblin.files import FileIdentity, Files, StagedOutput, Uploads, contained
@@ -48,6 +49,14 @@ class MemoryFiles:
     @property
     def moves_folders(self) -> bool:
         return True
+
+    @property
+    def settles_after(self) -> timedelta:
+        return timedelta()
+
+    def modified(self, path: str) -> datetime | None:
+        file = self._files.get(contained(path))
+        return None if file is None else datetime.fromtimestamp(file.mtime_ns / 1e9, UTC)
 
     def other(self, root: str) -> Files:
         return MemoryFiles(root)

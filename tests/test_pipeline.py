@@ -5,6 +5,8 @@ No crashes here: see tests/protocol.
 
 from __future__ import annotations
 
+import os
+import time
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,7 +21,7 @@ from airflow_gobblin.extraction import extract_unit
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.pipeline import RunRequest
 from airflow_gobblin.policy import CommitPolicy
-from airflow_gobblin.records import Decision
+from airflow_gobblin.records import Decision, now
 from airflow_gobblin.reporting import DatasetReport, incomplete
 from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.work import ExtractKind, Limits, UnitState
@@ -182,6 +184,24 @@ def test_replaced_files_stay_for_their_retention(tmp_path: Path) -> None:
         lab.run(Table("s", SNAPSHOT, 4, version))
     assert len(lab.files("s")) == 3
     assert len(lab.journal.read_dataset("s").paths) == 1
+
+
+def test_a_retention_is_measured_by_the_targets_own_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers' clocks may be days apart, in either direction."""
+    lab = Lab(tmp_path, Table("s", SNAPSHOT, 4), retention=timedelta(hours=12))
+    lab.run()
+    for version, days in ((1, -2), (2, 2)):
+        with monkeypatch.context() as wrong:
+            wrong.setattr("airflow_gobblin.journal.now", lambda days=days: now() + timedelta(days=days))
+            lab.run(Table("s", SNAPSHOT, 4, version))
+    lab.run(Table("s", SNAPSHOT, 4, 3))
+    assert len(lab.files("s")) == 4, "a day is not over, whatever the worker's clock said"
+    for manifest in tmp_path.glob("_gobblin/manifests/*/s/*.json"):
+        long_ago = time.time() - 13 * 3600
+        os.utime(manifest, (long_ago, long_ago))
+    lab.run(Table("s", SNAPSHOT, 4, 4))
+    assert len(lab.files("s")) == 2, "what slots 2 to 4 retired is gone, and what slot 5 did is kept"
+    assert [*(tmp_path / "_gobblin" / "manifests").glob(".clock-*")] == []
 
 
 @pytest.mark.parametrize("options", [{"limits": Limits(rows=1)}, {"policy": CommitPolicy.SUCCESSFUL}])

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar, cast
 
@@ -76,6 +77,10 @@ class Files(Protocol):
     def moves_folders(self) -> bool:
         """Whether it has folders, and moves one by a single rename."""
 
+    @property
+    def settles_after(self) -> timedelta:
+        """For how long a request may still take effect though whoever sent it is gone, or has given it up; on a disk it can't."""
+
     def other(self, root: str) -> Files:
         """What is under another root in the same place."""
 
@@ -87,6 +92,9 @@ class Files(Protocol):
 
     def identities(self, path: str) -> Mapping[str, FileIdentity]:
         """The identity of whatever stands in a folder, by name; nothing if it is none, or doesn't exist."""
+
+    def modified(self, path: str) -> datetime | None:
+        """When what stands at a path was last written, by the clock of the place; `None` if nothing does."""
 
     def read(self, path: str) -> bytes:
         """A whole file, into memory: a record."""

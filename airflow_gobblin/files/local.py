@@ -10,6 +10,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -43,6 +44,10 @@ class LocalFiles:
     def moves_folders(self) -> bool:
         return True
 
+    @property
+    def settles_after(self) -> timedelta:
+        return timedelta()
+
     def other(self, root: str) -> LocalFiles:
         return LocalFiles(root)
 
@@ -67,6 +72,10 @@ class LocalFiles:
                 return {e.name: _identity(e.stat(follow_symlinks=False)) for e in entries}
         except (FileNotFoundError, NotADirectoryError):
             return {}
+
+    def modified(self, path: str) -> datetime | None:
+        found = self.identity(path)
+        return None if found is None else datetime.fromtimestamp(int(found.stamp) / 1e9, UTC)
 
     def read(self, path: str) -> bytes:
         with open(self._at(path), "rb", buffering=0) as file:

@@ -12,6 +12,7 @@ import hashlib
 import io
 import posixpath
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from airflow_gobblin.files.base import FileIdentity, StagedOutput, Uploads, contained
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from airflow_gobblin.stores.base import Store
 
 PARALLEL = 32
+SETTLES_AFTER = timedelta(minutes=15)
+"""S3 may take minutes to complete an upload, and a client waits a minute for each of its five tries."""
 _READ_BYTES = 8 << 20
 
 
@@ -57,6 +60,10 @@ class ObjectFiles:
     def moves_folders(self) -> bool:
         return False
 
+    @property
+    def settles_after(self) -> timedelta:
+        return SETTLES_AFTER
+
     def other(self, root: str) -> ObjectFiles:
         scheme, _, path = root.partition("://")
         return ObjectFiles(self._fs, ObjectPlace(scheme, self._place.conn_id, path))
@@ -78,6 +85,14 @@ class ObjectFiles:
         if found["type"] != "file":
             return None
         return FileIdentity(0, int(found["size"]), _stamp(found))
+
+    def modified(self, path: str) -> datetime | None:
+        try:
+            with as_os_error("look at", path):
+                found: datetime = self._fs.modified(self._at(path))
+        except FileNotFoundError:
+            return None
+        return found.astimezone(UTC)
 
     def read(self, path: str) -> bytes:
         with as_os_error("read", path):

@@ -1,4 +1,5 @@
-"""What a person does to a dataset: release, abandon, rewind, set its watermark, drop, import. Each is a record in its journal.
+"""What a person does to a dataset: release, abandon, pause, rewind, set its watermark, drop, import. Each is a record of its
+journal.
 
 Every action needs an actor and a reason, and is refused, with nothing changed, where it can't mean what it says. What takes a
 slot can be looked at before: `would_rewind` gives a `Change`, and `carry_out` makes it, unless the dataset changed in between.
@@ -28,6 +29,7 @@ from airflow_gobblin.sources.base import Connections
 from airflow_gobblin.staging import Staging, staging_folder
 from airflow_gobblin.state import UnitRef
 from airflow_gobblin.steps import HighWatermarkStep
+from airflow_gobblin.trimming import KEPT
 from airflow_gobblin.watermark import Watermark, highest
 from airflow_gobblin.work import UnitSummary
 
@@ -152,6 +154,40 @@ class Administration:
             cause=why,
             hint="Look at it again; what an abandoned slot covered is planned anew by the next run.",
         )
+
+    def pause(self, urn: str, reason: str) -> None:
+        """Let nothing new of a dataset be planned or decided, until it is resumed. What is decided is still finished.
+
+        :raises ConfigurationError: it is paused already.
+        """
+        self._note_pause(urn, reason, NoteKind.PAUSED)
+
+    def resume(self, urn: str, reason: str) -> None:
+        """Let a paused dataset go on where it stopped. :raises ConfigurationError: it isn't paused."""
+        self._note_pause(urn, reason, NoteKind.RESUMED)
+
+    def would_pause(self, urn: str, says: NoteKind) -> History:
+        """The dataset that would be paused or resumed. :raises ConfigurationError: it is already."""
+        history = self._known(urn)
+        paused = history.state.paused
+        if says is NoteKind.PAUSED and paused is not None:
+            raise self._refused("pause", urn, f"it is {paused}", "It stays so until it is resumed.")
+        if says is NoteKind.RESUMED and paused is None:
+            raise self._refused("resume", urn, "it is not paused", "Its next run goes on.")
+        return history
+
+    def _note_pause(self, urn: str, reason: str, says: NoteKind) -> None:
+        """Note it on the newest slot; and once more if meanwhile others came that it could be trimmed with."""
+        self._check_told(urn, reason)
+        history = self.would_pause(urn, says)
+        slot = history.state.head
+        while True:
+            self.journal.put_note(urn, slot, Note(says, "", now(), reason, actor=self._actor))
+            state = self.journal.history(urn).state
+            overtaken = state.head > slot and (state.paused is not None) is not (says is NoteKind.PAUSED)
+            if not overtaken and state.head - slot < KEPT:
+                return
+            slot = state.head
 
     def would_abandon(self, urn: str) -> Slot | tuple[str, ...]:
         """What there is to give up: the pending slot, or the tokens of the plans that could still be decided.

@@ -28,6 +28,7 @@ from airflow_gobblin.errors import (
     AlreadyCoveredError,
     GobblinError,
     LostRaceError,
+    PausedError,
     QuarantinedError,
     RecordError,
     SourceDataError,
@@ -138,6 +139,7 @@ class Committer:
         """Bind a plan to a slot, or find the slot that is its answer already. Results and steps pass by, a shard at a time.
 
         :raises LostRaceError: the plan no longer holds, and why. :raises StepError: an older slot can't be finished.
+        :raises PausedError: the dataset is paused.
         """
         plan = proposal.plan
         shards: tuple[tuple[str, ...], int] | None = None
@@ -150,6 +152,7 @@ class Committer:
                 with suppress(LostRaceError):  # somebody abandoned it just now: it is no longer in the way
                     self.execute(history.pending, plan.run_key)
                 continue
+            check_goes_on(history)
             check_holds(plan, proposal.ranges, history)
             if shards is None:
                 try:
@@ -454,6 +457,17 @@ class Committer:
             self.files.remove_tree(decision.staging)
 
 
+def check_goes_on(history: History) -> None:
+    """Whether anything new may be planned or decided for a dataset. :raises PausedError: somebody paused it."""
+    if history.state.paused is not None:
+        raise PausedError(
+            operation="publish anything new of",
+            subject=f"dataset {history.urn!r}",
+            cause=f"it is {history.state.paused}",
+            hint="Its watermark stays. To let it go on: `airflow gobblin resume`.",
+        )
+
+
 def check_holds(plan: Plan, ranges: tuple[Range, ...], history: History) -> None:
     """Whether a plan still holds against the chain: generation, replaced units, ranges (rule 3).
 
@@ -501,16 +515,16 @@ def can_win(plan: Plan, history: History) -> bool:
     return True
 
 
-def without(history: History, plan: Plan | Backfill | None) -> Coverage:
+def without(history: History, plan: Plan) -> Coverage:
     """The coverage without what a plan that holds stands for anew."""
     coverage = history.state.coverage
-    for gone in () if plan is None else _stood_for(plan, history):
+    for gone in stood_for(plan, history):
         coverage = coverage.remove(gone)
     return coverage
 
 
-def _stood_for(plan: Plan | Backfill, history: History) -> Iterator[Range]:
-    """The covered ranges that a plan's units stand for anew."""
+def stood_for(plan: Plan | Backfill, history: History) -> Iterator[Range]:
+    """The covered ranges that a plan's units, or those of a backfill, stand for anew."""
     replaced = (history.state.live[ref].range for ref in plan.replaces)
     yield from (part for part in replaced if part is not None)
     yield from plan.reopens
@@ -518,7 +532,7 @@ def _stood_for(plan: Plan | Backfill, history: History) -> Iterator[Range]:
 
 def _check_whole(plan: Plan, history: History, coverage: Coverage) -> None:
     """What is replaced is replaced whole: the coverage never shrinks by it. :raises SourceDataError: a unit ended too early."""
-    left = [gone for gone in _stood_for(plan, history) if plan.planned is not None and not coverage.covers(gone)]
+    left = [gone for gone in stood_for(plan, history) if plan.planned is not None and not coverage.covers(gone)]
     if left:
         raise SourceDataError(
             operation="replace",

@@ -30,6 +30,7 @@ way out. Two questions decide what a caller may do, so each error answers them:
     ├── LostRaceError                 another run decided first
     │   └── AlreadyCoveredError       … and what it committed covers what this plan wanted
     ├── QuarantinedError              the dataset is skipped until it is released
+    ├── PausedError                   the dataset is skipped until it is resumed
     └── IncompleteRunError            a run ended with datasets not as the policy wants them
 """
 
@@ -49,6 +50,7 @@ __all__ = [
     "NoSuchRangeError",
     "NotFoundError",
     "OverlapError",
+    "PausedError",
     "QuarantinedError",
     "RecordError",
     "SchemaConflictError",
@@ -217,6 +219,10 @@ class AlreadyCoveredError(LostRaceError):
 
 class QuarantinedError(GobblinError):
     """The dataset failed to recover too often and is skipped until somebody releases it."""
+
+
+class PausedError(GobblinError):
+    """A dataset is paused: nothing new of it is planned or decided until somebody resumes it."""
 
 
 class IncompleteRunError(GobblinError):

@@ -13,13 +13,13 @@ from datetime import datetime
 from airflow_gobblin import wire
 from airflow_gobblin.coverage import Coverage
 from airflow_gobblin.records import Action, Decision, Note, NoteKind, Outcome, OutcomeState
-from airflow_gobblin.state import DatasetState, UnitRef
+from airflow_gobblin.state import DatasetState, Pause, UnitRef
 from airflow_gobblin.watermark import Watermark, highest
 from airflow_gobblin.wire import record
 from airflow_gobblin.work import UnitState, UnitSummary
 
 _PUBLISHING = frozenset({Action.COMMIT, Action.NOOP})
-_RELEASES = frozenset({NoteKind.RELEASED, NoteKind.CLAIM_RELEASED})
+_BY_PEOPLE = frozenset({NoteKind.RELEASED, NoteKind.CLAIM_RELEASED, NoteKind.PAUSED, NoteKind.RESUMED})
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class Slot:
 
     @property
     def releases(self) -> tuple[Note, ...]:
-        """What was noted of those who released it, or the claim on its dataset's folder: by whom, and why."""
-        return tuple(note for note in self.notes if note.says in _RELEASES)
+        """What was noted of those who released it, or the claim on its dataset's folder, or paused or resumed the dataset."""
+        return tuple(note for note in self.notes if note.says in _BY_PEOPLE)
 
     @property
     def abandoned_by(self) -> str:
@@ -127,7 +127,7 @@ class TrimmedSlot:
     """What stays of a slot whose records were trimmed: how it ended, and for whom; if units of it are live, where these are.
 
     :param actor: who asked for it, and :param reason: why; :param abandoned_by: who gave it up, and :param abandon_reason: why.
-    :param releases: the notes of those who released it, or a claim then, with their reasons.
+    :param releases: as of a `Slot`.
     """
 
     slot: int
@@ -200,6 +200,7 @@ class Snapshot:
     unit_slots: tuple[int, ...]
     units: tuple[UnitSummary, ...]
     kept_from: Watermark | None = None
+    paused: Pause | None = None
 
     @property
     def live(self) -> dict[UnitRef, UnitSummary]:
@@ -324,6 +325,7 @@ def take_snapshot(history: History, slot: int, at: datetime) -> Snapshot:
         unit_slots=tuple(ref.slot for ref in state.live),
         units=tuple(state.live.values()),
         kept_from=state.kept_from,
+        paused=state.paused,
     )
 
 
@@ -370,7 +372,8 @@ def _last_digest(snapshot: Snapshot | None, slots: tuple[Slot, ...]) -> str:
 
 
 def _state(history: History) -> DatasetState:
-    growing = _Growing(previous_units=_unpublished(history.early_notes))
+    early = history.early_notes
+    growing = _Growing(previous_units=_unpublished(early), paused=_paused(early, None))
     if history.snapshot is not None:
         growing.begin(history.snapshot)
     for slot in history.slots:
@@ -397,6 +400,7 @@ class _Growing:
     retired: dict[UnitRef, int] = field(default_factory=dict)
     previous_units: tuple[UnitSummary, ...] = ()
     kept_from: Watermark | None = None
+    paused: Pause | None = None
 
     def begin(self, snapshot: Snapshot) -> None:
         """Begin with what stands for the slots before."""
@@ -407,6 +411,7 @@ class _Growing:
         self.live = snapshot.live
         self.previous_units = snapshot.previous_units
         self.kept_from = snapshot.kept_from
+        self.paused = snapshot.paused
 
     def take(self, slot: Slot) -> None:
         """One slot more."""
@@ -423,6 +428,7 @@ class _Growing:
             if decision.action is Action.DROP:
                 self.schema, self.previous_units, self.kept_from = None, (), None
         self.previous_units = _unpublished(slot.notes) or self.previous_units
+        self.paused = _paused(slot.notes, self.paused)
 
     def _publish(self, slot: Slot) -> None:
         """What a done slot retires, and what it publishes."""
@@ -453,6 +459,14 @@ class _Growing:
 
 def _unpublished(notes: tuple[Note, ...]) -> tuple[UnitSummary, ...]:
     return next((n.units for n in reversed(notes) if n.says is NoteKind.UNPUBLISHED and n.units), ())
+
+
+def _paused(notes: tuple[Note, ...], before: Pause | None) -> Pause | None:
+    """Whether a dataset is paused after some notes. :param before: whether it was before them."""
+    last = next((n for n in reversed(notes) if n.says in (NoteKind.PAUSED, NoteKind.RESUMED)), None)
+    if last is None:
+        return before
+    return Pause(last.actor, last.detail, last.at) if last.says is NoteKind.PAUSED else None
 
 
 def _since_release(notes: tuple[Note, ...]) -> tuple[Note, ...]:

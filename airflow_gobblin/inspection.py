@@ -25,7 +25,7 @@ from airflow_gobblin.manifest import check_no_slot_is_lost
 from airflow_gobblin.naming import dataset_key, many
 from airflow_gobblin.reading import unknown_dataset, unknown_ingestion
 from airflow_gobblin.records import Action, Decision, Note
-from airflow_gobblin.state import UnitRef
+from airflow_gobblin.state import Pause, UnitRef
 from airflow_gobblin.steps import FileStep, HighWatermarkStep, PublishStep, Step, StepContext, StepStatus, files_of
 from airflow_gobblin.watermark import TimestampWatermark, Watermark, decode, encode, split
 from airflow_gobblin.work import UnitState, UnitSummary
@@ -124,6 +124,7 @@ class DatasetView:
     last_commit: SlotView | None = None
     pending: SlotView | None = None
     quarantined: bool = False
+    paused: Pause | None = None
     attempts: int = 0
     files: int = 0
     rows: int = 0
@@ -135,19 +136,21 @@ class DatasetView:
 
     @property
     def status(self) -> str:
-        """In one word: `unreadable`, `quarantined`, `pending`, `unpublished`, which no run has published yet, or `ok`."""
+        """In one word: `unreadable`, `quarantined`, `pending`, `paused`, `unpublished`, which no run has published yet, or `ok`."""
         if self.error:
             return "unreadable"
         if self.quarantined:
             return "quarantined"
         if self.pending is not None:
             return "pending"
+        if self.paused is not None:
+            return "paused"
         return "ok" if self.published else "unpublished"
 
     @property
     def stuck(self) -> bool:
         """Whether something of it is unfinished or failed, to be looked at."""
-        return bool(self.failure) if self.status == "unpublished" else self.status != "ok"
+        return bool(self.failure) if self.status == "unpublished" else self.status not in ("ok", "paused")
 
 
 @dataclass(frozen=True)
@@ -252,6 +255,7 @@ def view(history: History | GobblinError, at: datetime, key: str = "") -> Datase
         ),
         pending=None if history.pending is None else _slot_view(history.pending),
         quarantined=state.quarantined,
+        paused=state.paused,
         attempts=len(state.failures),
         files=sum(unit.files for unit in live),
         rows=sum(unit.rows_written for unit in live),

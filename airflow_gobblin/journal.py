@@ -74,6 +74,8 @@ _ID = "_journal"
 """The record that makes a store a journal: a random id, which claims name."""
 _UNREAD = frozenset({NoteKind.ANNOUNCED, NoteKind.CLEANED})
 """Notes whose keys say all that the fold needs."""
+_NO_SLOTS_AFFAIR = frozenset({NoteKind.CLAIM_RELEASED, NoteKind.PAUSED, NoteKind.RESUMED})
+"""Notes on the newest slot that are about the dataset."""
 _BYTES_KEPT = 16 << 20
 _READ_TOGETHER = 1000
 _TRIES = 5
@@ -485,8 +487,8 @@ class Journal:
             )
             for number, found in keys.notes.items()
         }
-        # Claims that were released before the first slot are told, and kept, with that one.
-        early = (note for note in notes.get(0, ()) if note.says is NoteKind.CLAIM_RELEASED)
+        # What people did before the first slot is told, and kept, with that one.
+        early = (note for note in notes.get(0, ()) if note.says in _NO_SLOTS_AFFAIR)
         notes[1] = (*early, *notes.get(1, ()))
         before = snapshot.digest if snapshot is not None else ""
         slots: list[Slot] = []

@@ -18,7 +18,7 @@ from itertools import chain, islice
 from airflow_gobblin import reporting, schema, wire
 from airflow_gobblin.backfill import Backfill, plan_backfill
 from airflow_gobblin.claims import Claims
-from airflow_gobblin.commit import Committer, Proposal, can_win, check_holds, without
+from airflow_gobblin.commit import Committer, Proposal, can_win, check_goes_on, check_holds, stood_for
 from airflow_gobblin.coverage import Coverage, Range
 from airflow_gobblin.errors import (
     AlreadyCoveredError,
@@ -27,6 +27,7 @@ from airflow_gobblin.errors import (
     LostRaceError,
     NoSuchRangeError,
     OverlapError,
+    PausedError,
     QuarantinedError,
     RecordError,
     SourceError,
@@ -322,6 +323,7 @@ class Pipeline:
             answer = history.answer(run_key)
             if answer is not None:
                 return DatasetNote(urn, "committed", f"already committed in {reporting.said(answer)}")
+            check_goes_on(history)
             self._check_extract(dataset, history.state)
             _check_kind(dataset, history)
             backfill = self._backfill(dataset, history, request, run_key) if request.backfill else None
@@ -330,7 +332,10 @@ class Pipeline:
             with self._connections.scrubbing("plan", f"dataset {urn!r}"):
                 asked = self._plan_request(request, backfill)
                 found = self.ingestion.source.plan(dataset, states, asked, self._connections)
-            judged = self._judged(dataset, found, without(history, backfill))
+            left = history.state.coverage
+            for gone in () if backfill is None else stood_for(backfill, history):
+                left = left.remove(gone)
+            judged = self._judged(dataset, found, left)
             if judged is None:
                 return DatasetNote(urn, "idle", "there is nothing new")
             plan = self._bound(dataset, history, found, request, backfill, judged)
@@ -340,6 +345,8 @@ class Pipeline:
             return DatasetRef(plan.urn, plan.token, weight, planned, plan.open_end)
         except QuarantinedError as error:
             return DatasetNote(urn, "quarantined", str(error))
+        except PausedError as error:  # who asks for a range of it waits in vain
+            return DatasetNote(urn, "failed" if request.backfill else "paused", str(error), asked=request.backfill)
         except GobblinError as error:
             log.warning("dataset %r can't be planned: %s", urn, error)
             return error
@@ -492,6 +499,7 @@ class Pipeline:
             history = self.journal.history(ref.urn)
             slot = history.by_token(ref.token)
             if slot is None:
+                check_goes_on(history)
                 check_holds(plan, known_ranges(plan, self.staging.units(plan)), history)
                 if self._claims.check(self.journal, plan.urn, plan.folder):  # a drop may have come to its end since
                     log.warning(
@@ -508,7 +516,7 @@ class Pipeline:
             )
         except Exception as error:
             report = reporting.failed("write the commit steps of", ref.urn, error)
-            if not isinstance(error, LostRaceError):
+            if not isinstance(error, LostRaceError | PausedError):
                 self._keep_failure(ref.urn, run_key, report.detail)
             return report
 
@@ -657,6 +665,7 @@ class Pipeline:
             plan = self.staging.plan(ref.token)
             if plan is None:
                 return self._swept(ref, run_key, history)
+            check_goes_on(history)
             try:
                 check_holds(plan, known_ranges(plan, self.staging.units(plan)), history)
             except AlreadyCoveredError:

@@ -127,6 +127,9 @@ class NoteKind(StrEnum):
     """A run that came after the slot published nothing: why, or its units, which are kept for the next plan."""
     CLAIM_RELEASED = "claim-released"
     """The claim on the dataset's folder was released, which is no slot's affair: it is noted on the newest one."""
+    PAUSED = "paused"
+    """From here on nothing new of the dataset is planned or decided. Noted on the newest slot, too."""
+    RESUMED = "resumed"
 
 
 @record("note")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from airflow_gobblin.backfill import by_slot
 from airflow_gobblin.coverage import Range
-from airflow_gobblin.errors import AlreadyCoveredError, GobblinError, IncompleteRunError, LostRaceError
+from airflow_gobblin.errors import AlreadyCoveredError, GobblinError, IncompleteRunError, LostRaceError, PausedError
 from airflow_gobblin.history import History, Slot
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.naming import many, shown
@@ -26,7 +26,8 @@ _SLOTS_TOLD = 5
 class DatasetReport:
     """What a stage did with a dataset.
 
-    :param status: one word of: committed, noop, idle, partial, failed, skipped, lost, covered, quarantined, recovered, pending.
+    :param status: one word of: committed, noop, idle, partial, failed, skipped, lost, covered, quarantined, paused, recovered,
+        pending.
     :param retryable: it failed, and the same stage may succeed if it is tried again.
     :param already: it was committed before, and the stage found nothing to do.
     """
@@ -44,7 +45,7 @@ class DatasetReport:
     @property
     def ok(self) -> bool:
         """Whether a run that ends so is green (partial is, where the ingestion says so)."""
-        return self.status in ("committed", "noop", "idle", "covered", "recovered")
+        return self.status in ("committed", "noop", "idle", "covered", "recovered", "paused")
 
 
 def published(slot: Slot, status: str, detail: str, state: DatasetState) -> DatasetReport:
@@ -133,6 +134,8 @@ def failed(operation: str, urn: str, error: Exception) -> DatasetReport:
         return DatasetReport(urn, "covered", str(error))
     if isinstance(error, LostRaceError):
         return DatasetReport(urn, "lost", str(error))
+    if isinstance(error, PausedError):
+        return DatasetReport(urn, "paused", str(error))
     if not isinstance(error, GobblinError):
         log.error("can't %s dataset %r", operation, urn, exc_info=error)
         hint = "See the log. Nothing is lost: clear the task once the cause is mended."

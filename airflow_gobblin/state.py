@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from airflow_gobblin.coverage import Coverage
 from airflow_gobblin.watermark import Watermark
@@ -16,6 +17,18 @@ class UnitRef:
 
     slot: int
     unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """That a dataset is paused: nothing new of it is planned or decided. :param at: since when, for people to read."""
+
+    actor: str
+    reason: str
+    at: datetime
+
+    def __str__(self) -> str:
+        return f"paused by {self.actor}: {self.reason.rstrip('.')}"
 
 
 @dataclass(frozen=True)
@@ -31,6 +44,7 @@ class DatasetState:
     :param previous_units: summaries of the newest run that left any, failed units too, with their properties.
     :param kept_from: where the source's rows began when a slot was last decided; `None`: the source didn't tell.
     :param failures: run keys of the runs that failed to finish the pending slot since it was last released.
+    :param paused: by whom and why, if somebody paused it and nobody resumed it since.
     """
 
     urn: str
@@ -45,6 +59,7 @@ class DatasetState:
     kept_from: Watermark | None = None
     failures: tuple[str, ...] = ()
     quarantined: bool = False
+    paused: Pause | None = None
 
     @property
     def watermark(self) -> Watermark | None:

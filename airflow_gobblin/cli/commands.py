@@ -36,6 +36,7 @@ from airflow_gobblin.inspection import audit as audited
 from airflow_gobblin.inspection import verify as verified
 from airflow_gobblin.journal import Journal, Slot, now
 from airflow_gobblin.naming import many, shown
+from airflow_gobblin.records import NoteKind
 from airflow_gobblin.watermark import Json
 
 _SHOWN = 20
@@ -173,6 +174,31 @@ def release(args: Namespace) -> None:
     def act() -> Iterator[dict[str, Any]]:
         admin.release(args.urn, args.reason, slot.decision.slot)
         yield {**row, "actor": getuser(), "reason": args.reason}
+
+    _confirm(args, [row], act)
+
+
+@command
+def pause(args: Namespace) -> None:
+    """Let nothing new of a dataset be published until it is resumed."""
+    admin, _ = _administration(args)
+    _note_pause(args, admin, NoteKind.PAUSED, admin.pause)
+
+
+@command
+def resume(args: Namespace) -> None:
+    """Let a paused dataset go on where it stopped."""
+    admin, _ = _administration(args)
+    _note_pause(args, admin, NoteKind.RESUMED, admin.resume)
+
+
+def _note_pause(args: Namespace, admin: Administration, says: NoteKind, note: Callable[[str, str], None]) -> None:
+    state = admin.would_pause(args.urn, says).state
+    row = {"dataset": args.urn, "action": args.subcommand, "watermark": state.watermark, "paused": state.paused}
+
+    def act() -> Iterator[dict[str, Any]]:
+        note(args.urn, args.reason)
+        yield {"dataset": args.urn, "action": args.subcommand, "actor": getuser(), "reason": args.reason}
 
     _confirm(args, [row], act)
 

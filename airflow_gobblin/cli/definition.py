@@ -142,6 +142,13 @@ COMMANDS = (
     _action("release", "Let a quarantined dataset be recovered again", URN),
     _action("abandon", "Give up the pending slot of a dataset: what it published is taken back", URN),
     _action(
+        "pause",
+        "Let nothing new of a dataset be published until it is resumed",
+        URN,
+        more="Its watermark stays, and what is decided is still finished.",
+    ),
+    _action("resume", "Let a paused dataset go on where it stopped", URN),
+    _action(
         "drop", "Forget a dataset: what it published is nobody's any more, unless it is deleted", URN, DELETE_FILES
     ),
     _action("release-claim", "Free a folder that a lost journal or a dropped ingestion claims", FOLDER),

@@ -131,6 +131,7 @@ def properties(one: DatasetDetail) -> dict[str, Any]:
         found["last_failure"] = one.view.failure
     return {
         **found,
+        "paused": one.view.paused,
         "generation": one.view.generation,
         "last_commit": None if last is None else slot_row(last),
         "coverage": [_of(p, one.coverage, part) for p in one.coverage for part in p.ranges],

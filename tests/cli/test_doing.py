@@ -248,3 +248,25 @@ def test_a_claim_that_is_another_one_by_now_is_not_released(lab: Lab, command: C
     assert lab.records() == before
     assert "somebody else claimed the folder" in done.err
     assert Claims(LocalFiles(lab.folder)).standing()["orders"].urn == "theirs"
+
+
+def test_pausing_shows_what_it_does_and_keeps_who_did_it(lab: Lab, command: CommandLine) -> None:
+    lab.run(ORDERS)
+    done = command("pause", "orders", *WHY, "-o", "json", answer="y\n")
+    assert done.status == 0
+    assert "dataset: orders; action: pause; watermark: 10" in done.err
+    assert done.json == [
+        {"dataset": "orders", "action": "pause", "actor": getpass.getuser(), "reason": "amounts were wrong"}
+    ]
+    lab.reopened()
+    assert lab.run(replace(ORDERS, rows=12))["orders"].status == "paused"
+    assert command("datasets", "-o", "json").json[0]["status"] == "paused"
+    assert command("show", "orders", "-o", "json").json[0]["paused"]["reason"] == "amounts were wrong"
+    (slot,) = command("history", "orders", "-o", "json").json
+    assert [note["says"] for note in slot["releases"]] == ["paused"]
+    again = command("pause", "orders", *WHY, "--yes")
+    assert again.status == 1
+    assert f"it is paused by {getpass.getuser()}: amounts were wrong" in again.err
+    assert command("resume", "orders", "--reason", "they are right", "--yes").status == 0
+    lab.reopened()
+    assert lab.run(replace(ORDERS, rows=12))["orders"].rows == 2

@@ -173,6 +173,7 @@ class History:
         self.runs: list[DagRun] = []
         self.attempts: list[Scheduled] = []
         self.strange: set[str] = set()
+        self.barred: set[str] = set()
         self.look.plant(self.urns)
 
     def going_on(self, seed: str, mix: Mix) -> History:
@@ -185,7 +186,7 @@ class History:
         other.store, other.files = copied_store(self.store), self.files.copy()
         other.look = Look(Journal.create(other.store, NAME), other.files)
         other.runs = [replace(r, plans={**r.plans}, attempt=None, zombies=[]) for r in self.runs]
-        other.attempts, other.strange = [], {*self.strange}
+        other.attempts, other.strange, other.barred = [], {*self.strange}, {*self.barred}
         return other
 
     def choose_kinds(self) -> tuple[ExtractKind, ...]:
@@ -309,7 +310,9 @@ class History:
     def act(self) -> None:
         """A person does something to a dataset."""
         urn = self.chance.choice(self.urns)
-        what = self.chance.choice(["release", "abandon", "rewind", "drop", "rewind", "abandon"])
+        what = self.chance.choice(["release", "abandon", "rewind", "drop", "rewind", "abandon", "pause"])
+        if self.look.journal.state(urn).paused is not None and self.chance.random() < 0.5:
+            what = "resume"
         if self.look.journal.history(urn).pending is not None and self.chance.random() < 0.5:
             what = "abandon"
         to = LongWatermark(self.chance.randint(0, self.rows))
@@ -325,6 +328,11 @@ class History:
                 person.abandon(urn, "for the test")
             case "rewind":
                 person.rewind(urn, to, "for the test")
+            case "pause":
+                person.pause(urn, "for the test")
+                self.happened["pauses"] += 1
+            case "resume":
+                person.resume(urn, "for the test")
             case "drop":
                 person.drop(urn, "for the test", delete_files=True)
 
@@ -437,11 +445,19 @@ class History:
             self.expect(reports)
 
     def create(self, pipe: Pipeline, attempt: Attempt, run: DagRun) -> None:
+        paused = {urn: self.look.journal.state(urn).paused for urn in self.urns}
         made = pipe.create_work_units(run.request)
         for ref in (d for p in made.packs for d in p.datasets):
             found = pipe.staging.plan(ref.token)
             if found is not None:
                 run.plans[ref.token] = found
+        # Of what was paused all the while nothing may be published by this plan.
+        self.barred |= {
+            ref.token
+            for pack in made.packs
+            for ref in pack.datasets
+            if paused[ref.urn] is not None and self.look.journal.state(ref.urn).paused == paused[ref.urn]
+        }
         if run.attempt is attempt:  # what a zombie hands over is not taken
             run.plan = made
 
@@ -548,6 +564,10 @@ class History:
                 run.next, run.attempt = len(run.tasks), None
         self.finish_all()
         for urn in self.urns:
+            if self.look.journal.state(urn).paused is not None:
+                self.start(f"resume {urn}", lambda a, urn=urn: self.administer(a, "resume", urn, LongWatermark(0)))  # type: ignore[misc]
+        self.finish_all()
+        for urn in self.urns:
             if self.look.journal.history(urn).state.quarantined:
                 self.start(f"release {urn}", lambda a, urn=urn: self.administer(a, "release", urn, LongWatermark(0)))  # type: ignore[misc]
         self.finish_all()
@@ -615,6 +635,8 @@ class History:
                     f"{urn}: its coverage shrank in slot {last.decision.slot}"
                 )  # I4
             self.coverage[urn] = now
+            barred = [s.decision.slot for s in history.slots if s.decision.token in self.barred]
+            assert not barred, f"{urn}: slots {barred} were decided by plans that were made while it was paused"
         self.records = self.look.check_records(self.records)  # I5
 
     def check_report(self, run: DagRun, ran: RunPlan, report: DatasetReport) -> None:

@@ -97,7 +97,7 @@ def replaced_units_are_not_compared() -> Iterable[Patch]:
     check_whole = commit._check_whole
     return (
         *(Patch(module, "check_holds", holds) for module in (commit, pipeline)),
-        *(Patch(module, "without", left) for module in (commit, pipeline)),
+        Patch(commit, "without", left),
         Patch(commit, "_check_whole", whole),
     )
 
@@ -299,6 +299,11 @@ def late_winners_count() -> Iterable[Patch]:
     return (Patch(Journal, "_newest_snapshot", none),)
 
 
+def a_pause_is_not_seen() -> Iterable[Patch]:
+    """What is paused is planned and decided all the same."""
+    return tuple(Patch(module, "check_goes_on", lambda history: None) for module in (commit, pipeline))
+
+
 HISTORIES_CATCH: tuple[Callable[[], Iterable[Patch]], ...] = (
     no_read_back,
     no_plan_precondition,
@@ -318,6 +323,7 @@ HISTORIES_CATCH: tuple[Callable[[], Iterable[Patch]], ...] = (
     an_upload_is_completed_without_condition,
     an_upload_is_aborted_that_can_win,
     trimming_before_the_snapshot,
+    a_pause_is_not_seen,
 )
 INTERLEAVINGS_CATCH = ((late_winners_count, "execute against abandon, runs"),)
 """With how the names of the scenarios begin that do it."""

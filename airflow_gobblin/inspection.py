@@ -136,7 +136,7 @@ class DatasetView:
 
     @property
     def status(self) -> str:
-        """In one word: `unreadable`, `quarantined`, `pending`, `paused`, `unpublished`, which no run has published yet, or `ok`."""
+        """In one word: `unreadable`, `quarantined`, `pending`, `paused`, `unpublished` (by any run yet), or `ok`."""
         if self.error:
             return "unreadable"
         if self.quarantined:

@@ -131,7 +131,7 @@ def test_a_pause_that_is_overtaken_by_trimming_is_noted_again(tmp_path: Path, mo
 
 def test_what_cant_be_paused_or_resumed_is_refused(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
-    with pytest.raises(ConfigurationError, match="its journal has no dataset yet"):
+    with pytest.raises(ConfigurationError, match="it has no dataset yet"):
         lab.admin.pause("a", "why not")
     lab.run()
     before = lab.records()

@@ -30,7 +30,7 @@ from airflow_gobblin.staging import Staging, staging_folder
 from airflow_gobblin.state import UnitRef
 from airflow_gobblin.steps import HighWatermarkStep
 from airflow_gobblin.trimming import KEPT
-from airflow_gobblin.watermark import Watermark, highest
+from airflow_gobblin.watermark import Watermark, highest, lowest
 from airflow_gobblin.work import UnitSummary
 
 __all__ = ["Administration", "Change", "ReleasedClaim"]
@@ -254,8 +254,11 @@ class Administration:
         return tuple(slots)
 
     def position(self, urn: str, text: str) -> Watermark:
-        """A position to rewind to, as people write it. :raises ConfigurationError: it can't be read, or the dataset has none."""
-        return parse_position(text, self._covered(self._known(urn)).high.kind)
+        """A position to rewind to, as people write it; of several, `null` is one that stays where it is.
+
+        :raises ConfigurationError: it can't be read, or the dataset has none.
+        """
+        return parse_position(text, self._covered(self._known(urn)).high)
 
     def _covered(self, history: History) -> Range:
         """From where a dataset starts to the highest position that is covered."""
@@ -280,6 +283,7 @@ class Administration:
         history = self._finished(urn)
         state, covered = history.state, self._covered(history)
         self._check_kind("rewind", urn, to, covered.high)
+        to = lowest([Range(to, covered.high).low, covered.high])
         asked = Range(to, covered.high)
         if asked.empty or not Range(to, covered.low).empty:
             raise self._refused("rewind", urn, f"{asked} is not within what is covered, {covered}", _way_back(covered))

@@ -27,7 +27,7 @@ from airflow_gobblin.reading import unknown_dataset, unknown_ingestion
 from airflow_gobblin.records import Action, Decision, Note
 from airflow_gobblin.state import Pause, UnitRef
 from airflow_gobblin.steps import FileStep, HighWatermarkStep, PublishStep, Step, StepContext, StepStatus, files_of
-from airflow_gobblin.watermark import TimestampWatermark, Watermark, decode, encode, split
+from airflow_gobblin.watermark import MultiLongWatermark, TimestampWatermark, Watermark, decode, encode, split
 from airflow_gobblin.work import UnitState, UnitSummary
 
 __all__ = [
@@ -413,15 +413,20 @@ def check_ingestion_is_there(journal: Journal) -> None:
         raise unknown_ingestion(journal)
 
 
-def parse_position(text: str, kind: str) -> Watermark:
+def parse_position(text: str, kind: str | Watermark) -> Watermark:
     """A watermark as people write it: `42`, `2026-01-31T12:00:00+00:00`, `[5, 7]`, or the JSON of one of an author's own type.
 
-    :param kind: which type it is. :raises ConfigurationError: it can't be read.
+    :param kind: which type it is; or one of that type, whose positions stand for those that are left out, as in `[5, null]`.
+    :raises ConfigurationError: it can't be read.
     """
     try:
         value = json.loads(text)
     except ValueError:
         value = text
+    if not isinstance(kind, str):
+        known, kind = kind, kind.kind
+        if isinstance(known, MultiLongWatermark) and isinstance(value, list) and len(value) == len(known.values):
+            value = [old if new is None else new for new, old in zip(value, known.values, strict=True)]
     try:
         return decode({"kind": kind, "value": text if kind == TimestampWatermark.kind else value})
     except GobblinError as error:

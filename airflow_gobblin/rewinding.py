@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.history import History
@@ -11,21 +11,27 @@ from airflow_gobblin.watermark import Watermark, join, split
 
 
 def widened(to: Watermark, units: Mapping[UnitRef, Range]) -> tuple[Watermark, tuple[UnitRef, ...]]:
-    """A position moved back to the bounds of the units that reach past it, with these units."""
+    """A position moved back to the bounds of the units that reach past it, with these units.
+
+    Of several positions each is moved for itself, by the units that hold some of it.
+    """
     lows = list(split(to))
     retired: set[UnitRef] = set()
     while True:
-        reached = {
-            ref
-            for ref, part in units.items()
-            if any(low < high for low, high in zip(lows, split(part.high), strict=False)) and not part.empty
-        }
+        reached = {ref for ref, part in units.items() if any(lows[n] < high for n, _, high in _held(part))}
         if reached == retired:
             return join(tuple(lows), to.kind), tuple(sorted(retired))
         retired = reached
         for ref in reached:
-            low = split(units[ref].low)  # of fewer positions, where some came later
-            lows = [*(min(a, b) for a, b in zip(lows, low, strict=False)), *lows[len(low) :]]
+            for number, low, _ in _held(units[ref]):
+                lows[number] = min(lows[number], low)
+
+
+def _held(part: Range) -> Iterator[tuple[int, Watermark, Watermark]]:
+    """The positions of which a range holds something, each by its number and with what it holds."""
+    for number, (low, high) in enumerate(zip(split(part.low), split(part.high), strict=True)):
+        if low < high:
+            yield number, low, high
 
 
 def not_kept(history: History, retired: Iterable[UnitRef]) -> tuple[Range, ...]:

@@ -11,6 +11,7 @@ import pytest
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.pipeline import RunRequest
+from airflow_gobblin.records import Action
 from airflow_gobblin.rewinding import not_kept, widened
 from airflow_gobblin.state import UnitRef
 from airflow_gobblin.watermark import LongWatermark, MultiLongWatermark, highest, lowest
@@ -100,6 +101,61 @@ def test_a_dropped_dataset_begins_anew(tmp_path: Path) -> None:
     lab.run(replace(A, kept_from=None))
     assert lab.reopened().state("a").kept_from is None
     lab.admin.rewind("a", at(0), "wrong amounts")
+
+
+def topic(lab: Lab) -> tuple[MultiLongWatermark, MultiLongWatermark]:
+    """Two partitions, each published by units of its own: 0 to 4 and 4 to 9 of the first, 0 to 3 and 3 to 8 of the second."""
+    lab.run()
+    bounds = [((0, 0), (4, 0)), ((4, 0), (4, 3)), ((4, 3), (9, 3)), ((9, 3), (9, 8))]
+    for low, high in bounds:
+        part = Range(MultiLongWatermark(low), MultiLongWatermark(high))
+        history = lab.journal.history("topic")
+        unit = replace(
+            lab.journal.history("a").slots[0].decision.units[0],
+            unit="u0",
+            low=part.low,
+            expected_high=part.high,
+            actual_high=part.high,
+            files=0,
+        )
+        lab.journal.put_decision(
+            replace(
+                lab.journal.history("a").slots[0].decision,
+                action=Action.NOOP,
+                slot=history.state.head + 1,
+                urn="topic",
+                token=f"token{history.state.head}",
+                run_key="",
+                previous=history.last_digest,
+                ranges=(part,),
+                planned=part,
+                units=(unit,),
+                shards=(),
+                steps=0,
+            )
+        )
+    return MultiLongWatermark((0, 0)), MultiLongWatermark((9, 8))
+
+
+@pytest.mark.parametrize("text", ["[6, 8]", "[6, 99]", "[6, null]"])
+def test_a_rewind_of_one_of_several_positions_takes_back_that_one(tmp_path: Path, text: str) -> None:
+    lab = Lab(tmp_path, replace(A, kept_from=None))
+    topic(lab)
+    slot = lab.admin.rewind("topic", lab.admin.position("topic", text), "wrong amounts")
+    assert slot.decision.replaces == (UnitRef(3, "u0"),)
+    assert slot.decision.removed == (Range(MultiLongWatermark((4, 8)), MultiLongWatermark((9, 8))),)
+    assert lab.journal.state("topic").watermark == MultiLongWatermark((4, 8))
+
+
+def test_positions_that_are_left_out_must_be_some(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, replace(A, kept_from=None))
+    _, end = topic(lab)
+    with pytest.raises(ConfigurationError, match="is not within what is covered"):
+        lab.admin.rewind("topic", end, "wrong amounts")
+    with pytest.raises(ConfigurationError, match="with as many positions"):
+        lab.admin.rewind("topic", lab.admin.position("topic", "[6]"), "wrong amounts")
+    with pytest.raises(ConfigurationError, match="is not within what is covered"):
+        lab.admin.rewind("topic", MultiLongWatermark((6, -1)), "wrong amounts")
 
 
 def test_of_several_positions_each_is_widened_for_itself() -> None:

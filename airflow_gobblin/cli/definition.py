@@ -45,7 +45,7 @@ MODULE = _arg(
 WHERE = (DAG_ID, INGESTION, JOURNAL, NAME, TARGET, MODULE, ARG_VERBOSE)
 REASON = _arg("-r", "--reason", required=True, help="Why; it is kept in the journal, with your name")
 TO = _arg(
-    "--to", required=True, metavar="POSITION", help="A position, such as 42, 2026-01-31T12:00:00+00:00 or '[5, 7]'"
+    "--to", required=True, metavar="POSITION", help="A position, such as 42, 2026-01-31T12:00:00+00:00 or '[5, null]'"
 )
 LOSSY = _arg(
     "--lossy", action="store_true", help="Take back also what the source doesn't have any more: its rows are lost"

@@ -51,6 +51,7 @@ from airflow_gobblin.journal import (
 )
 from airflow_gobblin.naming import many
 from airflow_gobblin.plan import Plan, is_met
+from airflow_gobblin.redaction import Redactor
 from airflow_gobblin.step_work import StepRunner
 from airflow_gobblin.steps import CommitStep, FileStep, HighWatermarkStep, Step, StepContext, batches
 from airflow_gobblin.work import UnitResult, UnitState, UnitSummary
@@ -112,6 +113,7 @@ class Committer:
     :param retention: how long replaced files stay after the slot that retired them is done; `None`: they are left to others.
     :param age: how long ago a slot of a dataset was done, `None` if that isn't known yet. `manifest.Ages` goes by one clock; the
         default goes by two, that of the host that did it and this one's.
+    :param redactor: knows the secrets that no note may show.
     """
 
     def __init__(
@@ -122,12 +124,14 @@ class Committer:
         attempts: int = DEFAULT_ATTEMPTS,
         retention: timedelta | None = DEFAULT_RETENTION,
         age: Callable[[str, int], timedelta | None] | None = None,
+        redactor: Redactor | None = None,
     ) -> None:
         self.journal = journal
         self.files = files
         self._attempts = attempts
         self._retention = retention
         self._age = age
+        self._redactor = redactor if redactor is not None else Redactor()
         self.runner: StepRunner | None = None
         """Where long sequences are written and carried out, if not here."""
         self.after_step: AfterStep | None = None
@@ -345,12 +349,12 @@ class Committer:
         slot = history.pending
         if slot is None or history.state.quarantined:
             return
-        failures = history.state.failures
+        failures, told = history.state.failures, self._redactor.brief(str(error))
         if run_key not in failures:
-            self.journal.put_note(urn, slot.decision.slot, Note(NoteKind.FAILED, run_key, now(), str(error)))
+            self.journal.put_note(urn, slot.decision.slot, Note(NoteKind.FAILED, run_key, now(), told))
             failures = (*failures, run_key)
         if len(failures) >= self._attempts:
-            self.journal.put_note(urn, slot.decision.slot, Note(NoteKind.QUARANTINED, run_key, now(), str(error)))
+            self.journal.put_note(urn, slot.decision.slot, Note(NoteKind.QUARANTINED, run_key, now(), told))
 
     # Clean-up
 

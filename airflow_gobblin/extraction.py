@@ -68,22 +68,23 @@ def extract_unit(
     counts. So a step may publish the folder of a unit's files by a rename: nobody writes to it any more.
 
     :param staging_folder: where the plan's staged files live, relative to the root of `files`.
-    :returns: a SUCCESSFUL result, or a FAILED one with the first error; no `Exception` passes.
+    :returns: a SUCCESSFUL result, or a FAILED one with the first error; no `Exception` passes, and no other that shows a secret.
     """
     started = time.monotonic()
     if unit.empty:
         return UnitResult(unit.id, attempt, UnitState.SUCCESSFUL, actual_high=unit.expected_high, expected_rows=0)
     folder = posixpath.join(staging_folder, attempt, f"{unit.id}-{secrets.token_hex(8)}")
-    guarded = GuardedConnections(connections)
+    guarded = connections if isinstance(connections, GuardedConnections) else GuardedConnections(connections)
     way = _Way(job, plan, unit)
     try:
         staged = way.run(files, folder, guarded)
     except BaseException as error:
         with contextlib.suppress(OSError):
             files.remove_tree(folder)
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception) and not guarded.redactor.shows_secret(error):
             raise
-        return way.result(attempt, UnitState.FAILED, started, error=guarded.scrub(_describe(error, plan, unit)))
+        told = guarded.redactor.brief(_describe(error, plan, unit))
+        return way.result(attempt, UnitState.FAILED, started, error=told)
     return way.result(attempt, UnitState.SUCCESSFUL, started, staged)
 
 
@@ -357,7 +358,7 @@ def _range(low: Watermark, high: Watermark | None) -> str:
     return f"[{low.to_json()}, {'…' if high is None else high.to_json()})"
 
 
-def _describe(error: Exception, plan: Plan, unit: WorkUnit) -> str:
+def _describe(error: BaseException, plan: Plan, unit: WorkUnit) -> str:
     """The error as text: operation, subject, cause and hint; of an unforeseen one also where it was raised."""
     if not isinstance(error, GobblinError):
         at = traceback.extract_tb(error.__traceback__)[-1]

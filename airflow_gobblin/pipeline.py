@@ -31,6 +31,7 @@ from airflow_gobblin.errors import (
     QuarantinedError,
     RecordError,
     SourceError,
+    StepError,
     StepLostError,
     StoreError,
 )
@@ -183,6 +184,7 @@ class Pipeline:
             attempts=ingestion.attempts,
             retention=ingestion.retention,
             age=Ages(self.files, journal),
+            redactor=self._connections.redactor,
         )
         self._claims = Claims(self.files)
         self.recovered: list[DatasetReport] = []
@@ -210,7 +212,7 @@ class Pipeline:
         except QuarantinedError as error:
             return DatasetReport(urn, "quarantined", str(error))
         except Exception as error:
-            return reporting.failed("recover", urn, error)
+            return self._failed("recover", urn, error)
 
     def _finish_left(self, urn: str, run_key: str) -> DatasetReport | None:
         slot = self.committer.recover(urn, run_key)
@@ -347,12 +349,21 @@ class Pipeline:
             return DatasetNote(urn, "quarantined", str(error))
         except PausedError as error:  # who asks for a range of it waits in vain
             return DatasetNote(urn, "failed" if request.backfill else "paused", str(error), asked=request.backfill)
-        except GobblinError as error:
-            log.warning("dataset %r can't be planned: %s", urn, error)
-            return error
         except Exception as error:  # a user's sink or converter may raise anything; the other datasets go on
-            log.exception("dataset %r can't be planned", urn)
-            return GobblinError(operation="plan", subject=f"dataset {urn!r}", cause=error, hint="See the log.")
+            shown = self._shown("plan", urn, error)
+            if isinstance(shown, GobblinError):
+                log.warning("dataset %r can't be planned: %s", urn, shown)
+                return shown
+            log.error("dataset %r can't be planned", urn, exc_info=shown)
+            return GobblinError(operation="plan", subject=f"dataset {urn!r}", cause=shown, hint="See the log.")
+
+    def _failed(self, operation: str, urn: str, error: Exception) -> DatasetReport:
+        """What a stage says of a dataset that it can't go on with; nothing of it is secret."""
+        return reporting.failed(operation, urn, self._shown(operation, urn, error))
+
+    def _shown(self, operation: str, urn: str, error: Exception) -> Exception:
+        """An error as it may be shown. One of somebody else's code is worth a retry."""
+        return self._connections.redactor.without_secrets(error, operation, f"dataset {urn!r}", StepError)
 
     def _backfill(self, dataset: Dataset, history: History, request: RunRequest, run_key: str) -> Backfill:
         """What a backfill comes to for a dataset. :raises ConfigurationError: it has no such range, or that is covered."""
@@ -515,7 +526,7 @@ class Pipeline:
                 slot, status, f"slot {slot.decision.slot} is decided", self.journal.state(ref.urn)
             )
         except Exception as error:
-            report = reporting.failed("write the commit steps of", ref.urn, error)
+            report = self._failed("write the commit steps of", ref.urn, error)
             if not isinstance(error, LostRaceError | PausedError):
                 self._keep_failure(ref.urn, run_key, report.detail)
             return report
@@ -611,7 +622,7 @@ class Pipeline:
         except Exception as error:
             if isinstance(error, GobblinError) and not isinstance(error, LostRaceError):
                 self.committer.count_failure(ref.urn, run_key, error)
-            return reporting.failed("execute the commit steps of", ref.urn, error)
+            return self._failed("execute the commit steps of", ref.urn, error)
 
     # finish
 
@@ -675,7 +686,7 @@ class Pipeline:
             why = f"nothing of it was published: {failed.rstrip('.')}. {_TO_EXTRACT}"
             return DatasetReport(ref.urn, "failed", why)
         except Exception as error:
-            return reporting.failed("finish", ref.urn, error)
+            return self._failed("finish", ref.urn, error)
 
     def answered(self, request: RunRequest, keys: Collection[str] = ()) -> tuple[DatasetReport, ...]:
         """What the journal says of a request whose plan was swept: the datasets that were committed for it.
@@ -718,8 +729,12 @@ class Pipeline:
         try:
             for left in self.committer.clean(history, run_key):
                 log.warning("dataset %r: %s", history.urn, left)
-        except Exception:  # a user's step may raise anything
-            log.warning("dataset %r can't be cleaned up now", history.urn, exc_info=True)
+        except Exception as error:  # a user's step may raise anything
+            log.warning(
+                "dataset %r can't be cleaned up now",
+                history.urn,
+                exc_info=self._shown("clean up", history.urn, error),
+            )
         try:
             if worth_trimming(history) or any(not slot.noted(NoteKind.ANNOUNCED) for slot in history.slots):
                 put_manifests(self.files, self.journal, history)  # before it is trimmed: they are made from what is

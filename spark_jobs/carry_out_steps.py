@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from airflow_gobblin.spark.application import arguments_of_all, end, run_application
-from airflow_gobblin.spark.connections import take_connections
+from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.session import spark_session
 from airflow_gobblin.spark.steps import StepOrder, StepVerb, run_steps
 
@@ -21,10 +21,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--token", required=True, help="the plan's token")
     parser.add_argument("--slot", default=0, type=int, help="the slot, if it has one")
     asked = parser.parse_args(arguments)
-    return run_application(lambda tag: _run(asked, tag))
+    return run_application(lambda tag, connections: _run(asked, tag, connections), asked.connection)
 
 
-def _run(asked: argparse.Namespace, tag: str) -> str | None:
+def _run(asked: argparse.Namespace, tag: str, connections: SparkConnections) -> str | None:
     order = StepOrder(
         verb=asked.verb,
         code=tuple(asked.code),
@@ -34,7 +34,7 @@ def _run(asked: argparse.Namespace, tag: str) -> str | None:
         urn=asked.urn,
         token=asked.token,
         slot=asked.slot,
-        connections=take_connections(conn_ids=asked.connection or None),
+        connections=connections,
     )
     with spark_session(tag, zips=asked.zip) as spark:
         spark.addTag(tag)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from airflow_gobblin.files import open_files
 from airflow_gobblin.spark.application import arguments_of_all, end, run_application
-from airflow_gobblin.spark.connections import take_connections
+from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.pack import run_pack
 from airflow_gobblin.spark.report import PackReport
 from airflow_gobblin.spark.session import spark_session
@@ -26,11 +26,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report = PackReport.of_failure(asked.run, asked.pack, attempt, error)
         Staging(open_files(asked.root, None), asked.staging).put_report(asked.run, asked.pack, attempt, report)
 
-    return run_application(lambda attempt: _run(asked, attempt), leave if asked.durable else None)
+    def run(attempt: str, connections: SparkConnections) -> str | None:
+        return _run(asked, attempt, connections)
+
+    return run_application(run, asked.connection, leave if asked.durable else None)
 
 
-def _run(asked: argparse.Namespace, attempt: str) -> str | None:
-    connections = take_connections(conn_ids=asked.connection or None)
+def _run(asked: argparse.Namespace, attempt: str, connections: SparkConnections) -> str | None:
     with spark_session(attempt, zips=asked.zip) as spark:
         report = run_pack(spark, asked.root, asked.staging, asked.run, asked.pack, asked.code, connections, attempt)
     return report.errors[0] if report.errors else None

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import cycle
 from pathlib import Path
 from typing import ClassVar
+from urllib.parse import quote
 
 import pytest
 
@@ -20,6 +23,7 @@ from airflow_gobblin.wire import record
 from airflow_gobblin.work import Dataset, ExtractKind
 from tests.lab import Lab
 from tests.protocol.rows import RowSource, Table
+from tests.spellings import SPELLINGS, cores
 
 SECRET = "canary-9fQ2"
 URI = f"postgresql://reader:{SECRET}@db.example/shop"
@@ -83,6 +87,98 @@ def test_an_error_of_planning_holds_no_secret(
         assert not [path for path in kept if SECRET.encode() in path.read_bytes()]
     assert "***" in told
     assert SECRET not in told + caplog.text
+
+
+class Stop(BaseException):
+    """An end that is no `Exception`, as an author's code may have."""
+
+
+def chained(told: str) -> Exception:
+    error = KeyError("chained")
+    error.__cause__ = OSError(told)
+    return error
+
+
+def in_context(told: str) -> Exception:
+    error = KeyError("in context")
+    error.__context__ = OSError(told)
+    return error
+
+
+def noted(told: str) -> Exception:
+    error = KeyError("noted")
+    error.add_note(told)
+    return error
+
+
+def ours(told: str) -> Exception:
+    return SourceError(operation=told, subject=told, cause=OSError(told), hint=told)
+
+
+WAYS: dict[str, Callable[[str], BaseException]] = {
+    "Exception": ValueError,
+    "KeyboardInterrupt": KeyboardInterrupt,
+    "SystemExit": SystemExit,
+    "BaseException": Stop,
+    "cause": chained,
+    "context": in_context,
+    "note": noted,
+    "group": lambda told: BaseExceptionGroup("many", [Stop(told)]),
+    "ours": ours,
+}
+"""How a secret may be on its way: by name, a function that makes an error with a text."""
+MIXED = "p@ss/w'ö\"rd \\ %+&zwitschert"
+
+
+@record("test.spelling")
+@dataclass(frozen=True)
+class SpellingSource(LeakySource):
+    """Tells its password in its errors, in one spelling and in one way."""
+
+    spelling: str = ""
+    way: str = ""
+
+    def leak(self, connections: Connections) -> None:
+        connections.uri("db")
+        raise WAYS[self.way](SPELLINGS[self.spelling](MIXED))
+
+
+class MixedUri:
+    def uri(self, conn_id: str) -> str:
+        return f"postgresql://reader:{quote(MIXED, safe='')}@db.example/shop"
+
+
+@pytest.mark.parametrize(("spelling", "way"), [*zip(SPELLINGS, cycle(WAYS), strict=False)])
+def test_no_spelling_and_no_way_gets_a_password_into_an_error_a_log_or_staging(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, spelling: str, way: str
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    tables = tuple(Table(urn, ExtractKind.APPEND_ONLY, 3) for urn in ("a", "b"))
+    lab = Lab(tmp_path, *tables)
+    source = SpellingSource(tables, "plan", spelling=spelling, way=way)
+    plan = Pipeline(replace(lab.ingestion, source=source), lab.journal, MixedUri()).create_work_units(RunRequest("one"))
+    assert [d.urn for p in plan.packs for d in p.datasets] == ["b"]
+    pipeline = Pipeline(replace(lab.ingestion, source=replace(source, where="datasets")), lab.journal, MixedUri())
+    with pytest.raises(SourceError) as caught:
+        pipeline.create_work_units(RunRequest("two"))
+    kept = [path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file()]
+    assert kept
+    for text in (plan.notes[0].detail, *traceback.format_exception(caught.value), caplog.text, *kept):
+        assert not shown_in(text, MIXED)
+
+
+def shown_in(text: str, secret: str) -> list[str]:
+    """The spellings of a secret that a text has."""
+    return [name for name, core in cores(secret).items() if core in text]
+
+
+def test_an_interrupt_of_airflows_passes_as_it_is() -> None:
+    guarded = GuardedConnections(OneUri())
+    guarded.uri("db")
+    interrupt = KeyboardInterrupt("timed out")
+    with pytest.raises(KeyboardInterrupt) as caught, guarded.scrubbing("plan", "dataset 'a'"):
+        raise interrupt
+    assert caught.value is interrupt
 
 
 def test_an_error_without_secrets_is_let_out_as_it_is() -> None:

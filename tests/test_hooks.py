@@ -14,7 +14,7 @@ from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.files import check_target, open_files
 from airflow_gobblin.hooks.connections import AirflowConnections
 from airflow_gobblin.hooks.ingestion import check_ingestion, check_journal, open_pipeline
-from airflow_gobblin.hooks.spark import driver_environment, notice_ui
+from airflow_gobblin.hooks.spark import driver_environment, watch_output
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.operators import ExtractOperator, GobblinIngestion, VerifyRecoverOperator
 from airflow_gobblin.sinks.parquet import ParquetSink
@@ -191,8 +191,9 @@ def test_the_ui_of_a_driver_is_noticed_once_and_only_if_it_can_be_a_link(
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_HERE", json.dumps({"conn_type": "spark", "host": "local[1]"}))
     hook, found = SparkSubmitHook(conn_id="spark_here"), list[str]()
-    notice_ui(hook, found.append)
+    watch_output(hook, found.append)
     lines = ["it starts", f"not at its beginning {SPARK_UI}http://other", *(f"{SPARK_UI}{address}" for address in told)]
     hook._process_spark_submit_log(iter(f"{line}\n" for line in lines))
     assert found == noticed
-    assert list(hook._last_submit_log_lines) == lines  # whatever it is, it is logged as before
+    logged = [line.replace("ann:s3cret@", "***@") for line in lines]
+    assert list(hook._last_submit_log_lines) == logged  # whatever it is, it is logged, without a password

@@ -10,11 +10,15 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.places import ObjectPlace
+from airflow_gobblin.redaction import Redactor
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-__all__ = ["JOURNAL_CONNECTION", "AirflowConnections"]
+__all__ = ["JOURNAL_CONNECTION", "SECRETS", "AirflowConnections"]
+
+SECRETS = Redactor()
+"""What this process has learned of secrets: of all that a task, a command or a driver of theirs tells, nothing shows one."""
 
 JOURNAL_CONNECTION = "gobblin_journal"
 """The type of a connection that says where a journal is."""
@@ -44,10 +48,15 @@ class AirflowConnections:
     """
 
     def uri(self, conn_id: str) -> str:
-        """A connection as a URI, with its password.
+        """A connection as a URI, with its password, which `SECRETS` knows from now on.
 
         :raises ConfigurationError: there is no such connection, or it is of a type that isn't known here.
         """
+        uri = self._uri(conn_id)
+        SECRETS.learn_uri(uri)
+        return uri
+
+    def _uri(self, conn_id: str) -> str:
         try:
             connection = BaseHook.get_connection(conn_id)
         except AirflowNotFoundException as error:

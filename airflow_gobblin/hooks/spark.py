@@ -10,7 +10,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,9 +22,11 @@ from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
 from airflow_gobblin.environment import check_pyspark
 from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.hooks.connections import SECRETS
 from airflow_gobblin.places import object_place
 from airflow_gobblin.spark.report import FIRST_ERROR, SPARK_UI
 from airflow_gobblin.spark.session import CONF, REMOTE, submit_options
+from airflow_gobblin.spark.ship import private_folder
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -38,8 +39,8 @@ __all__ = [
     "code_folder",
     "driver_environment",
     "driver_hook",
-    "notice_ui",
     "told",
+    "watch_output",
 ]
 
 log = logging.getLogger(__name__)
@@ -69,6 +70,7 @@ def check_spark_connection(conn_id: str, *deploy_modes: object, durable: bool = 
             hint="Add one of type Spark, with host 'local[*]' or 'spark://host' and a port, or of type Spark Connect; "
             "or name another in `conn_id`.",
         ) from error
+    SECRETS.learn(connection.password or "")
     for mode in (connection.extra_dejson.get("deploy-mode"), *deploy_modes):
         if mode not in (None, "", "client") and not (durable and mode == "cluster"):
             raise ConfigurationError(
@@ -118,6 +120,7 @@ def driver_hook(
         conf, conn_id, name=name, application_args=list(arguments), py_files=code, deploy_mode="client", **rest
     )
     hook._env = driver_environment(hook._connection["master"], secrets)
+    watch_output(hook)
     return hook
 
 
@@ -137,7 +140,7 @@ def code_folder(target: str, root: str) -> Path:
 
     if object_place(target) is None:
         return Path(root) / ROOT / "code"
-    return Path(tempfile.gettempdir()) / f"airflow-gobblin-{os.getuid()}"
+    return private_folder(f"airflow-gobblin-{os.getuid()}")
 
 
 def told(output: str) -> str | None:
@@ -146,17 +149,23 @@ def told(output: str) -> str | None:
     return lines[-1].removeprefix(FIRST_ERROR) if lines else None
 
 
-def notice_ui(hook: SparkSubmitHook, notice: Callable[[str], None]) -> None:
-    """Notice where the UI of the driver is that a hook runs beside the Airflow task, as soon as the driver tells it.
+def watch_output(hook: SparkSubmitHook, notice: Callable[[str], None] | None = None) -> None:
+    """See that nothing secret gets into the task's log by the output of `spark-submit`, and notice where the driver's UI is.
 
-    :param notice: is given the address, as `PAGE` has it, once.
+    :param notice: is given the address of the UI, as `PAGE` has it, once, as soon as the driver tells it.
     """
     read = hook._process_spark_submit_log
 
-    def read_and_notice(itr: Iterator[str]) -> None:
-        read(_noticing(itr, notice))
+    def read_and_watch(itr: Iterator[str]) -> None:
+        read(_noticing(map(_redacted, itr), notice or (lambda _: None)))
 
-    hook._process_spark_submit_log = read_and_notice  # type: ignore[method-assign]
+    hook._process_spark_submit_log = read_and_watch  # type: ignore[method-assign]
+
+
+def _redacted(line: str) -> str:
+    """A line of a driver's output without secrets; what it begins with by agreement stays."""
+    mark = next(filter(line.startswith, (FIRST_ERROR, SPARK_UI)), "")
+    return mark + SECRETS.redact(line.removeprefix(mark))
 
 
 def _noticing(lines: Iterable[str], notice: Callable[[str], None]) -> Iterator[str]:
@@ -209,7 +218,7 @@ class ConnectHook:
             self._driver = driver
             last: deque[str] = deque(maxlen=LINES_TOLD)
             for line in driver.stdout or ():
-                last.append(line.rstrip())
+                last.append(_redacted(line.rstrip()))
                 log.info("%s", last[-1])
         if driver.returncode:
             raise AirflowException("\n".join([f"the driver ended with status {driver.returncode}:", *last]))

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow_gobblin import errors
 from airflow_gobblin.environment import check_pyspark
 from airflow_gobblin.errors import ConfigurationError, GobblinError
-from airflow_gobblin.hooks.connections import AirflowConnections
+from airflow_gobblin.hooks.connections import SECRETS, AirflowConnections
 from airflow_gobblin.hooks.ingestion import check_ingestion, open_pipeline
 from airflow_gobblin.hooks.spark import (
     CONNECT,
@@ -23,8 +23,8 @@ from airflow_gobblin.hooks.spark import (
     close_output,
     code_folder,
     driver_environment,
-    notice_ui,
     told,
+    watch_output,
 )
 from airflow_gobblin.hooks.standalone import (
     ENDED,
@@ -39,6 +39,7 @@ from airflow_gobblin.naming import many
 from airflow_gobblin.operators.stages import failing_at_once
 from airflow_gobblin.operators.telling import log_replacing, log_reports, tell_swept_pack
 from airflow_gobblin.places import object_place
+from airflow_gobblin.redaction import is_sensitive
 from airflow_gobblin.spark.connections import give_connections
 from airflow_gobblin.spark.report import PackReport
 from airflow_gobblin.spark.ship import ship, ship_file, ship_launcher
@@ -208,6 +209,7 @@ class ExtractOperator(SparkSubmitOperator):
 
     def _secrets(self) -> dict[str, str]:
         others, self.env_vars = self.env_vars or {}, None
+        SECRETS.learn(*(str(value) for name, value in others.items() if is_sensitive(name)))
         secrets = give_connections(AirflowConnections(), self.ingestion.connection_ids)
         return {**{name: str(value) for name, value in others.items()}, **secrets}
 
@@ -219,7 +221,7 @@ class ExtractOperator(SparkSubmitOperator):
         secrets = self._secrets()
         hook = super()._get_hook()
         hook._env = driver_environment(hook._connection["master"], secrets)
-        notice_ui(hook, SparkLink().lead_to)
+        watch_output(hook, SparkLink().lead_to)
         return hook
 
     # A durable driver: what `execute_resumable` asks for
@@ -243,6 +245,7 @@ class ExtractOperator(SparkSubmitOperator):
         self.application, self.py_files = ship_launcher(folder).as_uri(), None
         self.conf = {**(self.conf or {}), "spark.master.rest.enabled": "true"}
         hook = super()._get_hook()
+        watch_output(hook)
         self._masters = StandaloneMasters(hook)
         hook._connection["master"] = self._masters.rest_url
         driver = ["--master", self._masters.url, "--deploy-mode", "client", "--name", self.name]

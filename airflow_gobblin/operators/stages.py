@@ -18,9 +18,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow_gobblin.announcing.announcement import Announcement, announce
 from airflow_gobblin.announcing.assets import asset_uri
 from airflow_gobblin.announcing.metrics import count_recoveries, gauge_lags, gauge_quarantines
-from airflow_gobblin.errors import GobblinError, IncompleteRunError
+from airflow_gobblin.errors import GobblinError, IncompleteRunError, SourceError
 from airflow_gobblin.frozen_heap import frozen_heap
-from airflow_gobblin.hooks.connections import AirflowConnections
+from airflow_gobblin.hooks.connections import SECRETS, AirflowConnections
 from airflow_gobblin.hooks.ingestion import check_ingestion, open_pipeline
 from airflow_gobblin.hooks.registry import place_of
 from airflow_gobblin.links import DatasetLink
@@ -341,13 +341,20 @@ def _note_announced(context: Context) -> None:
 
 @contextmanager
 def failing_at_once() -> Iterator[None]:
-    """Let an error that no retry can heal fail its task at once."""
+    """Let an error that no retry can heal fail its task at once, and none show a secret: Airflow logs all that led to it, too."""
     try:
         yield
-    except GobblinError as error:
-        if error.retryable:
+    except AirflowException as error:
+        if not SECRETS.shows_secret(error):
             raise
-        raise AirflowFailException(str(error)) from error
+        raise type(error)(SECRETS.redact(str(error))) from None
+    except BaseException as error:  # an author's code may end in any way
+        shown = SECRETS.without_secrets(error, "run", "a task of an ingestion", SourceError)
+        if isinstance(shown, GobblinError) and not shown.retryable:
+            raise AirflowFailException(str(shown)) from (shown if shown is error else None)
+        if shown is error:
+            raise
+        raise shown from None
 
 
 def _retry_unplanned(pipeline: Pipeline, plan: RunPlan, context: Context) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import sys
 import traceback
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NoReturn
 
+from airflow_gobblin.redaction import Redactor, is_sensitive, redacted_output
+from airflow_gobblin.spark.connections import SparkConnections, take_connections
 from airflow_gobblin.spark.report import FIRST_ERROR
+from airflow_gobblin.spark.session import CONF, REMOTE
 
 __all__ = ["arguments_of_all", "end", "run_application"]
 
@@ -30,28 +34,48 @@ def arguments_of_all() -> argparse.ArgumentParser:
     return parser
 
 
-def run_application(run: Callable[[str], str | None], failed: Callable[[str, str], None] | None = None) -> int:
-    """Run a script's work. If it fails, the last line on stderr tells the first error.
+def run_application(
+    run: Callable[[str, SparkConnections], str | None],
+    conn_ids: Iterable[str],
+    failed: Callable[[str, str], None] | None = None,
+) -> int:
+    """Run a script's work. If it fails, the last line on stderr tells the first error. Nothing that is printed is secret.
 
-    :param run: is given a tag for what it runs on Spark, and gives the first error, if there is one.
+    :param run: is given a tag for what it runs on Spark, and the connections; gives the first error, if there is one.
+    :param conn_ids: the connections that it needs; all that were given, if none is named.
     :param failed: is told tag and error, if the work came to nothing.
     :return: the exit status.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    # py4j tells of every lost connection at length.
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-    tag = uuid.uuid4().hex
-    try:
-        error = run(tag)
-    except Exception as raised:
-        traceback.print_exc()
-        error = f"{type(raised).__name__}: {raised}"
-        if failed is not None:
-            failed(tag, error)
+    redactor = Redactor(secrets=_secrets_of_connect())
+    with redacted_output(redactor):
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        # py4j tells of every lost connection at length.
+        logging.getLogger("py4j").setLevel(logging.WARNING)
+        tag = uuid.uuid4().hex
+        try:
+            connections = take_connections(conn_ids=[*conn_ids] or None)
+            for uri in connections.uris.values():
+                redactor.learn_uri(uri)
+            error = run(tag, connections)
+        except BaseException as raised:  # an author's module may end in any way when it is imported here
+            traceback.print_exc()
+            error = redactor.brief(f"{type(raised).__name__}: {raised}")
+            if failed is not None:
+                failed(tag, error)
     if error is None:
         return 0
-    print(FIRST_ERROR + " ".join(error.split()), file=sys.stderr, flush=True)  # noqa: T201
+    print(FIRST_ERROR + redactor.redact(" ".join(error.split())), file=sys.stderr, flush=True)  # noqa: T201
     return 1
+
+
+def _secrets_of_connect() -> list[str]:
+    """What is secret in the environment of a driver that works by Spark Connect: the server's token, and some settings."""
+    url, conf = os.environ.get(REMOTE, ""), json.loads(os.environ.get(CONF, "{}"))
+    options = (option.partition("=") for option in url.partition("/;")[2].split(";"))
+    return [
+        *(value for name, _, value in options if is_sensitive(name)),
+        *(v for k, v in conf.items() if is_sensitive(k)),
+    ]
 
 
 def end(status: int) -> NoReturn:

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.guarded import GuardedConnections
+from airflow_gobblin.redaction import Redactor
 
 if TYPE_CHECKING:
     from airflow_gobblin.sources.base import Connections
@@ -45,6 +47,10 @@ class SparkConnections:
                 cause=f"the Spark application was given {sorted(self.uris)}",
                 hint="A source names the connections that it reads by in its `connection_ids`.",
             ) from None
+
+    def guarded(self) -> GuardedConnections:
+        """They, in a process where no error may show a secret of any of them."""
+        return GuardedConnections(self, Redactor(self.uris.values()))
 
 
 def give_connections(connections: Connections, conn_ids: Iterable[str]) -> dict[str, str]:

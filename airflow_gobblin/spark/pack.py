@@ -209,7 +209,7 @@ class _PackRun:
             results = dict(self._collect(order))
         except Exception as error:  # whatever Spark raises, these units have failed and the others go on
             log.exception("a Spark job failed")
-            results, cause = {}, cause_of(error)
+            results, cause = {}, self._connections.guarded().redactor.brief(cause_of(error))
         else:
             cause = "its Spark task gave no result"
         kept = [self._keep(piece, results.get((piece.token, piece.unit)), cause) for piece in group]

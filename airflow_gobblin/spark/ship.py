@@ -7,19 +7,27 @@ author's package does on import is nobody's business here.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import io
+import logging
 import os
+import shutil
+import stat
 import sys
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from airflow_gobblin.errors import ConfigurationError
 
-__all__ = ["ship", "ship_file", "ship_launcher"]
+__all__ = ["private_folder", "ship", "ship_file", "ship_launcher"]
+
+log = logging.getLogger(__name__)
 
 _PACKAGE = "airflow_gobblin"
 _AIRFLOW_SIDE = frozenset({"operators", "hooks", "links", "plugins", "cli", "_spark_jobs"})
@@ -48,6 +56,31 @@ def ship_file(path: Path, folder: Path) -> Path:
 def ship_launcher(folder: Path) -> Path:
     """Write a jar without classes: what a Java application must bring that needs no more than Spark's own."""
     return _write(_zip({"META-INF/MANIFEST.MF": b"Manifest-Version: 1.0\n"}), folder, ".jar")
+
+
+def private_folder(name: str) -> Path:
+    """A folder below the temporary directory that is this user's alone: what is found there is run, secrets in hand.
+
+    Anyone may make folders there. One of this name that somebody else made, or may write to, is left as it is, and a fresh one
+    is made, for this process.
+    """
+    folder = Path(tempfile.gettempdir()) / name
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077:
+        return folder
+    log.warning(
+        "%s isn't a folder of this user's alone, so a fresh one takes its place: see who made it, and remove it", folder
+    )
+    return _fresh_folder(f"{name}-")
+
+
+@cache
+def _fresh_folder(prefix: str) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _airflow_only(name: str) -> bool:

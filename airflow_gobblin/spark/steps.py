@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_gobblin import wire
 from airflow_gobblin.carry_out import carry_out, carry_out_all, sync
-from airflow_gobblin.errors import StepLostError
+from airflow_gobblin.errors import StepError, StepLostError
 from airflow_gobblin.files import open_files
 from airflow_gobblin.files.base import Files
+from airflow_gobblin.guarded import GuardedConnections
 from airflow_gobblin.kinds import import_kinds
 from airflow_gobblin.records import Shard
+from airflow_gobblin.redaction import redacted_output
 from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
 from airflow_gobblin.spark.worker import forget_zips
 from airflow_gobblin.staging import Staging
@@ -61,10 +63,12 @@ def run_steps(spark: SparkSession, order: StepOrder, pieces: int) -> StepAnswers
         import pyarrow as pa
 
         os.environ.pop(VARIABLE, None)
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                answer = wire.dumps(StepAnswers((_work_on(order, int(number)),)))
-                yield pa.RecordBatch.from_pydict({"answer": pa.array([answer], pa.binary())})
+        connections = order.connections.guarded()
+        with redacted_output(connections.redactor), connections.redactor.guarding("run", "a Spark task"):
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    answer = wire.dumps(StepAnswers((_work_on(order, int(number), connections),)))
+                    yield pa.RecordBatch.from_pydict({"answer": pa.array([answer], pa.binary())})
         forget_zips()
 
     rows = spark.range(0, pieces, 1, pieces).mapInArrow(task, "answer binary").collect()
@@ -75,16 +79,20 @@ def run_steps(spark: SparkSession, order: StepOrder, pieces: int) -> StepAnswers
     return together
 
 
-def _work_on(order: StepOrder, number: int) -> StepAnswer:
-    """One piece; no `Exception` passes."""
+def _work_on(order: StepOrder, number: int, connections: GuardedConnections) -> StepAnswer:
+    """One piece; no `Exception` passes, and no other that shows a secret."""
+    subject = f"piece {number} of the steps of dataset {order.urn!r}"
     try:
         import_kinds(order.code)
-        files = open_files(order.target, order.connections)
+        files = open_files(order.target, connections)
         work = StepFolder(files, order.work)
         verb = _write if order.verb is StepVerb.WRITE else _carry_out
         return StepAnswer(number, verb(order, files, work, number))
-    except Exception as error:
-        return StepAnswer(number, 0, StepFailure.of(error, f"piece {number} of the steps of dataset {order.urn!r}"))
+    except BaseException as error:
+        shown = connections.redactor.without_secrets(error, "work on", subject, StepError)
+        if not isinstance(shown, Exception):
+            raise
+        return StepAnswer(number, 0, StepFailure.of(shown, subject))
 
 
 def _write(order: StepOrder, files: Files, work: StepFolder, number: int) -> int:

@@ -13,7 +13,9 @@ import pyarrow as pa
 from airflow_gobblin import wire
 from airflow_gobblin.extraction import extract_unit
 from airflow_gobblin.files import open_files
+from airflow_gobblin.guarded import GuardedConnections
 from airflow_gobblin.kinds import import_kinds
+from airflow_gobblin.redaction import redacted_output
 from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
 from airflow_gobblin.staging import Staging
 
@@ -44,10 +46,19 @@ class Order:
 
 
 def run_order(order: Order) -> Iterator[pa.RecordBatch]:
-    """Run the units of an order; a row a result."""
+    """Run the units of an order; a row a result.
+
+    What a failing task raises is in Spark's event log, on its pages and in the logs of executors: so is nothing secret of it.
+    """
     os.environ.pop(VARIABLE, None)  # in local mode executors are started by the driver's process
+    connections = order.connections.guarded()
+    with redacted_output(connections.redactor), connections.redactor.guarding("run", "a Spark task"):
+        yield from _results(order, connections)
+
+
+def _results(order: Order, connections: GuardedConnections) -> Iterator[pa.RecordBatch]:
     import_kinds(order.code)
-    staging = Staging(open_files(order.target, order.connections), order.staging)
+    staging = Staging(open_files(order.target, connections), order.staging)
     job = staging.job(order.run)
     for token, units in order.units.items():
         plan = staging.plan(token)
@@ -58,7 +69,7 @@ def run_order(order: Order) -> Iterator[pa.RecordBatch]:
         of_order = (unit for unit in staging.units(plan) if unit.id in wanted)
         for unit in islice(of_order, len(wanted)):
             started = time.time()
-            result = extract_unit(job, plan, unit, order.attempt, staging.files, folder, order.connections)
+            result = extract_unit(job, plan, unit, order.attempt, staging.files, folder, connections)
             times = {"started": started, "finished": time.time()}
             result = replace(result, metrics={**result.metrics, **times})
             yield pa.RecordBatch.from_pydict({"token": [token], "result": [wire.dumps(result)]}, RESULTS)

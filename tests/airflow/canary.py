@@ -7,16 +7,17 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import quote, quote_plus
 
 import psutil
 from sqlalchemy import Engine, inspect, text
+
+from tests.spellings import cores
 
 __all__ = ["CommandLines", "files_with", "spellings", "tables_with"]
 
 
 def spellings(secret: str) -> tuple[bytes, ...]:
-    """A secret as it is, quoted for URLs and JSON, in hexadecimal and in base64, wherever in a longer text it stands there."""
+    """A secret in every spelling; in base64 wherever in a longer text it stands there."""
     data = secret.encode()
     encoded = [base64.b64encode, base64.urlsafe_b64encode]
     # The first and last characters of the base64 of a part depend on what stands around it.
@@ -25,8 +26,7 @@ def spellings(secret: str) -> tuple[bytes, ...]:
         for encode in encoded
         for shift in range(3)
     ]
-    quoted = [f(secret, safe="").encode() for f in (quote, quote_plus)]
-    return tuple(dict.fromkeys([data, *quoted, secret.replace("/", "\\/").encode(), data.hex().encode(), *in_base64]))
+    return tuple(dict.fromkeys([data, *(core.encode() for core in cores(secret).values()), *in_base64]))
 
 
 def files_with(secret: str, folder: Path) -> Iterator[Path]:

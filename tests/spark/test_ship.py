@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import subprocess
 import sys
+import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.hooks.spark import code_folder
+from airflow_gobblin.spark import ship as shipping
 from airflow_gobblin.spark.ship import ship
 
 
@@ -102,3 +108,57 @@ def test_what_cannot_be_shipped_is_named(tmp_path: Path, author: Path, module: s
         ship([module], tmp_path / "code")
     assert repr(module) in str(caught.value)
     assert not (tmp_path / "code").exists()
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A temporary directory of one's own."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    shipping._fresh_folder.cache_clear()
+    return tmp_path
+
+
+def test_code_for_a_target_in_an_object_store_lies_in_a_folder_of_this_user_alone(temporary: Path) -> None:
+    folder = code_folder("s3://bucket/prefix", "bucket/prefix")
+    assert folder == temporary / f"airflow-gobblin-{os.getuid()}"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert code_folder("s3://bucket/prefix", "bucket/prefix") == folder
+
+
+def planted_by_others(folder: Path) -> None:
+    folder.mkdir()
+    os.chown(folder, 65534, 65534)
+    folder.chmod(0o700)
+
+
+def planted_for_others(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o770)
+
+
+def planted_link(folder: Path) -> None:
+    (folder.parent / "elsewhere").mkdir(mode=0o700)
+    folder.symlink_to(folder.parent / "elsewhere")
+
+
+def planted_file(folder: Path) -> None:
+    folder.write_text("")
+    folder.chmod(0o600)
+
+
+@pytest.mark.parametrize("plant", [planted_by_others, planted_for_others, planted_link, planted_file])
+def test_a_folder_that_somebody_else_may_have_filled_is_not_used(
+    temporary: Path, caplog: pytest.LogCaptureFixture, plant: Callable[[Path], None]
+) -> None:
+    planted = temporary / f"airflow-gobblin-{os.getuid()}"
+    try:
+        plant(planted)
+    except PermissionError:
+        pytest.skip("only root can make a folder somebody else's")
+    folder = code_folder("s3://bucket/prefix", "bucket/prefix")
+    assert folder.resolve() != planted.resolve()
+    assert folder.parent == temporary
+    assert (folder.stat().st_uid, stat.S_IMODE(folder.stat().st_mode)) == (os.getuid(), 0o700)
+    assert ship((), folder).is_file()
+    assert str(planted) in caplog.text
+    assert code_folder("s3://bucket/prefix", "bucket/prefix") == folder  # the same one for this process

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, ClassVar, Protocol, Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from airflow_gobblin.errors import ConfigurationError, GobblinError, MissingExtraError, SourceDataError, SourceError
+from airflow_gobblin.redaction import Redactor
 from airflow_gobblin.sources.sql.positions import Axis, Value
 
 Scalar = bool | int | float | str
@@ -166,7 +167,7 @@ class Session:
     def __init__(self, dialect: Dialect, conn_id: str, uri: str, zone: str, operation: str, subject: str) -> None:
         self.dialect = dialect
         self.operation, self.subject = operation, subject
-        self._secrets = _secrets(uri)
+        self._redactor = Redactor([uri])
         self._cursor: Any = None
         check_uri(uri, conn_id)
         try:
@@ -254,10 +255,7 @@ class Session:
             self._cursor = None
 
     def _clean(self, error: BaseException) -> str:
-        text = " ".join(str(error).split())
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return f"{type(error).__name__}: {text}"
+        return f"{type(error).__name__}: {self._redactor.redact(' '.join(str(error).split()))}"
 
 
 def plain(array: Any) -> Any:
@@ -311,15 +309,3 @@ def cast_or_refuse(array: pa.Array, column: Column, kind: pa.DataType) -> pa.Arr
 
 def _hex(text: str) -> bool:
     return all(c in "0123456789abcdefABCDEF" for c in text)
-
-
-def _secrets(uri: str) -> tuple[str, ...]:
-    """The parts of a URI that no error may show, the longest first."""
-    try:
-        parts = urlsplit(uri)
-        password = parts.password or ""
-    except ValueError:
-        return (uri,)
-    found = {uri, parts.netloc if "@" in parts.netloc else "", password, unquote(password), parts.query}
-    found |= {unquote(value) for pair in parts.query.split("&") for value in pair.split("=")[1:] if "pass" in pair}
-    return tuple(sorted((s for s in found if s), key=len, reverse=True))

@@ -94,6 +94,13 @@ class Claims:
             if self._add(mine):
                 return True
 
+    def check_free(self, journal: Journal, urn: str, folder: str) -> None:
+        """See that a dataset may claim its folder, and claim nothing. :raises ClaimError: as `check`."""
+        mine = Claim(ClaimAction.CLAIM, journal.id, journal.ingestion, urn, folder, now())
+        found = self.standing().get(folder)
+        if found is None or found.owner != mine.owner:
+            self._refuse(mine)
+
     def on(self, folder: str) -> Claim:
         """The claim on a folder. :raises ClaimError: nobody claims it."""
         found = self.standing().get(folder)

@@ -43,7 +43,16 @@ from airflow_gobblin.journal import History, Journal, Note, NoteKind, Slot, now
 from airflow_gobblin.manifest import Ages, check_no_slot_is_lost, put_manifests
 from airflow_gobblin.naming import dataset_key, many, near
 from airflow_gobblin.packing import pack_datasets
-from airflow_gobblin.plan import DatasetNote, FinishedRun, Plan, RunPlan, is_met, known_ranges
+from airflow_gobblin.plan import (
+    DatasetNote,
+    DatasetProspect,
+    FinishedRun,
+    Plan,
+    Prospect,
+    RunPlan,
+    is_met,
+    known_ranges,
+)
 from airflow_gobblin.policy import CommitPolicy, publishable, reconciled
 from airflow_gobblin.reporting import DatasetReport
 from airflow_gobblin.source_plans import JudgedPlan, judge_plan, judge_snapshot
@@ -255,7 +264,7 @@ class Pipeline:
                 planned.append(answer)
             else:
                 notes.append(_unplanned(dataset.urn, answer) if isinstance(answer, GobblinError) else answer)
-        run = RunPlan(uuid.uuid4().hex, run_key, pack_datasets(planned, self.ingestion.max_packs), tuple(notes))
+        run = RunPlan(uuid.uuid4().hex, run_key, self._packed(planned), tuple(notes))
         self.staging.put_run(run, replace(self.ingestion.job, limits=self._limits(request)))
         return run
 
@@ -322,26 +331,12 @@ class Pipeline:
                 self._finish_left(urn, run_key)
                 history = self.journal.history(urn)
                 states.add(urn, history)
-            answer = history.answer(run_key)
-            if answer is not None:
-                return DatasetNote(urn, "committed", f"already committed in {reporting.said(answer)}")
-            check_goes_on(history)
-            self._check_extract(dataset, history.state)
-            _check_kind(dataset, history)
-            backfill = self._backfill(dataset, history, request, run_key) if request.backfill else None
-            if backfill is not None and not backfill.ranges:
-                return DatasetNote(urn, "idle", f"this run covered range {backfill.asked} already")
-            with self._connections.scrubbing("plan", f"dataset {urn!r}"):
-                asked = self._plan_request(request, backfill)
-                found = self.ingestion.source.plan(dataset, states, asked, self._connections)
-            left = history.state.coverage
-            for gone in () if backfill is None else stood_for(backfill, history):
-                left = left.remove(gone)
-            judged = self._judged(dataset, found, left)
-            if judged is None:
-                return DatasetNote(urn, "idle", "there is nothing new")
-            plan = self._bound(dataset, history, found, request, backfill, judged)
-            weight = self.staging.put_plan(plan, judged.units)
+            proposed = self._proposed(dataset, history, states, request, run_key)
+            if isinstance(proposed, DatasetNote):
+                return proposed
+            plan, units = proposed
+            self._claims.check(self.journal, urn, plan.folder)
+            weight = self.staging.put_plan(plan, units)
             # That a range is covered says nothing of whether it was replaced.
             planned = None if request.replace else plan.planned
             return DatasetRef(plan.urn, plan.token, weight, planned, plan.open_end)
@@ -364,6 +359,73 @@ class Pipeline:
     def _shown(self, operation: str, urn: str, error: Exception) -> Exception:
         """An error as it may be shown. One of somebody else's code is worth a retry."""
         return self._connections.redactor.without_secrets(error, operation, f"dataset {urn!r}", StepError)
+
+    def would_plan(self, request: RunRequest) -> Prospect:
+        """Say what `create_work_units` would plan now. Nothing is written, claimed or finished: a journal to be read is enough.
+
+        :raises SourceError: the source can't be reached. :raises ConfigurationError: a dataset was asked for that isn't there.
+        """
+        run_key = request.run_key(self.ingestion.name)
+        every = self._datasets(request)
+        datasets = [d for d in every if not request.datasets or d.urn in request.datasets]
+        states, found = States(self.journal), dict[str, DatasetProspect]()
+        for dataset, history in self._with_histories(datasets, every, []):
+            states.add(dataset.urn, history)
+            found[dataset.urn] = self._would_plan(dataset, history, states, request, run_key)
+        refs = [one.ref for one in found.values() if one.ref is not None]
+        return Prospect(tuple(found[d.urn] for d in datasets), self._packed(refs))
+
+    def _would_plan(
+        self, dataset: Dataset, history: History | GobblinError, states: States, request: RunRequest, run_key: str
+    ) -> DatasetProspect:
+        urn = dataset.urn
+        try:
+            if isinstance(history, GobblinError):
+                raise history
+            if history.pending is not None:
+                slot = history.pending.decision.slot
+                return DatasetProspect(urn, "pending", f"slot {slot} is finished first, and then it is planned")
+            proposed = self._proposed(dataset, history, states, request, run_key)
+            if isinstance(proposed, DatasetNote):
+                return DatasetProspect(urn, proposed.status, proposed.detail)
+            plan, units = proposed
+            self._claims.check_free(self.journal, urn, plan.folder)
+            return DatasetProspect(urn, "planned", plan=plan, units=tuple(units))
+        except PausedError as error:
+            return DatasetProspect(urn, "paused", str(error))
+        except GobblinError as error:
+            return DatasetProspect(urn, "failed", str(error), error=error)
+        except Exception as error:  # a user's sink or converter may raise anything
+            told = GobblinError(operation="plan", subject=f"dataset {urn!r}", cause=error, hint="Mend it in its code.")
+            return DatasetProspect(urn, "failed", str(told), error=told)
+
+    def _packed(self, planned: list[DatasetRef]) -> tuple[Pack, ...]:
+        return pack_datasets(planned, self.ingestion.max_packs)
+
+    def _proposed(
+        self, dataset: Dataset, history: History, states: States, request: RunRequest, run_key: str
+    ) -> tuple[Plan, Iterable[WorkUnit]] | DatasetNote:
+        """The plan of a dataset that has nothing pending, with its units, or why there is none. Nothing is written."""
+        urn = dataset.urn
+        answer = history.answer(run_key)
+        if answer is not None:
+            return DatasetNote(urn, "committed", f"already committed in {reporting.said(answer)}")
+        check_goes_on(history)
+        self._check_extract(dataset, history.state)
+        _check_kind(dataset, history)
+        backfill = self._backfill(dataset, history, request, run_key) if request.backfill else None
+        if backfill is not None and not backfill.ranges:
+            return DatasetNote(urn, "idle", f"this run covered range {backfill.asked} already")
+        with self._connections.scrubbing("plan", f"dataset {urn!r}"):
+            asked = self._plan_request(request, backfill)
+            found = self.ingestion.source.plan(dataset, states, asked, self._connections)
+        left = history.state.coverage
+        for gone in () if backfill is None else stood_for(backfill, history):
+            left = left.remove(gone)
+        judged = self._judged(dataset, found, left)
+        if judged is None:
+            return DatasetNote(urn, "idle", "there is nothing new")
+        return self._bound(dataset, history, found, request, backfill, judged), judged.units
 
     def _backfill(self, dataset: Dataset, history: History, request: RunRequest, run_key: str) -> Backfill:
         """What a backfill comes to for a dataset. :raises ConfigurationError: it has no such range, or that is covered."""
@@ -446,7 +508,6 @@ class Pipeline:
         published = schema.decode(state.schema) if state.schema else None
         outgoing = self.ingestion.sink.schema(outgoing, published, urn)
         folder = self.ingestion.sink.folder(dataset)
-        self._claims.check(self.journal, urn, folder)
         check_no_slot_is_lost(self.files, self.journal, history)
         snapshot = dataset.extract.kind is ExtractKind.SNAPSHOT_ONLY
         replaced = () if backfill is None else backfill.replaces

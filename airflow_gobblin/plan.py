@@ -12,10 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from airflow_gobblin.coverage import Coverage, Range
+from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.state import UnitRef
 from airflow_gobblin.watermark import Watermark
 from airflow_gobblin.wire import record
-from airflow_gobblin.work import Dataset, Pack, WorkUnit
+from airflow_gobblin.work import Dataset, DatasetRef, Pack, WorkUnit
 
 UNITS_TOGETHER = 1000
 """So many units are in a plan itself, and in each piece of a larger one."""
@@ -113,6 +114,46 @@ class DatasetNote:
     def already(self) -> bool:
         """Whether the run had committed it before it was planned again."""
         return self.status == "committed"
+
+
+@dataclass(frozen=True)
+class DatasetProspect:
+    """What a run would do now for a dataset: `status` is `planned`, or says why there would be no plan.
+
+    :param plan: the plan, whose token nobody will ever use; :param units: its units.
+    :param error: what keeps the dataset from being planned.
+    """
+
+    urn: str
+    status: str
+    detail: str = ""
+    plan: Plan | None = None
+    units: tuple[WorkUnit, ...] = ()
+    error: GobblinError | None = None
+
+    @property
+    def weight(self) -> int:
+        """The estimated cost of its units."""
+        return sum(unit.weight for unit in self.units)
+
+    @property
+    def ref(self) -> DatasetRef | None:
+        """It as a dataset of a pack, if it would be planned."""
+        plan = self.plan
+        return None if plan is None else DatasetRef(plan.urn, plan.token, self.weight, plan.planned, plan.open_end)
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What a run would plan now. :param datasets: in the source's order; :param packs: those that would be planned."""
+
+    datasets: tuple[DatasetProspect, ...]
+    packs: tuple[Pack, ...]
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The number of each planned dataset's pack, from 1."""
+        return {ref.urn: number for number, pack in enumerate(self.packs, 1) for ref in pack.datasets}
 
 
 @record("run_plan")

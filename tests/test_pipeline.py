@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from airflow_gobblin import staging
-from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.errors import ClaimError, ConfigurationError
 from airflow_gobblin.extraction import extract_unit
 from airflow_gobblin.journal import Journal
-from airflow_gobblin.pipeline import RunRequest
+from airflow_gobblin.pipeline import Pipeline, RunRequest
 from airflow_gobblin.policy import CommitPolicy
 from airflow_gobblin.records import Decision, now
 from airflow_gobblin.reporting import DatasetReport, incomplete
@@ -417,3 +417,51 @@ def test_of_two_results_of_a_unit_the_summary_and_the_steps_are_of_the_same(
     pipeline.execute_commit_steps(run, run.packs[0])
     assert sum(lab.rows("a").values()) == 3 + 2
     assert [str(part) for part in lab.journal.state("a").coverage.ranges()] == ["[0, 3)", "[8, 10)"]
+
+
+# What would be planned
+
+C, S = Table("c", APPEND, 5), Table("s", SNAPSHOT, 4)
+
+
+def everything(folder: Path) -> dict[str, bytes | None]:
+    return {str(path): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_would_be_planned_is_what_is_planned_and_nothing_is_written(tmp_path: Path, first: bool) -> None:
+    lab = Lab(tmp_path, A, B, S, max_packs=2)
+    if not first:
+        lab.run()
+        lab.pipeline(replace(A, rows=30), B, replace(S, rows=9))
+    records, files = lab.records(), everything(tmp_path)
+    prospect = Pipeline(lab.ingestion, Journal.open(lab.store, "lab"), NoConnections()).would_plan(RunRequest("run"))
+    assert (lab.records(), everything(tmp_path)) == (records, files)
+    pipeline = lab.pipeline()
+    run = pipeline.create_work_units(RunRequest("run"))
+    assert [[(r.urn, r.weight, r.planned) for r in pack.datasets] for pack in prospect.packs] == [
+        [(r.urn, r.weight, r.planned) for r in pack.datasets] for pack in run.packs
+    ]
+    for ref in (ref for pack in run.packs for ref in pack.datasets):
+        plan = pipeline.staging.plan(ref.token)
+        (one,) = (found for found in prospect.datasets if found.urn == ref.urn)
+        assert plan is not None
+        assert one.units == tuple(pipeline.staging.units(plan))
+    assert {one.urn: one.status for one in prospect.datasets if one.status != "planned"} == {
+        note.urn: note.status for note in run.notes
+    }
+
+
+def test_what_could_not_be_planned_is_told_and_claims_nothing(tmp_path: Path) -> None:
+    Lab(tmp_path, A).run()
+    lab = Lab(tmp_path, A, B, C)
+    lab.decide(C)
+    lab.admin.set_watermark("p", LongWatermark(0), "to begin there")
+    lab.admin.pause("p", "not now")
+    files = everything(tmp_path)
+    found = lab.pipeline(A, B, C, replace(A, urn="p"), unplannable=("b",)).would_plan(RunRequest("run")).datasets
+    assert {one.urn: one.status for one in found} == {"a": "failed", "b": "failed", "c": "pending", "p": "paused"}
+    a, b, *_ = found
+    assert isinstance(a.error, ClaimError)
+    assert "it is gone" in b.detail
+    assert everything(tmp_path) == files

@@ -25,6 +25,7 @@ from airflow_gobblin.errors import CheckFailedError, ConfigurationError, Gobblin
 from airflow_gobblin.files.base import Files
 from airflow_gobblin.guarded import GuardedConnections
 from airflow_gobblin.job import ExtractJob
+from airflow_gobblin.naming import many
 from airflow_gobblin.plan import Plan
 from airflow_gobblin.sinks.base import Writer
 from airflow_gobblin.sources.base import Connections, Reader, ReadRequest
@@ -102,6 +103,8 @@ class _Tally:
     read_seconds: float = 0.0
     write_seconds: float = 0.0
     dropped_by: dict[str, int] = field(default_factory=dict)
+    bad: dict[int, int] = field(default_factory=dict)
+    """How many bad rows each of the checks found, by its number, whether or not another one had dropped them."""
 
     def drop(self, who: Converter | RowCheck, rows: int) -> None:
         self.dropped += rows
@@ -154,6 +157,7 @@ class _Way:
                 wire.canonical(wire.to_json(end.properties))  # what can't be kept fails its unit, and none beside it
                 self._end = end
                 self._reconcile(end)
+                self._check_dropped()
                 staged = self._finish(writer)
                 self._end = replace(end, properties=self._left(end, writer))
                 return staged
@@ -224,8 +228,9 @@ class _Way:
     def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch without the rows that a check drops. Every check sees all rows, and a dropped row is counted once."""
         kept: pa.BooleanArray | None = None
-        for check in self._job.checks:
+        for number, check in enumerate(self._job.checks):
             good = _good_rows(check, batch)
+            self._tally.bad[number] = self._tally.bad.get(number, 0) + batch.num_rows - good.true_count
             bad = pc.invert(good) if kept is None else pc.and_not(kept, good)
             if not bad.true_count:
                 continue
@@ -240,6 +245,21 @@ class _Way:
             self._tally.drop(check, bad.true_count)
             kept = good if kept is None else pc.and_(kept, good)
         return batch if kept is None else batch.filter(kept)
+
+    def _check_dropped(self) -> None:
+        """No check may find more bad rows than it is allowed to drop: a source that went wrong is not to be dropped away."""
+        rows = self._tally.converted
+        for number, check in enumerate(self._job.checks):
+            most, bad = getattr(check, "at_most", None), self._tally.bad.get(number, 0)
+            if most is None or bad <= (most * rows if isinstance(most, float) else most):
+                continue
+            raise CheckFailedError(
+                operation="extract",
+                subject=self._subject,
+                cause=f"{bad} of its {many(rows, 'row')} fail the check {check!r}, and at most "
+                f"{f'{100 * most:g} %' if isinstance(most, float) else most} may be dropped",
+                hint="See what went wrong at the source. If that many are as they should be, raise at_most.",
+            )
 
     def _reconcile(self, end: _End) -> None:
         """Rows and position must be what the source says and the plan allows."""

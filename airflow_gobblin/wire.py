@@ -96,6 +96,12 @@ def kind_of(value: object) -> str:
     return known.name
 
 
+def newest_version(kind: str) -> int:
+    """The version of a record of a kind that is written today, by a person for example; 1 if nobody registered it."""
+    cls = _by_kind.get(kind)
+    return 1 if cls is None else _by_type[cls].version
+
+
 def to_json(value: Any) -> Json:
     """A value of a record as JSON."""
     encode = _encoders.get(type(value))

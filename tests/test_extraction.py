@@ -321,6 +321,26 @@ def test_converters_and_checks_in_their_order(tmp_path: Path) -> None:
     assert set(rows["origin"].to_pylist()) == {"NYC"}
 
 
+@pytest.mark.parametrize("at_most", [10, 99, 0.1, 0.5])
+def test_a_check_may_drop_up_to_its_bound(tmp_path: Path, at_most: float) -> None:
+    setup = _setup(tmp_path, checks=(NotNull(("name",), OnBadRow.DROP, at_most),))
+    assert (setup.run().state, setup.run().rows_dropped) == (UnitState.SUCCESSFUL, 10)
+
+
+@pytest.mark.parametrize(
+    ("at_most", "bound"), [(9, "at most 9 may"), (0, "at most 0 may"), (0.0999, "at most 9.99 % may")]
+)
+def test_above_its_bound_the_unit_fails_and_leaves_nothing(tmp_path: Path, at_most: float, bound: str) -> None:
+    """A row that another check has dropped before counts, too."""
+    checks = (InRange("id", 50, None, OnBadRow.DROP), NotNull(("name",), OnBadRow.DROP, at_most))
+    setup = _setup(tmp_path, checks=checks)
+    result = setup.run()
+    assert result.state is UnitState.FAILED
+    assert "10 of its 100 rows fail the check NotNull" in str(result.error)
+    assert bound in str(result.error)
+    assert [*setup.files.walk(STAGING)] == []
+
+
 @wire.record("test.explode")
 @dataclass(frozen=True)
 class Explode:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
+from airflow_gobblin.errors import ConfigurationError
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -31,8 +33,33 @@ class OnBadRow(StrEnum):
     """The row is left out and counted."""
 
 
+def check_at_most(who: object, on_bad: OnBadRow, at_most: int | float | None) -> None:
+    """See that a bound on the rows that a check drops can be one.
+
+    :param at_most: an integer is a number of rows, a fraction a share of the unit's rows.
+    :raises ConfigurationError: it is neither, or the check drops none.
+    """
+    if at_most is None:
+        return
+    is_rows = isinstance(at_most, int) and not isinstance(at_most, bool) and at_most >= 0
+    is_share = isinstance(at_most, float) and 0 < at_most < 1
+    if on_bad is not OnBadRow.DROP or not (is_rows or is_share):
+        raise ConfigurationError(
+            operation="use",
+            subject=f"at_most={at_most!r} of check {who!r}",
+            cause="it drops no rows: it fails at the first bad one" if is_rows or is_share else "it is no bound",
+            hint="Let it drop: on_bad=OnBadRow.DROP."
+            if is_rows or is_share
+            else "Give a number of rows, as an integer, or a share of the rows between 0 and 1, such as 0.01.",
+        )
+
+
 class RowCheck(Protocol):
-    """Says which rows are good."""
+    """Says which rows are good.
+
+    One that drops rows may have a bound, `at_most`: an integer is a number of rows of a unit, a fraction a share of them. A unit
+    with more bad rows fails.
+    """
 
     @property
     def on_bad(self) -> OnBadRow:

@@ -1,5 +1,8 @@
 """Row checks: columns that must have a value, lie in a range, or match a pattern.
 
+Each has `on_bad`, what to do about a bad row; and, if it drops them, `at_most`: with more bad rows in a unit, an integer, or a
+greater share of its rows, a fraction between 0 and 1, the unit fails.
+
 DAG files import this, so Arrow is loaded when rows are checked.
 """
 
@@ -11,7 +14,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from airflow_gobblin.converters.base import OnBadRow
+from airflow_gobblin.converters.base import OnBadRow, check_at_most
 from airflow_gobblin.converters.columns import require
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.wire import record
@@ -41,6 +44,10 @@ class NotNull:
 
     columns: tuple[str, ...]
     on_bad: OnBadRow = OnBadRow.FAIL
+    at_most: int | float | None = None
+
+    def __post_init__(self) -> None:
+        check_at_most(self, self.on_bad, self.at_most)
 
     def good(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """True for every good row. :raises ConfigurationError: a column is missing."""
@@ -63,6 +70,10 @@ class InRange:
     low: int | float | str | None = None
     high: int | float | str | None = None
     on_bad: OnBadRow = OnBadRow.FAIL
+    at_most: int | float | None = None
+
+    def __post_init__(self) -> None:
+        check_at_most(self, self.on_bad, self.at_most)
 
     def good(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """True for every good row. :raises ConfigurationError: the column is missing, or can't be compared with the bounds."""
@@ -99,8 +110,10 @@ class Matches:
     column: str
     pattern: str
     on_bad: OnBadRow = OnBadRow.FAIL
+    at_most: int | float | None = None
 
     def __post_init__(self) -> None:
+        check_at_most(self, self.on_bad, self.at_most)
         try:
             re.compile(self.pattern)  # what Python takes RE2 mostly does, and Arrow isn't loaded for it
         except re.error:

@@ -390,7 +390,8 @@ class _Loading:
                 return _FAILED
         else:
             importlib.import_module(_MODULES[port])
-        return self._tried(inner, lambda: wire.from_json(port, {**(given or {}), "kind": kind}, f"a {port.__name__}"))
+        written = {**(given or {}), "kind": kind, "version": wire.newest_version(kind)}
+        return self._tried(inner, lambda: wire.from_json(port, written, f"a {port.__name__}"))
 
     def _tried(self, path: ValuePath, make: Callable[[], Any]) -> Any:
         """What is made, or a problem."""

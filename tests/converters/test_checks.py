@@ -50,6 +50,19 @@ def test_they_tell_good_rows_from_bad(check: RowCheck, good: list[bool]) -> None
     assert len(check.good(BATCH.slice(0, 0))) == 0
 
 
+@pytest.mark.parametrize("at_most", [-1, 0.0, 1.0, 1.5, True, "1"])
+def test_a_bound_is_a_number_of_rows_or_a_share(at_most: float) -> None:
+    with pytest.raises(ConfigurationError, match="it is no bound"):
+        NotNull(("int",), OnBadRow.DROP, at_most)
+
+
+def test_a_bound_is_for_a_check_that_drops() -> None:
+    with pytest.raises(ConfigurationError, match="Let it drop"):
+        InRange("int", 1, at_most=5)
+    check = Matches("text", "JF", OnBadRow.DROP, 0.25)
+    assert wire.from_json(RowCheck, wire.to_json(check), "a check") == check
+
+
 @pytest.mark.parametrize(
     ("check", "problem"),
     [

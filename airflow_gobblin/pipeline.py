@@ -57,7 +57,7 @@ from airflow_gobblin.policy import CommitPolicy, publishable, reconciled
 from airflow_gobblin.reporting import DatasetReport
 from airflow_gobblin.source_plans import JudgedPlan, judge_plan, judge_snapshot
 from airflow_gobblin.sources.base import Bound, Connections, DatasetPlan, PlanRequest, RangeRequest, RangeSource
-from airflow_gobblin.staging import PlanResults, Staging, batched, staging_folder
+from airflow_gobblin.staging import PlanResults, Staging, batched, check_no_link, staging_folder
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.sweeping import Sweeper
 from airflow_gobblin.trimming import trim, worth_trimming
@@ -508,6 +508,7 @@ class Pipeline:
         published = schema.decode(state.schema) if state.schema else None
         outgoing = self.ingestion.sink.schema(outgoing, published, urn)
         folder = self.ingestion.sink.folder(dataset)
+        check_no_link(self.files, folder, urn)
         check_no_slot_is_lost(self.files, self.journal, history)
         snapshot = dataset.extract.kind is ExtractKind.SNAPSHOT_ONLY
         replaced = () if backfill is None else backfill.replaces
@@ -573,6 +574,7 @@ class Pipeline:
             if slot is None:
                 check_goes_on(history)
                 check_holds(plan, known_ranges(plan, self.staging.units(plan)), history)
+                check_no_link(self.files, plan.folder, plan.urn)
                 if self._claims.check(self.journal, plan.urn, plan.folder):  # a drop may have come to its end since
                     log.warning(
                         "dataset %r: the claim on its folder was released since it was planned; it is claimed anew",

@@ -7,8 +7,9 @@
         s/<token>/results/…       unit results that stand: the first whose files keep their identity
         s/<token>/<attempt>/…     staged files and failed results of one run of a Spark driver
 
-It is in one place with the target, so that publishing is a link, and visible to workers, driver and executors. In an object
-store that keeps uploads open (S3) staged files are uploads to their published names, and only the records are here.
+On a file system only those can look into it who may write to the target. It is in one place with the target, so that publishing
+is a link, and visible to workers, driver and executors. In an object store that keeps uploads open (S3) staged files are uploads
+to their published names, and only the records are here.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import TypeVar
 
 from airflow_gobblin import plan as plans
 from airflow_gobblin import wire
-from airflow_gobblin.errors import GobblinError, LostRaceError, StepLostError, StoreError
+from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError, StepLostError, StoreError
 from airflow_gobblin.files.base import Files, each
 from airflow_gobblin.job import ExtractJob
 from airflow_gobblin.plan import FinishedRun, Plan, PlanPiece, RunPlan
@@ -38,6 +39,22 @@ T = TypeVar("T")
 def ingestion_folder(ingestion: str, journal_id: str) -> str:
     """The name of the folders of an ingestion in a journal; another journal has others."""
     return f"{ingestion}-{journal_id[:12]}"
+
+
+def check_no_link(files: Files, folder: str, urn: str) -> None:
+    """Make sure that a dataset's folder, and what the target keeps for itself, are where they seem to be.
+
+    :raises ConfigurationError: one of them is a link: what is published would be elsewhere, and perhaps in another's folder.
+    """
+    for path in (ROOT, folder):
+        where = files.leads_to(path)
+        if where is not None:
+            raise ConfigurationError(
+                operation="publish",
+                subject=f"dataset {urn!r} to {files.root}/{folder}",
+                cause=f"{files.root}/{path} is a link, or is in one, and leads to {where}",
+                hint="Put a folder in its place, or make the place that it leads to the target.",
+            )
 
 
 def staging_folder(ingestion: str, journal_id: str) -> str:
@@ -65,6 +82,7 @@ class Staging:
 
         :param plan: it, but for its units. :return: the weight of all units.
         """
+        self.files.make_private(self.folder)
         pieces = _pieces(units)
         first, more = next(pieces, ((), False))
         settle(self._store, f"p/{plan.token}", wire.dumps(replace(plan, units=first, more=more)))

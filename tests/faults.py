@@ -423,6 +423,18 @@ class FaultyFiles:
 
         self._call("make_folder", path, Effect.GROW, do)
 
+    def make_private(self, path: str) -> None:
+        def do() -> None:
+            missing = [] if self._disk is None else self._disk.missing_folders(self._disk.root / path)
+            self._files.make_private(path)
+            if self._disk is not None:
+                self._disk.made_folders(missing)
+
+        self._call("make_folder", path, Effect.GROW, do)
+
+    def leads_to(self, path: str) -> str | None:
+        return self._files.leads_to(path)
+
     def move_folder(self, source: str, target: str) -> None:
         def do() -> None:
             self._files.move_folder(source, target)

@@ -113,6 +113,12 @@ class MemoryFiles:
             self._folders.add(path)
             path = _parent(path)
 
+    def make_private(self, path: str) -> None:
+        self.make_folder(path)
+
+    def leads_to(self, path: str) -> None:
+        contained(path)
+
     def move_folder(self, source: str, target: str) -> None:
         if contained(source) not in self._folders or _parent(target) not in self._folders:
             raise _error(FileNotFoundError, errno.ENOENT, source)

@@ -6,6 +6,7 @@ No crashes here: see tests/protocol.
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections import Counter
 from dataclasses import replace
@@ -176,6 +177,47 @@ def test_a_snapshot_replaces_files_and_leaves_those_that_somebody_changed(tmp_pa
     notes = [n.detail for slot in slots for n in lab.journal.notes("s", slot) if "was changed" in n.detail]
     assert len(notes) == 1
     assert old[0].name in notes[0]
+
+
+def test_staged_rows_are_private_and_published_ones_are_as_any_file_there(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    pipeline, plan = lab.extracted()
+    folder = tmp_path / pipeline.staging.folder
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for pack in plan.packs:
+        pipeline.write_commit_steps(plan, pack)
+        pipeline.execute_commit_steps(plan, pack)
+    mine = tmp_path / "a" / "mine"
+    mine.write_text("any file")
+    published = [path for path in lab.files("a") if path != mine]
+    assert {path.stat().st_mode for path in published} == {mine.stat().st_mode}
+    manifests = [*(tmp_path / "_gobblin" / "manifests").rglob("*.json")]
+    assert {path.stat().st_mode for path in manifests} == {mine.stat().st_mode}
+
+
+@pytest.mark.parametrize("linked", ["a", "_gobblin"])
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_folder_that_is_a_link_is_refused_by_name(tmp_path: Path, linked: str, inside: bool) -> None:
+    elsewhere = tmp_path / "lake" / "kept" if inside else tmp_path / "elsewhere"
+    elsewhere.mkdir(parents=True)
+    (tmp_path / "lake").mkdir(exist_ok=True)
+    (tmp_path / "lake" / linked).symlink_to(elsewhere)
+    lab = Lab(tmp_path / "lake", A, B)
+    reports = lab.run()
+    assert reports["a"].status == "failed"
+    assert f"{linked} is a link, or is in one, and leads to {elsewhere}" in reports["a"].detail
+    assert reports["b"].status == ("committed" if linked == "a" else "failed")
+    assert [*(tmp_path / "lake").rglob("*.txt")] == [] if linked == "_gobblin" else [*elsewhere.iterdir()] == []
+
+
+def test_a_folder_that_became_a_link_after_planning_is_refused_before_anything_is_decided(tmp_path: Path) -> None:
+    lab = Lab(tmp_path / "lake", A)
+    pipeline, plan = lab.extracted()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "lake" / "a").symlink_to(tmp_path / "elsewhere")
+    (report,) = pipeline.write_commit_steps(plan, plan.packs[0])
+    assert (report.status, "a is a link" in report.detail) == ("failed", True)
+    assert lab.journal.history("a").state.head == 0
 
 
 def test_replaced_files_stay_for_their_retention(tmp_path: Path) -> None:

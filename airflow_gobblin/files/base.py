@@ -120,6 +120,15 @@ class Files(Protocol):
     def make_folder(self, path: str) -> None:
         """A folder, with those above it; harmless if it exists."""
 
+    def make_private(self, path: str) -> None:
+        """A folder that only those can look into who may write to the root; harmless if it exists, and then left as it is.
+
+        What is published from it has other names, and the rights that any file has that its writer makes.
+        """
+
+    def leads_to(self, path: str) -> str | None:
+        """Where a folder really is, if it, or one above it and below the root, is a link; `None` if none is."""
+
     def move_folder(self, source: str, target: str) -> None:
         """Rename a folder, with all that is in it, in one moment.
 

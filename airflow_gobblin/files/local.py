@@ -116,6 +116,26 @@ class LocalFiles:
         Path(folder).mkdir(parents=folder == self._root, exist_ok=True)
         self._durable.discard(folder)
 
+    def make_private(self, path: str) -> None:
+        at = self._at(path)
+        if os.path.isdir(at):
+            return
+        self._make(os.path.dirname(at))
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(at, stat.S_IRWXU)
+            self._durable.discard(at)
+            root, made = os.stat(self._root), os.stat(at)
+            mode = made.st_mode & stat.S_ISGID | root.st_mode & stat.S_ISVTX | stat.S_IRWXU
+            if root.st_mode & stat.S_IWGRP and root.st_gid == made.st_gid:
+                mode |= stat.S_IRWXG
+            if root.st_mode & stat.S_IWOTH:
+                mode |= stat.S_IRWXO
+            os.chmod(at, mode)
+
+    def leads_to(self, path: str) -> str | None:
+        real, root = os.path.realpath(self._at(path)), os.path.realpath(self._root)
+        return None if real == (root if path == "." else f"{root.rstrip('/')}/{path}") else real
+
     def move_folder(self, source: str, target: str) -> None:
         # After this look, POSIX's rename can replace nothing but a folder that was just made and is empty. Python has no
         # RENAME_NOREPLACE, and needs none: nobody else makes a folder of that name, and what is in one is never replaced.

@@ -130,6 +130,12 @@ class ObjectFiles:
     def make_folder(self, path: str) -> None:
         contained(path)
 
+    def make_private(self, path: str) -> None:
+        contained(path)  # who may read what is the bucket's affair
+
+    def leads_to(self, path: str) -> None:
+        contained(path)
+
     def move_folder(self, source: str, target: str) -> None:
         raise OSError(errno.ENOTSUP, "an object store has no folders to move", target)
 

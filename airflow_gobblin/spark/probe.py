@@ -113,7 +113,10 @@ def _found(modules: tuple[str, ...], folder: str | None) -> str:
             f"folder {folder!r} is not there: the target must be on a file system that workers and executors share"
         )
     elif not os.access(folder, os.W_OK):
-        problems.append(f"folder {folder!r} may not be written to")
+        problems.append(
+            f"folder {folder!r} may not be written to by user {os.getuid()}: executors and workers must be one user, or of one "
+            "group that may write to the target"
+        )
     answer = {
         "host": socket.gethostname(),
         "python": sys.executable,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from pathlib import Path
 
@@ -193,6 +194,69 @@ def test_a_tree_is_removed_also_when_two_do_it(files: Files) -> None:
 
     assert not errors
     assert list(files.walk(".")) == ["other"]
+
+
+def rights(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize(
+    ("root", "expected"),
+    [
+        (0o755, 0o700),
+        (0o700, 0o700),
+        (0o775, 0o770),
+        (0o2775, 0o2770),
+        (0o777, 0o777),
+        (0o1777, 0o1777),
+        (0o711, 0o700),
+    ],
+)
+def test_a_private_folder_is_open_to_those_who_may_write_to_the_root(files: Files, root: int, expected: int) -> None:
+    top = Path(files.root)
+    top.mkdir()
+    top.chmod(root)
+    files.make_private("_gobblin/mine")
+    assert rights(top / "_gobblin" / "mine") == expected
+    assert rights(top / "_gobblin") & 0o777 == 0o777 & ~_umask()
+    (top / "_gobblin" / "mine").chmod(0o750)
+    files.make_private("_gobblin/mine")
+    assert rights(top / "_gobblin" / "mine") == 0o750, "somebody wants it so"
+
+
+def test_a_private_folder_of_another_group_than_the_root_is_not_open_to_it(files: Files) -> None:
+    top = Path(files.root)
+    top.mkdir()
+    try:
+        os.chown(top, -1, 12345)
+    except PermissionError:
+        pytest.skip("only root gives a folder to a group that it isn't in")
+    top.chmod(0o775)
+    files.make_private("mine")
+    assert rights(top / "mine") == 0o700
+
+
+def _umask() -> int:
+    found = os.umask(0)
+    os.umask(found)
+    return found
+
+
+def test_a_folder_that_is_a_link_leads_somewhere(files: Files, tmp_path: Path) -> None:
+    top = tmp_path / "root"
+    (tmp_path / "elsewhere" / "below").mkdir(parents=True)
+    _write(files, "own/x")
+    (top / "out").symlink_to(tmp_path / "elsewhere")
+    (top / "inside").symlink_to("own")
+    (top / "dangling").symlink_to(tmp_path / "nothing")
+    assert files.leads_to("out") == str(tmp_path / "elsewhere")
+    assert files.leads_to("out/below") == str(tmp_path / "elsewhere" / "below")
+    assert files.leads_to("inside") == str(top / "own")
+    assert files.leads_to("dangling") == str(tmp_path / "nothing")
+    assert [files.leads_to(path) for path in ("own", "own/x", "none/at/all", ".")] == [None] * 4
+    linked = tmp_path / "linked"
+    linked.symlink_to(top)
+    assert LocalFiles(linked).leads_to("own") is None, "the root itself may be one"
 
 
 def test_a_file_is_no_folder_to_walk(files: Files) -> None:

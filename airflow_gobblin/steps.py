@@ -19,6 +19,8 @@ from airflow_gobblin.watermark import Watermark
 from airflow_gobblin.wire import record
 from airflow_gobblin.work import StagedFile, Upload
 
+_TRIES = 5
+
 AnyStep = TypeVar("AnyStep", bound="CommitStep | HighWatermarkStep")
 
 
@@ -372,11 +374,18 @@ def _same(step: FileStep, path: str, found: FileIdentity, files: Files) -> bool:
 
 def _give_name(files: Files, give: Callable[[str, str], None], source: str, target: str) -> None:
     """Give what is staged its published name. :param give: the call that does."""
-    try:
-        give(source, target)
-    except FileNotFoundError:  # the first one into its folder
-        files.make_folder(posixpath.dirname(target))
-        give(source, target)
+    folder = posixpath.dirname(target)
+    for left in reversed(range(_TRIES)):
+        try:
+            give(source, target)
+            return
+        except FileNotFoundError:  # it is the first one into its folder, or its slot has ended and staging went
+            staged = files.identity(source) is not None
+            if not staged and left < _TRIES - 1:
+                files.remove_folder(folder)  # made here, and perhaps again, after its unit was removed
+            if not staged or left == 0:
+                raise
+            files.make_folder(folder)
 
 
 def _remove(step: FileStep, files: Files) -> None:

@@ -121,6 +121,45 @@ def test_neither_source_nor_result_is_lost(bench: Bench) -> None:
     bench.undo()
 
 
+@pytest.mark.parametrize("at", ["link", "make_folder"])
+def test_a_late_task_makes_no_folder_again_whose_unit_was_removed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """Its staging goes after it was looked at: before the link, or, worse, between a link that failed and the next one."""
+    real = getattr(LocalFiles, at)
+
+    def late(files: LocalFiles, *paths: str) -> None:
+        bench.source.unlink(missing_ok=True)
+        real(files, *paths)
+
+    bench.target.parent.rmdir()
+    monkeypatch.setattr(LocalFiles, at, late)
+    with pytest.raises(FileNotFoundError):
+        bench.execute()
+    assert not bench.target.parent.exists()
+    with pytest.raises(StepLostError):
+        carry_out(bench.step, bench.files, "a", 1)
+    assert not bench.target.parent.exists()
+
+
+def test_a_folder_that_goes_while_a_file_is_published_is_made_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.target.parent.rmdir()
+    real = LocalFiles.make_folder
+    gone: list[str] = []
+
+    def make(files: LocalFiles, path: str) -> None:
+        real(files, path)
+        if len(gone) < 2:
+            gone.append(path)
+            (Path(files.root) / path).rmdir()
+
+    monkeypatch.setattr(LocalFiles, "make_folder", make)
+    bench.execute()
+    assert (bench.verify(), len(gone)) == (StepStatus.DONE, 2)
+
+
 def test_a_folder_at_the_target_is_a_conflict(bench: Bench) -> None:
     """Also one of the same size, which can't be read as a file."""
     bench.target.mkdir()

@@ -14,12 +14,17 @@ from typing import TYPE_CHECKING, cast
 
 import yaml
 
+from airflow_gobblin.redaction import shows_password
 from airflow_gobblin.watermark import Json
 
 __all__ = ["Document", "Place", "Problem", "Unreadable", "ValuePath", "parse", "path_text"]
 
+MOST_BYTES = 4 << 20
+"""How large a document may be."""
 MOST_VALUES = 500_000
 """How many values a document may hold, counting an alias as what it stands for."""
+MOST_MERGED = 2_000_000
+"""How many values `<<` may bring to all mappings together, those too that they have already."""
 MOST_DEEP = 100
 """How many levels deep it may be."""
 
@@ -29,6 +34,7 @@ ValuePath = tuple[str | int, ...]
 _TAG = "tag:yaml.org,2002:"
 _MERGE = f"{_TAG}merge"
 _LONGEST_NUMBER = 40
+_LONGEST_KEY = 200
 
 _Pair = tuple[yaml.ScalarNode, yaml.Node]
 
@@ -79,13 +85,21 @@ class Unreadable(Exception):
 
 
 def path_text(path: ValuePath) -> str:
-    """A path as people write it: `source.sql.tables[3].kind`."""
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    """A path as people write it: `source.sql.tables[3].kind`. A key that is long, or shows a password, is left out."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{_shown(part)}" for part in path)
     return "".join(parts).removeprefix(".")
 
 
+def _shown(key: str) -> str:
+    return "…" if len(key) > _LONGEST_KEY or shows_password(key) else key
+
+
 def parse(data: bytes) -> Document:
-    """Read a document. :raises Unreadable: it isn't one, or holds more than plain values."""
+    """Read a document. :raises Unreadable: it isn't one, is too large, or holds more than plain values."""
+    if len(data) > MOST_BYTES:
+        raise Unreadable(
+            Problem(Place(1, 1), (), f"it is larger than {MOST_BYTES >> 20} MiB; make several files of it")
+        )
     try:
         root = _root(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -137,6 +151,7 @@ class _Conversion:
         self.problems: list[Problem] = []
         self.open: set[int] = set()  # the nodes that are being looked into
         self.pairs: dict[int, list[_Pair]] = {}
+        self.merges = 0
 
     def document(self, root: yaml.Node) -> Document:
         value = self.value(root, ())
@@ -212,8 +227,12 @@ class _Conversion:
                 self._wrong(mapping, (*path, "<<"), "expected an alias of a mapping")
                 continue
             self.open.add(id(mapping))
-            yield from self._pairs(mapping, path)
+            pairs = self._pairs(mapping, path)
             self.open.discard(id(mapping))
+            self.merges += 1 + len(pairs)
+            if self.merges > MOST_MERGED:
+                raise Unreadable(Problem(_place(node), path, f"'<<' brings more than {MOST_MERGED:,} values"))
+            yield from pairs
 
     def _wrong(self, node: yaml.Node, path: ValuePath, cause: str) -> Json:
         """Go on without a value, so that all problems are told."""

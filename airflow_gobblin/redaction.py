@@ -24,7 +24,15 @@ from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 from airflow_gobblin.errors import GobblinError
 
-__all__ = ["RedactingStream", "Redactor", "is_sensitive", "redacted_output", "secrets_of", "shows_password"]
+__all__ = [
+    "RedactingStream",
+    "Redactor",
+    "is_sensitive",
+    "redacted_output",
+    "secrets_of",
+    "setting_shows_secret",
+    "shows_password",
+]
 
 REDACTED = "***"
 SHORTEST = 4
@@ -239,6 +247,13 @@ def shows_password(text: str) -> bool:
         if found is not None and "@" in word[found.end() :]:
             return True
     return any(is_sensitive(name) for name in _WITH_SETTING.findall(f" {text}"))
+
+
+def setting_shows_secret(name: str, value: object) -> bool:
+    """Whether a setting, as somebody wrote it, has a secret in it: not if it says where that is, `${env:TOKEN}`."""
+    text = str(value)
+    plain = text.lower() in ("", "true", "false") or re.fullmatch(r"\$\{[\w.:-]+\}", text) is not None
+    return (is_sensitive(name) and not plain) or shows_password(text)
 
 
 def secrets_of(uri: str) -> set[str]:

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import re
 import sys
+import time
 from collections.abc import Iterator
 from types import ModuleType
 
@@ -129,6 +130,15 @@ def test_aliases_of_aliases_are_no_bomb(reader: ModuleType, monkeypatch: pytest.
     lines = ["a0: &a0 [x]", *(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 150))]
     (problem,) = told(reader, "\n".join(lines))
     assert problem.endswith("it is nested deeper than 100 levels")
+
+
+def test_a_merge_of_merges_and_a_large_text_are_refused_at_once(reader: ModuleType) -> None:
+    many = "{" + ", ".join(f"k{n}: 1" for n in range(5_000)) + "}"
+    started = time.process_time()
+    (problem,) = told(reader, f"a: &a {many}\nb: {{<<: [{', '.join(['*a'] * 5_000)}]}}")
+    assert problem.endswith("'<<' brings more than 2,000,000 values")
+    assert time.process_time() - started < 20
+    assert told(reader, "a: " + "x" * (4 << 20)) == ["1:1: it is larger than 4 MiB; make several files of it"]
 
 
 # JSON writes other characters as two escapes, which is no YAML.

@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import jsonschema
@@ -29,6 +29,7 @@ from airflow_gobblin.converters.columns import AddColumn, DropColumns, RenameCol
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.operators import GobblinIngestion, SparkOptions, load_ingestions
+from airflow_gobblin.operators.extract import ExtractOperator
 from airflow_gobblin.operators.yaml_ingestions import SCHEMA, DagOptions, YamlIngestion, _validator
 from airflow_gobblin.plugins.timetables import DatasetCronTimetable
 from airflow_gobblin.policy import CommitPolicy
@@ -619,14 +620,52 @@ def test_two_files_with_one_name(told: Callable[..., list[str]], load: Load, tmp
         (changed("/lake/shop", "s3://key:hunter2@bucket/shop"), "10:21: sink.parquet.target"),
         (changed("shop_db", "postgresql://ann:hunter2@host/db"), "5:14: source.sql.conn_id"),
         (LEAST + "spark: {conf: {proxy: 'http://ann:hunter2@host'}}", "11:23: spark.conf.proxy"),
+        (
+            LEAST + "spark: {conf: {spark.hadoop.fs.s3a.secret.key: hunter2}}",
+            "11:48: spark.conf.spark.hadoop.fs.s3a.secret.key",
+        ),
+        (LEAST + "spark: {conf: {spark.x: '-Djavax.net.ssl.keyStorePassword=hunter2'}}", "11:25: spark.conf.spark.x"),
+        (LEAST + "dag: {default_args: {smtp_password: hunter2}}", "11:37: dag.default_args.smtp_password"),
+        (LEAST + "'http://ann:hunter2@host': 1", "11:1: …"),
+        (LEAST + "spark: {conf: {'http://ann:hunter2@host': '1'}}", "11:16: spark.conf.…"),
+        (LEAST + "'http://ann:hunter2@host': 1\n'http://ann:hunter2@host': 2", "12:1: …"),
+        (LEAST + "description: see http://ann:hunter2/b@host", "11:14: description"),
         (LEAST + "attempts: 'http://ann:hunter2@host'", "11:11: attempts"),
     ],
 )
 def test_a_password_is_refused_and_not_shown(told: Callable[..., list[str]], text: str, where: str) -> None:
     (found,) = told(text)
     assert found.startswith(f"a.yaml:{where}: ")
-    assert "password" in found or "keys belong into the Airflow connection" in found
+    assert "password" in found.lower() or "keys belong into the Airflow connection" in found or "given before" in found
     assert "hunter2" not in found
+
+
+@pytest.mark.parametrize("text", ["a" * 400_000, "://" * 100_000, "x://a:1 " * 50_000, "x://" + "1:" * 200_000])
+def test_a_long_text_is_searched_for_passwords_at_once(load: Load, text: str) -> None:
+    began = process_time()
+    (loaded,) = load(LEAST + f"dag: {{description: {json.dumps(text)}}}")
+    assert loaded.dag.description == text
+    assert process_time() - began < 10
+
+
+def test_a_file_is_read_up_to_its_limit_only(told: Callable[..., list[str]]) -> None:
+    assert told(LEAST + "#" * (4 << 20)) == ["a.yaml:1:1: it is larger than 4 MiB; make several files of it"]
+
+
+@pytest.mark.parametrize(
+    "conf", [{"spark.hadoop.fs.s3a.secret.key": "hunter2"}, {"spark.x": "jdbc:postgresql://h/d?password=hunter2"}]
+)
+def test_a_secret_among_the_settings_of_spark_is_refused_and_not_shown(conf: dict[str, str]) -> None:
+    told = r"can't use the Spark setting 'spark\..*it holds a secret"
+    with pytest.raises(ConfigurationError, match=told) as caught:
+        SparkOptions(conf=conf)
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(ConfigurationError, match=told):
+        ExtractOperator(task_id="extract", ingestion=SHOP, pack={}, conf=conf)
+
+
+def test_a_setting_that_says_where_a_secret_is_is_taken() -> None:
+    SparkOptions(conf={"spark.authenticate.secret.file": "/run/secret", "spark.hadoop.fs.s3a.secret.key": "${env.KEY}"})
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from airflow_gobblin.hooks.standalone import (
 )
 from airflow_gobblin.links import DatasetLink, SparkLink
 from airflow_gobblin.naming import many
+from airflow_gobblin.operators.spark_options import check_conf
 from airflow_gobblin.operators.stages import failing_at_once
 from airflow_gobblin.operators.telling import log_replacing, log_reports, tell_swept_pack
 from airflow_gobblin.places import object_place
@@ -113,6 +114,7 @@ class ExtractOperator(SparkSubmitOperator):
             retries=retries, retry_delay=retry_delay, map_index_template=map_index_template, durable=durable, **kwargs
         )
         check_ingestion(ingestion)
+        check_conf(self.conf or {})
         self.ingestion = ingestion
         self.pack = pack
         self._connect: ConnectHook | None = None

@@ -6,7 +6,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-__all__ = ["SparkOptions"]
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.redaction import setting_shows_secret
+
+__all__ = ["SECRET_SETTING", "SECRET_SETTING_HINT", "SparkOptions", "check_conf"]
+
+SECRET_SETTING = "it holds a secret, which would be seen on command lines, in rendered fields and on Spark's pages"
+SECRET_SETTING_HINT = (
+    "Passwords of sources and targets belong into Airflow connections; what Spark itself needs into the environment, into a "
+    "spark-defaults.conf that its user alone may read, or into the store that spark.hadoop.hadoop.security.credential."
+    "provider.path names."
+)
+
+
+def check_conf(conf: Mapping[str, object]) -> None:
+    """See that no setting of Spark's holds a secret. :raises ConfigurationError: one does; it is named, and not shown."""
+    for name, value in conf.items():
+        if setting_shows_secret(name, value):
+            raise ConfigurationError(
+                operation="use", subject=f"the Spark setting {name!r}", cause=SECRET_SETTING, hint=SECRET_SETTING_HINT
+            )
 
 
 @dataclass(frozen=True)
@@ -15,7 +34,7 @@ class SparkOptions:
 
     :param conn_id: the Spark connection: `local[*]`, a cluster in client mode, or Spark Connect: a Spark that runs already, which
         spares each pack the seconds that one takes to start.
-    :param conf: Spark's own settings. What is left `None` is as the connection or Spark says.
+    :param conf: Spark's own settings, none of them a secret. What is left `None` is as the connection or Spark says.
     :param durable: drivers run on the workers of a standalone cluster, and are found again after a crash (see `ExtractOperator`).
         For `extract` only.
     :param steps_above: commit sequences of more steps than these are written and carried out on Spark; `None`: none is.
@@ -30,6 +49,10 @@ class SparkOptions:
     total_executor_cores: int | None = None
     durable: bool = False
     steps_above: int | None = 20_000
+
+    def __post_init__(self) -> None:
+        """:raises ConfigurationError: a setting holds a secret."""
+        check_conf(self.conf)
 
     def arguments(self) -> dict[str, Any]:
         """The arguments for `ExtractOperator`."""

@@ -34,7 +34,8 @@ from airflow_gobblin.kinds import import_kinds
 from airflow_gobblin.located_yaml import Document, Place, Problem, Unreadable, ValuePath
 from airflow_gobblin.naming import near
 from airflow_gobblin.operators.run_requests import ingestion_params
-from airflow_gobblin.operators.spark_options import SparkOptions
+from airflow_gobblin.operators.spark_options import SECRET_SETTING, SECRET_SETTING_HINT, SparkOptions
+from airflow_gobblin.redaction import setting_shows_secret, shows_password
 from airflow_gobblin.sinks.base import Sink
 from airflow_gobblin.sinks.parquet import ParquetSink
 from airflow_gobblin.sources.base import Source
@@ -177,7 +178,8 @@ def _files(pattern: str, folder: Path) -> list[Path]:
 def _read(path: Path) -> Document:
     """A file that fits the schema. :raises Unreadable: it doesn't."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(located_yaml.MOST_BYTES + 1)
     except OSError as error:
         raise Unreadable(Problem(Place(1, 1), (), f"it can't be read: {error.strerror}")) from error
     document = located_yaml.parse(data)
@@ -214,12 +216,10 @@ def _refused(problems: list[tuple[Path, Problem]]) -> ConfigurationError:
 
 # --- Whether a file fits the schema -------------------------------------------------------------------------------------------
 
-_SECRET = re.compile(r"[a-zA-Z][\w+.-]*://[^/@\s]*:[^/@\s]*@")
-
 
 def _secrets(document: Document, value: Json, path: ValuePath) -> Iterator[Problem]:
-    """URLs with a password, wherever they are; nothing that is said of them shows it."""
-    if isinstance(value, str) and _SECRET.search(value):
+    """URLs with a password, wherever they are, and settings with a secret; nothing that is said of them shows it."""
+    if isinstance(value, str) and shows_password(value):
         cause = (
             "it holds a URL with a password, which everyone who reads the file would see; make it an Airflow connection"
         )
@@ -229,7 +229,17 @@ def _secrets(document: Document, value: Json, path: ValuePath) -> Iterator[Probl
             yield from _secrets(document, item, (*path, index))
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from _secrets(document, item, (*path, key))
+            if shows_password(key):
+                yield document.problem(
+                    (*path, key), "the key holds a password; make it an Airflow connection", at_key=True
+                )
+            elif path in _SETTINGS and setting_shows_secret(key, item):
+                yield document.problem((*path, key), f"{SECRET_SETTING}. {SECRET_SETTING_HINT}")
+            else:
+                yield from _secrets(document, item, (*path, key))
+
+
+_SETTINGS: tuple[ValuePath, ...] = (("spark", "conf"), ("dag", "default_args"))
 
 
 def _misfits(document: Document) -> Iterator[Problem]:

@@ -10,16 +10,18 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from airflow_gobblin.claims import Claim, Claims
 from airflow_gobblin.commit import Committer, can_win
 from airflow_gobblin.coverage import Coverage, Range
-from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError, RecordError
+from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError, RecordError, TargetError
 from airflow_gobblin.exported import ExportedDataset, has_state
 from airflow_gobblin.files import Files, open_files
+from airflow_gobblin.home import Tenant
 from airflow_gobblin.inspection import parse_position
-from airflow_gobblin.journal import Action, Decision, History, Journal, Note, NoteKind, OutcomeState, Slot, now
+from airflow_gobblin.journal import Action, Decision, History, Home, Journal, Note, NoteKind, OutcomeState, Slot, now
 from airflow_gobblin.manifest import put_manifests
 from airflow_gobblin.naming import many
 from airflow_gobblin.plan import Plan
@@ -113,6 +115,12 @@ class Administration:
         self._claims = Claims(self._files)
         # How long replaced files stay is the ingestion's affair.
         self._committer = Committer(journal, self._files, retention=None)
+        self._homes = self._committer.homes
+
+    @property
+    def root(self) -> str:
+        """The target root, without the connection."""
+        return self._files.root
 
     def quarantined(self, urn: str) -> Slot:
         """The slot for which a dataset is quarantined. :raises ConfigurationError: it isn't."""
@@ -194,7 +202,7 @@ class Administration:
 
         :raises ConfigurationError: there is nothing.
         """
-        history = self._known(urn, new=True)
+        history = self._known(urn, new=True, lost=True)
         if history.pending is not None:
             return history.pending
         staging = Staging(self._files, staging_folder(self.journal.ingestion, self.journal.id))
@@ -219,7 +227,7 @@ class Administration:
         :raises ConfigurationError: there is nothing to abandon. :raises LostRaceError: it was done just now.
         """
         self._check_told(urn, reason)
-        pending = self._known(urn, new=True).pending
+        pending = self._known(urn, new=True, lost=True).pending
         if slot is not None and slot != (0 if pending is None else pending.decision.slot):
             raise self._not_abandoned(urn, slot)
         if pending is None:
@@ -227,7 +235,8 @@ class Administration:
         outcome = self.journal.put_outcome(pending, OutcomeState.ABANDONED, "", self._actor, reason)
         if outcome.state is not OutcomeState.ABANDONED:
             raise self._not_abandoned(urn, pending.decision.slot)
-        self._committer.clean(self.journal.history(urn), "")
+        with suppress(TargetError):  # what is lost needs no cleaning; what comes back is cleaned by the next run
+            self._committer.clean(self.journal.history(urn), "")
         return (replace(pending, outcome=outcome),)
 
     def _not_abandoned(self, urn: str, slot: int) -> LostRaceError:
@@ -245,7 +254,9 @@ class Administration:
         slots: list[Slot] = []
         for token in tokens:
             try:
-                slots.append(self._decide(Change(Action.ABORT, self._finished(urn, new=True)), reason, token))
+                slots.append(
+                    self._decide(Change(Action.ABORT, self._finished(urn, new=True, lost=True)), reason, token)
+                )
             except GobblinError as error:
                 if slots:
                     were = "was" if len(slots) == 1 else "were"
@@ -354,7 +365,7 @@ class Administration:
 
         :param delete_files: its published files are retired and removed by clean-up; otherwise they stay where they are.
         """
-        history = self._finished(urn)
+        history = self._finished(urn, lost=not delete_files)
         retired = tuple(sorted(history.state.live)) if delete_files else ()
         return Change(Action.DROP, history, coverage=Coverage(), replaces=retired)
 
@@ -443,31 +454,47 @@ class Administration:
         self.journal.put_note(claim.urn, slot, note)
         return slot
 
+    def would_move(self) -> Home:
+        """The home of the ingestion as it is, if the target holds all that is published there: it was copied, with `_gobblin`.
+
+        :raises ConfigurationError: nothing was planned yet, a slot is pending, or files are missing.
+        :raises TargetError: the target lacks the mark of the home.
+        """
+        return self._homes.would_move()
+
+    def move(self, home: Home, reason: str, tenant: Tenant | None = None) -> Home:
+        """Let the ingestion go on at the target, and as whose it says, with all that was published.
+
+        :param home: what `would_move` gave. :param tenant: the DAG and its source from now on; by default as they were.
+        :raises LostRaceError: somebody else moved it meanwhile. :raises ConfigurationError: there is no reason.
+        """
+        if not reason.strip() or not self._actor:
+            raise ConfigurationError(
+                operation="move",
+                subject=f"ingestion {self.journal.ingestion!r}",
+                cause="an actor and a reason are needed",
+                hint="Say who does it, and why.",
+            )
+        return self._homes.move(home, tenant or Tenant(), self._actor, reason)
+
     def _check_told(self, urn: str, reason: str) -> None:
         if not reason.strip() or not self._actor:
             raise self._refused("change", urn, "an actor and a reason are needed", "Say who does it, and why.")
 
-    def _known(self, urn: str, *, new: bool = False) -> History:
+    def _known(self, urn: str, *, new: bool = False, lost: bool = False) -> History:
+        """A dataset's history. :param new: it may have none. :param lost: its target may have lost what was there."""
+        self._homes.check_mark(lost=lost)
         history = self.journal.history(urn)
         if not history.known and not new:
             raise unknown_dataset(self.journal, urn)
-        published = {target for s in history.slots if (target := s.decision.target)}
-        published |= {s.target for s in history.trimmed if s.target}
-        if published and self._files.root not in published and not self._claimed(urn):
-            raise self._refused(
-                "change",
-                urn,
-                f"it is published to {sorted(published)}, not to {self._files.root}",
-                "Give the target that it is published to. One that was moved is known by its claims: move `_gobblin` with it.",
-            )
         return history
 
     def _claimed(self, urn: str) -> tuple[str, ...]:
         owner = (self.journal.id, self.journal.ingestion, urn)
         return tuple(folder for folder, claim in self._claims.standing().items() if claim.owner == owner)
 
-    def _finished(self, urn: str, *, new: bool = False) -> History:
-        history = self._known(urn, new=new)
+    def _finished(self, urn: str, *, new: bool = False, lost: bool = False) -> History:
+        history = self._known(urn, new=new, lost=lost)
         if history.pending is not None:
             raise self._refused(
                 "change",

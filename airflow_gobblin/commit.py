@@ -34,8 +34,10 @@ from airflow_gobblin.errors import (
     SourceDataError,
     StepError,
     StepLostError,
+    TargetError,
 )
 from airflow_gobblin.files.base import Files, each
+from airflow_gobblin.home import Homes
 from airflow_gobblin.ingestion import DEFAULT_ATTEMPTS, DEFAULT_RETENTION
 from airflow_gobblin.journal import (
     Action,
@@ -128,6 +130,8 @@ class Committer:
     ) -> None:
         self.journal = journal
         self.files = files
+        self.homes = Homes(journal, files)
+        """Whether that file system is the one that the journal's slots are published to."""
         self._attempts = attempts
         self._retention = retention
         self._age = age
@@ -144,6 +148,7 @@ class Committer:
 
         :raises LostRaceError: the plan no longer holds, and why. :raises StepError: an older slot can't be finished.
         :raises PausedError: the dataset is paused.
+        :raises TargetError: the target isn't the one that the plan was made for.
         """
         plan = proposal.plan
         shards: tuple[tuple[str, ...], int] | None = None
@@ -165,6 +170,7 @@ class Committer:
                     if self.journal.history(plan.urn).state.head == history.state.head:
                         raise
                     continue  # somebody decided meanwhile, and what could win no more was swept: that is what to tell
+            self.homes.check_mark()
             self.journal.put_decision(self._decision(proposal, history, shards))
 
     def _standing(self, slot: Slot, plan: Plan) -> Slot:
@@ -238,10 +244,13 @@ class Committer:
 
         :return: the slot with its outcome. :raises LostRaceError: the slot was abandoned.
         :raises StepError: a step can't be done; the slot stays pending.
+        :raises TargetError: the target isn't the one that it is to be published to; the slot stays pending.
         """
         if slot.finished:
             return self._ended(slot)
         decision = slot.decision
+        if decision.staging is not None:  # else it has no file to publish
+            self.homes.check_mark()
         try:
             outcome = self._carry_out_all(decision)
         except (StepError, RecordError, OSError) as error:
@@ -337,8 +346,11 @@ class Committer:
     def count_failure(self, urn: str, run_key: str, error: GobblinError) -> None:
         """Note that a run failed to finish the pending slot: once a run; quarantine after too many.
 
-        Raises nothing: the first error is the one to tell.
+        That the target isn't there is no fault of a dataset's, and isn't counted. Raises nothing: the first error is the one to
+        tell.
         """
+        if isinstance(error, TargetError):
+            return
         try:
             self._count_failure(urn, run_key, error)
         except GobblinError:
@@ -365,12 +377,15 @@ class Committer:
         completion of an upload, it is removed again by later runs, and noted as clean when that is over.
 
         :return: a sentence for every file that was left because somebody changed it.
+        :raises TargetError: the target isn't the one that they were published to.
         """
         left: list[str] = []
         for slot in history.slots:
             if slot.noted(NoteKind.CLEANED) or not self._due(slot, history):
                 continue
+            self.homes.check_mark()  # a file that isn't there is gone only if the target is there, before and after
             found = tuple(self._clean_slot(slot, history))
+            self.homes.check_mark()
             left += found
             if not self._settled(slot):
                 continue

@@ -24,6 +24,7 @@ way out. Two questions decide what a caller may do, so each error answers them:
     ├── UnreliableStoreError          a store can't do what the journal rests on
     ├── RecordError                   a record is unreadable, torn, or newer than this version
     ├── ClaimError                    a target belongs to another journal, ingestion or dataset
+    ├── TargetError                   a target isn't the one that the journal's slots are published to
     ├── StepError                     a commit step can't be carried out
     │   ├── StepConflictError         something else stands where the step publishes
     │   └── StepLostError             neither the staged file nor the published one exists
@@ -60,6 +61,7 @@ __all__ = [
     "StepError",
     "StepLostError",
     "StoreError",
+    "TargetError",
     "UnknownKindError",
     "UnknownOutcomeError",
     "UnreliableStoreError",
@@ -189,6 +191,12 @@ class RecordError(GobblinError):
 
 class ClaimError(GobblinError):
     """A target belongs to another journal, ingestion or dataset."""
+
+
+class TargetError(GobblinError):
+    """A target isn't the one that the journal's slots are published to: empty, not mounted, not shared, or another one."""
+
+    retryable = True
 
 
 class StepError(GobblinError):

@@ -82,6 +82,11 @@ class Ingestion:
         )
 
     @property
+    def source_identity(self) -> str:
+        """What the source is known by, without a secret: its kind and its connections."""
+        return " ".join((wire.kind_of(self.source), *self.source.connection_ids))
+
+    @property
     def connection_ids(self) -> tuple[str, ...]:
         """The connections that Spark needs: the source's, and the target's if it is in an object store."""
         place = object_place(self.sink.target)

@@ -17,9 +17,10 @@ from itertools import islice
 from airflow_gobblin import wire
 from airflow_gobblin.claims import Claims
 from airflow_gobblin.coverage import Coverage, Range, padded
-from airflow_gobblin.errors import ConfigurationError, GobblinError
+from airflow_gobblin.errors import ConfigurationError, GobblinError, TargetError
 from airflow_gobblin.files.base import Files, each
 from airflow_gobblin.history import History, Slot
+from airflow_gobblin.home import Homes
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.manifest import check_no_slot_is_lost
 from airflow_gobblin.naming import dataset_key, many
@@ -516,10 +517,14 @@ class FileCheck:
 def verify(journal: Journal, files: Files, urn: str, *, content: bool = True) -> Iterator[FileCheck]:
     """Compare every published file of a dataset with what the journal says of it: that it is there, its size and its content.
 
+    :param files: what is under a target root. Files that are published to another one are looked for there.
     :param content: read each file, for its checksum; otherwise those are believed that are known by their identity.
     :raises ConfigurationError: the journal has no such dataset. :raises RecordError: the steps that published it are lost.
+    :raises TargetError: the target isn't there.
     """
     history = known_history(journal, urn)
+    files = Homes(journal, files).files()
+    Homes(journal, files).check_mark()  # else each file would seem to be missing
     moves = journal.moves(history, history.state.live)
     return each(files, lambda move: _check(files, move[0].slot, move[1], content), moves)
 
@@ -560,7 +565,11 @@ class AuditLevel(StrEnum):
 
 @dataclass(frozen=True)
 class AuditFinding:
-    """Something that an audit found. :param check: what was looked at: `state`, `coverage`, `rows`, `files` or `journal`."""
+    """Something that an audit found.
+
+    :param urn: of the dataset; empty for what concerns all of them.
+    :param check: what was looked at: `target`, `state`, `coverage`, `rows`, `files` or `journal`.
+    """
 
     urn: str
     check: str
@@ -572,8 +581,18 @@ class AuditFinding:
 def audit(journal: Journal, files: Files, urn: str | None = None) -> Iterator[AuditFinding]:
     """See that a dataset's ranges, rows and files add up; without a URN those of all datasets, one after the other.
 
+    :param files: what is under a target root. Files that are published to another one are looked for there; where that isn't
+        there, it is the one thing to tell.
     :raises ConfigurationError: the journal has no such dataset.
     """
+    homes = Homes(journal, files)
+    try:
+        homes.check()
+    except (ConfigurationError, TargetError) as error:
+        yield AuditFinding("", "target", AuditLevel.PROBLEM, str(error))
+        if isinstance(error, TargetError):
+            return
+    files = homes.files()
     folders = _folders(journal, files)
     if urn is not None:
         yield from _audit(journal, files, known_history(journal, urn), folders)

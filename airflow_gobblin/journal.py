@@ -7,6 +7,7 @@ A dataset's records are a chain of slots, each with one decision and one outcome
     <ingestion>/<dataset>/n/<slot>/<i>-<says>  notes: an attempt failed, quarantined, released, announced, cleaned, …
     <ingestion>/<dataset>/o/<slot>             outcome: DONE or ABANDONED. Writing DONE publishes, and hands over the watermark
     <ingestion>/<dataset>/snap/<slot>          snapshot: the fold up to a slot, whose records and those before it are void
+    _homes/<ingestion>/<number>                where the ingestion's slots are published (`home.py`)
 
 Everything else is derived: the state of a dataset is the fold of its chain (`history.py`). A decision names the digest of the
 slot before it, so a chain that lost or changed a record is found out. The rules by which decisions are made and carried out are
@@ -33,6 +34,7 @@ from airflow_gobblin.reading import PublishedDataset, PublishedFile, never_publi
 from airflow_gobblin.records import (
     Action,
     Decision,
+    Home,
     Note,
     NoteKind,
     Outcome,
@@ -51,6 +53,7 @@ __all__ = [
     "Action",
     "Decision",
     "History",
+    "Home",
     "Journal",
     "Keys",
     "Note",
@@ -72,6 +75,8 @@ STEPS_PER_SHARD = 5000
 """Of which one that publishes many files counts as many."""
 _ID = "_journal"
 """The record that makes a store a journal: a random id, which claims name."""
+_HOMES = "_homes"
+"""Below it are the homes of each ingestion: see `home.py`."""
 _UNREAD = frozenset({NoteKind.ANNOUNCED, NoteKind.CLEANED})
 """Notes whose keys say all that the fold needs."""
 _NO_SLOTS_AFFAIR = frozenset({NoteKind.CLAIM_RELEASED, NoteKind.PAUSED, NoteKind.RESUMED})
@@ -148,6 +153,7 @@ class Journal:
         self._read_before: dict[str, tuple[object, str]] = {}
         self._bytes_kept = 0
         self._last: tuple[list[str], History] | None = None
+        self._homes: list[Home] = []
 
     @classmethod
     def open(
@@ -263,10 +269,24 @@ class Journal:
         """The state of a dataset. :raises RecordError: as `history`."""
         return self.history(urn).state
 
+    def homes(self) -> tuple[Home, ...]:
+        """Where the ingestion's slots were published, from the first on; the last one counts. Each record is read once.
+
+        :raises RecordError: one is torn or newer.
+        """
+        while (data := self.store.get(key := self._home(len(self._homes) + 1))) is not None:
+            self._homes.append(wire.loads(data, Home, key))
+        return tuple(self._homes)
+
+    def _moved(self) -> dict[str, str]:
+        """By each former home, where all that was published there is now: it moved with it."""
+        homes = self.homes()
+        return {home.target: homes[-1].target for home in homes}
+
     def read_dataset(self, urn: str, root: str | None = None) -> PublishedDataset:
         """The published files of a dataset, exactly once: as a list, an Arrow dataset or a Spark DataFrame.
 
-        :param root: the target root, if it moved since the files were published.
+        :param root: the target root, where it is by another path than its tasks know it by.
         :raises NotFoundError: the journal has no such dataset. :raises NeverPublishedError: no run has published it yet.
         :raises RecordError: as `history`.
         """
@@ -278,9 +298,10 @@ class Journal:
             raise unknown_dataset(self, urn)
         if not history.published:
             raise never_published(history)
+        moved = {} if root else self._moved()
         files = tuple(
             PublishedFile(
-                f"{(root or decision.target).rstrip('/')}/{step.target}",
+                f"{(root or moved.get(decision.target, decision.target)).rstrip('/')}/{step.target}",
                 decision.slot,
                 step.unit,
                 step.rows,
@@ -395,6 +416,15 @@ class Journal:
     def put_snapshot(self, snapshot: Snapshot) -> None:
         """Store a snapshot: from now on the records of its slots are void. Durable when it returns."""
         settle(self.store, self.key(snapshot.urn, _snapshot(snapshot.slot)), wire.dumps(snapshot))
+
+    def put_home(self, home: Home) -> Home:
+        """Add a home. :return: the one that stands in its place, which may be somebody else's."""
+        key = self._home(len(self.homes()) + 1)
+        stored, _ = settle(self.store, key, wire.dumps(home))
+        return wire.loads(stored, Home, key)
+
+    def _home(self, number: int) -> str:
+        return f"{_HOMES}/{self.ingestion}/{slot_name(number)}"
 
     # How it is read
 

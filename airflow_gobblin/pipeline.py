@@ -38,6 +38,7 @@ from airflow_gobblin.errors import (
 from airflow_gobblin.extraction import converted_schema
 from airflow_gobblin.files import Files, at_a_glance, open_files
 from airflow_gobblin.guarded import GuardedConnections
+from airflow_gobblin.home import Tenant
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import History, Journal, Note, NoteKind, Slot, now
 from airflow_gobblin.manifest import Ages, check_no_slot_is_lost, put_manifests
@@ -121,6 +122,11 @@ class RunRequest:
                 )
 
     @property
+    def dag(self) -> str:
+        """The DAG's id, if it says one."""
+        return self.dag_run.rpartition("/")[0]
+
+    @property
     def backfill(self) -> bool:
         """Whether it is for a range."""
         return self.start is not None
@@ -199,13 +205,24 @@ class Pipeline:
         self.recovered: list[DatasetReport] = []
         """What earlier runs left and was finished here."""
 
+    def check_target(self) -> None:
+        """Make sure that the target is the one that the journal's slots are published to, before anything rests on it.
+
+        :raises TargetError: it is empty, not mounted, not shared, or another one. :raises ConfigurationError: the slots are
+            published to another root.
+        """
+        self.committer.homes.check()
+
     # verify_recover
 
     def verify_recover(self, request: RunRequest) -> tuple[DatasetReport, ...]:
         """Finish what earlier runs decided and left, of all datasets of the journal.
 
         A dataset that can't be recovered stands still, and the others go on. Only what may be unfinished is read.
+
+        :raises TargetError: and ConfigurationError: as `check_target`.
         """
+        self.check_target()
         run_key = request.run_key(self.ingestion.name)
         reports = []
         for dataset, history in self.journal.histories(worth=lambda keys: keys.may_be_pending):
@@ -240,7 +257,9 @@ class Pipeline:
 
         :raises SourceError: the source can't be reached. :raises ConfigurationError: a dataset was asked for that isn't there.
         :raises GobblinError: what keeps every single dataset from being planned, if a retry may heal it.
+        :raises TargetError: and ConfigurationError: as `check_target`, or another DAG has the ingestion's name.
         """
+        self.committer.homes.check(self._tenant(request))
         run_key = request.run_key(self.ingestion.name)
         every = self._datasets(request)
         datasets = [d for d in every if not request.datasets or d.urn in request.datasets]
@@ -267,6 +286,9 @@ class Pipeline:
         run = RunPlan(uuid.uuid4().hex, run_key, self._packed(planned), tuple(notes))
         self.staging.put_run(run, replace(self.ingestion.job, limits=self._limits(request)))
         return run
+
+    def _tenant(self, request: RunRequest) -> Tenant:
+        return Tenant(request.dag, self.ingestion.source_identity)
 
     def _limits(self, request: RunRequest) -> Limits:
         """What is replaced is replaced whole: without limits."""
@@ -336,6 +358,7 @@ class Pipeline:
                 return proposed
             plan, units = proposed
             self._claims.check(self.journal, urn, plan.folder)
+            self.committer.homes.settle(self._tenant(request))
             weight = self.staging.put_plan(plan, units)
             # That a range is covered says nothing of whether it was replaced.
             planned = None if request.replace else plan.planned
@@ -364,7 +387,9 @@ class Pipeline:
         """Say what `create_work_units` would plan now. Nothing is written, claimed or finished: a journal to be read is enough.
 
         :raises SourceError: the source can't be reached. :raises ConfigurationError: a dataset was asked for that isn't there.
+        :raises TargetError: and ConfigurationError: as `create_work_units`.
         """
+        self.committer.homes.check(self._tenant(request))
         run_key = request.run_key(self.ingestion.name)
         every = self._datasets(request)
         datasets = [d for d in every if not request.datasets or d.urn in request.datasets]
@@ -561,7 +586,10 @@ class Pipeline:
         """Apply the commit policy to the results of each dataset that stand, and decide its slot.
 
         From here on the run is bound to publish exactly this.
+
+        :raises TargetError: and ConfigurationError: as `check_target`.
         """
+        self.check_target()
         return tuple(self._write(ref, run.run_key) for ref in pack.datasets)
 
     def _write(self, ref: DatasetRef, run_key: str) -> DatasetReport:
@@ -667,7 +695,11 @@ class Pipeline:
     # execute_commit_steps
 
     def execute_commit_steps(self, run: RunPlan, pack: Pack) -> tuple[DatasetReport, ...]:
-        """Carry out what is decided for the datasets of a pack. Always safe to do again."""
+        """Carry out what is decided for the datasets of a pack. Always safe to do again.
+
+        :raises TargetError: and ConfigurationError: as `check_target`.
+        """
+        self.check_target()
         return tuple(self._execute(ref, run.run_key) for ref in pack.datasets)
 
     def _execute(self, ref: DatasetRef, run_key: str) -> DatasetReport:
@@ -693,7 +725,9 @@ class Pipeline:
         """Sweep staging that can no longer win, clean up, and report every dataset of the run.
 
         :return: a report per dataset; raise `incomplete(…)` for what isn't as the policy wants it.
+        :raises TargetError: and ConfigurationError: as `check_target`.
         """
+        self.check_target()
         refs = {dataset_key(ref.urn): ref for pack in run.packs for ref in pack.datasets}
         final: dict[str, DatasetReport] = {}
         watermarks: dict[str, Watermark | None] = {}
@@ -801,6 +835,7 @@ class Pipeline:
         try:
             if worth_trimming(history) or any(not slot.noted(NoteKind.ANNOUNCED) for slot in history.slots):
                 put_manifests(self.files, self.journal, history)  # before it is trimmed: they are made from what is
+                self.committer.homes.check_mark()
                 trim(self.journal, history)
         except (GobblinError, OSError):
             log.warning("dataset %r: its manifests or its journal can't be seen to now", history.urn, exc_info=True)

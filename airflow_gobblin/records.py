@@ -147,6 +147,26 @@ class Note:
     urn: str = ""
 
 
+@record("home")
+@dataclass(frozen=True)
+class Home:
+    """Where an ingestion's slots are published, and whose it is.
+
+    :param target: the target root. :param mark: the id of the mark that was put there.
+    :param source: the kind of the source and its connections; :param dag: the DAG that planned first: both for a second DAG to be
+        compared with.
+    :param actor: who moved it there, and :param reason: why, if a person did.
+    """
+
+    target: str
+    mark: str
+    source: str
+    dag: str
+    at: datetime
+    actor: str = ""
+    reason: str = ""
+
+
 def now() -> datetime:
     """The time, for people to read; no rule rests on it (I13)."""
     return datetime.now(UTC)

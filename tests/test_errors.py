@@ -10,7 +10,7 @@ from airflow_gobblin import errors
 from airflow_gobblin.errors import GobblinError, StepConflictError, StoreError, UnknownOutcomeError
 
 CLASSES = [getattr(errors, name) for name in errors.__all__]
-HEALING = {"SourceError", "StoreError", "UnknownOutcomeError", "StepError"}
+HEALING = {"SourceError", "StoreError", "UnknownOutcomeError", "StepError", "TargetError"}
 
 
 def test_every_error_is_in_the_tree_and_in_all() -> None:

@@ -51,6 +51,7 @@ def lab(made: Lab, tmp_path: Path) -> Lab:
         lab.store.delete(name)
         lab.store.put_if_absent(name, data)
     lab.reopened()
+    lab.admin.move(lab.admin.would_move(), "it is a copy")
     return lab
 
 

@@ -19,6 +19,7 @@ from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.exported import ExportedDataset, as_document, has_state, read_document
 from airflow_gobblin.exported import export as exported
 from airflow_gobblin.history import History
+from airflow_gobblin.home import Tenant
 from airflow_gobblin.hooks.registry import Registered, open_administration, open_journal, open_target
 from airflow_gobblin.inspection import (
     AuditLevel,
@@ -248,6 +249,28 @@ def release_claim(args: Namespace) -> None:
 
 
 @command
+def move(args: Namespace) -> None:
+    """Let an ingestion go on at another target, or with another source."""
+    where = _where(args)
+    admin = open_administration(where, getuser())
+    home, tenant = admin.would_move(), Tenant(where.dag_id, where.source)
+    row = {
+        "ingestion": where.ingestion,
+        "action": "move",
+        "from": home.target,
+        "to": admin.root,
+        "dag": tenant.dag or home.dag,
+        "source": tenant.source or home.source,
+    }
+
+    def act() -> Iterator[dict[str, Any]]:
+        moved = admin.move(home, args.reason, tenant)
+        yield {**row, "actor": moved.actor, "reason": moved.reason}
+
+    _confirm(args, [row], act)
+
+
+@command
 def export(args: Namespace) -> None:
     """Write what datasets have come to as JSON."""
     journal = open_journal(find_ingestion(args))
@@ -334,11 +357,15 @@ def _wanted(states: Iterable[ExportedDataset], urns: Iterable[str]) -> list[Expo
 
 def _administration(args: Namespace, *, new: bool = False) -> tuple[Administration, Journal]:
     """The actions on the datasets of an ingestion. :param new: there may be no journal yet."""
+    admin = open_administration(_where(args), getuser(), new=new)
+    return admin, admin.journal
+
+
+def _where(args: Namespace) -> Registered:
+    """The ingestion that something is done to. :raises ConfigurationError: no reason is given."""
     if not args.reason.strip():
         raise ConfigurationError(operation="act without", subject="a reason", hint='Say why: --reason "…".')
-    where: Registered = find_ingestion(args, target=True)
-    admin = open_administration(where, getuser(), new=new)
-    return admin, admin.journal
+    return find_ingestion(args, target=True)
 
 
 def _kind(journal: Journal, urn: str, given: str | None) -> str:

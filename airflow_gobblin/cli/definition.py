@@ -152,6 +152,12 @@ COMMANDS = (
         "drop", "Forget a dataset: what it published is nobody's any more, unless it is deleted", URN, DELETE_FILES
     ),
     _action("release-claim", "Free a folder that a lost journal or a dropped ingestion claims", FOLDER),
+    _action(
+        "move",
+        "Let an ingestion go on at the target, and with the source, that its DAG has now",
+        more="All that is below the former target must have been copied there, `_gobblin` too. Another DAG may take an "
+        "ingestion over by it.",
+    ),
     _command("export", "Write what datasets have come to as JSON", URNS, OUT_FILE),
     _action(
         "import",

@@ -31,6 +31,7 @@ class Registered:
     """An ingestion of a DAG, and where it is.
 
     :param task_id: the task that plans it. :param journal: and :param target: as the DAG's author wrote them.
+    :param source: its source's kind and connections; empty where it isn't known.
     :param code: modules with the author's own classes; they are named to people, and never imported because a DAG says so.
     """
 
@@ -40,6 +41,7 @@ class Registered:
     journal: str
     target: str
     code: tuple[str, ...] = ()
+    source: str = ""
 
 
 def place_of(ingestion: Ingestion) -> dict[str, Any]:
@@ -48,6 +50,7 @@ def place_of(ingestion: Ingestion) -> dict[str, Any]:
         "ingestion": ingestion.name,
         "journal": ingestion.journal,
         "target": ingestion.sink.target,
+        "source": ingestion.source_identity,
         "code": [*ingestion.code],
     }
 
@@ -88,7 +91,8 @@ def registered(dag_id: str, serialized: Mapping[str, Any]) -> Iterator[Registere
         place = fields.get(_PLACE)
         if isinstance(place, dict) and all(isinstance(place.get(name), str) for name in _TEXTS):
             texts = {name: place[name] for name in _TEXTS}
-            yield Registered(dag_id, fields["task_id"], code=tuple(place.get("code", ())), **texts)
+            code, source = tuple(place.get("code", ())), str(place.get("source", ""))
+            yield Registered(dag_id, fields["task_id"], code=code, source=source, **texts)
 
 
 def open_journal(where: Registered) -> Journal:

@@ -129,6 +129,7 @@ class ExtractOperator(SparkSubmitOperator):
         failure: AirflowException | None = None
         with failing_at_once():
             pipeline = open_pipeline(self.ingestion)
+            pipeline.check_target()  # else it would seem swept
             if self._is_whole(pipeline):
                 self._log_nothing(pipeline, context)
                 return

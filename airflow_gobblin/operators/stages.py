@@ -18,7 +18,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow_gobblin.announcing.announcement import Announcement, announce
 from airflow_gobblin.announcing.assets import asset_uri
 from airflow_gobblin.announcing.metrics import count_recoveries, gauge_lags, gauge_quarantines
-from airflow_gobblin.errors import GobblinError, IncompleteRunError, SourceError
+from airflow_gobblin.errors import ConfigurationError, GobblinError, IncompleteRunError, SourceError
 from airflow_gobblin.frozen_heap import frozen_heap
 from airflow_gobblin.hooks.connections import SECRETS, AirflowConnections
 from airflow_gobblin.hooks.ingestion import check_ingestion, open_pipeline
@@ -155,6 +155,9 @@ class CreateWorkUnitsOperator(_StageOperator):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.place = place_of(self.ingestion)
+        for other in self._dag.tasks if self._dag is not None else ():
+            if isinstance(other, CreateWorkUnitsOperator) and other is not self:
+                _check_one_of_a_name(self, other)
         if self._dag is not None and self.dag.rerun_with_latest_version is None:
             # A run that is moved to the DAG's latest version, as backfills do, loses the mapped tasks that it has.
             self.dag.rerun_with_latest_version = False
@@ -199,6 +202,7 @@ class _PackOperator(_StageOperator):
         self, pipeline: Pipeline, context: Context, stage: Callable[[RunPlan, Pack], tuple[DatasetReport, ...]]
     ) -> tuple[DatasetReport, ...]:
         """What a stage says of the pack, or the journal if the pack was swept; it is logged."""
+        pipeline.check_target()  # else it would seem swept
         run, pack = pipeline.staging.run(self.pack["run"]), pipeline.staging.pack(self.pack["run"], self.pack["pack"])
         if run is None or pack is None:
             return tell_swept_pack(self.log, pipeline, self.pack, context)
@@ -272,6 +276,7 @@ class FinishOperator(_StageOperator):
             run = context["ti"].xcom_pull(task_ids=self.plan, key=RUN)
             if run is None:
                 raise self._unplanned()
+            pipeline.check_target()  # else it would seem swept
             plan = pipeline.staging.run(run)
             request = run_request(context)
             reports = pipeline.answered(request) if plan is None else pipeline.finish(plan)
@@ -355,6 +360,25 @@ def failing_at_once() -> Iterator[None]:
         if shown is error:
             raise
         raise shown from None
+
+
+def _check_one_of_a_name(task: CreateWorkUnitsOperator, other: CreateWorkUnitsOperator) -> None:
+    """See, when a DAG is parsed, that two of its tasks don't plan different ingestions of one name, in one journal.
+
+    Those of two DAGs are found out when the second one plans. :raises ConfigurationError: they do.
+    """
+    mine, theirs = task.place, other.place
+    if (mine["ingestion"], mine["journal"]) != (theirs["ingestion"], theirs["journal"]):
+        return
+    for what in ("target", "source"):
+        if mine[what] != theirs[what]:
+            raise ConfigurationError(
+                operation="use",
+                subject=f"ingestion {mine['ingestion']!r} of task {task.task_id!r}",
+                cause=f"task {other.task_id!r} has one of this name and journal, with {what} {theirs[what]!r} and not "
+                f"{mine[what]!r}",
+                hint="Give one of them a name of its own: its journal is found by it.",
+            )
 
 
 def _retry_unplanned(pipeline: Pipeline, plan: RunPlan, context: Context) -> None:

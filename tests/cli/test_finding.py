@@ -8,6 +8,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,9 +67,31 @@ def test_a_serialized_dag_says_where_its_ingestion_is() -> None:
     serialized = json.loads(json.dumps(DagSerialization.to_dict(dag)))
     assert [*registered("shop_dag", serialized)] == [
         Registered(
-            "shop_dag", "load.create_work_units", "shop", "journal_db", "s3://aws_here@bucket/lake", ("acme.marks",)
+            "shop_dag",
+            "load.create_work_units",
+            "shop",
+            "journal_db",
+            "s3://aws_here@bucket/lake",
+            ("acme.marks",),
+            "sql_source db",
         )
     ]
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (replace(sql_ingestion(), sink=ParquetSink("/sea")), "with target 's3://aws_here@bucket/lake' and not '/sea'"),
+        (replace(sql_ingestion(), source=SqlSource("crm", ())), "with source 'sql_source db' and not 'sql_source crm'"),
+    ],
+)
+def test_one_name_for_two_ingestions_of_a_dag_is_refused_when_it_is_parsed(other: Ingestion, told: str) -> None:
+    with DAG("shop_dag", schedule=None):
+        GobblinIngestion(sql_ingestion(), group_id="load")
+        GobblinIngestion(replace(sql_ingestion(), max_packs=2), group_id="again")
+        with pytest.raises(ConfigurationError, match=told) as caught:
+            GobblinIngestion(other, group_id="other")
+    assert "task 'load.create_work_units' has one of this name and journal" in str(caught.value)
 
 
 def test_a_place_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,26 @@ def moved(lab: Lab, folder: Path, command: CommandLine, state: str) -> Lab:
     made.ingestion = replace(lab.ingestion)
     command.where = (*command.where[:-1], str(lab.folder))
     return made
+
+
+def test_an_ingestion_goes_on_at_another_target(lab: Lab, command: CommandLine, tmp_path: Path) -> None:
+    """As the page on operations says."""
+    lab.run(ORDERS)
+    there = tmp_path / "there"
+    command.where = (*command.where[:-1], str(there))
+    refused = command("move", *WHY)
+    assert refused.status == 1
+    assert "it lacks the mark that was put there" in refused.err
+    shutil.copytree(lab.folder, there)
+    done = command("move", "--reason", "a larger disk", answer="y\n")
+    assert done.status == 0, done.err
+    assert f"action: move; from: {lab.folder}; to: {there}" in done.err
+    shutil.rmtree(lab.folder)
+    assert command("verify", "orders").status == 0
+    assert command("audit").status == 0
+    moved = Lab(there, replace(ORDERS, rows=14), store=lab.store)
+    assert moved.run()["orders"].status == "committed"
+    assert moved.rows("orders") == replace(ORDERS, rows=14).all_rows()
 
 
 def written(folder: Path, *datasets: dict[str, Any], **more: Any) -> str:

@@ -20,7 +20,7 @@ from unittest import mock
 
 from greenlet import getcurrent, greenlet
 
-from airflow_gobblin import administration, claims, commit, journal, pipeline, trimming, wire
+from airflow_gobblin import administration, claims, commit, home, journal, pipeline, trimming, wire
 from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.files import contained
 from airflow_gobblin.stores import base
@@ -127,7 +127,7 @@ class Determined:
         return self._clock
 
 
-TELLING_TIME = (administration, claims, commit, journal, pipeline, trimming)
+TELLING_TIME = (administration, claims, commit, home, journal, pipeline, trimming)
 """The modules that ask for the time."""
 _determined: Determined | None = None
 

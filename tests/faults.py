@@ -11,12 +11,13 @@ import errno
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import uuid
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
 from airflow_gobblin.errors import StoreError, UnknownOutcomeError
@@ -212,111 +213,224 @@ class FaultyStore:
         self._store.close()
 
 
-class Disk:
-    """What of a folder's recent changes would not survive a power failure. It outlives the processes that made them.
+class Medium(Protocol):
+    """Where names are, by absolute paths, as a `Disk` takes them back."""
 
-    A new name, or the lack of one, is durable once its folder was synced; a file's content, once the file was.
+    def exists(self, path: str) -> bool: ...
 
-    :param attic: a folder on the same file system for names that were removed and may come back.
-    """
+    def content(self, path: str) -> int:
+        """What a file's content is known by, whatever names it has."""
 
-    def __init__(self, root: Path, attic: Path) -> None:
-        self.root = root
-        self._attic = attic
-        self._kept = 0
-        self._unsynced_content: set[int] = set()
-        self._changes: list[_Change] = []
+    def remove(self, path: str) -> None:
+        """Remove a file, or a folder with all that is in it; harmless if there is none."""
 
-    def unsynced(self) -> bool:
-        """Whether a power failure would change anything."""
-        return bool(self._changes or self._unsynced_content)
+    def keep(self, path: str) -> Any:
+        """What is to be put back, if a name that is about to be removed comes back."""
 
-    def named(self, path: str, *, content: bool = False) -> None:
-        """A name was made; with `content`, for a new file."""
-        at = self.root / path
-        if content:
-            self._unsynced_content.add(at.stat().st_ino)
-        self._changes.append(_Change(at, Path.unlink))
+    def kept(self, path: str) -> int:
+        """How many names a file has only because it is kept."""
 
-    def made_folders(self, folders: list[Path]) -> None:
-        """Folders were made, the outer first."""
-        self._changes += [_Change(folder, shutil.rmtree) for folder in folders]
+    def put_back(self, kept: Any, path: str) -> None: ...
 
-    def moved(self, source: str, target: str) -> None:
-        """A folder was renamed: in one transaction of the file system, so that it has its old name or its new one, and never
-        none or both. It is durable with its new name."""
-        old, new = self.root / source, self.root / target
-        self._rename(old, new)
+    def rename(self, old: str, new: str) -> None:
+        """Rename a folder; harmless if there is none, or something stands there."""
 
-        def back(name: Path) -> None:
-            if not os.path.lexists(old):
-                os.rename(name, old)
-                self._rename(name, old)
+    def cut(self, contents: Collection[int], size: Callable[[int], int]) -> None:
+        """Shorten the files with some contents. :param size: gives the new one for the old."""
 
-        self._changes.append(_Change(new, back))
-
-    def _rename(self, old: Path, new: Path) -> None:
-        """What was not synced in a folder isn't by its other name either."""
-        self._changes = [
-            replace(c, name=new / c.name.relative_to(old)) if c.name.is_relative_to(old) else c for c in self._changes
-        ]
-
-    def missing_folders(self, path: Path) -> list[Path]:
-        """The folders that don't exist on the way to and including `path`, the outer first."""
-        chain = [p for p in (path, *path.parents) if self.root in p.parents]
-        return [p for p in reversed(chain) if not p.exists()]
-
-    def keep(self, path: str) -> Callable[[], None]:
-        """Keep a name that is about to be removed. :return: to be called once it is."""
-        at = self.root / path
-        self._kept += 1
-        kept = self._attic / str(self._kept)
-        if not os.path.lexists(at):
-            return lambda: None
-        self._attic.mkdir(parents=True, exist_ok=True)
-        _link_tree(at, kept)
-        return lambda: self._changes.append(_Change(at, lambda name: _link_tree(kept, name)))
-
-    def synced_file(self, path: str) -> None:
-        self._unsynced_content.discard((self.root / path).stat().st_ino)
-
-    def synced_folder(self, path: str) -> None:
-        folder = self.root / path
-        self._changes = [c for c in self._changes if folder not in (c.folder, c.name) and c.name not in folder.parents]
-
-    def lose_power(self, chance: random.Random | None = None) -> None:
-        """Drop what was not synced; with `chance`, a part of it."""
-        while self._changes:
-            change = self._changes.pop()
-            if chance is None or chance.random() < 0.5:
-                with suppress(FileNotFoundError, FileExistsError):
-                    change.undo(change.name)
-        for path in self.root.rglob("*"):
-            if path.is_file() and path.stat().st_ino in self._unsynced_content:
-                size = 0 if chance is None else chance.randint(0, path.stat().st_size)
-                os.truncate(path, size)
-        self._unsynced_content.clear()
+    def forget(self) -> None:
+        """Nothing that is kept is wanted any more."""
 
 
 @dataclass(frozen=True)
-class _Change:
-    name: Path
-    undo: Callable[[Path], object]
+class RealMedium:
+    """Folders of a real file system, in one of which nobody works.
 
-    @property
-    def folder(self) -> Path:
-        return self.name.parent
+    :param attic: where names are kept that were removed and may come back. It is on the same file system.
+    """
+
+    root: str
+    attic: str
+    names: Counter[int] = field(default_factory=Counter)
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def content(self, path: str) -> int:
+        return os.lstat(path).st_ino
+
+    def remove(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            if os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path)
+            else:
+                os.unlink(path)
+
+    def keep(self, path: str) -> str:
+        kept = f"{self.attic}/{uuid.uuid4().hex}"
+        os.makedirs(self.attic, exist_ok=True)
+        _link_tree(path, kept)
+        for folder, _, names in os.walk(kept) if os.path.isdir(kept) else [(self.attic, (), [os.path.basename(kept)])]:
+            self.names.update(self.content(f"{folder}/{name}") for name in names)
+        return kept
+
+    def kept(self, path: str) -> int:
+        return self.names[self.content(path)] if self.exists(path) else 0
+
+    def put_back(self, kept: str, path: str) -> None:
+        with suppress(FileNotFoundError, FileExistsError):
+            _link_tree(kept, path)
+
+    def rename(self, old: str, new: str) -> None:
+        if not os.path.lexists(new):
+            with suppress(FileNotFoundError):
+                os.rename(old, new)
+
+    def cut(self, contents: Collection[int], size: Callable[[int], int]) -> None:
+        for folder, _, names in os.walk(self.root):
+            for path in (f"{folder}/{name}" for name in names):
+                if self.content(path) in contents and not path.startswith(f"{self.attic}/"):
+                    os.truncate(path, size(os.path.getsize(path)))
+
+    def forget(self) -> None:
+        shutil.rmtree(self.attic, ignore_errors=True)
+        self.names.clear()
 
 
-def _link_tree(source: Path, target: Path) -> None:
-    if source.is_dir():
+def _link_tree(source: str, target: str) -> None:
+    if os.path.isdir(source) and not os.path.islink(source):
         shutil.copytree(source, target, copy_function=os.link, symlinks=True, dirs_exist_ok=True)
     else:
         os.link(source, target, follow_symlinks=False)
 
 
+class Disk:
+    """What of recent changes would not survive a power failure. It outlives the processes that made them.
+
+    A new name, or the lack of one, is durable once the folder that it is in was synced, and a file's content once the file was:
+    neither syncs anything else. Paths are absolute.
+    """
+
+    def __init__(self, medium: Medium) -> None:
+        self.medium = medium
+        self._made = 0
+        self._unsynced_content: set[int] = set()
+        self._changes: dict[str, list[_Change]] = {}
+        """By the folder that they are changes of."""
+
+    def unsynced(self) -> bool:
+        """Whether a power failure would change anything."""
+        return bool(self._changes or self._unsynced_content)
+
+    def _changed(self, how: _How, name: str, before: Any = None) -> None:
+        self._made += 1
+        self._changes.setdefault(os.path.dirname(name), []).append(_Change(self._made, how, name, before))
+
+    def named(self, path: str, *, content: bool = False) -> None:
+        """A name was made; with `content`, for a new file."""
+        if content:
+            self._unsynced_content.add(self.medium.content(path))
+        self._changed(_How.MADE, path)
+
+    def made_folders(self, folders: Sequence[str]) -> None:
+        """Folders were made, the outer first."""
+        for folder in folders:
+            self._changed(_How.MADE, folder)
+
+    def missing_folders(self, path: str) -> list[str]:
+        """The folders that don't exist on the way to and including `path`, the outer first."""
+        missing: list[str] = []
+        while not self.medium.exists(path):
+            missing.insert(0, path)
+            path = os.path.dirname(path)
+        return missing
+
+    def moved(self, old: str, new: str) -> None:
+        """A folder was renamed: in one transaction of the file system, so that it has its old name or its new one, and never
+        none or both. It is durable with its new name."""
+        self._rename(old, new)
+        self._changed(_How.MOVED, new, old)
+
+    def _rename(self, old: str, new: str) -> None:
+        """What was not synced in a folder isn't by its other name either."""
+        changes = [c for some in self._changes.values() for c in some]
+        self._changes = {}
+        for c in changes:
+            name = f"{new}{c.name[len(old) :]}" if c.name.startswith(f"{old}/") else c.name
+            self._changes.setdefault(os.path.dirname(name), []).append(replace(c, name=name))
+
+    def keep(self, path: str) -> Callable[[], None]:
+        """Keep a name that is about to be removed. :return: to be called once it is."""
+        if not self.medium.exists(path):
+            return lambda: None
+        kept = self.medium.keep(path)
+        return lambda: self._changed(_How.REMOVED, path, kept)
+
+    def fsync(self, path: str) -> None:
+        """A file, or a folder, was synced."""
+        self._changes.pop(path, None)
+        if self.medium.exists(path):
+            self._unsynced_content.discard(self.medium.content(path))
+
+    def lose_power(self, chance: random.Random | None = None) -> None:
+        """Drop what was not synced; with `chance`, a part of it."""
+        while self._changes:
+            folder, last = max(((f, some[-1]) for f, some in self._changes.items()), key=lambda one: one[1].number)
+            self._changes[folder].pop()
+            if not self._changes[folder]:
+                del self._changes[folder]
+            if chance is None or chance.random() < 0.5:
+                self._undo(last)
+        self.medium.cut(self._unsynced_content, lambda size: 0 if chance is None else chance.randint(0, size))
+        self.forget()
+
+    def _undo(self, change: _Change) -> None:
+        match change.how:
+            case _How.MADE:
+                self.medium.remove(change.name)
+            case _How.REMOVED:
+                self.medium.put_back(change.before, change.name)
+            case _How.MOVED:
+                self.medium.rename(change.name, change.before)
+                self._rename(change.name, change.before)
+
+    def forget(self) -> None:
+        """All is durable as it is: long enough ago, everything gets to the disk by itself."""
+        self._changes.clear()
+        self._unsynced_content.clear()
+        self.medium.forget()
+
+
+class _How(StrEnum):
+    MADE = "made"
+    REMOVED = "removed"
+    MOVED = "moved"
+
+
+@dataclass(frozen=True)
+class _Change:
+    """A change of a folder. :param number: its place among all. :param before: what was removed; or a folder's old name."""
+
+    number: int
+    how: _How
+    name: str
+    before: Any
+
+
+plugged_in: list[Disk] = []
+"""The disks under this process, to which `fsync` goes."""
+
+
+def fsync(handle: int) -> None:
+    """The system call, as disks see it: in place of `os.fsync`."""
+    path = os.readlink(f"/proc/self/fd/{handle}")
+    for disk in plugged_in:
+        disk.fsync(path)
+
+
 class FaultyFiles:
-    """Files whose calls are made by way of `Faults`, and which tell a `Disk`, if there is one, what they changed."""
+    """Files whose calls are made by way of `Faults`, and which tell a `Disk`, if there is one, what they changed. What is synced
+    it hears from below: of the real `os.fsync`, or of files in memory."""
 
     def __init__(self, files: Files, faults: Caller, disk: Disk | None = None, place: str = "files") -> None:
         self._files = files
@@ -327,6 +441,9 @@ class FaultyFiles:
     @property
     def root(self) -> str:
         return self._files.root
+
+    def _at(self, path: str) -> str:
+        return f"{self._files.root}/{path}"
 
     def _call(
         self,
@@ -380,6 +497,15 @@ class FaultyFiles:
     def modified(self, path: str) -> datetime | None:
         return self._call("modified", path, Effect.READ, lambda: self._files.modified(path))
 
+    def names(self, paths: Sequence[str]) -> list[int]:
+        def do() -> list[int]:
+            found = self._files.names(paths)
+            if self._disk is None:
+                return found
+            return [n - self._disk.medium.kept(self._at(path)) for path, n in zip(paths, found, strict=True)]
+
+        return self._call("names", " ".join(paths[:1]), Effect.READ, do)
+
     def read(self, path: str) -> bytes:
         return self._call("read", path, Effect.READ, lambda: self._files.read(path))
 
@@ -388,11 +514,11 @@ class FaultyFiles:
 
     def create(self, path: str) -> BinaryIO:
         def do() -> BinaryIO:
-            missing = [] if self._disk is None else self._disk.missing_folders((self._disk.root / path).parent)
+            missing = [] if self._disk is None else self._disk.missing_folders(os.path.dirname(self._at(path)))
             out = self._files.create(path)
             if self._disk is not None:
                 self._disk.made_folders(missing)
-                self._disk.named(path, content=True)
+                self._disk.named(self._at(path), content=True)
             return out
 
         return cast(BinaryIO, _FaultyOutput(self._call("create", path, Effect.GROW, do), path, self._call))
@@ -401,13 +527,13 @@ class FaultyFiles:
         def do() -> None:
             self._files.link(source, target)
             if self._disk is not None:
-                self._disk.named(target)
+                self._disk.named(self._at(target))
 
         self._call("link", target, Effect.GROW, do)
 
     def unlink(self, path: str) -> None:
         def do() -> None:
-            gone = None if self._disk is None else self._disk.keep(path)
+            gone = None if self._disk is None else self._disk.keep(self._at(path))
             self._files.unlink(path)
             if gone is not None:
                 gone()
@@ -416,7 +542,7 @@ class FaultyFiles:
 
     def make_folder(self, path: str) -> None:
         def do() -> None:
-            missing = [] if self._disk is None else self._disk.missing_folders(self._disk.root / path)
+            missing = [] if self._disk is None else self._disk.missing_folders(self._at(path))
             self._files.make_folder(path)
             if self._disk is not None:
                 self._disk.made_folders(missing)
@@ -439,13 +565,13 @@ class FaultyFiles:
         def do() -> None:
             self._files.move_folder(source, target)
             if self._disk is not None:
-                self._disk.moved(source, target)
+                self._disk.moved(self._at(source), self._at(target))
 
         self._call("move_folder", target, Effect.GROW, do)
 
     def remove_folder(self, path: str) -> None:
         def do() -> None:
-            gone = None if self._disk is None or self._files.identities(path) else self._disk.keep(path)
+            gone = None if self._disk is None or self._files.identities(path) else self._disk.keep(self._at(path))
             self._files.remove_folder(path)
             if gone is not None:
                 gone()
@@ -460,7 +586,7 @@ class FaultyFiles:
 
     def remove_tree(self, path: str) -> None:
         def do() -> None:
-            gone = None if self._disk is None else self._disk.keep(path)
+            gone = None if self._disk is None else self._disk.keep(self._at(path))
             self._files.remove_tree(path)
             if gone is not None:
                 gone()
@@ -472,20 +598,10 @@ class FaultyFiles:
         self._call("remove_tree", path, Effect.CHANGE, do, tear)
 
     def sync_file(self, path: str) -> None:
-        def do() -> None:
-            self._files.sync_file(path)
-            if self._disk is not None:
-                self._disk.synced_file(path)
-
-        self._call("sync_file", path, Effect.SYNC, do)
+        self._call("sync_file", path, Effect.SYNC, lambda: self._files.sync_file(path))
 
     def sync_folder(self, path: str) -> None:
-        def do() -> None:
-            self._files.sync_folder(path)
-            if self._disk is not None:
-                self._disk.synced_folder(path)
-
-        self._call("sync_folder", path, Effect.SYNC, do)
+        self._call("sync_folder", path, Effect.SYNC, lambda: self._files.sync_folder(path))
 
 
 class FaultyUploads:

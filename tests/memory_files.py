@@ -82,6 +82,12 @@ class MemoryFiles:
         found = ((name.rpartition("/")[2], self.identity(name)) for name in sorted(inside))
         return {name: identity for name, identity in found if identity is not None}
 
+    def names(self, paths: Sequence[str]) -> list[int]:
+        found = (self._files.get(contained(path)) for path in paths)
+        return [
+            int(path in self._folders) if file is None else file.names for path, file in zip(paths, found, strict=True)
+        ]
+
     def read(self, path: str) -> bytes:
         return bytes(self._at(path).data)
 
@@ -100,10 +106,11 @@ class MemoryFiles:
             raise _error(FileNotFoundError, errno.ENOENT, target)
         self._expect_free(target)
         self._files[target] = file
+        file.names += 1
 
     def unlink(self, path: str) -> None:
         self._at(path)
-        del self._files[path]
+        self.remove(path)
 
     def make_folder(self, path: str) -> None:
         contained(path)
@@ -143,7 +150,9 @@ class MemoryFiles:
 
     def remove(self, path: str) -> None:
         """Remove a file; harmless if there is none."""
-        self._files.pop(contained(path), None)
+        file = self._files.pop(contained(path), None)
+        if file is not None:
+            file.names -= 1
 
     def walk(self, path: str) -> Iterator[str]:
         inside = "" if path == "." else f"{contained(path)}/"
@@ -155,7 +164,8 @@ class MemoryFiles:
     def remove_tree(self, path: str) -> None:
         inside = f"{contained(path)}/"
         self._folders = {f for f in self._folders if f != path and not f.startswith(inside)}
-        self._files = {name: file for name, file in self._files.items() if not name.startswith(inside)}
+        for name in [name for name in self._files if name.startswith(inside)]:
+            self.remove(name)
 
     def sync_file(self, path: str) -> None:
         self._at(path)
@@ -347,6 +357,7 @@ class _ObjectRecords:
 
 class _File:
     etag = ""
+    names = 1
 
     def __init__(self, inode: int, files: MemoryFiles) -> None:
         self.inode = inode
@@ -357,6 +368,7 @@ class _File:
     def copy(self, files: MemoryFiles) -> _File:
         other = _File(self.inode, files)
         other.mtime_ns, other.data, other.etag = self.mtime_ns, bytearray(self.data), self.etag
+        other.names = self.names
         return other
 
     def append(self, data: bytes) -> None:

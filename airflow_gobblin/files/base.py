@@ -8,7 +8,7 @@ upload that was made while it was extracted by completing it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -96,6 +96,9 @@ class Files(Protocol):
     def modified(self, path: str) -> datetime | None:
         """When what stands at a path was last written, by the clock of the place; `None` if nothing does."""
 
+    def names(self, paths: Sequence[str]) -> list[int]:
+        """How many names each of some files has; 0 for one that doesn't exist."""
+
     def read(self, path: str) -> bytes:
         """A whole file, into memory: a record."""
 
@@ -152,7 +155,9 @@ class Files(Protocol):
         """Wait until a file's content is durable."""
 
     def sync_folder(self, path: str) -> None:
-        """Wait until the names in a folder are durable, and the folder's own name in the one above, up to the root."""
+        """Wait until the names in a folder are durable, and the folder's own name in the one above, up to the root and on to
+        where its file system is mounted. A folder's name that was durable once is not synced again: what is removed is never
+        made again under its name, but by late attempts that count no more."""
 
 
 class RawOutput(Protocol):

@@ -9,7 +9,7 @@ import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -76,6 +76,9 @@ class LocalFiles:
     def modified(self, path: str) -> datetime | None:
         found = self.identity(path)
         return None if found is None else datetime.fromtimestamp(int(found.stamp) / 1e9, UTC)
+
+    def names(self, paths: Sequence[str]) -> list[int]:
+        return [_names(self._at(path)) for path in paths]
 
     def read(self, path: str) -> bytes:
         with open(self._at(path), "rb", buffering=0) as file:
@@ -182,13 +185,25 @@ class LocalFiles:
         _fsync(self._at(path), os.O_RDONLY)
 
     def sync_folder(self, path: str) -> None:
-        at, above = self._at(path), set[str]()
-        while True:
-            _fsync(at, os.O_RDONLY | os.O_DIRECTORY)
-            self._durable |= above
-            if at == self._root or at in self._durable:
-                return
-            above, at = {at}, os.path.dirname(at)
+        at = self._at(path)
+        _fsync(at, os.O_RDONLY | os.O_DIRECTORY)
+        while at not in self._durable and not os.path.ismount(at):
+            above = os.path.dirname(at)
+            try:
+                _fsync(above, os.O_RDONLY | os.O_DIRECTORY)
+            except PermissionError:
+                if at.startswith(f"{self._root}/"):
+                    raise
+                return  # above the root, what may not be looked into was made by others, long ago
+            self._durable.add(at)
+            at = above
+
+
+def _names(at: str) -> int:
+    try:
+        return os.lstat(at).st_nlink
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
 
 
 def _identity(found: os.stat_result) -> FileIdentity:

@@ -11,7 +11,7 @@ import errno
 import hashlib
 import io
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -93,6 +93,9 @@ class ObjectFiles:
         except FileNotFoundError:
             return None
         return found.astimezone(UTC)
+
+    def names(self, paths: Sequence[str]) -> list[int]:
+        return [int(self.identity(path) is not None) for path in paths]  # an object has one
 
     def read(self, path: str) -> bytes:
         with as_os_error("read", path):

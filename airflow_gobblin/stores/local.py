@@ -4,8 +4,16 @@ A record is written to a temporary file, synced, and linked to its name: `link` 
 a reader sees a whole record or none. (fsspec's `pipe_file(mode="create")` was measured to let several writers win.)
 Model: litestream's file replica, for the order temporary file, sync, name, sync of the folder.
 
+Others see a name before it is durable, and its writer may die between the two. If they acted on it, a power failure could take
+the record and leave what they made of it. So a record is given out, listed or said to exist only when its name is durable, and
+the file itself tells: the temporary name goes last, once the folder and those above it are synced. A record with one name is
+durable; the folder of one with more is synced first. Reading costs a look at a file's attributes, and no sync unless a writer
+is at work there, or died there. A file system that doesn't count the names of a file is refused. (A copy of a journal by hard
+links is safe, and slows its readers.)
+
 Temporary files are in a folder of their own, `.tmp`, and whoever writes first after an opening removes those that killed writers
-left. It may remove any of them: a writer whose file is gone has no record yet, and writes it again.
+left. It may remove any of them: a writer whose file is gone has no record yet, and writes it again. But one that is a record's
+second name goes after that record is durable; so that none becomes one meanwhile, the folder is moved away first.
 """
 
 from __future__ import annotations
@@ -14,10 +22,10 @@ import contextlib
 import errno
 import posixpath
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from airflow_gobblin.errors import StoreError, UnknownOutcomeError
-from airflow_gobblin.files.base import FileIdentity, Files
+from airflow_gobblin.errors import StoreError, UnknownOutcomeError, UnreliableStoreError
+from airflow_gobblin.files.base import Files
 
 TEMPORARIES = ".tmp"
 _LEFT_AFTER_NS = 3600 * 10**9
@@ -41,22 +49,19 @@ class LocalStore:
         self._folder = folder
         self._temporaries = posixpath.join(folder, TEMPORARIES)
         self._looked = False
+        self._names_are_counted = False
         self.name = f"file://{posixpath.join(files.root, folder).rstrip('/')}"
 
     def _path(self, key: str) -> str:
         return posixpath.join(self._folder, key)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        path = self._path(key)
-        folder = posixpath.dirname(path) or "."
-        created = False
         try:
-            if self._files.identity(path) is None:
-                created = self._put(key, data)
-            self._files.sync_folder(folder)  # also where it exists: whoever made it may not have come so far
+            if self._make_durable([self._path(key)]):
+                return False
+            return self._put(key, data)
         except OSError as error:
-            raise self._error("write", key, error, UnknownOutcomeError if created else StoreError) from error
-        return created
+            raise self._error("write", key, error) from error
 
     def _put(self, key: str, data: bytes) -> bool:
         """:return: whether the record was created; `False` for exists."""
@@ -65,20 +70,58 @@ class LocalStore:
         try:
             for _ in range(_TRIES):
                 try:
-                    self._files.link(temporary, path)
-                    return True
-                except FileExistsError:
-                    return False
+                    return self._name(temporary, path, key)
                 except FileNotFoundError:
                     # It is the first in its folder, or its temporary file was taken for one that is left.
                     self._files.make_folder(posixpath.dirname(path) or ".")
                     if self._files.identity(temporary) is None:
                         temporary = self._write(data)
-                except OSError as error:
-                    raise self._error("write", key, error, UnknownOutcomeError) from error
-        finally:
+        except OSError:
             self._discard(temporary)
+            raise
+        self._discard(temporary)
         raise OSError(errno.EAGAIN, "its temporary file was removed again and again", temporary)
+
+    def _name(self, temporary: str, path: str, key: str) -> bool:
+        """Give a record its name, durably: only then the temporary one goes, also after an error.
+
+        :return: whether the name was free. :raises FileNotFoundError: the temporary file, or the folder, is not there.
+        """
+        try:
+            self._files.link(temporary, path)
+            created = True
+        except FileExistsError:
+            created = False
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise self._error("write", key, error, UnknownOutcomeError) from error
+        if created and not self._names_are_counted:
+            self._check_names_are_counted(temporary)
+        try:
+            self._files.sync_folder(posixpath.dirname(path) or ".")
+        except OSError as error:
+            raise self._error("write", key, error, UnknownOutcomeError) from error
+        self._discard(temporary)
+        return created
+
+    def _check_names_are_counted(self, temporary: str) -> None:
+        if self._files.names([temporary]) == [1]:
+            raise UnreliableStoreError(
+                operation="rely on",
+                subject=self.name,
+                cause="its file system doesn't count the names of a file, by which durable records are known",
+                hint="Keep the journal in a SQL database instead: 'postgresql://…', or 'sqlite:////…' for one host.",
+            )
+        self._names_are_counted = True
+
+    def _make_durable(self, paths: Sequence[str]) -> int:
+        """Wait until the names of those records that exist are durable. :return: how many exist."""
+        names = self._files.names(paths) if paths else []
+        for folder in sorted({posixpath.dirname(path) or "." for path, n in zip(paths, names, strict=True) if n > 1}):
+            with contextlib.suppress(FileNotFoundError):  # it was removed, with all that was in it
+                self._files.sync_folder(folder)
+        return sum(1 for n in names if n)
 
     def _write(self, data: bytes) -> str:
         """Write a temporary file, and wait until its content is durable. :return: its path."""
@@ -98,21 +141,30 @@ class LocalStore:
         if self._looked:
             return
         self._looked = True
-        found: Mapping[str, FileIdentity] = {}
-        with contextlib.suppress(OSError):  # they do no harm
+        with contextlib.suppress(OSError, StoreError):  # they do no harm
             found = self._files.identities(self._temporaries)
-        made = found.get(posixpath.basename(mine))
-        for name, left in found.items():
-            if made is not None and int(made.stamp) - int(left.stamp) > _LEFT_AFTER_NS:
-                self._discard(posixpath.join(self._temporaries, name))
+            made = found.get(posixpath.basename(mine))
+            if made and any(int(made.stamp) - int(left.stamp) > _LEFT_AFTER_NS for left in found.values()):
+                self._files.move_folder(self._temporaries, f"{self._temporaries}-{uuid.uuid4().hex}")
+            for name in self._files.folders(self._folder or "."):
+                if name.startswith(f"{TEMPORARIES}-"):  # or somebody was killed here
+                    self._remove_moved(posixpath.join(self._folder, name))
+
+    def _remove_moved(self, moved: str) -> None:
+        if any(n > 1 for n in self._files.names([*self._files.walk(moved)])):
+            self.list("")  # which makes all records durable
+        self._files.remove_tree(moved)
 
     def _discard(self, temporary: str) -> None:
         with contextlib.suppress(OSError):  # a left-over temporary file is never listed and never read
             self._files.unlink(temporary)
 
     def get(self, key: str) -> bytes | None:
+        path = self._path(key)
         try:
-            return self._files.read(self._path(key))
+            data = self._files.read(path)
+            self._make_durable([path])
+            return data
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
         except OSError as error:
@@ -123,13 +175,15 @@ class LocalStore:
 
     def list(self, prefix: str) -> Iterator[str]:
         folder = self._path(prefix) if prefix.endswith("/") or not prefix else posixpath.dirname(self._path(prefix))
-        skip = len(self._folder) + 1 if self._folder else 0
+        begin, skip = self._path(prefix), len(self._folder) + 1 if self._folder else 0
         try:
-            found = [path[skip:] for path in self._files.walk(folder.rstrip("/") or ".")]
+            walked = (path for path in self._files.walk(folder.rstrip("/") or ".") if path.startswith(begin))
+            # A name with a dot before it is no record's: a temporary file's, or one that the file system itself makes (NFS).
+            found = [path for path in walked if "/." not in f"/{path[skip:]}"]
+            self._make_durable(found)
         except OSError as error:
             raise self._error("list", prefix, error) from error
-        # A name with a dot before it is no record's: a temporary file's, or one that the file system itself makes (NFS).
-        return iter(sorted(k for k in found if k.startswith(prefix) and "/." not in f"/{k}"))
+        return iter(sorted(path[skip:] for path in found))
 
     def delete(self, key: str) -> None:
         path = self._path(key)

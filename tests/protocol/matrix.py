@@ -18,6 +18,7 @@ from __future__ import annotations
 import atexit
 import importlib
 import logging
+import os
 import random
 import time
 import traceback
@@ -36,12 +37,11 @@ from airflow_gobblin import journal
 from airflow_gobblin.administration import Administration
 from airflow_gobblin.coverage import Coverage
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.files import local
 from airflow_gobblin.pipeline import RunRequest
 from airflow_gobblin.sinks.base import Layout
 from airflow_gobblin.stores import base, sql
 from airflow_gobblin.work import ExtractKind
-from tests.faults import POWER, Call, Effect, Fault, Faults
+from tests.faults import POWER, Call, Effect, Fault, Faults, fsync
 from tests.protocol.attempts import TELLING_TIME
 from tests.protocol.mutants import mutated
 from tests.protocol.processes import Tell, die, in_fresh_process
@@ -118,8 +118,8 @@ def start_worker(folder: Path, mutant: str | None) -> None:
 
 
 def make_deterministic() -> None:
-    """One thread, no waiting, no real sync (what is synced is known to the `Disk`), and a clock nobody can rely on (I13)."""
-    local._fsync = lambda path, flags: None
+    """One thread, no waiting, no real sync (the `Disk` is told of each), and a clock nobody can rely on (I13)."""
+    os.fsync = fsync
     base._PAUSE = 0.0
     journal._PAUSE = 0.0
     sql._make_durable = _make_fast
@@ -274,8 +274,8 @@ def faulty(place: Place, point: Point, tell: Tell) -> tuple[World, Faults]:
 def end(world: World, point: Point, faults: Faults, tell: Tell) -> None:
     if point.fault in POWER:
         chance = random.Random(point.at) if point.fault is Fault.PARTIAL_POWER_LOSS else None
-        for disk in world.disks.values():
-            disk.lose_power(chance)
+        assert world.disk is not None
+        world.disk.lose_power(chance)
     tell(faults.calls[point.at])
     die()
 

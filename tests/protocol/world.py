@@ -35,7 +35,7 @@ from airflow_gobblin.stores.objects import open_object_store
 from airflow_gobblin.stores.sql import SqlStore
 from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.work import Pack
-from tests.faults import Disk, Faults, FaultyFiles, FaultyStore
+from tests.faults import Disk, Faults, FaultyFiles, FaultyStore, RealMedium, plugged_in
 from tests.protocol.processes import Tell, in_fresh_process
 from tests.protocol.rows import LineSink, NoConnections, RowSource, Table
 from tests.services.s3 import S3Access
@@ -120,14 +120,14 @@ class World:
 
     def __init__(self, place: Place, *, disks: bool = False) -> None:
         self.place = place
-        self.disks: dict[str, Disk] = {}
+        self.disk = Disk(RealMedium(str(place.folder), f"{place.folder}/attic-0")) if disks else None
+        if self.disk is not None:
+            plugged_in.append(self.disk)
         self._stores: list[Store] = []
         self._own: Store | None = None
         for name in ("target", "journal"):
             folder = place.folder / name
             folder.mkdir(parents=True, exist_ok=True)
-            if disks:
-                self.disks[name] = Disk(folder, place.folder / f"attic-{name}")
 
     def open_store(self, faults: Faults) -> Store:
         match self.place.store:
@@ -148,7 +148,7 @@ class World:
             store.close()
 
     def files(self, name: str, faults: Faults) -> Files:
-        return FaultyFiles(self.real_files(name), faults, self.disks.get(name), name)
+        return FaultyFiles(self.real_files(name), faults, self.disk, name)
 
     def real_files(self, name: str) -> Files:
         if isinstance(self.place.store, Bucket):

@@ -421,9 +421,9 @@ plugged_in: list[Disk] = []
 """The disks under this process, to which `fsync` goes."""
 
 
-def fsync(handle: int) -> None:
+def fsync(fd: Any) -> None:
     """The system call, as disks see it: in place of `os.fsync`."""
-    path = os.readlink(f"/proc/self/fd/{handle}")
+    path = os.readlink(f"/proc/self/fd/{fd}")
     for disk in plugged_in:
         disk.fsync(path)
 

@@ -144,7 +144,7 @@ class MemoryFiles:
         """All files with what is in them."""
         return tuple((name, bytes(self._files[name].data)) for name in sorted(self._files))
 
-    def names(self) -> Iterator[str]:
+    def all_names(self) -> Iterator[str]:
         """The names of all files."""
         return iter([*self._files])
 
@@ -341,7 +341,7 @@ class _ObjectRecords:
 
     def list(self, prefix: str) -> Iterator[str]:
         inside = self._inside + prefix
-        found = (name[len(self._inside) :] for name in self._objects.names() if name.startswith(inside))
+        found = (name[len(self._inside) :] for name in self._objects.all_names() if name.startswith(inside))
         return iter(sorted(found))
 
     def delete(self, key: str) -> None:

@@ -13,17 +13,13 @@ from unittest import mock
 
 @dataclass
 class Trace:
-    """Calls in order, each with the absolute path that it is about; of a link, its new name.
+    """Calls that succeeded, in order, each with the absolute path that it is about; of a link, its new name.
 
     :param before: is told of each call before it is made, and may raise.
     """
 
     calls: list[tuple[str, str]] = field(default_factory=list)
     before: Callable[[str, str], None] = lambda call, path: None
-
-    def note(self, call: str, path: str) -> None:
-        self.before(call, path)
-        self.calls.append((call, path))
 
     def of(self, call: str) -> list[str]:
         """The paths of all calls of one kind."""
@@ -50,8 +46,11 @@ def traced() -> Iterator[Trace]:
         real = getattr(os, name)
 
         def call(*args: Any, **options: Any) -> Any:
-            trace.note(name, path(*args))
-            return real(*args, **options)
+            about = path(*args)
+            trace.before(name, about)
+            result = real(*args, **options)
+            trace.calls.append((name, about))
+            return result
 
         return mock.patch.object(os, name, call)
 

@@ -1,7 +1,8 @@
 """A store in a SQL database, through SQLAlchemy: a row a record, the key its primary key.
 
 SQLite serves one host, PostgreSQL serves several. A constraint decides who creates; nothing is locked for longer than one
-statement.
+statement. A row is seen by others once its transaction is durable, if commits wait for the disk: so each connection to SQLite
+asks for that, and each transaction on PostgreSQL that writes, whatever the server, the database or the role has as its default.
 """
 
 from __future__ import annotations
@@ -18,12 +19,21 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, make_url
 
 from airflow_gobblin.errors import ConfigurationError, MissingExtraError, StoreError, UnknownOutcomeError
+from airflow_gobblin.files import LocalFiles
 from airflow_gobblin.stores.base import no_journal
 
 TABLE = "gobblin_journal"
 _SECONDS_TO_WAIT = 30
 _RECORDS_A_QUERY = 500
 _KEYS_A_QUERY = 20_000
+
+
+# A role or a database may have it off, or less than on: then a decision that was answered for is lost when the server crashes.
+# Per transaction, for a pooler gives each one another session.
+_WAIT_FOR_THE_DISK = sa.text(
+    "SELECT set_config('synchronous_commit', 'on', true) "
+    "WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')"
+)
 
 
 class SqlStore:
@@ -72,8 +82,13 @@ class SqlStore:
             return sa.inspect(connection).has_table(TABLE)
 
     def _make_folder(self, database: Path) -> None:
+        """Make the database's folder, durably; SQLite does the same for what it makes in it."""
+        if database.exists():
+            return
+        folder = LocalFiles(database.parent)
         try:
-            database.parent.mkdir(parents=True, exist_ok=True)
+            folder.make_folder(".")
+            folder.sync_folder(".")
         except OSError as error:
             raise StoreError(
                 operation="open",
@@ -84,7 +99,7 @@ class SqlStore:
 
     def _make_table(self) -> None:
         try:
-            with self._transaction("open", TABLE, StoreError) as connection:
+            with self._transaction("open", TABLE, StoreError, writes=True) as connection:
                 connection.execute(sa.schema.CreateTable(self._table, if_not_exists=True))
         except StoreError:  # PostgreSQL lets two that make it at once collide
             if not self._has_table():
@@ -94,7 +109,7 @@ class SqlStore:
         statement = self._insert(self._table).values(key=key, data=data).on_conflict_do_nothing(index_elements=["key"])
         statement = statement.returning(self._table.c.key)
         # An error may come after the commit: only the statement itself, before it, is known to have failed.
-        with self._transaction("write", key, UnknownOutcomeError) as connection:
+        with self._transaction("write", key, UnknownOutcomeError, writes=True) as connection:
             return connection.execute(statement).scalar() is not None
 
     def get(self, key: str) -> bytes | None:
@@ -122,26 +137,30 @@ class SqlStore:
             return [row.key for row in connection.execute(query)]
 
     def delete(self, key: str) -> None:
-        with self._transaction("delete", key, UnknownOutcomeError) as connection:
+        with self._transaction("delete", key, UnknownOutcomeError, writes=True) as connection:
             connection.execute(sa.delete(self._table).where(self._table.c.key == key))
 
     def delete_many(self, keys: Sequence[str]) -> None:
         for start in range(0, len(keys), _RECORDS_A_QUERY):
             some = keys[start : start + _RECORDS_A_QUERY]
-            with self._transaction("delete", some[0], UnknownOutcomeError) as connection:
+            with self._transaction("delete", some[0], UnknownOutcomeError, writes=True) as connection:
                 connection.execute(sa.delete(self._table).where(self._table.c.key.in_(some)))
 
     def close(self) -> None:
         self._engine.dispose()
 
     @contextmanager
-    def _transaction(self, operation: str, key: str, error_type: type[StoreError]) -> Iterator[Connection]:
+    def _transaction(
+        self, operation: str, key: str, error_type: type[StoreError], *, writes: bool = False
+    ) -> Iterator[Connection]:
         try:
             connection = self._engine.connect()
         except sa.exc.SQLAlchemyError as error:
             raise self._error(operation, key, error, StoreError) from error
         with connection:
             try:
+                if writes and self._engine.dialect.name == "postgresql":
+                    connection.execute(_WAIT_FOR_THE_DISK)
                 yield connection
                 connection.commit()
             except sa.exc.SQLAlchemyError as error:
@@ -229,7 +248,7 @@ def _engine_options(url: URL, *, to_read: bool) -> dict[str, Any]:
 
 def _make_durable(connection: Any, _record: object) -> None:
     connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA synchronous=EXTRA")  # FULL, also where there is no WAL (on some network file systems)
 
 
 def _only_read(connection: Any, _record: object) -> None:

@@ -9,8 +9,9 @@ What dies is a process, by SIGKILL; what looks and recovers are others. All of t
 all they need and holds nothing of the place they work on. The tasks of a run share a process until it dies, as Airflow's
 don't; but a task that is tried again starts with nothing of the try before.
 
-A power failure drops what was not synced of the target and of a local journal. A SQL store's own durability is not in
-question here, so its records survive; its calls have all the other faults.
+A power failure drops what was not synced of the target and of a local journal, by whichever process: what one that was killed
+left is known to the disk in the recovery. A SQL store's own durability is not in question here, so its records survive; its
+calls have all the other faults.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from airflow_gobblin.pipeline import RunRequest
 from airflow_gobblin.sinks.base import Layout
 from airflow_gobblin.stores import base, sql
 from airflow_gobblin.work import ExtractKind
-from tests.faults import POWER, Call, Effect, Fault, Faults, fsync
+from tests.faults import POWER, Call, Disk, Effect, Fault, Faults, fsync
 from tests.protocol.attempts import TELLING_TIME
 from tests.protocol.mutants import mutated
 from tests.protocol.processes import Tell, die, in_fresh_process
@@ -86,6 +87,14 @@ class Trial:
 
     def __str__(self) -> str:
         return f"{self.point}" + ("" if self.again is None else f"; and in its recovery {self.again}")
+
+
+@dataclass(frozen=True)
+class Broken:
+    """What a fault left. :param run: it, as far as its scheduler knows. :param disk: what is not synced, if that is known."""
+
+    run: Run
+    disk: Disk | None
 
 
 @dataclass(frozen=True)
@@ -195,7 +204,7 @@ def record_calls(base_place: Place, folder: Path, point: Point | None = None) ->
         tell(faults.calls)
 
     try:
-        run = None if point is None else fail(place, point, second_run(place))
+        run = None if point is None else fail(place, point, second_run(place)).run
         (calls,) = in_fresh_process(partial(work, run=run))
     finally:
         place.remove()
@@ -218,9 +227,11 @@ def run_trial(start: Start, folder: Path, trial: Trial) -> bool:
     place = start.place.copy(folder)
     happened = True
     try:
-        run = fail(place, trial.point, second_run(place))
+        later = trial.again is not None and trial.again.fault in POWER
+        broken = fail(place, trial.point, second_run(place), disk=place.disk() if later else None)
+        run = broken.run
         if trial.again is not None:
-            happened = fail_again(place, start, trial.again, run)
+            happened = fail_again(place, start, trial.again, broken)
         sources = SOURCES[:2] if trial.again is None else SOURCES
         # What a run was to replace stays to be replaced: it is no next run's.
         retried = run if trial.again is None and (trial.point.at % 2 == 0 or place.backfill is not None) else None
@@ -235,38 +246,38 @@ def run_trial(start: Start, folder: Path, trial: Trial) -> bool:
     return happened
 
 
-def fail(place: Place, point: Point, run: Run) -> Run:
-    """Carry out a run with a fault. :return: the run, as far as its scheduler knows."""
+def fail(place: Place, point: Point, run: Run, disk: Disk | None = None) -> Broken:
+    """Carry out a run with a fault. :param disk: what is not synced of it is to be known afterwards."""
 
     def work(tell: Tell) -> None:
-        world, faults = faulty(place, point, tell)
+        world, faults = faulty(place, point, tell, disk)
         carry_out(world, 2, faults, run, tell)
-        tell(faults.calls[point.at] if faults.happened else None)
+        tell((faults.calls[point.at] if faults.happened else None, world.disk))
 
-    told = in_fresh_process(work)
-    happened = told.pop()
+    *told, (happened, left) = in_fresh_process(work)
     assert happened is not None, f"there was no {point}"
     same = (happened.place, happened.operation) == (point.call.place, point.call.operation)
     assert same, f"where {point} was recorded, there was now {happened}"
-    return told[-1] if told else run
+    return Broken(told[-1] if told else run, left)
 
 
-def fail_again(place: Place, start: Start, point: Point, run: Run) -> bool:
-    """Carry out the recovery of a run with a fault. Its calls follow the order of random tokens, so that the call at the
-    point's number may be a neighbour of the one that was recorded. :return: whether there was one."""
+def fail_again(place: Place, start: Start, point: Point, broken: Broken) -> bool:
+    """Carry out the recovery of a run with a fault. What the process before didn't sync may be lost by it, too. Its calls follow
+    the order of random tokens, so that the call at the point's number may be a neighbour of the one that was recorded.
+    :return: whether there was one."""
 
     def work(tell: Tell) -> None:
         look(World(place), start, SOURCES[:2])
-        world, faults = faulty(place, point, tell)
-        run_or_recover(world, faults, run)
-        tell(faults.calls[point.at] if faults.happened else None)
+        world, faults = faulty(place, point, tell, broken.disk)
+        run_or_recover(world, faults, broken.run)
+        tell((faults.calls[point.at] if faults.happened else None, world.disk))
 
-    return in_fresh_process(work)[-1] is not None
+    return in_fresh_process(work)[-1][0] is not None
 
 
-def faulty(place: Place, point: Point, tell: Tell) -> tuple[World, Faults]:
+def faulty(place: Place, point: Point, tell: Tell, disk: Disk | None) -> tuple[World, Faults]:
     """A process's view of the world, in which a fault will happen, and maybe be its end, or that of its host's power."""
-    world = World(place, disks=point.fault in POWER)
+    world = World(place, disk or (place.disk() if point.fault in POWER else None))
     faults = Faults(point.at, point.fault, die=lambda: end(world, point, faults, tell))
     return world, faults
 
@@ -276,7 +287,7 @@ def end(world: World, point: Point, faults: Faults, tell: Tell) -> None:
         chance = random.Random(point.at) if point.fault is Fault.PARTIAL_POWER_LOSS else None
         assert world.disk is not None
         world.disk.lose_power(chance)
-    tell(faults.calls[point.at])
+    tell((faults.calls[point.at], world.disk))
     die()
 
 
@@ -328,6 +339,22 @@ def points(calls: Sequence[Call]) -> Iterator[Point]:
             if fault is Fault.CRASH_BEFORE and at and calls[at - 1].effect is Effect.READ:
                 continue  # as before that one, or the one before it
             yield Point(at, fault, call)
+
+
+def dying_before_a_sync(calls: Sequence[Call]) -> list[Point]:
+    """The points where a process dies, its host doesn't, and the name of a record of the journal is not durable yet."""
+    syncs = ((at, call) for at, call in enumerate(calls) if call.operation == "sync_folder" and call.place == "journal")
+    return [Point(at, Fault.CRASH_BEFORE, call) for at, call in syncs]
+
+
+def losing_power_after_an_outcome(calls: Sequence[Call]) -> list[Point]:
+    """The points where the power fails, and the last durable change is the outcome of a slot."""
+    found = []
+    for number, call in enumerate(calls):
+        if call.operation == "put" and "/o/" in call.subject:
+            put = next(at for at in range(number, len(calls)) if calls[at].operation == "unlink")
+            found.append(next(p for p in points(calls) if p.at > put and p.fault is Fault.POWER_LOSS))
+    return found
 
 
 def twins(calls: Sequence[Call]) -> int:
@@ -406,3 +433,9 @@ class Pool:
         for future in work:
             tally.add(future.result())
         return tally
+
+
+def dying_and_then_losing_power(pool: Pool, start: Start, folder: Path) -> list[Trial]:
+    """A process dies before a record is durable; another one reads it, comes to an outcome, and then the power fails."""
+    found = pool.recoveries(start, folder, dying_before_a_sync(start.calls))
+    return [Trial(first, again) for first, made in found for again in losing_power_after_an_outcome(made)]

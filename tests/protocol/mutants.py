@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,7 +16,7 @@ from airflow_gobblin import commit, extraction, journal, pipeline
 from airflow_gobblin.commit import Committer, check_holds, without
 from airflow_gobblin.coverage import Coverage, Range
 from airflow_gobblin.errors import GobblinError, LostRaceError, StoreError
-from airflow_gobblin.files import Files
+from airflow_gobblin.files import Files, LocalFiles, local
 from airflow_gobblin.history import Snapshot
 from airflow_gobblin.journal import Decision, History, Journal, Outcome, OutcomeState, Slot
 from airflow_gobblin.pipeline import Pipeline
@@ -25,6 +26,7 @@ from airflow_gobblin.staging import Staging
 from airflow_gobblin.steps import FolderStep, MoveStep, PublishStep, StepContext, StepStatus, UploadStep
 from airflow_gobblin.stores import base
 from airflow_gobblin.stores.base import Store
+from airflow_gobblin.stores.local import LocalStore
 from airflow_gobblin.sweeping import Sweeper
 from airflow_gobblin.work import DatasetRef, UnitResult, Upload
 from tests.faults import FaultyFiles
@@ -276,6 +278,29 @@ def folders_are_not_synced() -> Iterable[Patch]:
     return (Patch(Committer, "_sync", no_sync),)
 
 
+def nothing_is_synced() -> Iterable[Patch]:
+    """No file and no folder is synced."""
+    return (Patch(local, "_fsync", lambda path, flags: None),)
+
+
+def folders_above_are_not_synced() -> Iterable[Patch]:
+    """A folder is synced, and the name of it isn't."""
+
+    def shallow(self: LocalFiles, path: str) -> None:
+        local._fsync(self._at(path), os.O_RDONLY | os.O_DIRECTORY)
+
+    return (Patch(LocalFiles, "sync_folder", shallow),)
+
+
+def records_are_read_before_they_are_durable() -> Iterable[Patch]:
+    """A record is given out as soon as it has its name."""
+
+    def seen(self: LocalStore, paths: list[str]) -> int:
+        return sum(1 for n in self._files.names(paths) if n)
+
+    return (Patch(LocalStore, "_make_durable", seen),)
+
+
 def trimming_before_the_snapshot() -> Iterable[Patch]:
     """The records of old slots are removed, and then the snapshot is written that stands for them."""
     put_snapshot = Journal.put_snapshot
@@ -327,10 +352,21 @@ HISTORIES_CATCH: tuple[Callable[[], Iterable[Patch]], ...] = (
 )
 INTERLEAVINGS_CATCH = ((late_winners_count, "execute against abandon, runs"),)
 """With how the names of the scenarios begin that do it."""
-MATRIX_CATCHES = (outcome_before_the_moves, folders_are_not_synced)
+MATRIX_CATCHES = (
+    (outcome_before_the_moves, " is not as published"),
+    (folders_are_not_synced, " is not as published"),
+    (nothing_is_synced, "it is torn or no record"),
+    (folders_above_are_not_synced, "is lost"),
+)
+"""With what some of the points find."""
+MATRIX_CATCHES_BY_TWO_FAULTS = (
+    (records_are_read_before_they_are_durable, "have an outcome or notes, and no decision"),
+)
+"""A process dies, and then the power fails."""
 TRIMMING_CATCHES = (trimming_before_the_snapshot, late_winners_count)
 """Those of trimming: `tests/test_trimming.py` catches them, where slots are trimmed soon."""
-_ALL = {make.__name__: make for make in (*HISTORIES_CATCH, *MATRIX_CATCHES, *TRIMMING_CATCHES)}
+_MATRIX = (make for make, _ in (*MATRIX_CATCHES, *MATRIX_CATCHES_BY_TWO_FAULTS))
+_ALL = {make.__name__: make for make in (*HISTORIES_CATCH, *_MATRIX, *TRIMMING_CATCHES)}
 
 
 standing: list[str] = []

@@ -143,6 +143,22 @@ def test_crashes_during_the_recovery(tmp_path: Path, proved: Proved) -> None:
     expect_whole(tally)
 
 
+@pytest.mark.timeout(1200)
+def test_a_process_dies_and_then_the_power_fails(tmp_path: Path, proved: Proved) -> None:
+    """What it named is not durable when others come upon it: they must make it so before they go on."""
+    with Pool(tmp_path) as pool:
+        start = pool.start(tmp_path, "local")
+        trials = matrix.dying_and_then_losing_power(pool, start, tmp_path)
+        tally = pool.run(start, tmp_path, trials)
+    proved(
+        "a process dies before a name is durable, and then the power fails",
+        f"{tally.trials - tally.missed} played; {len(tally.broken)} broke a promise",
+        "all before a sync of the journal, and after each outcome of the recovery",
+    )
+    assert tally.trials >= 20
+    expect_whole(tally)
+
+
 def spread(some: list[Point], number: int, *, skip: int = 0) -> list[Point]:
     """A number of points, evenly spread."""
     return [some[(n * len(some) + skip * len(some) // 100) // number % len(some)] for n in range(number)]

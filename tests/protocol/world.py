@@ -71,6 +71,10 @@ class Place:
             return replace(self, folder=to)
         return replace(self, folder=to, store=_copy_database(self.store) if "://" in self.store else self.store)
 
+    def disk(self) -> Disk:
+        """A disk under it, on which all is durable."""
+        return Disk(RealMedium(str(self.folder), f"{self.folder}/attic-0"))
+
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         if isinstance(self.store, str) and "://" in self.store:
@@ -113,16 +117,16 @@ def _admin(url: str) -> psycopg.Connection:
 
 
 class World:
-    """A place, and the disks under it, which outlive processes.
+    """A place, as one process sees it.
 
-    :param disks: whether it is to be known what is synced.
+    :param disk: the disk under it, which outlives processes, if it is to be known what is synced.
     """
 
-    def __init__(self, place: Place, *, disks: bool = False) -> None:
+    def __init__(self, place: Place, disk: Disk | None = None) -> None:
         self.place = place
-        self.disk = Disk(RealMedium(str(place.folder), f"{place.folder}/attic-0")) if disks else None
-        if self.disk is not None:
-            plugged_in.append(self.disk)
+        self.disk = disk
+        if disk is not None:
+            plugged_in.append(disk)
         self._stores: list[Store] = []
         self._own: Store | None = None
         for name in ("target", "journal"):

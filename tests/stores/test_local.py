@@ -40,12 +40,14 @@ def test_opening_a_store_again_and_again_leaves_nothing_more(tmp_path: Path) -> 
 
 
 def test_what_a_killed_writer_left_is_removed_by_a_later_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, young = (killed_at_link(tmp_path, monkeypatch) for _ in range(2))
-    os.utime(old, (AGES_AGO, AGES_AGO))
+    young = killed_at_link(tmp_path, monkeypatch)
+    assert LocalStore(LocalFiles(tmp_path)).put_if_absent("i/a/d/0", b"written")
+    assert temporaries(tmp_path) == [young]
+    os.utime(young, (AGES_AGO, AGES_AGO))
     store = LocalStore(LocalFiles(tmp_path))
     assert store.put_if_absent("i/a/d/1", b"written")
-    assert temporaries(tmp_path) == [young]
-    assert [*store.list("")] == ["i/a/d/1"]
+    assert temporaries(tmp_path) == []
+    assert [*store.list("")] == ["i/a/d/0", "i/a/d/1"]
 
 
 def test_a_writer_whose_temporary_file_is_removed_writes_it_again(tmp_path: Path) -> None:

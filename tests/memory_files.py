@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, BinaryIO, Self, cast
 
@@ -21,6 +21,8 @@ class MemoryFiles:
 
     def __init__(self, root: str = "memory://target") -> None:
         self._root = root
+        self.synced: Callable[[str], None] = lambda path: None
+        """Is told of each file and each folder that is synced, by its absolute path."""
         self._files: dict[str, _File] = {}
         self._folders: set[str] = {"."}
         self._clock = 0
@@ -169,10 +171,15 @@ class MemoryFiles:
 
     def sync_file(self, path: str) -> None:
         self._at(path)
+        self.synced(f"{self._root}/{path}")
 
     def sync_folder(self, path: str) -> None:
         if contained(path) not in self._folders:
             raise _error(FileNotFoundError, errno.ENOENT, path)
+        while path != ".":
+            self.synced(f"{self._root}/{path}")
+            path = _parent(path)
+        self.synced(self._root)
 
     def _at(self, path: str) -> _File:
         file = self._files.get(contained(path))
@@ -183,6 +190,71 @@ class MemoryFiles:
     def _expect_free(self, path: str) -> None:
         if contained(path) in self._files or path in self._folders:
             raise _error(FileExistsError, errno.EEXIST, path)
+
+
+class MemoryMedium:
+    """`MemoryFiles` as a `faults.Disk` takes changes of them back."""
+
+    def __init__(self, files: MemoryFiles) -> None:
+        self._files = files
+
+    def _at(self, path: str) -> str:
+        return path[len(self._files.root) + 1 :] or "."
+
+    def exists(self, path: str) -> bool:
+        return self._at(path) in self._files._files or self._at(path) in self._files._folders
+
+    def content(self, path: str) -> int:
+        file = self._files._files.get(self._at(path))
+        return 0 if file is None else file.inode
+
+    def remove(self, path: str) -> None:
+        self._files.remove_tree(self._at(path))
+        self._files.remove(self._at(path))
+
+    def keep(self, path: str) -> tuple[dict[str, _File], set[str]]:
+        at, inside = self._at(path), f"{self._at(path)}/"
+        files = self._files._files.items()
+        return (
+            {name[len(at) :]: file for name, file in files if name == at or name.startswith(inside)},
+            {name[len(at) :] for name in self._files._folders if name == at or name.startswith(inside)},
+        )
+
+    def kept(self, path: str) -> int:
+        return 0
+
+    def put_back(self, kept: tuple[dict[str, _File], set[str]], path: str) -> None:
+        at = self._at(path)
+        if _parent(at) in self._files._folders:
+            self._files._folders |= {f"{at}{name}" for name in kept[1]}
+            for name, file in kept[0].items():
+                if f"{at}{name}" not in self._files._files:
+                    self._files._files[f"{at}{name}"] = file
+                    file.names += 1
+
+    def rename(self, old: str, new: str) -> None:
+        if self.exists(old) and not self.exists(new) and self.exists(_parent(new)):
+            self._files.move_folder(self._at(old), self._at(new))
+
+    def cut(self, contents: Collection[int], size: Callable[[int], int]) -> None:
+        for file in {id(file): file for file in self._files._files.values() if file.inode in contents}.values():
+            del file.data[size(len(file.data)) :]
+
+    def forget(self) -> None:
+        """Nothing takes room."""
+
+
+class Onlooker:
+    """Files as somebody sees them who changes nothing, not even what is durable."""
+
+    def __init__(self, files: MemoryFiles) -> None:
+        self._files = files
+
+    def sync_folder(self, path: str) -> None:
+        """Not by an onlooker."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
 
 
 class MemoryObjects(MemoryFiles):

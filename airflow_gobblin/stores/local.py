@@ -96,9 +96,9 @@ class LocalStore:
             raise
         except OSError as error:
             raise self._error("write", key, error, UnknownOutcomeError) from error
-        if created and not self._names_are_counted:
-            self._check_names_are_counted(temporary)
         try:
+            if created and not self._names_are_counted:
+                self._check_names_are_counted(temporary)
             self._files.sync_folder(posixpath.dirname(path) or ".")
         except OSError as error:
             raise self._error("write", key, error, UnknownOutcomeError) from error

@@ -17,6 +17,7 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any, Protocol, TypeVar
 from unittest import mock
+from weakref import WeakKeyDictionary
 
 from greenlet import getcurrent, greenlet
 
@@ -28,6 +29,12 @@ from tests import memory_files
 from tests.faults import Call, Crash, Fault, injected
 
 T = TypeVar("T")
+
+
+HOURS_APART = 12
+"""How many hours the clock of a process is ahead or behind, at the most."""
+_running: WeakKeyDictionary[greenlet, Attempt] = WeakKeyDictionary()
+"""Whose a greenlet is."""
 
 
 class Rules(Protocol):
@@ -54,6 +61,7 @@ class Attempt:
         """Whether it found a bug, here or there: it ended otherwise than an attempt may."""
         self._others = getcurrent()
         self._own = greenlet(self._run)
+        _running[self._own] = self
 
     def _run(self) -> None:
         try:
@@ -122,9 +130,12 @@ class Determined:
         return uuid.UUID(int=self._chance.getrandbits(128))
 
     def now(self) -> datetime:
-        """A clock that nobody can rely on (I13)."""
+        """A clock that nobody can rely on (I13): it goes back and forth, and each process has another one, hours apart."""
         self._clock += timedelta(seconds=self._chance.choice(self._steps))
-        return self._clock
+        attempt = _running.get(getcurrent())
+        if attempt is None or self._steps == (0,):
+            return self._clock
+        return self._clock + timedelta(hours=random.Random(attempt.name).uniform(-HOURS_APART, HOURS_APART))
 
 
 TELLING_TIME = (administration, claims, commit, home, journal, pipeline, trimming)

@@ -15,21 +15,24 @@ import copy
 import gc
 import hashlib
 import random
+import re
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from multiprocessing import get_context
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
+from unittest import mock
 
-from airflow_gobblin import extraction, journal
+from airflow_gobblin import commit, extraction, journal
 from airflow_gobblin import plan as plans
 from airflow_gobblin.administration import Administration
+from airflow_gobblin.files import Files
 from airflow_gobblin.journal import Action, Journal, OutcomeState
 from airflow_gobblin.pipeline import Pipeline, RunRequest
 from airflow_gobblin.plan import Plan, RunPlan
@@ -38,11 +41,13 @@ from airflow_gobblin.reporting import DatasetReport
 from airflow_gobblin.sinks.base import Layout
 from airflow_gobblin.staging import ROOT
 from airflow_gobblin.steps import FolderStep, files_of
+from airflow_gobblin.stores.base import Store
+from airflow_gobblin.stores.local import LocalStore
 from airflow_gobblin.stores.memory import MemoryStore
 from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.work import ExtractKind, Limits, Pack, UnitResult, UnitState, WorkUnit
-from tests.faults import Call, Effect, Fault, FaultyFiles, FaultyStore
-from tests.memory_files import MemoryFiles, MemoryObjects
+from tests.faults import Call, Disk, Effect, Fault, FaultyFiles, FaultyStore
+from tests.memory_files import MemoryFiles, MemoryMedium, MemoryObjects, Onlooker
 from tests.protocol.attempts import Attempt, deterministic
 from tests.protocol.mutants import mutated, standing
 from tests.protocol.rows import NoConnections, RowSource, Table, stage_rows
@@ -51,6 +56,8 @@ from tests.protocol.world import NAME, Look, Process, every_slot
 T = TypeVar("T")
 STAGES = ("verify_recover", "create_work_units", "extract", "write_commit_steps", "execute_commit_steps", "finish")
 CRASHES = (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.TORN)
+PUBLISHING = ("link", "move_folder", "complete upload")
+TOKEN = re.compile("[0-9a-f]{32}")
 STRANGE = b"somebody else's\n"
 WORKERS = 2
 
@@ -63,6 +70,7 @@ class Mix:
     :param patience: how many calls one attempt makes, on the average, before another one comes on.
     :param runs: how many there are at once, at the most.
     :param weights: how often which thing happens, in the order of `History.something`.
+    :param on_disk: how many of the histories have their journal on a disk, as files, and not in a store that knows no loss.
     :param growth: the chance that the source has grown when the peace comes.
     :param backfills: how many of the runs are backfills.
     :param small: of one dataset, mostly, whose rows are staged as they are, without Arrow.
@@ -74,7 +82,8 @@ class Mix:
     fault: float = 0.006
     patience: float = 12.0
     runs: int = 4
-    weights: tuple[float, ...] = (2, 3, 2, 6, 1, 2, 0.5, 26)
+    weights: tuple[float, ...] = (2, 3, 2, 6, 1, 2, 0.5, 26, 0.5)
+    on_disk: float = 0.25
     growth: float = 1.0
     backfills: float = 0.5
     small: bool = False
@@ -87,7 +96,7 @@ BEGINNING = Mix(
     events=40,
     patience=18.0,
     runs=2,
-    weights=(2, 2, 1, 1.5, 0.4, 1, 0.3, 26),
+    weights=(2, 2, 1, 1.5, 0.4, 1, 0.3, 26, 0.1),
     backfills=0.3,
     small=True,
     places=(MemoryFiles, MemoryObjects, MemoryObjects, MemoryObjects),
@@ -98,7 +107,7 @@ SHORT = replace(
     events=7,
     fault=0.009,
     patience=25.0,
-    weights=(0.3, 0.7, 0.5, 4, 0.5, 0.8, 0.4, 18),
+    weights=(0.3, 0.7, 0.5, 4, 0.5, 0.8, 0.4, 18, 0.3),
     growth=0.1,
     patient=0.2,
 )
@@ -162,12 +171,18 @@ class History:
         self.rows = 2
         self.sources: list[RowSource] = []
         self.sources.append(self.source())
-        self.store = MemoryStore()
-        self.store.put_if_absent(journal._ID, f"{self.chance.getrandbits(128):032x}".encode())
         self.files = self.chance.choice(self.mix.places)()
+        on_disk = type(self.files) is MemoryFiles and self.chance.random() < self.mix.on_disk
+        self.place_records(MemoryFiles("memory://journal") if on_disk else MemoryStore())
+        self.store.put_if_absent(journal._ID, f"{self.chance.getrandbits(128):032x}".encode())
         self.layout = self.chance.choice([Layout.FLAT, Layout.FOLDER_PER_UNIT])
-        plans.UNITS_TOGETHER = self.chance.choice([1, 2, 1000])  # so that many plans are in pieces
+        self.units_together = self.chance.choice([1, 2, 1000])  # so that many plans are in pieces
+        self.steps_per_batch = self.chance.choice([1, 2, 1000])  # and many sequences
         self.look = Look(Journal.create(self.store, NAME), self.files)
+        self.finished: set[str] = set()
+        """The tokens whose slots have an outcome."""
+        self.late: dict[tuple[Attempt, str], set[str]] = {}
+        """What an attempt was about to publish of a token after that."""
         self.records: dict[str, bytes] = {}
         self.coverage: dict[str, Any] = {}
         self.runs: list[DagRun] = []
@@ -176,6 +191,32 @@ class History:
         self.barred: set[str] = set()
         self.look.plant(self.urns)
 
+    def place_records(self, records: MemoryStore | MemoryFiles) -> None:
+        """Have the journal there; on a disk, together with the target's, whose power may fail."""
+        self.disks: tuple[Disk, ...] = ()
+        self.given_out: set[str] = set()
+        """The keys of the records on a disk that somebody was told of."""
+        self.deleted: set[str] = set()
+        self.journal_files = records if isinstance(records, MemoryFiles) else None
+        if isinstance(records, MemoryStore):
+            self.store: Store = records
+            return
+        self.store = LocalStore(cast(Files, Onlooker(records)))
+        self.disks = (Disk(MemoryMedium(records)), Disk(MemoryMedium(self.files)))
+        for files, disk in zip((records, self.files), self.disks, strict=True):
+            files.synced = disk.fsync
+
+    def store_of(self, attempt: Attempt) -> Store:
+        """The journal's, as an attempt has it."""
+        if self.journal_files is None:
+            return FaultyStore(self.store, attempt)
+        files = FaultyFiles(self.journal_files, attempt, self.disks[0], "journal")
+        return FaultyStore(GivenOut(LocalStore(cast(Files, files)), self.given_out, self.deleted), attempt)
+
+    def files_of(self, attempt: Attempt) -> FaultyFiles:
+        """The target, as an attempt has it."""
+        return FaultyFiles(self.files, attempt, self.disks[1] if self.disks else None)
+
     def going_on(self, seed: str, mix: Mix) -> History:
         """Another history, which goes on from where this one stands. What was running here is dead there."""
         other = copy.copy(self)
@@ -183,7 +224,11 @@ class History:
         other.calls, other.happened = 0, Counter()
         other.log, other.digest = [*self.log], self.digest.copy()
         other.sources, other.coverage, other.records = [*self.sources], {**self.coverage}, {**self.records}
-        other.store, other.files = copied_store(self.store), self.files.copy()
+        other.files = self.files.copy()
+        other.place_records(copied_store(self.store) if self.journal_files is None else self.journal_files.copy())
+        other.finished, other.late = {*self.finished}, {}
+        other.given_out |= self.given_out
+        other.deleted |= self.deleted
         other.look = Look(Journal.create(other.store, NAME), other.files)
         other.runs = [replace(r, plans={**r.plans}, attempt=None, zombies=[]) for r in self.runs]
         other.attempts, other.strange, other.barred = [], {*self.strange}, {*self.barred}
@@ -219,16 +264,15 @@ class History:
 
     def break_off(self) -> None:
         """Play a history up to somewhere in its middle, and then let everything die."""
-        with deterministic() as determined:
+        with deterministic() as determined, self.sized():
             determined.begin(self.seed)
             self.run_wild()
-            self.halt()
+            self.lose_power()
             self.expect_whole()
-            self.note("everything dies")
 
     def play(self) -> None:
         """The whole history. :raises AssertionError: a promise is broken."""
-        with deterministic() as determined:
+        with deterministic() as determined, self.sized():
             determined.begin(self.seed)
             try:
                 self.run_wild()
@@ -236,9 +280,28 @@ class History:
             finally:
                 self.halt()
 
+    @contextmanager
+    def sized(self) -> Iterator[None]:
+        """With pieces and batches as large as in this history."""
+        with (
+            mock.patch.object(plans, "UNITS_TOGETHER", self.units_together),
+            mock.patch.object(commit, "STEPS_PER_BATCH", self.steps_per_batch),
+        ):
+            yield
+
     def something(self) -> None:
         event = self.chance.choices(
-            [self.grow, self.start_run, self.clear, self.freeze, self.kill, self.act, self.interfere, self.go_on],
+            [
+                self.grow,
+                self.start_run,
+                self.clear,
+                self.freeze,
+                self.kill,
+                self.act,
+                self.interfere,
+                self.go_on,
+                self.lose_power,
+            ],
             self.mix.weights,
         )[0]
         event()
@@ -307,6 +370,27 @@ class History:
             attempt.end()
             self.attempts_ended()
 
+    def lose_power(self) -> None:
+        """Everything dies. What isn't durable goes, or a part of it, or nothing, if that was long ago."""
+        self.note("everything dies")
+        self.happened["power lost"] += 1
+        for attempt in self.attempts:
+            attempt.end()
+        self.attempts_ended()
+        for disk in self.disks:
+            how = self.chance.choice(["nothing is lost", "all is lost", "a part is lost"])
+            if how == "nothing is lost":
+                disk.forget()
+            else:
+                disk.lose_power(None if how == "all is lost" else random.Random(self.chance.random()))
+        self.strange = {path for path in self.strange if self.files.identity(path) is not None}
+        records = self.look.records()
+        lost = self.given_out - records.keys() - self.deleted
+        assert not lost, f"records were given out and not durable: {lost}"
+        self.records = {key: data for key, data in self.records.items() if key in records}
+        self.coverage = {urn: self.look.journal.history(urn).state.coverage for urn in self.urns}
+        self.check()
+
     def act(self) -> None:
         """A person does something to a dataset."""
         urn = self.chance.choice(self.urns)
@@ -319,8 +403,8 @@ class History:
         self.start(f"{what} {urn}", lambda attempt: self.administer(attempt, what, urn, to))
 
     def administer(self, attempt: Attempt, what: str, urn: str, to: LongWatermark) -> None:
-        journal_ = Journal.create(FaultyStore(self.store, attempt), NAME)
-        person = Administration(journal_, FaultyFiles(self.files, attempt), "somebody")
+        journal_ = Journal.create(self.store_of(attempt), NAME)
+        person = Administration(journal_, self.files_of(attempt), "somebody")
         match what:
             case "release":
                 person.release(urn, "for the test")
@@ -340,9 +424,7 @@ class History:
         """Somebody puts a file where one is about to be published, at the last moment if possible."""
         calls = [a.about for a in self.attempts if a.about is not None and not a.ended]
         free = [
-            c.subject
-            for c in calls
-            if c.operation in ("link", "move_folder", "complete upload") and ROOT not in c.subject
+            c.subject for c in calls if c.operation in PUBLISHING and ROOT not in c.subject and c.place != "journal"
         ]
         for urn in self.urns if not free else ():
             pending = self.look.journal.history(urn).pending
@@ -412,8 +494,8 @@ class History:
     def carry_out(self, attempt: Attempt, run: DagRun, plan: RunPlan | None, stage: str, pack: Pack | None) -> None:
         """A task, as its operator does it. :param plan: what it got from `create_work_units`."""
         process = Process(
-            FaultyStore(self.store, attempt),
-            FaultyFiles(self.files, attempt),
+            self.store_of(attempt),
+            self.files_of(attempt),
             run.source,
             self.layout,
             policy=self.policy,
@@ -517,6 +599,7 @@ class History:
         if attempt.dead:
             return None
         self.trace(attempt, call)
+        self.note_late(attempt, call)
         return self.choose_fault(call)
 
     def attempts_ended(self) -> None:
@@ -540,6 +623,8 @@ class History:
 
     def choose_fault(self, call: Call) -> Fault | None:
         often = 4 if call.effect is Effect.PUT else 1  # where answers matter most
+        if call.place == "journal" and call.effect is Effect.SYNC:  # and deaths
+            often = 10
         if self.peace or self.chance.random() >= often * self.mix.fault:
             return None
         some = [f for f in call.faults if f not in (Fault.POWER_LOSS, Fault.PARTIAL_POWER_LOSS)]
@@ -620,10 +705,21 @@ class History:
                 self.broken = self.broken or error
         return result
 
+    def note_late(self, attempt: Attempt, call: Call) -> None:
+        """Executors look at the outcome before each batch: once it stands, they publish the rest of a batch, and no more."""
+        token = TOKEN.search(call.subject) if call.operation in PUBLISHING else None
+        if token is None or token[0] not in self.finished or ROOT in call.subject:
+            return
+        late = self.late.setdefault((attempt, token[0]), set())
+        late.add(call.subject)
+        if len(late) > self.steps_per_batch:
+            self.broken = self.broken or AssertionError(f"{attempt.name} goes on with {sorted(late)} after the outcome")
+
     def check(self) -> None:
         self.look.check(self.sources, strange=self.strange)
         for urn in self.urns:
             history = self.look.journal.history(urn)
+            self.finished |= {slot.decision.token for slot in history.slots if slot.outcome is not None}
             before = self.coverage.get(urn)
             now = history.state.coverage
             shrinking = {Action.REWIND, Action.DROP, Action.SET, Action.IMPORT}
@@ -699,7 +795,6 @@ def begin(seed: int, mix: Mix) -> History:
 def play(seed: int, mix: Mix = FULL) -> History:
     """A history by its seed. :raises BrokenHistory: with the seed and what happened."""
     history: History | None = None
-    together = plans.UNITS_TOGETHER
     try:
         history = begin(seed, mix)
         history.play()
@@ -707,8 +802,6 @@ def play(seed: int, mix: Mix = FULL) -> History:
         story = "" if history is None else "\n".join(history.log[-60:])
         why = str(error) or f"an assertion of {traceback.extract_tb(error.__traceback__)[-1].name}"
         raise BrokenHistory(seed, mix, f"{type(error).__name__}: {why}", story) from error
-    finally:
-        plans.UNITS_TOGETHER = together
     return history
 
 
@@ -749,7 +842,50 @@ class Tally:
         return f"{self.histories:,} played, {self.calls:,} calls of stores and files, {self.crashes:,} crashes ({happened})"
 
 
-def copied_store(store: MemoryStore) -> MemoryStore:
+class GivenOut:
+    """A store on a disk, and which of its records somebody was told of: these must outlive a power failure.
+
+    :param deleted: those that somebody was to delete, which therefore needn't.
+    """
+
+    def __init__(self, store: Store, keys: set[str], deleted: set[str]) -> None:
+        self._store = store
+        self._keys = keys
+        self._deleted = deleted
+        self.name = store.name
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        created = self._store.put_if_absent(key, data)
+        self._keys.add(key)
+        return created
+
+    def get(self, key: str) -> bytes | None:
+        data = self._store.get(key)
+        if data is not None:
+            self._keys.add(key)
+        return data
+
+    def get_many(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
+        return ((key, self.get(key)) for key in keys)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        found = [*self._store.list(prefix)]
+        self._keys.update(found)
+        return iter(found)
+
+    def delete(self, key: str) -> None:
+        self._deleted.add(key)
+        self._store.delete(key)
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        self._deleted.update(keys)
+        self._store.delete_many(keys)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+def copied_store(store: Store) -> MemoryStore:
     other = MemoryStore()
     for key in store.list(""):
         other.put_if_absent(key, store.get(key) or b"")

@@ -9,16 +9,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
-from airflow_gobblin import commit, extraction, journal, pipeline
+from airflow_gobblin import administration, commit, extraction, journal, pipeline
 from airflow_gobblin.commit import Committer, check_holds, without
 from airflow_gobblin.coverage import Coverage, Range
 from airflow_gobblin.errors import GobblinError, LostRaceError, StoreError
 from airflow_gobblin.files import Files, LocalFiles, local
 from airflow_gobblin.history import Snapshot
-from airflow_gobblin.journal import Decision, History, Journal, Outcome, OutcomeState, Slot
+from airflow_gobblin.journal import Action, Decision, History, Journal, Outcome, OutcomeState, Slot
 from airflow_gobblin.pipeline import Pipeline
 from airflow_gobblin.plan import Plan
 from airflow_gobblin.reporting import DatasetReport
@@ -122,6 +122,41 @@ def outcome_before_the_moves() -> Iterable[Patch]:
         return None
 
     return (Patch(Committer, "execute", early), Patch(Journal, "outcome", no_outcome))
+
+
+def executors_do_not_look_at_the_outcome() -> Iterable[Patch]:
+    """Steps are carried out to the last one, though somebody abandoned their slot long ago."""
+    carry_out_all = Committer._carry_out_all
+
+    class Unseen:
+        def __init__(self, seen: Journal) -> None:
+            self._seen = seen
+
+        def outcome(self, urn: str, slot: int) -> None:
+            return None
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._seen, name)
+
+    def blind(self: Committer, decision: Decision) -> Outcome | None:
+        seeing = self.journal
+        self.journal = cast(Journal, Unseen(seeing))
+        try:
+            return carry_out_all(self, decision)
+        finally:
+            self.journal = seeing
+
+    return (Patch(Committer, "_carry_out_all", blind),)
+
+
+def a_rewind_keeps_the_generation() -> Iterable[Patch]:
+    """What was planned before a rewind may be decided after it."""
+
+    def kept(**fields: Any) -> Decision:
+        rewinds = fields["action"] is Action.REWIND
+        return Decision(**{**fields, "generation": fields["generation"] - rewinds})
+
+    return (Patch(administration, "Decision", kept),)
 
 
 def ones_own_list() -> Iterable[Patch]:
@@ -349,6 +384,9 @@ HISTORIES_CATCH: tuple[Callable[[], Iterable[Patch]], ...] = (
     an_upload_is_aborted_that_can_win,
     trimming_before_the_snapshot,
     a_pause_is_not_seen,
+    executors_do_not_look_at_the_outcome,
+    a_rewind_keeps_the_generation,
+    records_are_read_before_they_are_durable,
 )
 INTERLEAVINGS_CATCH = ((late_winners_count, "execute against abandon, runs"),)
 """With how the names of the scenarios begin that do it."""

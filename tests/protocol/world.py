@@ -19,7 +19,7 @@ from airflow_gobblin import extraction
 from airflow_gobblin.errors import GobblinError, RecordError
 from airflow_gobblin.files import Files, LocalFiles, open_files
 from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin.journal import Decision, History, Journal, NoteKind, Slot
+from airflow_gobblin.journal import Action, Decision, History, Journal, NoteKind, Slot
 from airflow_gobblin.naming import dataset_key
 from airflow_gobblin.pipeline import Pipeline, RunRequest
 from airflow_gobblin.places import object_place
@@ -45,6 +45,8 @@ MINE = "mine.txt"
 """A file of the user's own, in the folder of each dataset."""
 UNREAD = (NoteKind.ANNOUNCED.value, NoteKind.CLEANED.value)
 """How the keys of notes end whose content no rule rests on: that they stand is enough."""
+RAISING = frozenset((Action.REWIND, Action.SET, Action.IMPORT, Action.DROP))
+"""What makes plans from before it lose (rule 10)."""
 TRIES = 3
 """How often a task that raises is tried."""
 
@@ -316,6 +318,10 @@ class Look:
             if not slot.done:
                 continue
             assert decision.generation >= generation, f"{history.urn}: slot {number} is of an older generation"
+            if decision.action in RAISING:
+                assert decision.generation > generation, (
+                    f"{history.urn}: slot {number}, a {decision.action.value}, keeps the generation"
+                )
             if decision.generation > generation:
                 answered.clear()  # what was committed may have been taken back, to be asked for anew
             generation = decision.generation

@@ -127,6 +127,19 @@ def test_a_record_whose_name_may_not_be_durable_keeps_the_sign_of_it(root: Path,
     assert len(os.listdir(root / TEMPORARIES)) == 1
 
 
+def test_an_error_of_the_look_at_its_names_keeps_the_sign_too(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: LocalFiles, paths: list[str]) -> list[int]:
+        if (root / KEY).exists():
+            raise OSError(5, "Input/output error")
+        return [0] * len(paths)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalFiles, "names", fail)
+        with pytest.raises(UnknownOutcomeError, match="Input/output error"):
+            opened(root).put_if_absent(KEY, b"data")
+    assert (root / KEY).stat().st_nlink == 2
+
+
 def test_what_a_killed_writer_left_goes_after_its_record_is_durable(root: Path, trace: Trace) -> None:
     die_before_the_folder_is_synced(root, trace)
     for path in (root / TEMPORARIES).iterdir():

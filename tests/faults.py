@@ -551,7 +551,7 @@ class FaultyFiles:
 
     def make_private(self, path: str) -> None:
         def do() -> None:
-            missing = [] if self._disk is None else self._disk.missing_folders(self._disk.root / path)
+            missing = [] if self._disk is None else self._disk.missing_folders(self._at(path))
             self._files.make_private(path)
             if self._disk is not None:
                 self._disk.made_folders(missing)

@@ -285,6 +285,7 @@ class Pipeline:
                 notes.append(_unplanned(dataset.urn, answer) if isinstance(answer, GobblinError) else answer)
         run = RunPlan(uuid.uuid4().hex, run_key, self._packed(planned), tuple(notes))
         self.staging.put_run(run, replace(self.ingestion.job, limits=self._limits(request)))
+        self.staging.finish_earlier_tries(run)
         return run
 
     def _tenant(self, request: RunRequest) -> Tenant:

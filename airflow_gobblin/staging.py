@@ -16,13 +16,21 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby, islice
 from typing import TypeVar
 
 from airflow_gobblin import plan as plans
 from airflow_gobblin import wire
-from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError, StepLostError, StoreError
+from airflow_gobblin.errors import (
+    ConfigurationError,
+    GobblinError,
+    LostRaceError,
+    RecordError,
+    StepLostError,
+    StoreError,
+)
 from airflow_gobblin.files.base import Files, each
 from airflow_gobblin.job import ExtractJob
 from airflow_gobblin.plan import FinishedRun, Plan, PlanPiece, RunPlan
@@ -123,11 +131,14 @@ class Staging:
             yield from ((unit, unit.id in done) for unit in some)
 
     def put_run(self, plan: RunPlan, job: ExtractJob) -> None:
-        """Write what a run is to do; its packs can be read one by one."""
+        """Write what a run is to do; its packs can be read one by one.
+
+        Whatever else is in its folder comes after the first record, so that it can be judged however far it came.
+        """
+        settle(self._store, f"r/{plan.run}/run", wire.dumps(plan))
         settle(self._store, f"r/{plan.run}/job", wire.dumps(job))
         for pack in plan.packs:
             settle(self._store, f"r/{plan.run}/packs/{pack.index}", wire.dumps(pack))
-        settle(self._store, f"r/{plan.run}/run", wire.dumps(plan))
 
     def run(self, run: str) -> RunPlan | None:
         """What a run is to do; `None` if it was swept."""
@@ -141,6 +152,14 @@ class Staging:
         :param done: those of its tokens whose slots were done; the first time counts.
         """
         settle(self._store, f"r/{run}/finished", wire.dumps(FinishedRun(tuple(done))))
+
+    def finish_earlier_tries(self, plan: RunPlan) -> None:
+        """Mark the other runs that were asked for by the same key as over: nobody asks for what an earlier try planned."""
+        for run in self.runs():
+            with suppress(RecordError):  # the sweep says so, and keeps it
+                found = self.run(run)
+                if found is not None and run != plan.run and found.run_key == plan.run_key:
+                    self.finish_run(run)
 
     def finished_run(self, run: str) -> FinishedRun | None:
         """What `finish_run` said of a run first."""
@@ -282,6 +301,11 @@ class Staging:
         """The runs that have a folder."""
         return self.files.folders(f"{self.folder}/r")
 
+    def was_removed(self, run: str) -> bool:
+        """Whether a run was removed, and a driver that came late wrote on."""
+        names = {*self._store.list(f"r/{run}/")}
+        return bool(names) and f"r/{run}/run" not in names
+
     def open_uploads(self) -> tuple[tuple[str, str], ...]:
         """The target and the id of every upload below the target root that isn't completed."""
         return () if self.files.uploads is None else tuple(self.files.uploads.open_below("."))
@@ -295,6 +319,10 @@ class Staging:
         """Remove a token's folder, and then its plan: what has a plan can be swept again."""
         self.files.remove_tree(self.token_folder(token))
         self._store.delete(f"p/{token}")
+
+    def remove_empty_run(self, run: str) -> None:
+        """Remove the folder of a run if nothing is in it; who is about to write there makes it again."""
+        self.files.remove_folder(f"{self.folder}/r/{run}")
 
     def remove_run(self, run: str) -> None:
         """Remove what a run was to do."""

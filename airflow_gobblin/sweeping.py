@@ -56,6 +56,8 @@ class Sweeper:
             try:
                 if run != keep and self._over(run, tokens):
                     staging.remove_run(run)
+                else:
+                    staging.remove_empty_run(run)
             except (GobblinError, OSError):
                 log.warning("run %s in staging can't be judged or removed, and is kept", run, exc_info=True)
         for target, upload in uploads:
@@ -76,9 +78,9 @@ class Sweeper:
             return ()
 
     def _over(self, run: str, tokens: set[str]) -> bool:
-        """Whether a run was reported to its end, and none of its tokens is left."""
+        """Whether a run was reported to its end, or planned anew, and none of its tokens is left."""
         if self._staging.finished_run(run) is None:
-            return False
+            return self._staging.was_removed(run)
         found = self._staging.run(run)
         return found is None or not tokens & {d.token for p in found.packs for d in p.datasets}
 

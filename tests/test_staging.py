@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +14,12 @@ from airflow_gobblin import staging as staging_module
 from airflow_gobblin.errors import LostRaceError, RecordError, StepLostError, StoreError
 from airflow_gobblin.files import LocalFiles
 from airflow_gobblin.pipeline import RunRequest
-from airflow_gobblin.plan import Plan
+from airflow_gobblin.plan import FinishedRun, Plan
 from airflow_gobblin.staging import ROOT, PlanResults, Staging, staging_folder
 from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.work import Dataset, Extract, ExtractKind, StagedFile, UnitResult, UnitState, WorkUnit
 from tests import inprocess
+from tests.faults import Crash, died
 from tests.lab import Lab
 from tests.protocol.rows import NoConnections, Table
 
@@ -281,6 +282,46 @@ def test_a_run_is_kept_until_it_was_reported_and_its_tokens_are_gone(tmp_path: P
     lab.pipeline().sweep()
     assert pipeline.staging.runs() == (plan.run,), "finish has not reported it yet"
     pipeline.finish(plan)
+    lab.pipeline().sweep()
+    assert pipeline.staging.runs() == ()
+
+
+def dying_at(end: str) -> Callable[[LocalFiles, str, str], None]:
+    """A link that kills the process where the name ends so."""
+    link = LocalFiles.link
+    return lambda files, source, target: died() if target.endswith(end) else link(files, source, target)
+
+
+def test_the_runs_of_killed_tries_go_once_their_tokens_can_win_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One try was killed after its plan, one within it, and one before it."""
+    lab = Lab(tmp_path, A)
+    request = RunRequest("run")
+    lab.pipeline().create_work_units(request)
+    for key in ("job", "run"):
+        with monkeypatch.context() as patched:
+            patched.setattr(LocalFiles, "link", dying_at(f"/{key}"))
+            with pytest.raises(Crash):
+                lab.pipeline().create_work_units(request)
+    staging = lab.pipeline().staging
+    (tmp_path / staging.folder / "r" / "killed").mkdir()
+    other = lab.pipeline().create_work_units(RunRequest("of somebody else's"))
+    assert len(staging.runs()) == 4
+    assert lab.run(request=request)["a"].status == "committed"
+    lab.pipeline().sweep()
+    assert staging.runs() == (other.run,), "nobody said that it is over"
+
+
+def test_what_a_late_driver_reports_of_a_run_that_is_gone_goes_too(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    pipeline, plan = lab.decide()
+    pipeline.execute_commit_steps(plan, plan.packs[0])
+    pipeline.finish(plan)
+    lab.pipeline().sweep()
+    assert pipeline.staging.runs() == ()
+    pipeline.staging.put_report(plan.run, 0, "late", FinishedRun())
+    assert pipeline.staging.runs() == (plan.run,)
     lab.pipeline().sweep()
     assert pipeline.staging.runs() == ()
 

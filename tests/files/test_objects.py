@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from airflow_gobblin.carry_out import carry_out
 from airflow_gobblin.errors import StepLostError
 from airflow_gobblin.files import Files, at_a_glance, object_copies, open_files
 from airflow_gobblin.files import s3_uploads as module
+from airflow_gobblin.records import now
 from airflow_gobblin.steps import MoveStep, StepContext, StepStatus, UploadStep, publish_file
 from airflow_gobblin.work import StagedFile, Upload
 from tests.services.emulators import Emulator
@@ -227,6 +229,19 @@ def test_where_uploads_are_not_kept_files_are_copied_under_a_condition(emulator:
     with pytest.raises(FileNotFoundError):
         files.link("_gobblin/nothing", "trips/nothing")
     assert files.identity("trips/nothing") is None
+
+
+@pytest.mark.parametrize("name", ["versitygw", "moto", "gcs", "azurite"])
+def test_the_clock_of_a_place_is_told_by_what_is_written_there(name: str, request: pytest.FixtureRequest) -> None:
+    server: S3Server | Emulator = request.getfixturevalue(name)
+    access = server if isinstance(server, Emulator) else server.access
+    files = open_files(access.url(f"{server.create_bucket()}/lake"), access)
+    before = now()
+    files.create("a").close()
+    found = files.modified("a")
+    assert found is not None
+    assert before - timedelta(seconds=2) < found < now() + timedelta(seconds=2)
+    assert files.modified("nothing") is None
 
 
 def test_a_copy_goes_over_nothing(emulator: Emulator, proxy: Proxy) -> None:

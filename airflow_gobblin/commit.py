@@ -13,7 +13,7 @@ Anyone may do any of this again, at any time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -54,6 +54,7 @@ from airflow_gobblin.journal import (
 from airflow_gobblin.naming import many
 from airflow_gobblin.plan import Plan, is_met
 from airflow_gobblin.redaction import Redactor
+from airflow_gobblin.state import UnitRef
 from airflow_gobblin.step_work import StepRunner
 from airflow_gobblin.steps import CommitStep, FileStep, HighWatermarkStep, Step, StepContext, batches
 from airflow_gobblin.work import UnitResult, UnitState, UnitSummary
@@ -178,7 +179,7 @@ class Committer:
             raise LostRaceError(
                 operation="commit",
                 subject=f"dataset {plan.urn!r}",
-                cause=f"this run's slot {slot.decision.slot} was abandoned: {slot.outcome.reason if slot.outcome else ''}",
+                cause=f"this run's {slot.given_up}",
                 hint="Clear create_work_units to plan its range anew.",
             )
         return slot
@@ -304,7 +305,7 @@ class Committer:
             raise LostRaceError(
                 operation="publish",
                 subject=f"slot {slot.decision.slot} of dataset {slot.decision.urn!r}",
-                cause=f"it was abandoned: {slot.outcome.reason if slot.outcome else ''}",
+                cause=slot.given_up,
                 hint="Clear create_work_units to plan its range anew.",
             )
         return slot
@@ -493,14 +494,16 @@ def check_holds(plan: Plan, ranges: tuple[Range, ...], history: History) -> None
     :raises AlreadyCoveredError: what it wanted was committed by another run. :raises LostRaceError: it doesn't, and why.
     """
     state = history.state
-    slot = history.slot(state.head).decision if state.head else None
-    by = "nobody" if slot is None else f"slot {slot.slot} ({slot.action.value}{slot.by_run})"
+    by = history.slot(state.head).named if state.head else "nobody"
     if state.generation != plan.generation:
-        raise _lost(plan, f"{by} raised the generation to {state.generation}, and this plan is of {plan.generation}")
+        raised = _raised(history, plan.generation)
+        raise _lost(
+            plan, f"{raised} raised the generation to {state.generation}, and this plan is of {plan.generation}"
+        )
     if state.schema is not None and not schema.includes(plan.schema, state.schema):
         raise _lost(plan, f"{by} published a column that this plan's schema lacks or has otherwise")
-    if not set(plan.replaces) <= set(state.live):
-        raise _lost(plan, f"{by} retired a unit that this plan replaces")
+    if gone := set(plan.replaces) - set(state.live):
+        raise _lost(plan, f"{_retired(history, gone) or by} retired a unit that this plan replaces")
     if plan.planned is None:
         if set(plan.replaces) != set(state.live):
             raise _lost(plan, f"{by} published a snapshot after this plan was made")
@@ -517,7 +520,28 @@ def check_holds(plan: Plan, ranges: tuple[Range, ...], history: History) -> None
         )
     taken = [r for r in ranges if coverage.overlaps(r)]
     if taken or (plan.open_end and coverage.reaches_past(plan.planned.high)):
+        by = _covering(history, taken) or by
         raise _lost(plan, f"{by} covers a part of range {taken[0] if taken else plan.asked}")
+
+
+def _raised(history: History, generation: int) -> str:
+    """The first slot that raised the generation beyond one."""
+    slots = (history.slot(number) for number in range(1, history.state.head + 1))
+    return next((s.named for s in slots if s.done and s.decision.generation > generation), "nobody")
+
+
+def _retired(history: History, units: Collection[UnitRef]) -> str:
+    """The slot that retired one of some units, if its records are still there."""
+    return next((s.named for s in history.slots if s.done and not {*units}.isdisjoint(s.decision.replaces)), "")
+
+
+def _covering(history: History, taken: Iterable[Range]) -> str:
+    """The slot of a live unit that lies in one of some ranges, if there is one."""
+    parts = [*taken]
+    live = ((ref.slot, unit.range) for ref, unit in history.state.live.items())
+    found = (slot for slot, part in live if part is not None and any(part.overlaps(one) for one in parts))
+    number = next(found, None)
+    return "" if number is None else history.slot(number).named
 
 
 def can_win(plan: Plan, history: History) -> bool:

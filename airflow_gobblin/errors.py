@@ -92,7 +92,7 @@ class GobblinError(Exception):
         text = f"can't {self.operation} {self.subject}"
         if self._told:
             text += f": {self._told}"
-        return f"{text}. {self.hint}" if self.hint else text
+        return f"{without_stop(text)}. {self.hint}" if self.hint else text
 
     @property
     def with_notes(self) -> str:
@@ -111,6 +111,11 @@ class GobblinError(Exception):
             _rebuild,
             (type(self), self.operation, self.subject, self._told, self.hint),
         )
+
+
+def without_stop(text: str) -> str:
+    """A sentence without its full stop, for one that goes on behind it."""
+    return text if text.endswith("..") else text.removesuffix(".")
 
 
 def _rebuild(

@@ -12,11 +12,12 @@ from datetime import datetime
 
 from airflow_gobblin import wire
 from airflow_gobblin.coverage import Coverage
+from airflow_gobblin.errors import without_stop
 from airflow_gobblin.records import Action, Decision, Note, NoteKind, Outcome, OutcomeState
 from airflow_gobblin.state import DatasetState, Pause, UnitRef
 from airflow_gobblin.watermark import Watermark, highest
 from airflow_gobblin.wire import record
-from airflow_gobblin.work import UnitState, UnitSummary
+from airflow_gobblin.work import UnitState, UnitSummary, first_cause
 
 _PUBLISHING = frozenset({Action.COMMIT, Action.NOOP})
 _BY_PEOPLE = frozenset({NoteKind.RELEASED, NoteKind.CLAIM_RELEASED, NoteKind.PAUSED, NoteKind.RESUMED})
@@ -72,6 +73,20 @@ class Slot:
     def abandon_reason(self) -> str:
         """Why it was given up."""
         return "" if self.outcome is None else self.outcome.reason
+
+    @property
+    def named(self) -> str:
+        """It, what it does, and whose it is, as far as its record says."""
+        decision = self.decision
+        by = f" by {decision.actor}: {without_stop(decision.reason)}" if decision.actor else decision.by_run
+        return f"slot {decision.slot} ({decision.action.value}{by})"
+
+    @property
+    def given_up(self) -> str:
+        """Of one that was abandoned, or that aborts a plan: who gave it up, and why."""
+        by = self.outcome if self.outcome is not None else self.decision
+        who = f" by {by.actor}" if by.actor else ""
+        return f"slot {self.decision.slot} was abandoned{who}: {without_stop(by.reason)}"
 
     @property
     def failures(self) -> tuple[str, ...]:
@@ -252,7 +267,7 @@ class History:
         last = next((note for note in reversed(notes) if note.says is NoteKind.UNPUBLISHED), None)
         if last is None:
             return ""
-        return last.detail or next((unit.error for unit in last.units if unit.error), "its extract did not finish")
+        return last.detail or first_cause(last.units)
 
     @property
     def last_digest(self) -> str:

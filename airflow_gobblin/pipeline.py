@@ -42,7 +42,7 @@ from airflow_gobblin.home import Tenant
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import History, Journal, Note, NoteKind, Slot, now
 from airflow_gobblin.manifest import Ages, check_no_slot_is_lost, put_manifests
-from airflow_gobblin.naming import dataset_key, many, near
+from airflow_gobblin.naming import dataset_key, near
 from airflow_gobblin.packing import pack_datasets
 from airflow_gobblin.plan import (
     DatasetNote,
@@ -613,7 +613,9 @@ class Pipeline:
                 if isinstance(decided, DatasetReport):
                     return decided
                 slot = decided
-            status = "pending" if not slot.finished else "committed" if slot.done else "lost"
+            if slot.finished and not slot.done:
+                return reporting.given_up(slot, self.journal.history(ref.urn))
+            status = "committed" if slot.done else "pending"
             return reporting.published(
                 slot, status, f"slot {slot.decision.slot} is decided", self.journal.state(ref.urn)
             )
@@ -645,10 +647,7 @@ class Pipeline:
         known = known_ranges(plan, self.staging.units(plan))
         check_holds(plan, known, history)  # results may be gone because staging that can win no more was swept
         self._keep_unpublished(plan, units)
-        first = next((u.error for u in units if u.error), "")
-        return DatasetReport(
-            plan.urn, "failed", f"nothing of its {many(len(units), 'unit')} is published; the first error: {first}"
-        )
+        return reporting.unpublished(plan.urn, units)
 
     def _summaries(self, plan: Plan, results: PlanResults) -> Iterator[UnitSummary]:
         """A summary of every unit; a result is not kept for it."""
@@ -685,10 +684,12 @@ class Pipeline:
         if slot is None and ref.planned is not None and is_met(ref.planned, ref.open_end, history.state.coverage):
             return reporting.covered(ref.urn, ref.planned, history, ref.open_end)
         if slot is None:
+            head = history.state.head
+            newest = f": the newest slot is {history.slot(head).named}" if head else ""
             return DatasetReport(
                 ref.urn,
                 "lost",
-                "its plan could win no more and was swept; nothing was published by it. "
+                f"its plan could win no more and was swept{newest}; nothing was published by it. "
                 "Clear create_work_units to plan anew.",
             )
         return reporting.already(slot, history)
@@ -780,9 +781,7 @@ class Pipeline:
             except AlreadyCoveredError:
                 assert plan.planned is not None
                 return reporting.covered(ref.urn, plan.planned, history, plan.open_end, besides=plan.replaces)
-            failed = next((u.error for u in _unpublished(history, ref.token) if u.error), "its extract did not finish")
-            why = f"nothing of it was published: {failed.rstrip('.')}. {_TO_EXTRACT}"
-            return DatasetReport(ref.urn, "failed", why)
+            return reporting.unpublished(ref.urn, [*_unpublished(history, ref.token)], _TO_EXTRACT)
         except Exception as error:
             return self._failed("finish", ref.urn, error)
 

@@ -8,18 +8,28 @@ from dataclasses import dataclass, replace
 
 from airflow_gobblin.backfill import by_slot
 from airflow_gobblin.coverage import Range
-from airflow_gobblin.errors import AlreadyCoveredError, GobblinError, IncompleteRunError, LostRaceError, PausedError
+from airflow_gobblin.errors import (
+    AlreadyCoveredError,
+    GobblinError,
+    IncompleteRunError,
+    LostRaceError,
+    PausedError,
+    without_stop,
+)
 from airflow_gobblin.history import History, Slot
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.naming import many, shown
 from airflow_gobblin.plan import DatasetNote
 from airflow_gobblin.state import DatasetState, UnitRef
 from airflow_gobblin.watermark import Watermark, highest, split
-from airflow_gobblin.work import UnitState
+from airflow_gobblin.work import UnitState, UnitSummary, first_cause
 
 log = logging.getLogger(__name__)
 
+TOLD = 10
+"""Of so many datasets, the first, the error of a run tells the cause."""
 _SLOTS_TOLD = 5
+_ANEW = "Clear create_work_units with its downstream tasks to plan its range anew."
 
 
 @dataclass(frozen=True)
@@ -59,9 +69,21 @@ def published(slot: Slot, status: str, detail: str, state: DatasetState) -> Data
 def already(slot: Slot, history: History) -> DatasetReport:
     """What to say of a slot that was finished before."""
     if not slot.done:
-        return published(slot, "lost", f"slot {slot.decision.slot} was abandoned", history.state)
+        return given_up(slot, history)
     report = published(slot, "committed", f"already committed in {said(slot)}", history.state)
     return replace(report, already=True)
+
+
+def given_up(slot: Slot, history: History) -> DatasetReport:
+    """What to say of a slot that somebody abandoned: who, why, and what now."""
+    return published(slot, "lost", f"{slot.given_up}. {_ANEW}", history.state)
+
+
+def unpublished(urn: str, units: Collection[UnitSummary], then: str = "") -> DatasetReport:
+    """What to say of a plan of which the policy publishes nothing: the same in each task. :param then: what to do."""
+    why = f"nothing of its {many(len(units), 'unit')} is published" if units else "nothing of it was published"
+    cause = without_stop(first_cause(units))
+    return DatasetReport(urn, "failed", f"{why}: {cause}. {then}" if then else f"{why}: {cause}")
 
 
 def said(slot: Slot) -> str:
@@ -98,13 +120,14 @@ def final(slot: Slot, history: History) -> DatasetReport:
     number = slot.decision.slot
     if not slot.finished:
         status = "quarantined" if history.state.quarantined else "failed"
-        why = f"slot {number} is decided and not finished: clear execute_commit_steps"
+        failed = f": {without_stop(slot.last_failure)}" if slot.last_failure else ""
+        why = f"slot {number} is decided and not finished{failed}. Clear execute_commit_steps"
         return published(slot, status, why, history.state)
     if not slot.done:
-        return published(slot, "lost", f"slot {number} was abandoned", history.state)
+        return given_up(slot, history)
     if not slot.decision.complete:
         left = [u for u in slot.decision.units if u.state is not UnitState.SUCCESSFUL]
-        first = next((u.error for u in left if u.error), "they are left to the next run")
+        first = first_cause(left, "they are left to the next run")
         why = f"not published: {len(left)} of {many(len(slot.decision.units), 'unit')}: {first}"
         return published(slot, "partial", f"slot {number} holds a part; {why}", history.state)
     return published(slot, "committed", f"slot {number}", history.state)
@@ -121,7 +144,7 @@ def noted(note: DatasetNote, *, unfinished: bool) -> DatasetReport:
     """What a note says at the end of a run. :param unfinished: it is of a slot, and says what to do."""
     detail = note.detail
     if note.status == "failed" and not unfinished and not note.asked:
-        detail = f"{detail.rstrip('.')}. Once that is mended, clear create_work_units with its downstream tasks"
+        detail = f"{without_stop(detail)}. Once that is mended, clear create_work_units with its downstream tasks"
     return DatasetReport(note.urn, note.status, detail, already=note.already)
 
 
@@ -144,13 +167,18 @@ def failed(operation: str, urn: str, error: Exception) -> DatasetReport:
     return DatasetReport(urn, "failed", str(error), retryable=error.retryable)
 
 
+def unwanted(ingestion: Ingestion, reports: Iterable[DatasetReport]) -> list[DatasetReport]:
+    """The datasets that are not as the policy wants them."""
+    return [r for r in reports if not r.ok and not (r.status == "partial" and ingestion.partial_ok)]
+
+
 def incomplete(ingestion: Ingestion, reports: Iterable[DatasetReport]) -> IncompleteRunError | None:
     """The error of a run whose datasets are not all as the policy wants them, or `None`."""
-    bad = [r for r in reports if not r.ok and not (r.status == "partial" and ingestion.partial_ok)]
+    bad = unwanted(ingestion, reports)
     if not bad:
         return None
-    lines = "; ".join(f"{shown(r.urn)}: {r.status} ({r.detail})" for r in bad[:10])
-    more = f"; and {len(bad) - 10} more" if len(bad) > 10 else ""
+    lines = "; ".join(f"{shown(r.urn)}: {r.status} ({without_stop(r.detail)})" for r in bad[:TOLD])
+    more = f"; and {len(bad) - TOLD} more" if len(bad) > TOLD else ""
     return IncompleteRunError(
         operation="finish",
         subject=f"the run of ingestion {ingestion.name!r}",

@@ -5,7 +5,7 @@ Nothing here is state: the state of a work unit is derived from which records st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -140,6 +140,10 @@ class Pack:
         return sum(d.weight for d in self.datasets)
 
 
+NO_RESULT = "it has no result: its extract did not finish"
+"""What is said of a unit that failed without an error of its own."""
+
+
 class UnitState(StrEnum):
     """The state of a work unit, each derived from a record."""
 
@@ -252,7 +256,7 @@ class UnitSummary:
 def summarize(unit: WorkUnit, result: UnitResult | None) -> UnitSummary:
     """The summary of a unit, from its result that stands; without one it failed."""
     if result is None:
-        result = UnitResult(unit.id, "", UnitState.FAILED, error="it has no result: its extract did not finish")
+        result = UnitResult(unit.id, "", UnitState.FAILED, error=NO_RESULT)
     return UnitSummary(
         unit=unit.id,
         state=result.state,
@@ -269,3 +273,9 @@ def summarize(unit: WorkUnit, result: UnitResult | None) -> UnitSummary:
         properties=result.properties,
         error=result.error,
     )
+
+
+def first_cause(units: Iterable[UnitSummary], otherwise: str = NO_RESULT) -> str:
+    """Why units are not published: the first error that one of them had itself. :param otherwise: if none has any."""
+    errors = [unit.error for unit in units if unit.error]
+    return next((error for error in errors if error != NO_RESULT), next(iter(errors), otherwise))

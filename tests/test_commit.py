@@ -221,7 +221,10 @@ def test_a_plan_of_an_older_generation_loses(tmp_path: Path) -> None:
     lab.admin.set_watermark("a", LongWatermark(4), "moved from another tool")
     report = write(pipeline, plan)["a"]
     assert report.status == "lost"
-    assert "slot 1 (set) raised the generation to 1, and this plan is of 0" in report.detail
+    assert (
+        "slot 1 (set by ann: moved from another tool) raised the generation to 1, and this plan is of 0"
+        in report.detail
+    )
     assert "Nothing of this plan was published. Clear create_work_units" in report.detail
     assert lab.published() == {}
 
@@ -361,7 +364,7 @@ def test_after_an_abandon_a_late_executor_publishes_nothing(tmp_path: Path) -> N
     pipeline, _ = lab.decide()
     slot = only_slot(lab)
     lab.admin.abandon("a", "not wanted")
-    with pytest.raises(LostRaceError, match="it was abandoned: not wanted"):
+    with pytest.raises(LostRaceError, match="slot 1 was abandoned by ann: not wanted"):
         pipeline.committer.execute(slot, "run")
     assert lab.published() == {}
 

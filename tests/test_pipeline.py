@@ -427,7 +427,7 @@ def test_the_cause_that_is_told_is_this_runs(tmp_path: Path) -> None:
     plan = pipeline.create_work_units(RunRequest("killed in extract"))
     (report,) = pipeline.finish(plan)
     assert report.detail.startswith(
-        "nothing of it was published: its extract did not finish. See the log of its extract"
+        "nothing of it was published: it has no result: its extract did not finish. See the log of its extract"
     )
 
 

@@ -18,7 +18,13 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow_gobblin.announcing.announcement import Announcement, announce
 from airflow_gobblin.announcing.assets import asset_uri
 from airflow_gobblin.announcing.metrics import count_recoveries, gauge_lags, gauge_quarantines
-from airflow_gobblin.errors import ConfigurationError, GobblinError, IncompleteRunError, SourceError
+from airflow_gobblin.errors import (
+    ConfigurationError,
+    GobblinError,
+    IncompleteRunError,
+    SourceError,
+    without_stop,
+)
 from airflow_gobblin.frozen_heap import frozen_heap
 from airflow_gobblin.hooks.connections import SECRETS, AirflowConnections
 from airflow_gobblin.hooks.ingestion import check_ingestion, open_pipeline
@@ -304,7 +310,9 @@ class FinishOperator(_StageOperator):
             "with its downstream tasks.",
         )
 
-    def _log_table(self, reports: Iterable[DatasetReport]) -> None:
+    def _log_table(self, reports: Collection[DatasetReport]) -> None:
+        from airflow_gobblin.reporting import TOLD, unwanted
+
         rows = [["dataset", "status", "slot", "files", "rows", "watermark"]]
         for report in without_many_idle(self.log, reports):
             watermark = "" if report.watermark is None else json.dumps(report.watermark.to_json())
@@ -313,10 +321,11 @@ class FinishOperator(_StageOperator):
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             self.log.info("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        in_error = unwanted(self.ingestion, reports)[:TOLD]  # which tells them
         for report in reports:
             if report.already:
                 self.log.info("dataset %r: %s", report.urn, report.detail)
-            if not report.ok:
+            if not report.ok and report not in in_error:
                 self.log.warning("dataset %r: %s, %s", report.urn, report.status, report.detail)
 
     def _log_loads(self, pipeline: Pipeline, plan: RunPlan) -> None:
@@ -396,7 +405,7 @@ def _raise_unless_good(operation: str, pack: Mapping[str, Any], reports: Iterabl
     bad = [r for r in reports if r.status in BAD]
     if not bad:
         return
-    details = "; ".join(f"{shown(r.urn)}: {r.status} ({r.detail})" for r in bad[:10])
+    details = "; ".join(f"{shown(r.urn)}: {r.status} ({without_stop(r.detail)})" for r in bad[:10])
     text = f"can't {operation} {many(len(bad), 'dataset')} of {pack['label']!r}: {details}"
     raise AirflowException(text) if any(r.retryable for r in bad) else AirflowFailException(text)
 

@@ -62,6 +62,7 @@ def extract_unit(
     files: Files,
     staging_folder: str,
     connections: Connections,
+    snapshot: str = "",
 ) -> UnitResult:
     """Read one work unit into staged files of its own folder, `<staging_folder>/<attempt>/<unit>-<random>/`.
 
@@ -69,14 +70,16 @@ def extract_unit(
     counts. So a step may publish the folder of a unit's files by a rename: nobody writes to it any more.
 
     :param staging_folder: where the plan's staged files live, relative to the root of `files`.
+    :param snapshot: the snapshot to read it in, as `PackSnapshot.of` its plan gives it.
     :returns: a SUCCESSFUL result, or a FAILED one with the first error; no `Exception` passes, and no other that shows a secret.
     """
     started = time.monotonic()
     if unit.empty:
-        return UnitResult(unit.id, attempt, UnitState.SUCCESSFUL, actual_high=unit.expected_high, expected_rows=0)
+        high = unit.expected_high
+        return UnitResult(unit.id, attempt, UnitState.SUCCESSFUL, actual_high=high, expected_rows=0, snapshot=snapshot)
     folder = posixpath.join(staging_folder, attempt, f"{unit.id}-{secrets.token_hex(8)}")
     guarded = connections if isinstance(connections, GuardedConnections) else GuardedConnections(connections)
-    way = _Way(job, plan, unit)
+    way = _Way(job, plan, unit, snapshot)
     try:
         staged = way.run(files, folder, guarded)
     except BaseException as error:
@@ -134,19 +137,20 @@ class _End:
 class _Way:
     """One unit on its way."""
 
-    def __init__(self, job: ExtractJob, plan: Plan, unit: WorkUnit) -> None:
+    def __init__(self, job: ExtractJob, plan: Plan, unit: WorkUnit, snapshot: str) -> None:
         self._job = job
         self._plan = plan
         self._unit = unit
+        self._snapshot = snapshot
         self._tally = _Tally()
         self._end = _End()
 
     def run(self, files: Files, folder: str, connections: Connections) -> tuple[StagedFile, ...]:
+        self._check_snapshot()
         incoming = schemas.decode(self._plan.source_schema)
         published = schemas.decode(self._plan.schema)
-        reader = self._job.source.read(
-            self._unit, incoming, ReadRequest(self._job.limits, self._job.options), connections
-        )
+        request = ReadRequest(self._job.limits, self._job.options, self._snapshot)
+        reader = self._job.source.read(self._unit, incoming, request, connections)
         try:
             stem = f"{self._plan.folder}/{self._plan.token}-{self._unit.id}"
             writer = self._job.sink.open(published, files, f"{folder}/{self._unit.id}", stem)
@@ -195,7 +199,18 @@ class _Way:
             properties=end.properties,
             error=error,
             ended=time.time(),
+            snapshot=self._snapshot,
         )
+
+    def _check_snapshot(self) -> None:
+        """Whoever runs the units of a plan in one snapshot must hold it."""
+        if self._plan.one_snapshot and not self._snapshot:
+            raise GobblinError(
+                operation="extract",
+                subject=self._subject,
+                cause="its plan is to be read in one snapshot, and none is held",
+                hint="This is a fault of the code that runs its units: it gives each the snapshot of its pack.",
+            )
 
     def _timed(self, reader: Reader) -> Iterator[pa.RecordBatch]:
         batches = iter(reader)

@@ -57,7 +57,16 @@ from airflow_gobblin.plan import (
 from airflow_gobblin.policy import CommitPolicy, publishable, reconciled
 from airflow_gobblin.reporting import DatasetReport
 from airflow_gobblin.source_plans import JudgedPlan, judge_plan, judge_snapshot
-from airflow_gobblin.sources.base import Bound, Connections, DatasetPlan, PlanRequest, RangeRequest, RangeSource
+from airflow_gobblin.sources.base import (
+    Bound,
+    Connections,
+    Consistency,
+    DatasetPlan,
+    PlanRequest,
+    RangeRequest,
+    RangeSource,
+)
+from airflow_gobblin.sources.snapshots import check_shares_snapshots
 from airflow_gobblin.staging import PlanResults, Staging, batched, check_no_link, staging_folder
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.sweeping import Sweeper
@@ -448,7 +457,7 @@ class Pipeline:
         left = history.state.coverage
         for gone in () if backfill is None else stood_for(backfill, history):
             left = left.remove(gone)
-        judged = self._judged(dataset, found, left)
+        judged = self._judged(dataset, found, history.state, left)
         if judged is None:
             return DatasetNote(urn, "idle", "there is nothing new")
         return self._bound(dataset, history, found, request, backfill, judged), judged.units
@@ -479,10 +488,7 @@ class Pipeline:
 
     def _check_extract(self, dataset: Dataset, state: DatasetState) -> None:
         kind = dataset.extract.kind
-        whole = kind is ExtractKind.SNAPSHOT_ONLY or (
-            kind is ExtractKind.SNAPSHOT_APPEND and state.coverage.origin is None
-        )
-        if whole and (self.ingestion.policy is not CommitPolicy.FULL or self.ingestion.limits.any):
+        if _takes_all(dataset, state) and (self.ingestion.policy is not CommitPolicy.FULL or self.ingestion.limits.any):
             raise ConfigurationError(
                 operation="plan",
                 subject=f"dataset {dataset.urn!r} of kind {kind.value}",
@@ -490,9 +496,13 @@ class Pipeline:
                 hint="Use the commit policy 'full' and no limits for it, in an ingestion of its own if need be.",
             )
 
-    def _units(self, dataset: Dataset, found: DatasetPlan) -> Iterator[WorkUnit]:
-        """The units that a source plans, as they come. :raises SourceError: two share an id, or one is of another dataset."""
+    def _units(self, dataset: Dataset, found: DatasetPlan, state: DatasetState) -> Iterator[WorkUnit]:
+        """The units that a source plans, as they come.
+
+        :raises SourceError: two share an id, or one is of another dataset; or they may show several states of what is one load.
+        """
         urn, ids, units = dataset.urn, set[str](), iter(found.units)
+        alone = found.consistency is Consistency.ONE_UNIT and _takes_all(dataset, state)
         while True:
             with self._connections.scrubbing("plan", f"dataset {urn!r}"):
                 unit = next(units, None)
@@ -508,11 +518,20 @@ class Pipeline:
                     hint="This is a fault of the source's code.",
                 )
             ids.add(unit.id)
+            if alone and len(ids) > 1:
+                raise SourceError(
+                    operation="plan",
+                    subject=f"dataset {urn!r} of kind {dataset.extract.kind.value}",
+                    cause="it is taken whole, by several units, and its source doesn't say that these show one state of it",
+                    hint="The source plans one unit; or its plan says why they do: DatasetPlan(…, consistency=Consistency.…).",
+                )
             yield unit
 
-    def _judged(self, dataset: Dataset, found: DatasetPlan, coverage: Coverage) -> JudgedPlan | None:
+    def _judged(
+        self, dataset: Dataset, found: DatasetPlan, state: DatasetState, coverage: Coverage
+    ) -> JudgedPlan | None:
         """What a source plans, judged; `None` where there is nothing to do. :raises SourceError: it can't be carried out."""
-        units = self._units(dataset, found)
+        units = self._units(dataset, found, state)
         if dataset.extract.kind is not ExtractKind.SNAPSHOT_ONLY:
             return judge_plan(dataset.urn, units, found.planned, coverage)
         units = judge_snapshot(dataset.urn, units)
@@ -554,7 +573,15 @@ class Pipeline:
             reopens=() if backfill is None else backfill.reopens,
             run=request.dag_run,
             kept_from=found.kept_from,
+            one_snapshot=self._one_snapshot(urn, found),
         )
+
+    def _one_snapshot(self, urn: str, found: DatasetPlan) -> bool:
+        """Whether the units of a plan are read in one snapshot. :raises ConfigurationError: the source has none."""
+        if found.consistency is not Consistency.ONE_SNAPSHOT:
+            return False
+        check_shares_snapshots(self.ingestion.source, urn)
+        return True
 
     # extract
 
@@ -627,9 +654,9 @@ class Pipeline:
 
     def _decide(self, plan: Plan) -> Slot | DatasetReport:
         try:
-            return self._decide_from(plan, PlanResults(self.staging, plan.token, checked=False))
+            return self._decide_from(plan, PlanResults(self.staging, plan, checked=False))
         except StepLostError:  # files of a result are gone: another result may stand, or the unit has none
-            return self._decide_from(plan, PlanResults(self.staging, plan.token, checked=True))
+            return self._decide_from(plan, PlanResults(self.staging, plan, checked=True))
 
     def _decide_from(self, plan: Plan, results: PlanResults) -> Slot | DatasetReport:
         policy = CommitPolicy.FULL if plan.replaces or plan.reopens else self.ingestion.policy
@@ -899,6 +926,12 @@ def _without_left_out(
     if request.datasets or len(out) == len(found):
         return found
     return found | {urn: DatasetNote(urn, "idle", f"it is left out: {error}") for urn, error in out.items()}
+
+
+def _takes_all(dataset: Dataset, state: DatasetState) -> bool:
+    """Whether a load takes the dataset whole: each of a snapshot, and the first of a snapshot-append."""
+    kind = dataset.extract.kind
+    return kind is ExtractKind.SNAPSHOT_ONLY or (kind is ExtractKind.SNAPSHOT_APPEND and state.coverage.origin is None)
 
 
 def _check_kind(dataset: Dataset, history: History) -> None:

@@ -37,6 +37,7 @@ class Plan:
     :param replaces: the live units that this plan's units stand for.
     :param reopens: ranges that are covered without a unit, by an import or a skip, and that this plan's units stand for.
     :param run: the DAG run that it is for, as the request names it. :param kept_from: where the source's rows began then.
+    :param one_snapshot: whether its units are read in one snapshot, which the pack's driver holds.
     """
 
     token: str
@@ -55,6 +56,7 @@ class Plan:
     more: bool = False
     kept_from: Watermark | None = None
     open_end: bool = False
+    one_snapshot: bool = False
 
     @property
     def urn(self) -> str:

@@ -4,7 +4,8 @@
         r/<run>/…                 what `create_work_units` gave for a whole run: job, packs, run plan; and what drivers report
         p/<token>                 a dataset's plan, written once, before anything is staged under its token
         s/<token>/units/…         the units that a large plan has no room for
-        s/<token>/results/…       unit results that stand: the first whose files keep their identity
+        s/<token>/results/…       unit results that stand: the first whose files keep their identity; those of a plan that is
+                                  read in one snapshot below a folder for each
         s/<token>/<attempt>/…     staged files and failed results of one run of a Spark driver
 
 On a file system only those can look into it who may write to the target. It is in one place with the target, so that publishing
@@ -126,9 +127,27 @@ class Staging:
 
     def units_done(self, plan: Plan) -> Iterator[tuple[WorkUnit, bool]]:
         """The units of a plan, each with whether it has a result that stands. :raises LostRaceError: as `units`."""
+        snapshot = self.snapshot(plan)
+        if plan.one_snapshot and not self._all_read_in(plan, snapshot):
+            yield from ((unit, False) for unit in self.units(plan))  # the next driver has another one
+            return
         for some in batched(self.units(plan)):
-            done = self.done_units(plan.token, (unit.id for unit in some))
+            done = self.done_units(plan.token, (unit.id for unit in some), snapshot)
             yield from ((unit, unit.id in done) for unit in some)
+
+    def snapshot(self, plan: Plan) -> str:
+        """Of the snapshots that drivers read a plan's units in, the one that gave most results that stand, by its folder; empty
+        if the plan wants none, or none gave any. :raises LostRaceError: as `units`."""
+        folders = self.files.folders(f"{self.token_folder(plan.token)}/results") if plan.one_snapshot else ()
+        return max(folders, key=lambda folder: self._read_in(plan, folder), default="")
+
+    def _read_in(self, plan: Plan, snapshot: str) -> int:
+        """How many units have a result that stands, of one snapshot."""
+        some = batched(self.units(plan))
+        return sum(len(self.done_units(plan.token, (unit.id for unit in units), snapshot)) for units in some)
+
+    def _all_read_in(self, plan: Plan, snapshot: str) -> bool:
+        return bool(snapshot) and self._read_in(plan, snapshot) == sum(1 for _ in self.units(plan))
 
     def put_run(self, plan: RunPlan, job: ExtractJob) -> None:
         """Write what a run is to do; its packs can be read one by one.
@@ -191,8 +210,8 @@ class Staging:
     def put_result(self, token: str, result: UnitResult) -> UnitResult:
         """Write what running a unit gave, when it is accepted from Spark.
 
-        A successful result is write-once for the unit, and the first whose files are intact stands; any other belongs
-        to its attempt.
+        A successful result is write-once for the unit, and the first whose files are intact stands, of those that were read
+        in its snapshot; any other belongs to its attempt.
 
         :return: the result that stands.
         """
@@ -202,7 +221,7 @@ class Staging:
             settle(self._store, key, data)
             return result
         for number in range(1000):
-            key = _result(token, result.unit, number)
+            key = _result(token, result.unit, number, _snapshot_folder(result.snapshot))
             stored, _ = settle(self._store, key, data)
             standing = wire.loads(stored, UnitResult, key)
             if stored == data or self.intact(standing):
@@ -214,14 +233,14 @@ class Staging:
             hint="Something removes staged files; clear create_work_units once it is found.",
         )
 
-    def result(self, token: str, unit: str) -> UnitResult | None:
-        """The successful result of a unit that stands, or `None`."""
-        found = self._standing(token, unit)
+    def result(self, token: str, unit: str, snapshot: str = "") -> UnitResult | None:
+        """The successful result of a unit that stands, or `None`. :param snapshot: the folder of its snapshot, if it has one."""
+        found = self._standing(token, unit, snapshot)
         return None if found is None else found[1]
 
-    def _standing(self, token: str, unit: str) -> tuple[int, UnitResult] | None:
+    def _standing(self, token: str, unit: str, snapshot: str) -> tuple[int, UnitResult] | None:
         for number in range(1000):
-            key = _result(token, unit, number)
+            key = _result(token, unit, number, snapshot)
             data = self._store.get(key)
             if data is None:
                 return None
@@ -230,27 +249,31 @@ class Staging:
                 return number, result
         return None
 
-    def results(self, token: str, units: Iterable[str], *, checked: bool = True) -> Iterator[tuple[int, UnitResult]]:
+    def results(
+        self, token: str, units: Iterable[str], snapshot: str = "", *, checked: bool = True
+    ) -> Iterator[tuple[int, UnitResult]]:
         """The successful results that stand, in the order of the units, each with its number; few of them in memory at once.
 
+        :param snapshot: the folder of the snapshot that they were read in, if they were.
         :param checked: look at their files. What publishes them looks, too, so it may begin with the first of each unit.
         """
-        first = self._read_results(token, [(unit, 0) for unit in units])
+        first = self._read_results(token, [(unit, 0) for unit in units], snapshot)
         for result, whole in self._looked_at(first) if checked else ((result, True) for result in first):
-            standing = (0, result) if whole else self._standing(token, result.unit)
+            standing = (0, result) if whole else self._standing(token, result.unit, snapshot)
             if standing is not None:
                 yield standing
 
-    def done_units(self, token: str, units: Iterable[str]) -> frozenset[str]:
-        """Those of some units that have a result that stands."""
-        return frozenset(result.unit for _, result in self.results(token, units))
+    def done_units(self, token: str, units: Iterable[str], snapshot: str = "") -> frozenset[str]:
+        """Those of some units that have a result that stands. :param snapshot: as of `results`."""
+        return frozenset(result.unit for _, result in self.results(token, units, snapshot))
 
-    def same_results(self, token: str, numbers: Mapping[str, int]) -> Iterator[UnitResult]:
+    def same_results(self, token: str, numbers: Mapping[str, int], snapshot: str = "") -> Iterator[UnitResult]:
         """Results as they were read before, in the order of the units.
 
-        :param numbers: that of each unit's. :raises StepLostError: one is gone, as its token was swept.
+        :param numbers: that of each unit's. :param snapshot: as of `results`.
+        :raises StepLostError: one is gone, as its token was swept.
         """
-        read = self._read_results(token, [*numbers.items()])
+        read = self._read_results(token, [*numbers.items()], snapshot)
         for unit in numbers:
             result = next(read, None)
             if result is None or result.unit != unit:
@@ -262,9 +285,9 @@ class Staging:
                 )
             yield result
 
-    def _read_results(self, token: str, wanted: Sequence[tuple[str, int]]) -> Iterator[UnitResult]:
+    def _read_results(self, token: str, wanted: Sequence[tuple[str, int]], snapshot: str) -> Iterator[UnitResult]:
         """Those that are there, whether or not they stand. :param wanted: units, and the numbers of their results."""
-        found = self._store.get_many([_result(token, *of) for of in wanted])
+        found = self._store.get_many([_result(token, *of, snapshot) for of in wanted])
         return (wire.loads(data, UnitResult, key) for key, data in found if data is not None)
 
     def _looked_at(self, results: Iterable[UnitResult]) -> Iterator[tuple[UnitResult, bool]]:
@@ -351,14 +374,16 @@ class Staging:
 class PlanResults:
     """The results of a plan that stand, read as they are wanted: first those of all units, and then again those to publish.
 
-    They are kept while they are few. Of the others only their numbers are, by which the same ones are read again.
+    They are kept while they are few. Of the others only their numbers are, by which the same ones are read again. If the plan
+    wants one snapshot, they are all of the one that gave most.
 
     :param checked: as of `Staging.results`.
     """
 
-    def __init__(self, staging: Staging, token: str, *, checked: bool) -> None:
+    def __init__(self, staging: Staging, plan: Plan, *, checked: bool) -> None:
         self._staging = staging
-        self._token = token
+        self._token = plan.token
+        self._snapshot = staging.snapshot(plan)
         self._checked = checked
         self._count = 0
         self._kept: dict[str, UnitResult] = {}
@@ -366,7 +391,7 @@ class PlanResults:
 
     def read(self, units: Iterable[str]) -> Iterator[UnitResult]:
         """Those of some units, in their order; each unit is to be asked for once."""
-        for number, result in self._staging.results(self._token, units, checked=self._checked):
+        for number, result in self._staging.results(self._token, units, self._snapshot, checked=self._checked):
             if self._count < KEPT:
                 self._kept[result.unit] = result
             else:
@@ -379,7 +404,7 @@ class PlanResults:
         yield from (result for unit, result in self._kept.items() if unit in units)
         again = {unit: number for unit, number in self._numbers.items() if unit in units}
         if again:
-            yield from self._staging.same_results(self._token, again)
+            yield from self._staging.same_results(self._token, again, self._snapshot)
 
 
 def batched(units: Iterable[WorkUnit]) -> Iterator[tuple[WorkUnit, ...]]:
@@ -404,5 +429,10 @@ def _piece(token: str, number: int) -> str:
     return f"s/{token}/units/{number:06d}"
 
 
-def _result(token: str, unit: str, number: int) -> str:
-    return f"s/{token}/results/{unit}.{number}"
+def _result(token: str, unit: str, number: int, snapshot: str) -> str:
+    return f"s/{token}/results/{snapshot and snapshot + '/'}{unit}.{number}"
+
+
+def _snapshot_folder(snapshot: str) -> str:
+    """The folder of the results that were read in a snapshot; a source of somebody's own gives it any name."""
+    return snapshot and wire.digest(snapshot.encode())[:16]

@@ -196,6 +196,7 @@ class UnitResult:
     :param properties: what the source or the writer leaves for the next run.
     :param error: the first error, if it failed.
     :param ended: when, in seconds since 1970, for people to read; no rule rests on it (I13).
+    :param snapshot: the snapshot that it was read in, if its plan wants one: results of two are never published together.
     """
 
     unit: str
@@ -212,6 +213,7 @@ class UnitResult:
     properties: Mapping[str, Json] = field(default_factory=dict)
     error: str | None = None
     ended: float = 0.0
+    snapshot: str = ""
 
     @property
     def bytes_written(self) -> int:

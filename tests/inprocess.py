@@ -9,6 +9,7 @@ from airflow_gobblin.pipeline import Pipeline, RunRequest
 from airflow_gobblin.plan import RunPlan
 from airflow_gobblin.reporting import DatasetReport
 from airflow_gobblin.sources.base import Connections
+from airflow_gobblin.sources.snapshots import PackSnapshot
 
 
 def extract(pipeline: Pipeline, plan: RunPlan, connections: Connections) -> None:
@@ -16,10 +17,11 @@ def extract(pipeline: Pipeline, plan: RunPlan, connections: Connections) -> None
     attempt = uuid.uuid4().hex
     job = pipeline.staging.job(plan.run)
     for pack in plan.packs:
-        for unit_plan, unit in pipeline.missing_units(pack):
-            folder = pipeline.staging.token_folder(unit_plan.token)
-            result = extract_unit(job, unit_plan, unit, attempt, pipeline.files, folder, connections)
-            pipeline.staging.put_result(unit_plan.token, result)
+        with PackSnapshot(job.source, connections) as snapshot:
+            for unit_plan, unit in pipeline.missing_units(pack):
+                folder, held = pipeline.staging.token_folder(unit_plan.token), snapshot.of(unit_plan)
+                result = extract_unit(job, unit_plan, unit, attempt, pipeline.files, folder, connections, held)
+                pipeline.staging.put_result(unit_plan.token, result)
 
 
 def run(pipeline: Pipeline, connections: Connections, request: RunRequest | None = None) -> dict[str, DatasetReport]:

@@ -290,7 +290,7 @@ from airflow_gobblin.spark.connections import take_connections
 from airflow_gobblin.spark.task import Order, run_order
 
 assert importlib.util.find_spec("airflow") is None
-for batch in run_order(Order((), **json.loads(sys.argv[1]), connections=take_connections())):
+for batch in run_order(Order((), **json.loads(sys.argv[1]), snapshots={}, connections=take_connections())):
     for row in batch.to_pylist():
         print(row["token"], base64.b64encode(row["result"]).decode())
 """

@@ -139,7 +139,7 @@ def test_results_are_read_again_in_the_same_order_however_many_are_kept(
     put = {unit: replace(good("a1", staged(staging, f"a1/{unit}")), unit=unit) for unit in units[1:]}
     for result in put.values():
         staging.put_result("t", result)
-    results = PlanResults(staging, "t", checked=True)
+    results = PlanResults(staging, PLAN, checked=True)
     assert [*results.read(units[:2]), *results.read(units[2:])] == [*put.values()]
     for _ in range(2):
         assert [*results.of({"u2", "u1"})] == [put["u2"], put["u1"]]
@@ -154,7 +154,7 @@ def test_what_is_read_again_is_what_was_read_whatever_stands_now(
     at = Path(staging.files.root) / first.files[0].path
     at.rename(at.with_name("aside"))
     staging.put_result("t", second)
-    results = PlanResults(staging, "t", checked=True)
+    results = PlanResults(staging, PLAN, checked=True)
     assert [*results.read(["u0"])] == [second]
     at.with_name("aside").rename(at)
     assert staging.result("t", "u0") == first
@@ -166,7 +166,7 @@ def test_a_result_that_was_swept_before_it_is_read_again_is_lost(
 ) -> None:
     monkeypatch.setattr(staging_module, "KEPT", 0)
     staging.put_result("t", good("a1"))
-    results = PlanResults(staging, "t", checked=False)
+    results = PlanResults(staging, PLAN, checked=False)
     assert [*results.read(["u0"])] == [good("a1")]
     staging.remove_token("t")
     with pytest.raises(StepLostError, match="the result of unit 'u0': it is gone"):

@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from airflow_gobblin.coverage import Range
@@ -37,7 +39,7 @@ class Connections(Protocol):
 class RangeRequest:
     """What a backfill asks for, to be said in positions.
 
-    :param now: the time of planning, in UTC. Sources subtract their lag from it.
+    :param now: the time of planning, in UTC, by the worker's clock. A source that has a clock goes by its own.
     :param start: where it begins; :param end: where it ends, exclusive; `None`: where the source can be read up to.
     """
 
@@ -51,7 +53,7 @@ class PlanRequest:
     """What a run asks for.
 
     :param end: the end of the run's data interval, exclusive; `None` for an unscheduled run: up to now.
-    :param now: the time of planning, in UTC. Sources subtract their lag from it.
+    :param now: the time of planning, in UTC, by the worker's clock. A source that has a clock goes by its own.
     :param ranges: of a backfill: these ranges, in order, instead of what the coverage lacks, and whether they hold rows or not.
     """
 
@@ -60,6 +62,18 @@ class PlanRequest:
     limits: Limits = field(default_factory=Limits)
     options: Mapping[str, Json] = field(default_factory=dict)
     ranges: tuple[Range, ...] = ()
+
+
+class Consistency(StrEnum):
+    """Why the units of a load that takes a dataset whole show one state of it: a snapshot, or the first load of a
+    snapshot-append. Read at several moments, a row that moves meanwhile comes twice or never."""
+
+    ONE_UNIT = "one_unit"
+    """It is one unit, which is read at one moment. A plan of more is refused."""
+    ONE_SNAPSHOT = "one_snapshot"
+    """Each unit is read in the snapshot that the source shares: it is a `SnapshotSource`."""
+    UNCHANGING = "unchanging"
+    """What the units name doesn't change: files that are never rewritten, a version of a table."""
 
 
 @dataclass(frozen=True)
@@ -72,20 +86,27 @@ class DatasetPlan:
     :param planned: the whole range that is to be covered, from the first low to the last expected high.
     :param kept_from: from where on the source has what it gave before, if it removes old rows: what it has removed since isn't
         rewound.
+    :param consistency: why its units show one state of the dataset, if they take it whole.
     """
 
     units: Iterable[WorkUnit]
     schema: pa.Schema
     planned: Range | None = None
     kept_from: Watermark | None = None
+    consistency: Consistency = Consistency.ONE_UNIT
 
 
 @dataclass(frozen=True)
 class ReadRequest:
-    """How a unit is to be read. :param options: the ingestion's; ask `WorkUnit.option`, for the unit's own win over them."""
+    """How a unit is to be read.
+
+    :param options: the ingestion's; ask `WorkUnit.option`, for the unit's own win over them.
+    :param snapshot: the name of the snapshot to read it in, as `SnapshotSource.snapshot` gave it; empty: in none.
+    """
 
     limits: Limits = field(default_factory=Limits)
     options: Mapping[str, Json] = field(default_factory=dict)
+    snapshot: str = ""
 
 
 class Reader(Protocol):
@@ -145,4 +166,16 @@ class RangeSource(Source, Protocol):
 
         :raises SourceError: the source can't be reached.
         :raises NoSuchRangeError: it is outside the data, or can't be said in positions of this dataset.
+        """
+
+
+@runtime_checkable
+class SnapshotSource(Source, Protocol):
+    """A source that can read several units in one snapshot: those of plans that say `Consistency.ONE_SNAPSHOT`."""
+
+    def snapshot(self, connections: Connections) -> AbstractContextManager[str]:
+        """Hold a snapshot of everything, as it is now, open; its name is not secret, and no other snapshot ever has it.
+
+        The driver of a pack enters it once, before the first unit is read, and leaves it when the last one has ended. Spark
+        tasks get the name by `ReadRequest.snapshot`. :raises SourceError: the source can't be reached.
         """

@@ -27,6 +27,7 @@ from airflow_gobblin.object_storage import OBJECT_CLIENTS
 from airflow_gobblin.packing import worst_fit_decreasing
 from airflow_gobblin.places import object_place
 from airflow_gobblin.plan import Plan
+from airflow_gobblin.sources.snapshots import PackSnapshot
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.failures import cause_of
 from airflow_gobblin.spark.probe import probe_executors
@@ -53,13 +54,14 @@ MIN_JOBS = 32
 class _Piece:
     """A unit that is to be run, and no more of it than that takes: a pack may have very many. Its Spark task reads the rest.
 
-    :param token: that of its plan.
+    :param token: that of its plan. :param snapshot: what it is read in, if its plan wants one.
     """
 
     urn: str
     token: str
     unit: str
     weight: int
+    snapshot: str = ""
 
     @property
     def name(self) -> str:
@@ -118,8 +120,9 @@ class _PackRun:
         started, clock = datetime.now(UTC), time.monotonic()
         import_kinds(self._code)
         pack, job = self._pack(run, index), self._staging.job(run)
-        missing = list(self._missing(pack, job))
-        slots, groups = self._run_missing(job, missing, run) if missing else (0, [])
+        with PackSnapshot(job.source, self._connections) as snapshot:
+            missing = list(self._missing(pack, job, snapshot))
+            slots, groups = self._run_missing(job, missing, run) if missing else (0, [])
         report = PackReport(
             run=run,
             pack=index,
@@ -151,7 +154,7 @@ class _PackRun:
             )
         return pack
 
-    def _missing(self, pack: Pack, job: ExtractJob) -> Iterator[_Piece]:
+    def _missing(self, pack: Pack, job: ExtractJob, snapshot: PackSnapshot) -> Iterator[_Piece]:
         """The units without a result. Empty ones get theirs here."""
         for ref in pack.datasets:
             try:
@@ -159,21 +162,32 @@ class _PackRun:
                 if plan is None:
                     log.warning("dataset %r: its plan is swept, so it can win no more and is not extracted", ref.urn)
                     continue
-                for unit, done in self._staging.units_done(plan):
-                    if done:
-                        self._standing += 1
-                    elif unit.empty:
-                        self._keep_empty(job, plan, unit)
-                    else:
-                        yield _Piece(plan.urn, plan.token, unit.id, unit.weight)
+                yield from self._missing_of(plan, job, snapshot)
             except LostRaceError as error:
                 log.warning("dataset %r is not extracted: %s", ref.urn, error)
             except GobblinError as error:
                 self._note(f"{type(error).__name__}: {error}")
 
-    def _keep_empty(self, job: ExtractJob, plan: Plan, unit: WorkUnit) -> None:
+    def _missing_of(self, plan: Plan, job: ExtractJob, snapshot: PackSnapshot) -> Iterator[_Piece]:
+        for unit, done in self._staging.units_done(plan):
+            if done:
+                self._standing += 1
+                continue
+            piece = _Piece(plan.urn, plan.token, unit.id, unit.weight)
+            try:
+                piece = replace(piece, snapshot=snapshot.of(plan))
+            except GobblinError as error:  # none of its units can be read, and the first says why
+                self._keep(piece, None, f"{type(error).__name__}: {error}")
+                return
+            if unit.empty:
+                self._keep_empty(job, plan, unit, piece.snapshot)
+            else:
+                yield piece
+
+    def _keep_empty(self, job: ExtractJob, plan: Plan, unit: WorkUnit, snapshot: str) -> None:
         folder = self._staging.token_folder(plan.token)
-        result = extract_unit(job, plan, unit, self._attempt, self._staging.files, folder, self._connections)
+        files, connections = self._staging.files, self._connections
+        result = extract_unit(job, plan, unit, self._attempt, files, folder, connections, snapshot)
         self._staging.put_result(plan.token, result)
         self._empty += 1
 
@@ -203,6 +217,7 @@ class _PackRun:
             attempt=self._attempt,
             run=run,
             units=_by_token(group),
+            snapshots={piece.token: piece.snapshot for piece in group if piece.snapshot},
             connections=self._connections,
         )
         try:

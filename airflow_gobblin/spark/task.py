@@ -34,6 +34,7 @@ class Order:
     :param code: the author's modules, imported before anything is decoded.
     :param target: the target root, and :param staging: the ingestion's staging folder below it.
     :param run: whose job it is. :param units: by the token of each plan, the units that this task runs.
+    :param snapshots: by the token of each plan that wants one, the name of the snapshot that the driver holds.
     """
 
     code: tuple[str, ...]
@@ -42,6 +43,7 @@ class Order:
     attempt: str
     run: str
     units: Mapping[str, tuple[str, ...]]
+    snapshots: Mapping[str, str]
     connections: SparkConnections
 
 
@@ -65,11 +67,11 @@ def _results(order: Order, connections: GuardedConnections) -> Iterator[pa.Recor
         if plan is None:
             continue  # swept since: it can win no more
         folder = staging.token_folder(token)
-        wanted = frozenset(units)
+        wanted, snapshot = frozenset(units), order.snapshots.get(token, "")
         of_order = (unit for unit in staging.units(plan) if unit.id in wanted)
         for unit in islice(of_order, len(wanted)):
             started = time.time()
-            result = extract_unit(job, plan, unit, order.attempt, staging.files, folder, connections)
+            result = extract_unit(job, plan, unit, order.attempt, staging.files, folder, connections, snapshot)
             times = {"started": started, "finished": time.time()}
             result = replace(result, metrics={**result.metrics, **times})
             yield pa.RecordBatch.from_pydict({"token": [token], "result": [wire.dumps(result)]}, RESULTS)

@@ -45,15 +45,20 @@ class ExtractHere(BaseOperator):
 
     def execute(self, context: Context) -> None:
         from airflow_gobblin.extraction import extract_unit
+        from airflow_gobblin.sources.snapshots import PackSnapshot
 
         pipeline = open_pipeline(self.ingestion)
         pack = pipeline.staging.pack(self.pack["run"], self.pack["pack"])
         attempt, errors = uuid.uuid4().hex, []
-        for plan, unit in list(pipeline.missing_units(pack)) if pack else ():
-            folder = pipeline.staging.token_folder(plan.token)
-            result = extract_unit(self.ingestion.job, plan, unit, attempt, pipeline.files, folder, AirflowConnections())
-            if pipeline.staging.put_result(plan.token, result).state is not UnitState.SUCCESSFUL:
-                errors.append(result.error)
+        connections = AirflowConnections()
+        with PackSnapshot(self.ingestion.source, connections) as snapshot:
+            for plan, unit in list(pipeline.missing_units(pack)) if pack else ():
+                folder, held = pipeline.staging.token_folder(plan.token), snapshot.of(plan)
+                result = extract_unit(
+                    self.ingestion.job, plan, unit, attempt, pipeline.files, folder, connections, held
+                )
+                if pipeline.staging.put_result(plan.token, result).state is not UnitState.SUCCESSFUL:
+                    errors.append(result.error)
         if errors:
             raise AirflowException(str(errors[0]))
 

@@ -18,7 +18,16 @@ from airflow_gobblin.files import Files, StagedOutput
 from airflow_gobblin.job import ExtractJob
 from airflow_gobblin.naming import dataset_key
 from airflow_gobblin.sinks.base import Layout, publish_units
-from airflow_gobblin.sources.base import Bound, Connections, DatasetPlan, PlanRequest, RangeRequest, Reader, ReadRequest
+from airflow_gobblin.sources.base import (
+    Bound,
+    Connections,
+    Consistency,
+    DatasetPlan,
+    PlanRequest,
+    RangeRequest,
+    Reader,
+    ReadRequest,
+)
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.steps import PublishStep
 from airflow_gobblin.watermark import Json, LongWatermark, Watermark
@@ -105,7 +114,7 @@ class RowSource:
         low = 0 if request.ranges and origin is None else pieces[0][0] if pieces else 0
         planned = Range(LongWatermark(low), LongWatermark(pieces[-1][1])) if pieces else None
         kept_from = None if table.kept_from is None else LongWatermark(table.kept_from)
-        return DatasetPlan(units, SCHEMA, planned, kept_from)
+        return DatasetPlan(units, SCHEMA, planned, kept_from, Consistency.UNCHANGING)
 
     def resolve(self, dataset: Dataset, request: RangeRequest, connections: Connections) -> Range:
         """Its bounds are positions, or seconds that are."""

@@ -122,6 +122,7 @@ class ExtractHere(ExtractOperator):
             attempt=uuid.uuid4().hex,
             run=self.pack["run"],
             units={token: tuple(ids) for token, ids in units.items()},
+            snapshots={},
             connections=SparkConnections({c: AirflowConnections().uri(c) for c in self.ingestion.connection_ids}),
         )
         for batch in spark_task.run_order(order):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
+from unittest.mock import patch
 from urllib.parse import quote
 
 import psycopg
@@ -17,6 +18,8 @@ import pyarrow as pa
 from airflow_gobblin.coverage import Coverage, Range
 from airflow_gobblin.sources.base import DatasetPlan, PlanRequest, ReadRequest
 from airflow_gobblin.sources.sql import SqlSource, SqlTable
+from airflow_gobblin.sources.sql.postgres import Postgres
+from airflow_gobblin.sources.sql.sqlite import Sqlite
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.watermark import Watermark
 from airflow_gobblin.work import ExtractKind, Limits, WorkUnit
@@ -107,13 +110,27 @@ class Planned(DatasetPlan):
     units: tuple[WorkUnit, ...]
 
 
+@contextmanager
+def clock_at(now: datetime) -> Iterator[None]:
+    """Databases that say it is now this time."""
+    with ExitStack() as set_back:
+        for dialect in (Postgres, Sqlite):
+            text = now.astimezone(UTC).replace(tzinfo=None).isoformat()
+            set_back.enter_context(patch.object(dialect, "clock", f"'{text}'"))
+        yield
+
+
 @dataclass
 class Runs:
-    """One table's runs, with its coverage kept between them, as the journal would."""
+    """One table's runs, with its coverage kept between them, as the journal would.
+
+    :param real_clock: whether the database says what time it is; else it is the `now` of a run, for worker and database.
+    """
 
     database: Connections
     table: SqlTable
     coverage: Coverage = field(default_factory=Coverage)
+    real_clock: bool = False
 
     @property
     def source(self) -> SqlSource:
@@ -123,8 +140,9 @@ class Runs:
         (dataset,) = self.source.datasets(self.database)
         state = DatasetState(dataset.urn, self.coverage)
         asked = PlanRequest(now, end, limits or Limits())
-        found = self.source.plan(dataset, {dataset.urn: state}, asked, self.database)
-        return Planned(tuple(found.units), found.schema, found.planned, found.kept_from)
+        with nullcontext() if self.real_clock else clock_at(now):
+            found = self.source.plan(dataset, {dataset.urn: state}, asked, self.database)
+        return Planned(tuple(found.units), found.schema, found.planned, found.kept_from, found.consistency)
 
     def read(self, unit: WorkUnit, schema: pa.Schema, limits: Limits | None = None) -> Given:
         reader = self.source.read(unit, schema, ReadRequest(limits or Limits()), self.database)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +16,14 @@ from airflow_gobblin.sources.base import Bound, PlanRequest, RangeRequest
 from airflow_gobblin.state import DatasetState, UnitRef
 from airflow_gobblin.watermark import LongWatermark, TimestampWatermark, Watermark
 from airflow_gobblin.work import ExtractKind, UnitState, UnitSummary
-from tests.sources.databases import NOW, Database, PostgresDatabase, Runs, SqliteDatabase, runs, with_options
+from tests.sources.databases import NOW, Database, PostgresDatabase, Runs, SqliteDatabase, clock_at, runs, with_options
+
+
+@pytest.fixture(autouse=True)
+def clock() -> Iterator[None]:
+    """The databases' clocks say `NOW`."""
+    with clock_at(NOW):
+        yield
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

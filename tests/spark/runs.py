@@ -22,11 +22,12 @@ from airflow_gobblin.operators.extract import ExtractOperator
 from airflow_gobblin.pipeline import Pipeline, RunRequest
 from airflow_gobblin.plan import Plan, RunPlan
 from airflow_gobblin.sinks.parquet import ParquetSink
+from airflow_gobblin.sources.base import Source
 from airflow_gobblin.spark.connections import SparkConnections, give_connections
 from airflow_gobblin.spark.report import PackReport
 from airflow_gobblin.work import UnitResult
 from tests.services.environment import ROOT
-from tests.spark.acme_rows import RowsSource, Squares
+from tests.spark.acme_rows import Squares
 
 CODE = ("tests.spark.acme_rows",)
 
@@ -65,14 +66,14 @@ class PlannedRun:
 
 def planned_run(
     folder: Path,
-    source: RowsSource,
+    source: Source,
     *,
     squares: bool = False,
     code: Sequence[str] = CODE,
     place: str | None = None,
     uris: Mapping[str, str] | None = None,
 ) -> PlannedRun:
-    """Plan a run of the rows source.
+    """Plan a run of a source, the rows source perhaps.
 
     :param place: where target and journal are; by default below `folder`. :param uris: the connections.
     """

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 
+import psycopg
+import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
 from airflow_gobblin.errors import EnvironmentMismatchError, StoreError
+from airflow_gobblin.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.pack import GROUPS_PER_SLOT, run_pack
 from airflow_gobblin.spark.report import PackReport
 from airflow_gobblin.spark.ship import ship
-from airflow_gobblin.work import UnitState
+from airflow_gobblin.staging import PlanResults
+from airflow_gobblin.work import ExtractKind, UnitState
 from tests.spark.acme_rows import RowsSource
 from tests.spark.runs import CODE, PlannedRun, overlapping, planned_run
 
@@ -105,6 +114,61 @@ def test_a_dataset_whose_plan_is_torn_leaves_the_others_alone(shipped_spark: Spa
     (error,) = report.errors
     assert error.startswith("RecordError: ")
     assert other.token in error
+
+
+def test_units_that_run_at_the_same_time_show_one_state_of_a_database_that_is_written_to(
+    shipped_spark: SparkSession, tmp_path: Path, postgres_database: str
+) -> None:
+    """A snapshot is held here, and read by the Python workers of Spark."""
+    with psycopg.connect(postgres_database) as connection:
+        connection.execute("CREATE TABLE accounts (id int PRIMARY KEY, cents bigint)")
+        connection.execute("INSERT INTO accounts SELECT n, 100 FROM generate_series(1, 8000) n")
+    table = SqlTable("accounts", ExtractKind.SNAPSHOT_ONLY, primary_keys=("id",), unit_bytes=5000, max_units=16)
+    uris = {"bank": postgres_database}
+    planned = planned_run(tmp_path, SqlSource("bank", (table,)), code=(), uris=uris)
+    with _transfers(postgres_database, 1, 8000):
+        report = run_pack(
+            shipped_spark,
+            planned.pipeline.staging.files.root,
+            planned.pipeline.staging.folder,
+            planned.run.run,
+            0,
+            (),
+            SparkConnections(uris),
+        )
+    assert report.errors == ()
+    assert sum(group.rows for group in report.groups) == 8000
+    results = [
+        *PlanResults(planned.pipeline.staging, planned.plan, checked=True).read(u.id for u in planned.plan.units)
+    ]
+    assert len(results) == 16
+    assert len({result.snapshot for result in results}) == 1
+    files = [str(tmp_path / "target" / file.path) for result in results for file in result.files]
+    assert sum(row["cents"] for row in ds.dataset(files, format="parquet").to_table().to_pylist()) == 800_000
+
+
+@contextmanager
+def _transfers(url: str, low: int, high: int) -> Iterator[None]:
+    """Money going from one account to another and back, for as long as the block runs."""
+    over = threading.Event()
+
+    def move() -> None:
+        with psycopg.connect(url, autocommit=True) as connection:
+            for sign in cycle((-1, 1)):
+                if over.is_set():
+                    return
+                with connection.transaction():
+                    for account, cents in ((low, 7 * sign), (high, -7 * sign)):
+                        connection.execute("UPDATE accounts SET cents = cents + %s WHERE id = %s", [cents, account])
+                over.wait(0.001)
+
+    with ThreadPoolExecutor(1) as pool:
+        moving = pool.submit(move)
+        try:
+            yield
+        finally:
+            over.set()
+        moving.result()
 
 
 def test_no_secret_is_in_a_file_of_spark_however_large_the_plan(shipped_spark: SparkSession, tmp_path: Path) -> None:

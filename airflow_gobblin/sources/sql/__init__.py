@@ -8,8 +8,10 @@
         ),
     )
 
-A unit reads its range in one transaction that sees one state of the database, in batches, whatever the size of the table. Rows
-that are committed at the source later than the lag, with a delta value below what was read, are not seen.
+A unit reads its range in one transaction that sees one state of the database, in batches, whatever the size of the table. A
+snapshot, and the first load of a snapshot-append, show one state in all of their units: PostgreSQL's transactions share a
+snapshot, and in SQLite, which has none to share, they are one unit. Rows that are committed at the source later than the lag,
+with a delta value below what was read, are not seen.
 
 This module and `tables` are what a DAG file imports; all else, with Arrow and the drivers, is loaded when a table is planned or
 read.
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -104,16 +107,23 @@ class SqlSource:
         with Database(self.conn_id, connections).open("backfill", table) as session:
             return resolve_range(session, table, request)
 
+    def snapshot(self, connections: Connections) -> AbstractContextManager[str]:
+        """Hold a snapshot of the database, in PostgreSQL. :raises SourceError: the database can't be reached, or has none."""
+        from airflow_gobblin.sources.sql.database import Database
+
+        return Database(self.conn_id, connections).hold()
+
     def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> SqlReader:
         """Start to read a unit.
 
-        :raises SourceError: the database can't be reached. :raises ConfigurationError: columns changed since it was planned.
+        :raises SourceError: the database can't be reached, or its snapshot is gone.
+        :raises ConfigurationError: columns changed since it was planned.
         """
         from airflow_gobblin.sources.sql.database import Database
         from airflow_gobblin.sources.sql.reader import SqlReader
 
         table = self._table(unit.urn)
-        session = Database(self.conn_id, connections).open("read", table)
+        session = Database(self.conn_id, connections).open("read", table, request.snapshot)
         return SqlReader(session, table, unit, schema, request.limits, self.reconcile)
 
     def _table(self, urn: str) -> SqlTable:

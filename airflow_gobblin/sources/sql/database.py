@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.sources.base import Connections
@@ -33,6 +34,18 @@ class Database:
             )
         self.dialect = _DIALECTS[scheme]
 
-    def open(self, operation: str, table: SqlTable) -> Session:
-        """A session on which one table is planned, resolved or read. :param operation: which of these, for errors."""
-        return Session(self.dialect, self._conn_id, self._uri, table.timezone, operation, f"dataset {table.urn!r}")
+    def open(self, operation: str, table: SqlTable, snapshot: str = "") -> Session:
+        """A session on which one table is planned, resolved or read.
+
+        :param operation: which of these, for errors. :param snapshot: the state that it sees, as `hold` names it.
+        """
+        subject = f"dataset {table.urn!r}"
+        return Session(self.dialect, self._conn_id, self._uri, table.timezone, operation, subject, snapshot)
+
+    @contextmanager
+    def hold(self) -> Iterator[str]:
+        """Hold a state of the database, and give its name."""
+        with Session(
+            self.dialect, self._conn_id, self._uri, "UTC", "hold a snapshot of", f"connection {self._conn_id!r}"
+        ) as session:
+            yield self.dialect.snapshot(session)

@@ -85,9 +85,20 @@ class Dialect(Protocol):
     driver: ClassVar[str]
     """The module that connects; it is native."""
     default_namespace: ClassVar[str]
+    shares_snapshots: ClassVar[bool]
+    """Whether several connections can read one state of the data."""
+    clock: ClassVar[str]
+    """SQL for when the transaction began, by the database's clock: the ISO 8601 text of a time in UTC, without zone."""
 
-    def connect(self, uri: str, zone: str) -> Any:
-        """An ADBC connection in a read transaction that sees one state of the data, with `zone` for times without one."""
+    def connect(self, uri: str, zone: str, snapshot: str = "") -> Any:
+        """An ADBC connection in a read transaction that sees one state of the data, with `zone` for times without one.
+
+        :param snapshot: the state to see, as `Session.snapshot` names it; by default the present one.
+        :raises SnapshotGoneError: it can't be seen any more.
+        """
+
+    def snapshot(self, session: Session) -> str:
+        """Name the state that a session sees, for as long as it is open. Only where snapshots are shared."""
 
     def execute(self, cursor: Any, statement: Statement) -> None:
         """Run a statement with its values bound."""
@@ -150,6 +161,10 @@ class Dialect(Protocol):
         """
 
 
+class SnapshotGoneError(Exception):
+    """A snapshot can't be read any more: whoever held it is gone."""
+
+
 class BadValue(Exception):
     """A value that doesn't fit its column: its column and row in the batch, and what is wrong with it."""
 
@@ -164,14 +179,16 @@ class Session:
     :param subject: what it is for, in errors.
     """
 
-    def __init__(self, dialect: Dialect, conn_id: str, uri: str, zone: str, operation: str, subject: str) -> None:
+    def __init__(
+        self, dialect: Dialect, conn_id: str, uri: str, zone: str, operation: str, subject: str, snapshot: str = ""
+    ) -> None:
         self.dialect = dialect
         self.operation, self.subject = operation, subject
         self._redactor = Redactor([uri])
         self._cursor: Any = None
         check_uri(uri, conn_id)
         try:
-            self._connection = dialect.connect(uri, zone)
+            self._connection = dialect.connect(uri, zone, snapshot)
         except ImportError as error:
             raise MissingExtraError(
                 operation=operation,
@@ -181,6 +198,13 @@ class Session:
             ) from None
         except GobblinError:
             raise
+        except SnapshotGoneError as error:
+            raise SourceError(
+                operation=operation,
+                subject=subject,
+                cause=f"the snapshot that its units are read in can't be read any more: {self._clean(error)}",
+                hint="The driver that held it ended, or lost its connection. Clear the extract task: all units are read anew.",
+            ) from None
         except Exception as error:  # whatever a driver raises, its text may hold the password
             raise SourceError(
                 operation=operation,

@@ -10,10 +10,10 @@ from zoneinfo import ZoneInfo
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import ConfigurationError, NoSuchRangeError, SourceDataError
 from airflow_gobblin.naming import many
-from airflow_gobblin.sources.base import Bound, DatasetPlan, PlanRequest, RangeRequest
+from airflow_gobblin.sources.base import Bound, Consistency, DatasetPlan, PlanRequest, RangeRequest
 from airflow_gobblin.sources.sql.dialects import Session
 from airflow_gobblin.sources.sql.positions import AxisKind, DateAxis, LocalAxis, number_of
-from airflow_gobblin.sources.sql.scan import Extent, Scan, open_scan
+from airflow_gobblin.sources.sql.scan import EVERY_INTEGER, Extent, Scan, open_scan
 from airflow_gobblin.sources.sql.tables import DEFAULT_LAG, SqlTable
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.watermark import LongWatermark, TimestampWatermark, Watermark
@@ -42,20 +42,30 @@ def plan_table(session: Session, table: SqlTable, state: DatasetState, request: 
 def plan_snapshot(scan: Scan, request: PlanRequest) -> DatasetPlan:
     """The whole table, as one unit, or as several if it is big and has an integer to split it by.
 
-    Units of a split snapshot are read in transactions of their own.
+    It is one unit, too, where units can't be read in one snapshot of the database. Rows that come before the snapshot is taken
+    may have any integer, so first and last unit are open.
     """
     if request.limits.any:
         raise _refused(scan, "a snapshot is read whole or not at all", "Take the limits off, or make it append-only.")
     extent = scan.extent()
     row_bytes = scan.row_bytes()
     count = _unit_count(scan, extent.rows * row_bytes, extent.rows * row_bytes)
-    if count > 1 and scan.axis is not None and extent.least is not None and not scan.misplaced()[0]:
-        assert extent.greatest is not None
-        whole = Range(scan.axis.position(extent.least), scan.axis.after(extent.greatest))
-        units = _units(scan, _split(scan, whole, extent, count), row_bytes)
+    if (
+        count > 1
+        and scan.dialect.shares_snapshots
+        and scan.axis is not None
+        and extent.least is not None
+        and not scan.misplaced()[0]
+    ):
+        units = _units(scan, _split(scan, EVERY_INTEGER, extent, count), row_bytes)
     else:
         units = (WorkUnit("u0000", scan.table.urn, weight=round(extent.rows * row_bytes)),)
-    return DatasetPlan(units, scan.schema)
+    return DatasetPlan(units, scan.schema, consistency=_consistency(units))
+
+
+def _consistency(units: Sequence[WorkUnit]) -> Consistency:
+    """Why the units of a load that takes everything show one state of the table."""
+    return Consistency.ONE_SNAPSHOT if len(units) > 1 else Consistency.ONE_UNIT
 
 
 def plan_ranges(scan: Scan, state: DatasetState, request: PlanRequest) -> DatasetPlan:
@@ -64,7 +74,8 @@ def plan_ranges(scan: Scan, state: DatasetState, request: PlanRequest) -> Datase
     :raises SourceError: rows without a position. :raises ConfigurationError: the delta column is another than before.
     """
     first = state.coverage.origin is None
-    if first and scan.table.kind is ExtractKind.SNAPSHOT_APPEND and (request.limits.any or request.ranges):
+    takes_all = first and scan.table.kind is ExtractKind.SNAPSHOT_APPEND
+    if takes_all and (request.limits.any or request.ranges):
         way_out = "Run it without a range before." if request.ranges else "Take the limits off for it."
         raise _refused(scan, "its first load takes everything", way_out)
     _check_placed(scan)
@@ -77,14 +88,17 @@ def plan_ranges(scan: Scan, state: DatasetState, request: PlanRequest) -> Datase
     total = sum(extent.rows for _, extent in wanted) * row_bytes
     pieces: list[Piece] = []
     for part, extent in wanted:
-        count = 1 if request.limits.any else _unit_count(scan, extent.rows * row_bytes, total)
+        whole = request.limits.any or (takes_all and not scan.dialect.shares_snapshots)
+        count = 1 if whole else _unit_count(scan, extent.rows * row_bytes, total)
         pieces += _split(scan, part, extent, count)
     low = wanted[0][0].low
     if first and request.ranges:  # a first load, which is yet to come, is to begin where it would have begun
         origin = _start(scan) or least
         low = low if origin is None else min(low, origin)
     planned = Range(low, wanted[-1][0].high)
-    return DatasetPlan(_units(scan, pieces, row_bytes), scan.schema, planned, _kept_from(scan, state, least))
+    units = _units(scan, pieces, row_bytes)
+    consistency = _consistency(units) if takes_all else Consistency.ONE_UNIT
+    return DatasetPlan(units, scan.schema, planned, _kept_from(scan, state, least), consistency)
 
 
 def _wanted(scan: Scan, state: DatasetState, request: PlanRequest) -> list[tuple[Range, Extent]]:
@@ -94,7 +108,7 @@ def _wanted(scan: Scan, state: DatasetState, request: PlanRequest) -> list[tuple
     if request.ranges:
         _check_axis(scan, origin or request.ranges[0].low, state)
         return [(part, scan.extent(part.low, part.high)) for part in request.ranges]
-    end = end_position(scan, request.now, request.end)
+    end = end_position(scan, request.end)
     if end is None:
         return []
     if origin is None:  # a first load begins at the least value
@@ -111,7 +125,7 @@ def resolve_range(session: Session, table: SqlTable, request: RangeRequest) -> R
     :raises NoSuchRangeError: it is outside the data, or is none of such a column.
     """
     scan = open_scan(session, table)
-    end, least = end_position(scan, request.now), _least(scan)
+    end, least = end_position(scan), _least(scan)
     if end is None or least is None:
         raise _no_such_range(scan, "it holds no rows", "Backfill it once it has some.")
     low = _asked(scan, request.start)
@@ -191,10 +205,10 @@ def _least(scan: Scan) -> Watermark | None:
     return None if least is None else axis.position(least)
 
 
-def end_position(scan: Scan, now: datetime, end: datetime | None = None) -> Watermark | None:
-    """Where a run ends: the lag before now, or before the greatest key. `None`: there is no key.
+def end_position(scan: Scan, end: datetime | None = None) -> Watermark | None:
+    """Where a run ends: the lag before now by the database's clock, or before the greatest key. `None`: there is no key.
 
-    A date column is read up to the last day that is over.
+    :param end: of the run's interval: a run ends there, if that is sooner. A date column is read up to the last day that is over.
     """
     _, axis = scan.positions()
     lag = scan.table.lag
@@ -207,7 +221,7 @@ def end_position(scan: Scan, now: datetime, end: datetime | None = None) -> Wate
         return None if greatest is None else LongWatermark(greatest + 1 - int(lag or 0))  # type: ignore[arg-type]
     if isinstance(lag, int):
         raise _refused(scan, "its lag is an integer, and its delta column a time", "Give the lag as a timedelta.")
-    at = now - (DEFAULT_LAG if lag is None else timedelta(seconds=lag))  # type: ignore[arg-type]
+    at = scan.now() - (DEFAULT_LAG if lag is None else timedelta(seconds=lag))  # type: ignore[arg-type]
     at = min(at, end) if end is not None else at
     return _position(scan, at)
 

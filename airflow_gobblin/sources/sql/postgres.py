@@ -9,6 +9,8 @@ literals.
 from __future__ import annotations
 
 import importlib
+import re
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -22,6 +24,8 @@ from airflow_gobblin.sources.sql.dialects import (
     Column,
     Declared,
     Scalar,
+    Session,
+    SnapshotGoneError,
     Statement,
     cast_or_refuse,
     plain,
@@ -29,6 +33,7 @@ from airflow_gobblin.sources.sql.dialects import (
 )
 from airflow_gobblin.sources.sql.positions import Axis, AxisKind, Value, axis_of
 from airflow_gobblin.sources.sql.types import decimal_type, parse_type
+from airflow_gobblin.wire import digest
 
 _TYPES = {
     "int2": pa.int16(),
@@ -78,6 +83,11 @@ _LIBPQ = (
 )
 """How the parameters begin that libpq takes in a URI; Airflow keeps others there too."""
 _CONNECT_SECONDS = 10
+_SNAPSHOT = re.compile(r"[0-9A-F-]+")
+_SEEN = "txid_current_snapshot()::text"
+"""Which transactions a snapshot sees: of two that see the same, the state is the same."""
+_IDLE_LIMITS = ("idle_in_transaction_session_timeout", "transaction_timeout")
+"""What would end the transaction that holds a snapshot, which does nothing else."""
 _YEARS = {  # the first and last value that Python, Spark and Parquet's readers agree on
     "date": (-719162, 2932896),
     "timestamp": (-62135596800_000_000, 253402300799_999_999),
@@ -91,19 +101,34 @@ class Postgres:
     name: ClassVar[str] = "PostgreSQL"
     driver: ClassVar[str] = "adbc_driver_postgresql.dbapi"
     default_namespace: ClassVar[str] = "public"
+    shares_snapshots: ClassVar[bool] = True
+    clock: ClassVar[str] = """to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US')"""
 
-    def connect(self, uri: str, zone: str) -> Any:
+    def connect(self, uri: str, zone: str, snapshot: str = "") -> Any:
         """A connection in a repeatable-read, read-only transaction."""
         dbapi = importlib.import_module(self.driver)
         connection = dbapi.connect(libpq_uri(uri), autocommit=False)
         try:
             with connection.cursor() as cursor:
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                if snapshot:
+                    _see(cursor, snapshot)
                 self._set(cursor, {"TimeZone": zone, "DateStyle": "ISO", "client_encoding": "UTF8"})
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def snapshot(self, session: Session) -> str:
+        """An exported snapshot: as PostgreSQL calls it, which transactions it sees, and a random part, for after a restart
+        PostgreSQL may give a name again."""
+        statement = session.statement()
+        limits = ", ".join(f"'{name}'" for name in _IDLE_LIMITS)
+        statement.text = f"""
+            SELECT pg_export_snapshot(), {_SEEN},
+                   (SELECT count(set_config(name, '0', true)) FROM pg_settings WHERE name IN ({limits}))"""
+        name, seen, _ = session.row(statement)
+        return f"{name}/{digest(seen.encode())[:16]}/{secrets.token_hex(8)}"
 
     def execute(self, cursor: Any, statement: Statement) -> None:
         """Bind the values as settings of the transaction, then run the text by COPY."""
@@ -230,6 +255,21 @@ class Postgres:
     def diagnose(self, columns: Sequence[Column], source: str, keys: Sequence[str]) -> str:
         """The server's types are strict."""
         return ""
+
+
+def _see(cursor: Any, snapshot: str) -> None:
+    """Let a transaction see a snapshot, before its first query. :raises SnapshotGoneError: it isn't held any more."""
+    name, seen, _ = snapshot.split("/")
+    if not _SNAPSHOT.fullmatch(name):
+        raise SnapshotGoneError(f"{name!r} is no name of a snapshot")
+    try:
+        cursor.execute(f"SET TRANSACTION SNAPSHOT '{name}'")
+    except Exception as error:
+        raise SnapshotGoneError(str(error)) from error
+    cursor.execute(f"SELECT {_SEEN}")
+    ((sees,),) = cursor.fetchall()
+    if digest(sees.encode())[:16] != seen:
+        raise SnapshotGoneError(f"{name!r} is another one by now")
 
 
 def _as_text(expression: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import time
 from collections.abc import Generator, Iterator, Mapping
-from datetime import UTC, datetime
 
 import pyarrow as pa
 
@@ -103,7 +102,7 @@ class SqlReader:
         if low is None:
             return high
         if high is None:
-            end = end_position(self._scan, datetime.now(UTC))
+            end = end_position(self._scan)
             high = end if end is not None and low < end else low
         cut = self._scan.cut(low, high, self._limits.rows) if self._limits.rows is not None and low < high else None
         return cut or high

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 
+from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import ConfigurationError, SourceDataError, SourceError
 from airflow_gobblin.naming import near
 from airflow_gobblin.sources.sql.dialects import (
@@ -26,7 +28,11 @@ from airflow_gobblin.watermark import LongWatermark, Watermark
 from airflow_gobblin.work import ExtractKind
 
 _NAMED = 20
-_INT64_MAX = (1 << 63) - 1
+_INT64 = 1 << 63
+
+PAST_INT64 = LongWatermark(_INT64)
+"""The position after the greatest integer that a column holds."""
+EVERY_INTEGER = Range(LongWatermark(-_INT64), PAST_INT64)
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,13 @@ class Scan:
                 hint="Plan it again: clear the task create_work_units.",
             )
         return self.delta, self.axis
+
+    def now(self) -> datetime:
+        """When this transaction began, by the database's clock: it is that which gives rows their times."""
+        statement = self.session.statement()
+        statement.text = f"SELECT {self.dialect.clock}"
+        (text,) = self.session.row(statement)
+        return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
     def misplaced(self) -> tuple[int, int, str | None]:
         """Rows without a position, how many of them are NULL, and a value of another one."""
@@ -211,8 +224,11 @@ class Scan:
             conditions.append(f"{quoted(column.name)} {predicate.op.upper()} {bound}".rstrip())
         if low is not None or high is not None:
             delta, axis = self.positions()
-            bounds = [None if w is None or w == _PAST_INT64 else axis.bound(w) for w in (low, high)]
-            conditions.append(self.dialect.within(statement, delta, axis, *bounds) or "1 = 1")
+            bounds = [None if w is None or w == PAST_INT64 else axis.bound(w) for w in (low, high)]
+            within = self.dialect.within(statement, delta, axis, *bounds) or "1 = 1"
+            if self.table.kind is ExtractKind.SNAPSHOT_ONLY and low == EVERY_INTEGER.low:
+                within = f"({within} OR {self.dialect.key(delta, axis)} IS NULL)"  # a row that came after planning
+            conditions.append(within)
         return f"{self.dialect.relation(namespace, self.table.table)} WHERE {' AND '.join(conditions) or '1 = 1'}"
 
     def _finished(self, batch: pa.RecordBatch, before: int) -> Iterator[pa.RecordBatch]:
@@ -254,9 +270,6 @@ class Scan:
 
     def _keys(self) -> tuple[str, ...]:
         return self.table.primary_keys or ((self.table.delta,) if self.table.delta else ())
-
-
-_PAST_INT64 = LongWatermark(_INT64_MAX + 1)
 
 
 def open_scan(session: Session, table: SqlTable, names: Sequence[str] = ()) -> Scan:

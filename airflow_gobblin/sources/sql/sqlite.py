@@ -27,6 +27,8 @@ from airflow_gobblin.sources.sql.dialects import (
     BadValue,
     Column,
     Declared,
+    Session,
+    SnapshotGoneError,
     Statement,
     cast_or_refuse,
     quoted,
@@ -50,9 +52,13 @@ class Sqlite:
     name: ClassVar[str] = "SQLite"
     driver: ClassVar[str] = "adbc_driver_sqlite.dbapi"
     default_namespace: ClassVar[str] = "main"
+    shares_snapshots: ClassVar[bool] = False
+    clock: ClassVar[str] = "strftime('%Y-%m-%dT%H:%M:%f', 'now')"
 
-    def connect(self, uri: str, zone: str) -> Any:
+    def connect(self, uri: str, zone: str, snapshot: str = "") -> Any:
         """A read-only connection in a transaction, which sees the state at its first read of a table."""
+        if snapshot:
+            raise SnapshotGoneError("SQLite has none that connections could share")
         dbapi = importlib.import_module(self.driver)
         connection = dbapi.connect(f"file:{quote(sqlite_path(uri))}?mode=ro", autocommit=True)
         try:
@@ -64,6 +70,10 @@ class Sqlite:
             connection.close()
             raise
         return connection
+
+    def snapshot(self, session: Session) -> str:
+        """There is none: each connection sees a state of its own."""
+        raise NotImplementedError
 
     def execute(self, cursor: Any, statement: Statement) -> None:
         """With bound parameters."""

@@ -93,8 +93,9 @@ class SqlTable:
         spelling of the type that loses nothing, and refuses other values.
     :param where: conditions that all must hold for a row.
     :param start: where the first load of an append-only table begins: an integer or a datetime, by default the least value.
-    :param lag: how far before now (a timedelta, for dates and timestamps: 5 minutes by default) or before the greatest key
-        (an integer, in key units: 0 by default) a run ends, so that rows that are committed late are not missed.
+    :param lag: how far before now, by the database's clock (a timedelta, for dates and timestamps: 5 minutes by default), or
+        before the greatest key (an integer, in key units: 0 by default) a run ends, so that rows that are committed late are
+        not missed.
     :param timezone: the zone of timestamps without one. A day of a date column is over when it is over in this zone; the
         position of a date is its midnight in UTC.
     :param unit_bytes: the estimated size of a work unit at the most; a larger range is split.

@@ -535,6 +535,22 @@ def test_a_table_that_changed_after_planning_is_not_read_as_planned(events: Data
         told.read(plan.units[0], plan.schema)
 
 
+def test_a_column_that_went_after_planning_is_named_with_the_way_on(events: Database) -> None:
+    told = runs(events, "events", delta="id")
+    plan = told.plan()
+    events.run("ALTER TABLE events DROP COLUMN name")
+    with pytest.raises(
+        ConfigurationError, match=r"since it was planned, 'name' went from the columns.*create_work_units"
+    ):
+        told.read(plan.units[0], plan.schema)
+    named = with_options(told, columns=("id", "name"))
+    with pytest.raises(ConfigurationError, match=r"create_work_units\. Take 'name' out of the table's options before"):
+        named.read(plan.units[0], plan.schema)
+    events.run("DROP TABLE events")
+    with pytest.raises(ConfigurationError, match=r"since it was planned, table 'events' went.*create_work_units"):
+        told.read(plan.units[0], plan.schema)
+
+
 def test_a_source_that_reconciles_not_counts_not(events: Database) -> None:
     source = SqlSource("db", (SqlTable("events", ExtractKind.SNAPSHOT_ONLY),), reconcile=False)
     told = runs(events, "events", ExtractKind.SNAPSHOT_ONLY)

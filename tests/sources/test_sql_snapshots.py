@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,41 @@ def test_a_snapshot_that_nobody_holds_any_more_is_named_with_the_way_on(bank: Ba
         mixed = f"{other.split('/')[0]}/{'0' * 16}/{'0' * 16}"
         with pytest.raises(SourceError, match=r"is another one by now"):
             told.source.read(plan.units[0], plan.schema, ReadRequest(snapshot=mixed), bank.database)
+
+
+@pytest.mark.parametrize(
+    ("table", "change"),
+    [
+        ("accounts", "TRUNCATE accounts"),
+        ("accounts", "ALTER TABLE accounts ADD filler uuid DEFAULT gen_random_uuid()"),
+        ("parted", "TRUNCATE part"),
+        ("seen", "TRUNCATE part"),
+    ],
+)
+def test_a_table_that_is_truncated_while_its_units_are_read_is_named(bank: Bank, table: str, change: str) -> None:
+    """A snapshot of before shows it empty then, and not as it was."""
+    bank.database.run(
+        "CREATE TABLE parted (id int, cents bigint) PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF parted FOR VALUES FROM (0) TO (1000000)",
+        "INSERT INTO parted SELECT * FROM accounts",
+        "CREATE VIEW seen AS SELECT * FROM parted",
+    )
+    told = runs(bank.database, table, ExtractKind.SNAPSHOT_ONLY, columns=("id", "cents"))
+    plan = told.plan()
+
+    def read(snapshot: str) -> int:
+        with closing(
+            told.source.read(plan.units[0], plan.schema, ReadRequest(snapshot=snapshot), bank.database)
+        ) as reader:
+            return sum(batch.num_rows for batch in reader)
+
+    with told.source.snapshot(bank.database) as name:
+        assert read(name) == ACCOUNTS
+        bank.database.run(change)
+        with pytest.raises(
+            SourceError, match=rf"{change.rsplit(maxsplit=1)[-1] if 'part' in change else 'accounts'}' was truncated or rew"
+        ):
+            read(name)
 
 
 def test_a_database_that_ends_idle_transactions_leaves_the_one_that_holds_a_snapshot(bank: Bank) -> None:

@@ -95,6 +95,11 @@ def test_predicates_that_can_not_be(op: str, value: Any) -> None:
     ("options", "message"),
     [
         ({}, "append_only needs a delta column"),
+        (
+            {"kind": "snapshot"},
+            r"'snapshot' is no kind of a table. Give one of ExtractKind.SNAPSHOT_ONLY, ExtractKind.APP",
+        ),
+        ({"kind": None}, "None is no kind of a table"),
         ({"table": ""}, "a name is empty"),
         ({"delta": "a\0"}, "holds a NUL"),
         ({"delta": "d", "columns": ("a", "a")}, "named twice"),

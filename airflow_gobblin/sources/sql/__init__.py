@@ -124,7 +124,7 @@ class SqlSource:
 
         table = self._table(unit.urn)
         session = Database(self.conn_id, connections).open("read", table, request.snapshot)
-        return SqlReader(session, table, unit, schema, request.limits, self.reconcile)
+        return SqlReader(session, table, unit, schema, request, self.reconcile)
 
     def _table(self, urn: str) -> SqlTable:
         for table in self.tables:

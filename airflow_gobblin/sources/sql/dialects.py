@@ -100,6 +100,10 @@ class Dialect(Protocol):
     def snapshot(self, session: Session) -> str:
         """Name the state that a session sees, for as long as it is open. Only where snapshots are shared."""
 
+    def rewritten(self, namespace: str, table: str) -> Statement:
+        """Select the names of what a table is made of that was written anew since the transaction's snapshot, so that this
+        shows none of its rows. Only where snapshots are shared."""
+
     def execute(self, cursor: Any, statement: Statement) -> None:
         """Run a statement with its values bound."""
 

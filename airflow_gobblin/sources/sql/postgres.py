@@ -130,6 +130,26 @@ class Postgres:
         name, seen, _ = session.row(statement)
         return f"{name}/{digest(seen.encode())[:16]}/{secrets.token_hex(8)}"
 
+    def rewritten(self, namespace: str, table: str) -> Statement:
+        """By the files of tables, their partitions and what views are made of: TRUNCATE and some forms of ALTER TABLE give them
+        new ones. Rows of the catalog are as the snapshot shows them, and `pg_relation_filenode` gives the present ones."""
+        statement = Statement(self.placeholder)
+        relation = statement.bind(self.relation(namespace, table))
+        statement.text = f"""
+            WITH RECURSIVE made_of (relation, part) AS (
+                SELECT inhparent, inhrelid FROM pg_catalog.pg_inherits
+                UNION ALL
+                SELECT r.ev_class, d.refobjid FROM pg_catalog.pg_rewrite r JOIN pg_catalog.pg_depend d ON d.objid = r.oid
+                WHERE d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass
+            ), parts (part) AS (
+                SELECT CAST({relation} AS regclass)::oid
+                UNION
+                SELECT m.part FROM parts p JOIN made_of m ON m.relation = p.part
+            )
+            SELECT c.relname::text FROM pg_catalog.pg_class c JOIN parts p ON p.part = c.oid
+            WHERE c.relfilenode <> 0 AND pg_relation_filenode(c.oid) IS DISTINCT FROM c.relfilenode ORDER BY 1"""
+        return statement
+
     def execute(self, cursor: Any, statement: Statement) -> None:
         """Bind the values as settings of the transaction, then run the text by COPY."""
         self._set(cursor, {_setting(n): _text(v) for n, v in enumerate(statement.values, 1)})

@@ -9,12 +9,13 @@ from collections.abc import Generator, Iterator, Mapping
 import pyarrow as pa
 
 from airflow_gobblin.errors import ConfigurationError, GobblinError
+from airflow_gobblin.sources.base import ReadRequest
 from airflow_gobblin.sources.sql.dialects import Session
 from airflow_gobblin.sources.sql.planning import DELTA, end_position
-from airflow_gobblin.sources.sql.scan import Scan, open_scan
+from airflow_gobblin.sources.sql.scan import PLAN_AGAIN, Scan, open_scan
 from airflow_gobblin.sources.sql.tables import SqlTable
 from airflow_gobblin.watermark import Json, Watermark
-from airflow_gobblin.work import ExtractKind, Limits, WorkUnit
+from airflow_gobblin.work import ExtractKind, WorkUnit
 
 
 class SqlReader:
@@ -28,11 +29,18 @@ class SqlReader:
     """
 
     def __init__(
-        self, session: Session, table: SqlTable, unit: WorkUnit, schema: pa.Schema, limits: Limits, reconcile: bool
+        self,
+        session: Session,
+        table: SqlTable,
+        unit: WorkUnit,
+        schema: pa.Schema,
+        request: ReadRequest,
+        reconcile: bool,
     ) -> None:
         self._session = session
         self._unit = unit
-        self._limits = limits
+        self._limits = request.limits
+        self._shared = bool(request.snapshot)
         self._reconcile = reconcile
         self._high: Watermark | None = None
         self._expected: int | None = None
@@ -68,10 +76,12 @@ class SqlReader:
         self._high = stopped or high
         if self._reconcile and stopped is None:
             self._expected = self._scan.count(low, high)
+        if self._shared:
+            self._scan.check_not_rewritten()
 
     def _open(self, table: SqlTable, schema: pa.Schema) -> Scan:
         try:
-            scan = open_scan(self._session, table, schema.names)
+            scan = open_scan(self._session, table, schema.names, planned=True)
             changed = [
                 f"{f.name!r} was {f.type} and is now {n.type}"
                 for f, n in zip(schema, scan.schema, strict=True)
@@ -82,7 +92,7 @@ class SqlReader:
                     operation="read",
                     subject=self._session.subject,
                     cause=f"since it was planned, columns have changed: {', '.join(changed)}",
-                    hint="Plan it again: clear the task create_work_units.",
+                    hint=PLAN_AGAIN,
                 )
             if self._unit.low is None and self._limits.any:
                 raise ConfigurationError(

@@ -32,6 +32,7 @@ _INT64 = 1 << 63
 
 PAST_INT64 = LongWatermark(_INT64)
 """The position after the greatest integer that a column holds."""
+PLAN_AGAIN = "Plan it again: clear the task create_work_units."
 EVERY_INTEGER = Range(LongWatermark(-_INT64), PAST_INT64)
 
 
@@ -75,7 +76,7 @@ class Scan:
                 operation=self.session.operation,
                 subject=self.session.subject,
                 cause="it has no column of positions any more",
-                hint="Plan it again: clear the task create_work_units.",
+                hint=PLAN_AGAIN,
             )
         return self.delta, self.axis
 
@@ -85,6 +86,22 @@ class Scan:
         statement.text = f"SELECT {self.dialect.clock}"
         (text,) = self.session.row(statement)
         return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+    def check_not_rewritten(self) -> None:
+        """Check, once it was read, that the snapshot had its rows. :raises SourceError: it was truncated since, say."""
+        rewritten = self.session.rows(self.dialect.rewritten(self._namespace, self.table.table))
+        if rewritten:
+            raise SourceError(
+                operation=self.session.operation,
+                subject=self.session.subject,
+                cause=f"table {rewritten[0][0]!r} was truncated or rewritten since the snapshot that its units are read in was "
+                "taken, which shows none of its rows any more",
+                hint="Clear the extract task: all units are read anew.",
+            )
+
+    @property
+    def _namespace(self) -> str:
+        return self.table.namespace or self.dialect.default_namespace
 
     def misplaced(self) -> tuple[int, int, str | None]:
         """Rows without a position, how many of them are NULL, and a value of another one."""
@@ -215,7 +232,6 @@ class Scan:
 
     def _source(self, statement: Statement, low: Watermark | None, high: Watermark | None) -> str:
         """The table with the conditions for its rows and for [low, high)."""
-        namespace = self.table.namespace or self.dialect.default_namespace
         conditions = []
         for predicate in self.table.where:
             column = self.declared[predicate.column]
@@ -229,7 +245,7 @@ class Scan:
             if self.table.kind is ExtractKind.SNAPSHOT_ONLY and low == EVERY_INTEGER.low:
                 within = f"({within} OR {self.dialect.key(delta, axis)} IS NULL)"  # a row that came after planning
             conditions.append(within)
-        return f"{self.dialect.relation(namespace, self.table.table)} WHERE {' AND '.join(conditions) or '1 = 1'}"
+        return f"{self.dialect.relation(self._namespace, self.table.table)} WHERE {' AND '.join(conditions) or '1 = 1'}"
 
     def _finished(self, batch: pa.RecordBatch, before: int) -> Iterator[pa.RecordBatch]:
         """A batch with its columns finished, unless it is empty; `before` it came so many rows."""
@@ -272,21 +288,26 @@ class Scan:
         return self.table.primary_keys or ((self.table.delta,) if self.table.delta else ())
 
 
-def open_scan(session: Session, table: SqlTable, names: Sequence[str] = ()) -> Scan:
+def open_scan(session: Session, table: SqlTable, names: Sequence[str] = (), *, planned: bool = False) -> Scan:
     """Resolve a table against the catalog.
 
-    :param names: the columns to read; by default those that the table says.
+    :param names: the columns to read; by default those that the table says. :param planned: whether they were there at planning.
     :raises ConfigurationError: there is no such table or column, or a column's type can't be read without a cast.
     """
     dialect = session.dialect
     namespace = table.namespace or dialect.default_namespace
     declared = {row[0]: Declared(*row) for row in session.rows(dialect.catalog(namespace, table.table))}
+    gone = [name for name in dict.fromkeys((*table.named_columns, *names)) if name not in declared]
+    if planned and not declared:
+        raise _gone(session, f"table {table.table!r} went")
+    if planned and gone:
+        named = [name for name in gone if name in table.named_columns]
+        raise _gone(session, f"{_listed(gone)} went from the columns of table {table.table!r}", named)
     if not declared:
         tables = [name for (name,) in session.rows(dialect.tables(namespace))]
         raise _unknown(session, f"table {table.table!r} in {namespace!r}", table.table, tables)
-    for name in (*table.named_columns, *names):
-        if name not in declared:
-            raise _unknown(session, f"column {name!r} in table {table.table!r}", name, list(declared))
+    if gone:
+        raise _unknown(session, f"column {gone[0]!r} in table {table.table!r}", gone[0], list(declared))
     wanted = [declared[name] for name in names or table.columns or declared]
     columns = [(d, dialect.column(d, table.casts.get(d.name), table.timezone)) for d in wanted]
     if unfit := [d for d, column in columns if column is None]:
@@ -321,6 +342,21 @@ def _positions(session: Session, table: SqlTable, declared: dict[str, Declared])
             hint=f"Choose another delta column, or cast it to one of these types, for example casts={{{name!r}: 'timestamp'}}.",
         )
     return delta, axis
+
+
+def _gone(session: Session, what: str, named: Sequence[str] = ()) -> ConfigurationError:
+    """What to say of something that went between plan and read. :param named: columns that the author names."""
+    also = f" Take {_listed(named)} out of the table's options before." if named else ""
+    return ConfigurationError(
+        operation=session.operation,
+        subject=session.subject,
+        cause=f"since it was planned, {what}",
+        hint=f"{PLAN_AGAIN}{also}",
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))
 
 
 def _unknown(session: Session, what: str, name: str, known: Sequence[str]) -> ConfigurationError:

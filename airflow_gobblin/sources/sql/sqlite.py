@@ -75,6 +75,10 @@ class Sqlite:
         """There is none: each connection sees a state of its own."""
         raise NotImplementedError
 
+    def rewritten(self, namespace: str, table: str) -> Statement:
+        """Nothing can be."""
+        raise NotImplementedError
+
     def execute(self, cursor: Any, statement: Statement) -> None:
         """With bound parameters."""
         cursor.execute(statement.text, statement.values or None)

@@ -118,18 +118,23 @@ class SqlTable:
     max_units: int = 16
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kind", ExtractKind(self.kind))
         if not self.urn:
             object.__setattr__(self, "urn", f"{self.namespace}.{self.table}" if self.namespace else self.table)
         if isinstance(self.lag, timedelta):  # kept as seconds, a float; key units are an int
             object.__setattr__(self, "lag", self.lag.total_seconds())
         if isinstance(self.start, date) and not isinstance(self.start, datetime):
             object.__setattr__(self, "start", datetime.combine(self.start, time()))
+        if self.kind not in [*ExtractKind]:
+            kinds = ", ".join(f"ExtractKind.{kind.name}" for kind in ExtractKind)
+            raise self._refused(f"{self.kind!r} is no kind of a table", f"Give one of {kinds}.")
+        object.__setattr__(self, "kind", ExtractKind(self.kind))
         problem = self._problem()
         if problem is not None:
-            cause, hint = problem
-            raise ConfigurationError(operation="use", subject=f"table {self.urn!r}", cause=cause, hint=hint)
+            raise self._refused(*problem)
         check_urn(self.urn)
+
+    def _refused(self, cause: str, hint: str) -> ConfigurationError:
+        return ConfigurationError(operation="use", subject=f"table {self.urn!r}", cause=cause, hint=hint)
 
     def _problem(self) -> tuple[str, str] | None:
         """What can't be, and the way out."""

@@ -204,7 +204,8 @@ def test_a_table_that_is_truncated_while_its_units_are_read_is_named(bank: Bank,
         assert read(name) == ACCOUNTS
         bank.database.run(change)
         with pytest.raises(
-            SourceError, match=rf"{change.rsplit(maxsplit=1)[-1] if 'part' in change else 'accounts'}' was truncated or rew"
+            SourceError,
+            match=rf"{change.rsplit(maxsplit=1)[-1] if 'part' in change else 'accounts'}' was truncated or rew",
         ):
             read(name)
 

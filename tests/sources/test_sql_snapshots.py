@@ -70,7 +70,7 @@ class Ledger:
         table = SqlTable("accounts", kind, delta="id", primary_keys=("id",), unit_bytes=2000, max_units=8)
         source, sink = SqlSource("bank", (table,)), ParquetSink(str(folder))
         self.ingestion = Ingestion("ledger", source, sink, "unused")
-        self.journal = Journal.open(MemoryStore(), "ledger")
+        self.journal = Journal.create(MemoryStore(), "ledger")
         self.pipeline = Pipeline(self.ingestion, self.journal, bank.database)
 
     def planned(self) -> tuple[RunPlan, Plan]:
@@ -103,7 +103,7 @@ class Ledger:
 
     def published(self) -> tuple[int, int]:
         """How many accounts are published, and their sum."""
-        rows = ds.dataset([*self.journal.read_dataset("accounts").paths]).to_table().to_pylist()
+        rows = ds.dataset([str(path) for path in self.journal.read_dataset("accounts").paths]).to_table().to_pylist()
         assert len({row["id"] for row in rows}) == len(rows)
         return len(rows), sum(row["cents"] for row in rows)
 

@@ -27,7 +27,7 @@ def planned(folder: Path, in_driver: str) -> tuple[PlannedRun, Submit]:
     code = ("tests.spark.leaking_rows",)
     source = LeakingSource(str(spelled), len(SPELLINGS), in_driver)
     conf = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri(), "spark.eventLog.compress": "false"}
-    run = planned_run(folder / "seen", source, code=code, uris={"db": URI})  # not of rows
+    run = planned_run(folder / "seen", source, code=code, uris={"db": URI})
     return run, Submit(master="local[4]", conf=conf, uris={"db": URI}, code=code)
 
 

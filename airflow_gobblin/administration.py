@@ -421,7 +421,7 @@ class Administration:
         slot = self._decide(change, reason)
         if change.action is Action.DROP:
             for folder in self._claimed(change.urn):
-                self._claims.release(folder, self._actor, reason)
+                self._claims.release(folder, self._actor, reason, generation=slot.decision.generation)
         return slot
 
     def claim(self, folder: str) -> Claim:
@@ -434,14 +434,43 @@ class Administration:
         The chain of claims keeps who did it and why, and so does the journal, if the claim is of it.
 
         :param claim: the one that is meant; `None` for whichever it is. :raises ClaimError: nobody claims it, or somebody else.
+        :raises ConfigurationError: a slot of the dataset is pending, which would be published to a folder that is another's.
+        :raises LostRaceError: one was decided in this moment; it is claimed again.
         """
         claim = claim or self.claim(folder)
         self._check_told(claim.urn, reason)
         self._claims.check_stands(claim)
+        if (pending := self._pending_below(claim)) is not None:
+            raise self._refused(
+                "release the claim of",
+                claim.urn,
+                f"slot {pending.decision.slot} is pending, and is to be published to {folder!r}",
+                "Let the next run finish it, or abandon it; then release the claim.",
+            )
         # The note first: what dies in between is told once too often, and can be done again. A claim that is gone can't be
         # released again, and the journal would never tell of it.
         slot = self._note_release(claim, reason)
-        return ReleasedClaim(self._claims.release(folder, self._actor, reason, claim), slot)
+        released = ReleasedClaim(self._claims.release(folder, self._actor, reason, claim), slot)
+        # Whoever decides looks at the claim after that, and whoever releases looks at the slots: so one sees the other.
+        if (pending := self._pending_below(claim)) is not None:
+            journal = Journal(self.journal.store, claim.ingestion, claim.journal)
+            self._claims.check(journal, claim.urn, folder, journal.state(claim.urn))
+            raise LostRaceError(
+                operation="release",
+                subject=f"the claim on {folder!r} below {self._files.root}",
+                cause=f"slot {pending.decision.slot} of dataset {claim.urn!r} was decided in this moment; it is claimed again",
+                hint="Let the next run finish the slot, or abandon it; then release the claim.",
+            )
+        return released
+
+    def _pending_below(self, claim: Claim) -> Slot | None:
+        """The slot that is to be published to a claimed folder, as far as this journal knows."""
+        if claim.journal != self.journal.id:
+            return None
+        try:
+            return Journal(self.journal.store, claim.ingestion, claim.journal).history(claim.urn).pending
+        except RecordError:  # lost as it is here, it may be to go on elsewhere
+            return None
 
     def _note_release(self, claim: Claim, reason: str) -> int | None:
         if claim.owner != (self.journal.id, self.journal.ingestion, claim.urn):

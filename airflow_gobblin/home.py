@@ -177,6 +177,7 @@ class Homes:
         return "" if data is None else wire.loads(data, TargetMark, self._mark_path).id
 
     def _put_mark(self) -> str:
+        self._files.make_private(self._folder)  # it is staging's, too
         mine = TargetMark(uuid.uuid4().hex, self._journal.ingestion, self._journal.id)
         stored, _ = settle(self._files.records(self._folder), _MARK, wire.dumps(mine))
         return wire.loads(stored, TargetMark, self._mark_path).id

@@ -17,11 +17,12 @@ from itertools import chain, islice
 
 from airflow_gobblin import reporting, schema, wire
 from airflow_gobblin.backfill import Backfill, plan_backfill
-from airflow_gobblin.claims import Claims
+from airflow_gobblin.claims import Claims, check_folder
 from airflow_gobblin.commit import Committer, Proposal, can_win, check_goes_on, check_holds, stood_for
 from airflow_gobblin.coverage import Coverage, Range
 from airflow_gobblin.errors import (
     AlreadyCoveredError,
+    ClaimError,
     ConfigurationError,
     GobblinError,
     LostRaceError,
@@ -40,7 +41,7 @@ from airflow_gobblin.files import Files, at_a_glance, open_files
 from airflow_gobblin.guarded import GuardedConnections
 from airflow_gobblin.home import Tenant
 from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin.journal import History, Journal, Note, NoteKind, Slot, now
+from airflow_gobblin.journal import History, Journal, Note, NoteKind, OutcomeState, Slot, now
 from airflow_gobblin.manifest import Ages, check_no_slot_is_lost, put_manifests
 from airflow_gobblin.naming import dataset_key, near
 from airflow_gobblin.packing import pack_datasets
@@ -367,7 +368,7 @@ class Pipeline:
             if isinstance(proposed, DatasetNote):
                 return proposed
             plan, units = proposed
-            self._claims.check(self.journal, urn, plan.folder)
+            self._claims.check(self.journal, urn, plan.folder, history.state)
             self.committer.homes.settle(self._tenant(request))
             weight = self.staging.put_plan(plan, units)
             # That a range is covered says nothing of whether it was replaced.
@@ -552,7 +553,7 @@ class Pipeline:
         outgoing = converted_schema(self.ingestion.converters, self.ingestion.checks, found.schema)
         published = schema.decode(state.schema) if state.schema else None
         outgoing = self.ingestion.sink.schema(outgoing, published, urn)
-        folder = self.ingestion.sink.folder(dataset)
+        folder = check_folder(self.ingestion.sink.folder(dataset), urn)
         check_no_link(self.files, folder, urn)
         check_no_slot_is_lost(self.files, self.journal, history)
         snapshot = dataset.extract.kind is ExtractKind.SNAPSHOT_ONLY
@@ -631,7 +632,8 @@ class Pipeline:
                 check_goes_on(history)
                 check_holds(plan, known_ranges(plan, self.staging.units(plan)), history)
                 check_no_link(self.files, plan.folder, plan.urn)
-                if self._claims.check(self.journal, plan.urn, plan.folder):  # a drop may have come to its end since
+                # A drop may have come to its end since.
+                if self._claims.check(self.journal, plan.urn, plan.folder, history.state):
                     log.warning(
                         "dataset %r: the claim on its folder was released since it was planned; it is claimed anew",
                         ref.urn,
@@ -639,7 +641,7 @@ class Pipeline:
                 decided = self._decide(plan)
                 if isinstance(decided, DatasetReport):
                     return decided
-                slot = decided
+                slot = self._with_claim(decided, plan)
             if slot.finished and not slot.done:
                 return reporting.given_up(slot, self.journal.history(ref.urn))
             status = "committed" if slot.done else "pending"
@@ -651,6 +653,21 @@ class Pipeline:
             if not isinstance(error, LostRaceError | PausedError):
                 self._keep_failure(ref.urn, run_key, report.detail)
             return report
+
+    def _with_claim(self, slot: Slot, plan: Plan) -> Slot:
+        """A slot that was just decided, if its folder is still the dataset's: somebody may have released the claim meanwhile.
+
+        :raises ClaimError: the folder is another's by now; the slot was abandoned.
+        """
+        if slot.finished or slot.decision.token != plan.token:
+            return slot
+        try:
+            self._claims.check(self.journal, plan.urn, plan.folder, self.journal.state(plan.urn))
+        except ClaimError as error:
+            self.journal.put_outcome(slot, OutcomeState.ABANDONED, plan.run_key, reason=str(error))
+            self.committer.clean(self.journal.history(plan.urn), plan.run_key)
+            raise
+        return slot
 
     def _decide(self, plan: Plan) -> Slot | DatasetReport:
         try:

@@ -476,7 +476,7 @@ class FaultyFiles:
         return self._files.settles_after
 
     def other(self, root: str) -> Files:
-        return self._files.other(root)
+        return FaultyFiles(self._files.other(root), self._faults, None, self._place)
 
     def records(self, folder: str) -> Store:
         if self._files.uploads is None:

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
-from airflow_gobblin.claims import CHAIN, Claims
-from airflow_gobblin.errors import ClaimError, RecordError
+from airflow_gobblin import wire
+from airflow_gobblin.administration import Administration
+from airflow_gobblin.claims import CHAIN, Claim, ClaimAction, Claims
+from airflow_gobblin.errors import ClaimError, ConfigurationError, LostRaceError, RecordError
 from airflow_gobblin.files import LocalFiles
-from airflow_gobblin.journal import Journal
+from airflow_gobblin.journal import Journal, NoteKind, Slot, now
+from airflow_gobblin.plan import Plan
+from airflow_gobblin.reporting import DatasetReport
 from airflow_gobblin.stores.memory import MemoryStore
 from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.wire import record
 from airflow_gobblin.work import ExtractKind
-from tests.faults import Crash, died
+from tests.faults import Call, Crash, FaultyFiles, died
 from tests.lab import Lab, stick
+from tests.protocol.attempts import Attempt
 from tests.protocol.rows import LineSink, Table
 
+T = TypeVar("T")
 A, B = (Table(urn, ExtractKind.APPEND_ONLY, 10) for urn in "ab")
 
 
@@ -156,11 +167,12 @@ def test_a_release_before_the_first_slot_is_told_with_it(tmp_path: Path) -> None
     assert noted(lab) == [(1, "claim-released", "ann", "it moves away")]
 
 
-def test_a_release_of_a_dataset_that_is_quarantined_leaves_it_so(tmp_path: Path) -> None:
+def test_a_claim_of_a_dataset_that_is_quarantined_is_not_released_and_leaves_it_so(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     stick(lab, A)
     failure = lab.journal.history("a").slots[-1].last_failure
-    lab.admin.release_claim("a", "it moves away")
+    with pytest.raises(ConfigurationError, match="slot 1 is pending"):
+        lab.admin.release_claim("a", "it moves away")
     history = lab.reopened().history("a")
     assert history.state.quarantined
     assert history.slots[-1].last_failure == failure != ""
@@ -242,6 +254,205 @@ def test_two_datasets_of_one_run_on_one_folder(tmp_path: Path) -> None:
 class _OneFolder(LineSink):
     def folder(self, dataset: object) -> str:
         return "shared"
+
+
+@pytest.mark.parametrize("folder", [".", "", "_gobblin/a", "../a", "/a", "a//b"])
+def test_a_folder_that_can_be_none_is_refused_before_anything_is_decided(tmp_path: Path, folder: str) -> None:
+    lab = Lab(tmp_path, A)
+    lab.ingestion = replace(lab.ingestion, sink=_InFolder(str(tmp_path), where=folder))
+    report = lab.run()["a"]
+    assert report.status == "failed"
+    assert f"can't plan dataset 'a' to folder {folder!r}" in report.detail
+    assert "let the target be the one above it" in report.detail
+    assert lab.journal.history("a").slots == ()
+    assert claims(tmp_path).standing() == {}
+
+
+@record("test.in_folder")
+@dataclass(frozen=True)
+class _InFolder(LineSink):
+    where: str = ""
+
+    def folder(self, dataset: object) -> str:
+        return self.where
+
+
+def test_a_claim_is_not_released_while_a_slot_is_pending(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    pipeline, plan = lab.decide()
+    before = lab.records()
+    with pytest.raises(ConfigurationError) as caught:
+        lab.admin.release_claim("a", "it moves away")
+    assert "slot 1 is pending, and is to be published to 'a'" in str(caught.value)
+    assert "Let the next run finish it, or abandon it" in str(caught.value)
+    other = Administration(Journal.create(lab.store, "others"), str(tmp_path), "ann")
+    with pytest.raises(ConfigurationError, match="slot 1 is pending"):
+        other.release_claim("a", "it moves away")
+    assert lab.records().keys() - before.keys() == set()
+    pipeline.execute_commit_steps(plan, plan.packs[0])
+    assert lab.admin.release_claim("a", "it moves away").slot == 1
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_release_in_the_moment_of_a_decision_lets_no_two_write_one_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: bool
+) -> None:
+    """The claim is released after the task looked at it, and before it decides."""
+    lab = Lab(tmp_path, A)
+    pipeline, plan = lab.extracted()
+    decide = pipeline._decide
+
+    def released(of: Plan) -> Slot | DatasetReport:
+        Administration(Journal.create(lab.store, "lab"), str(tmp_path), "bob").release_claim("a", "it moves away")
+        if taken:
+            claims(tmp_path).check(journal("others"), "their.a", "a")
+        return decide(of)
+
+    monkeypatch.setattr(pipeline, "_decide", released)
+    (report,) = pipeline.write_commit_steps(plan, plan.packs[0])
+    (slot,) = lab.reopened().history("a").slots
+    standing = claims(tmp_path).standing()["a"]
+    if taken:
+        assert "belongs to dataset 'their.a'" in report.detail
+        assert (slot.abandoned, slot.noted(NoteKind.CLEANED), standing.urn) == (True, True, "their.a")
+    else:
+        assert (slot.finished, standing.urn) == (False, "a")
+    pipeline.execute_commit_steps(plan, plan.packs[0])
+    assert bool(lab.files("a")) == (not taken)
+
+
+def test_a_decision_in_the_moment_of_a_release_takes_the_claim_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = Lab(tmp_path, A)
+    pipeline, plan = lab.extracted()
+    release = Claims.release
+
+    def decided(self: Claims, *args: Any, **options: Any) -> Claim:
+        pipeline.write_commit_steps(plan, plan.packs[0])
+        return release(self, *args, **options)
+
+    monkeypatch.setattr(Claims, "release", decided)
+    with pytest.raises(LostRaceError, match="slot 1 of dataset 'a' was decided in this moment; it is claimed again"):
+        Administration(Journal.create(lab.store, "lab"), str(tmp_path), "bob").release_claim("a", "it moves away")
+    assert claims(tmp_path).standing()["a"].urn == "a"
+
+
+def test_a_late_task_does_not_claim_the_folder_of_a_dropped_dataset_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was planned, or looked at the journal, before the drop; and it claims after it."""
+    lab = Lab(tmp_path, A)
+    lab.run()
+    late, plan = lab.extracted(replace(A, rows=14))
+    state = lab.journal.state("a")
+    check = late._claims.check
+
+    def dropped(*args: Any) -> bool:
+        Administration(Journal.create(lab.store, "lab"), str(tmp_path), "bob").drop("a", "the shop was closed")
+        return check(*args)
+
+    monkeypatch.setattr(late._claims, "check", dropped)
+    (report,) = late.write_commit_steps(plan, plan.packs[0])
+    assert report.status == "lost"
+    assert "it was dropped after this was planned" in report.detail
+    assert claims(tmp_path).standing() == {}
+    claims(tmp_path).check(journal("others"), "their.a", "a")
+    with pytest.raises(LostRaceError):
+        claims(tmp_path).check(lab.journal, "a", "a", state)
+    claims(tmp_path).release("a", "ann", "they are gone")
+    chain = claims(tmp_path)._files.records(CHAIN)
+    number = len([*chain.list("")]) + 1
+    void = Claim(ClaimAction.CLAIM, lab.journal.id, "lab", "a", "a", now(), generation=state.generation)
+    assert chain.put_if_absent(f"{number:010d}", wire.dumps(void)), "what died on its way to look stands, and is void"
+    assert claims(tmp_path).standing() == {}
+    assert lab.run()["a"].status == "committed", "it begins anew"
+
+
+# Two roots, two chains
+
+
+class _Turns:
+    """Two attempts that hand over after so many calls. :param blocks: how many each makes in its turn, one after the other."""
+
+    def __init__(self, blocks: tuple[int, ...]) -> None:
+        self.blocks = iter(blocks)
+        self.left: float = next(self.blocks)
+
+    def before(self, attempt: Attempt, call: Call) -> None:
+        if self.left <= 0:
+            attempt.pause()
+            self.left = next(self.blocks, math.inf)
+        self.left -= 1
+
+    def observe(self, call: Call, do: Callable[[], T]) -> T:
+        return do()
+
+
+def _claimed_by_turns(folder: Path, first: int, blocks: tuple[int, ...]) -> tuple[list[Attempt], list[str]]:
+    """Let two claim nested folders, by the chains of two roots. :return: who did, and whose claims stand."""
+    places = ((folder / "t", "x"), (folder / "t" / "x", "b"))
+    journals = journal("outer"), journal("inner")
+    turns = _Turns(blocks)
+
+    def claiming(number: int) -> Callable[[Attempt], None]:
+        root, inside = places[number]
+        return lambda attempt: void(Claims(FaultyFiles(LocalFiles(root), attempt)).check(journals[number], "a", inside))
+
+    attempts = [Attempt(name, turns, claiming(n)) for n, name in enumerate(("outer", "inner"))]
+    running = first
+    while not all(attempt.ended for attempt in attempts):
+        if attempts[running].ended:
+            running = 1 - running
+            turns.left = math.inf
+        attempts[running].go_on()
+        running = 1 - running
+    return attempts, [claim.ingestion for root, _ in places for claim in claims(root).standing().values()]
+
+
+def void(_: object) -> None:
+    """Nothing."""
+
+
+def _played(folder: Path) -> Counter[tuple[str, ...]]:
+    """Whose claims stand after each order with up to three changes."""
+    seen: Counter[tuple[str, ...]] = Counter()
+    orders = itertools.product((0, 1), range(0, 40, 4), (1, 4, 9, 17, 60), (1, 60))
+    for number, (first, *blocks) in enumerate(orders):
+        attempts, standing = _claimed_by_turns(folder / str(number), first, tuple(blocks))
+        assert not any(attempt.failed for attempt in attempts), [attempt.error for attempt in attempts]
+        refused = [attempt.name for attempt in attempts if isinstance(attempt.error, ClaimError)]
+        assert len(standing) == 2 or sorted([*standing, *refused]) == ["inner", "outer"]
+        seen[tuple(standing)] += 1
+    return seen
+
+
+def test_of_two_who_claim_nested_folders_at_once_never_both_have_them(tmp_path: Path) -> None:
+    """Who has claimed looks again, and gives way to whom it sees then."""
+    seen = _played(tmp_path)
+    assert ("outer", "inner") not in seen, "both stand"
+    assert {("outer",), ("inner",)} <= set(seen), "each is first in some order"
+
+
+def test_without_the_second_look_both_would_have_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the orders above are those that matter."""
+    monkeypatch.setattr(Claims, "_stay_or_give_way", lambda self, mine: None)
+    assert ("outer", "inner") in _played(tmp_path)
+
+
+def test_who_died_between_claim_and_look_looks_once_more(tmp_path: Path) -> None:
+    outer, inner = tmp_path / "t", tmp_path / "t" / "x"
+    mine, other = journal("outer"), journal("inner")
+    link = Claim(ClaimAction.CLAIM, mine.id, "outer", "a", "x", now())
+    LocalFiles(outer).records(CHAIN).put_if_absent("0000000001", wire.dumps(link))
+    LocalFiles(inner).records(CHAIN).put_if_absent(
+        "0000000001", wire.dumps(replace(link, journal=other.id, ingestion="inner", folder="b"))
+    )
+    with pytest.raises(ClaimError):
+        claims(outer).check(mine, "a", "x")
+    assert claims(outer).standing() == {}
+    assert not claims(inner).check(other, "a", "b")
+    assert [*claims(inner).standing()] == ["b"]
 
 
 @pytest.mark.parametrize("what", ["torn", "missing"])

@@ -191,6 +191,11 @@ def test_a_first_run_that_published_nothing_may_be_followed_by_one_to_another_ta
     assert [home.target for home in other.reopened().homes()] == [str(lab.folder), str(other.folder)]
 
 
+def test_the_mark_leaves_staging_private(lab: Lab) -> None:
+    (mark,) = (path for path in below(lab.folder) if path.name == "mark")
+    assert mark.parent.stat().st_mode & 0o077 == 0
+
+
 # A changed target
 
 

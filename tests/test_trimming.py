@@ -142,8 +142,8 @@ def test_who_released_a_slot_and_why_stays(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     stick(lab, replace(A, rows=3))
     lab.admin.release("a", "the disk is back")
-    lab.admin.release_claim("a", "it moves")
     lab.admin.abandon("a", "it is not")
+    lab.admin.release_claim("a", "it moves")
     for to in range(20):  # so that what stays of them is a table
         lab.admin.set_watermark("a", LongWatermark(to), "never mind")
     before = lab.journal.history("a").slot(1).releases

@@ -144,6 +144,7 @@ class _Way:
         self._snapshot = snapshot
         self._tally = _Tally()
         self._end = _End()
+        self._started = time.monotonic()
 
     def run(self, files: Files, folder: str, connections: Connections) -> tuple[StagedFile, ...]:
         self._check_snapshot()
@@ -155,9 +156,7 @@ class _Way:
             stem = f"{self._plan.folder}/{self._plan.token}-{self._unit.id}"
             writer = self._job.sink.open(published, files, f"{folder}/{self._unit.id}", stem)
             try:
-                for batch in self._timed(reader):
-                    self._pass(batch, incoming, published, writer)
-                end = _End(reader.actual_high, reader.expected_rows, reader.properties)
+                end = self._pass_all(reader, incoming, published, writer)
                 wire.canonical(wire.to_json(end.properties))  # what can't be kept fails its unit, and none beside it
                 self._end = end
                 self._reconcile(end)
@@ -210,6 +209,43 @@ class _Way:
                 subject=self._subject,
                 cause="its plan is to be read in one snapshot, and none is held",
                 hint="This is a fault of the code that runs its units: it gives each the snapshot of its pack.",
+            )
+
+    def _pass_all(self, reader: Reader, incoming: pa.Schema, published: pa.Schema, writer: Writer) -> _End:
+        """Pass on what a reader gives, up to a limit: where it doesn't keep to that itself, it is stopped between two positions.
+
+        :raises SourceError: it goes on after a limit, and can't be stopped.
+        """
+        placed = hasattr(reader, "position")
+        for batch in self._timed(reader):
+            if not placed:
+                self._check_limits(batch)
+            self._pass(batch, incoming, published, writer)
+            at: Watermark | None = getattr(reader, "position", None) if self._met is not None else None
+            if at is not None and self._unit.low is not None and not Range(self._unit.low, at).empty:
+                return _End(at, None, reader.properties)
+        return _End(reader.actual_high, reader.expected_rows, reader.properties)
+
+    @property
+    def _met(self) -> str | None:
+        """The limit that is met by now."""
+        limits, tally = self._job.limits, self._tally
+        reached = {"rows": tally.read, "bytes": tally.arrow_bytes, "seconds": time.monotonic() - self._started}
+        of = ((name, getattr(limits, name), value) for name, value in reached.items())
+        return next((f"{limit} {name}" for name, limit, value in of if limit is not None and value >= limit), None)
+
+    def _check_limits(self, batch: pa.RecordBatch) -> None:
+        """No row is taken after a limit. :param batch: what comes next."""
+        most = self._job.limits.rows
+        over = f"{most} rows" if most is not None and self._tally.read + batch.num_rows > most else None
+        met = over or (self._met if self._tally.read and batch.num_rows else None)
+        if met is not None:
+            raise SourceError(
+                operation="extract",
+                subject=self._subject,
+                cause=f"its reader goes on after the limit of {met}, and doesn't say where it could be stopped",
+                hint="This is a fault of the source's code: let the reader keep to the limits of its request, or give it a "
+                "`position`. Or take the limits off.",
             )
 
     def _timed(self, reader: Reader) -> Iterator[pa.RecordBatch]:

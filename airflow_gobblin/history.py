@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain
 
 from airflow_gobblin import wire
 from airflow_gobblin.coverage import Coverage
@@ -300,6 +301,18 @@ class History:
         mine = (s for s in reversed(self.slots) if s.decision.run_key == run_key)
         trimmed = (s.as_slot(self.urn) for s in reversed(self.trimmed) if s.run_key == run_key)
         return next((s for slots in (mine, trimmed) for s in slots if self._answers(s)), None)
+
+    def runs(self) -> Iterator[tuple[UnitSummary, ...]]:
+        """What became of the units of each run, published or not, the newest first, as far as that is kept."""
+        seen = set[str]()
+        told = chain.from_iterable(
+            (*((n.token, n.units) for n in reversed(slot.notes)), (slot.decision.token, slot.decision.units))
+            for slot in reversed(self.slots)
+        )
+        for token, units in chain(told, ((n.token, n.units) for n in reversed(self.early_notes))):
+            if units and token not in seen:
+                seen.add(token)
+                yield units
 
     def until(self, slot: int) -> History:
         """The chain up to a slot that was not trimmed, with the state that it had then."""

@@ -825,7 +825,8 @@ class Pipeline:
             except AlreadyCoveredError:
                 assert plan.planned is not None
                 return reporting.covered(ref.urn, plan.planned, history, plan.open_end, besides=plan.replaces)
-            return reporting.unpublished(ref.urn, [*_unpublished(history, ref.token)], _TO_EXTRACT)
+            units = [*_unpublished(history, ref.token)]
+            return reporting.unpublished(ref.urn, units, _TO_EXTRACT, reporting.no_progress(history))
         except Exception as error:
             return self._failed("finish", ref.urn, error)
 

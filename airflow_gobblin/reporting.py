@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from airflow_gobblin.backfill import by_slot
 from airflow_gobblin.coverage import Range
@@ -21,7 +22,7 @@ from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.naming import many, shown
 from airflow_gobblin.plan import DatasetNote
 from airflow_gobblin.state import DatasetState, UnitRef
-from airflow_gobblin.watermark import Watermark, highest, split
+from airflow_gobblin.watermark import Watermark, encode, highest, split
 from airflow_gobblin.work import UnitState, UnitSummary, first_cause
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 TOLD = 10
 """Of so many datasets, the first, the error of a run tells the cause."""
 _SLOTS_TOLD = 5
+_STUCK_AFTER = 3
+"""After so many runs without progress it is told."""
 _ANEW = "Clear create_work_units with its downstream tasks to plan its range anew."
 
 
@@ -79,11 +82,31 @@ def given_up(slot: Slot, history: History) -> DatasetReport:
     return published(slot, "lost", f"{slot.given_up}. {_ANEW}", history.state)
 
 
-def unpublished(urn: str, units: Collection[UnitSummary], then: str = "") -> DatasetReport:
-    """What to say of a plan of which the policy publishes nothing: the same in each task. :param then: what to do."""
+def unpublished(urn: str, units: Collection[UnitSummary], then: str = "", stuck: str = "") -> DatasetReport:
+    """What to say of a plan of which the policy publishes nothing: the same in each task.
+
+    :param then: what to do. :param stuck: as `no_progress` says.
+    """
     why = f"nothing of its {many(len(units), 'unit')} is published" if units else "nothing of it was published"
-    cause = without_stop(first_cause(units))
+    cause = without_stop(first_cause(units)) + (f"; {stuck}" if stuck else "")
     return DatasetReport(urn, "failed", f"{why}: {cause}. {then}" if then else f"{why}: {cause}")
+
+
+def no_progress(history: History) -> str:
+    """What to say of a unit of the newest run that made no progress in this and several runs before; empty if there is none."""
+    runs = [{unit.low or unit.unit: unit for unit in units if unit.stuck} for units in history.runs()]
+    for low, unit in runs[0].items() if len(runs) >= _STUCK_AFTER else ():
+        count = sum(1 for _ in takewhile(lambda stuck, low=low: low in stuck, runs))  # type: ignore[misc]
+        if count >= _STUCK_AFTER:
+            of = "" if unit.low is None else f" of {_bounds(unit)}"
+            why = "" if unit.state is UnitState.FAILED else ": it was read, and ended where it began"
+            return f"unit {unit.unit!r}{of} has made no progress in {count} runs{why}"
+    return ""
+
+
+def _bounds(unit: UnitSummary) -> str:
+    low, high = (None if at is None else encode(at)["value"] for at in (unit.low, unit.expected_high))
+    return f"[{low}, {'…' if high is None else high})"
 
 
 def said(slot: Slot) -> str:
@@ -125,11 +148,15 @@ def final(slot: Slot, history: History) -> DatasetReport:
         return published(slot, status, why, history.state)
     if not slot.done:
         return given_up(slot, history)
+    stuck = no_progress(history) if number == history.state.head else ""
     if not slot.decision.complete:
         left = [u for u in slot.decision.units if u.state is not UnitState.SUCCESSFUL]
         first = first_cause(left, "they are left to the next run")
+        first += f"; {stuck}" if stuck else ""
         why = f"not published: {len(left)} of {many(len(slot.decision.units), 'unit')}: {first}"
         return published(slot, "partial", f"slot {number} holds a part; {why}", history.state)
+    if stuck:
+        return published(slot, "partial", f"slot {number}; {stuck}", history.state)
     return published(slot, "committed", f"slot {number}", history.state)
 
 

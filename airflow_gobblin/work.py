@@ -248,6 +248,13 @@ class UnitSummary:
         return Range(self.low, self.actual_high)
 
     @property
+    def stuck(self) -> bool:
+        """Whether it made no progress: it failed, or ended where it began, with something left."""
+        if self.state is UnitState.FAILED:
+            return True
+        return self.state is UnitState.SUCCESSFUL and self.short and self.range is not None and self.range.empty
+
+    @property
     def short(self) -> bool:
         """Whether it stopped below its expected high."""
         if self.low is None or self.actual_high is None or self.expected_high is None:

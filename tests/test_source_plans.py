@@ -15,6 +15,7 @@ from airflow_gobblin.errors import SourceError
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.pipeline import Pipeline, RunRequest
+from airflow_gobblin.policy import CommitPolicy
 from airflow_gobblin.reporting import DatasetReport
 from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, ReadRequest
 from airflow_gobblin.state import DatasetState
@@ -23,7 +24,8 @@ from airflow_gobblin.watermark import LongWatermark, MultiLongWatermark, Waterma
 from airflow_gobblin.wire import record
 from airflow_gobblin.work import Dataset, Extract, ExtractKind, Limits, WorkUnit
 from tests import inprocess
-from tests.protocol.rows import SCHEMA, LineSink, NoConnections
+from tests.lab import Lab
+from tests.protocol.rows import SCHEMA, LineSink, NoConnections, Table
 
 Bounds = tuple[int, int | None]
 
@@ -264,3 +266,63 @@ def test_a_new_position_without_rows_is_one_to_go_on_from(tmp_path: Path, monkey
     assert bench.run(Given(0)).watermark == MultiLongWatermark((5, 7))
     plan((5, 7), (5, 7))
     assert bench.run(Given(0)).status == "idle"
+
+
+# Limits
+
+
+@pytest.mark.parametrize("limits", [Limits(rows=4), Limits(bytes=30), Limits(seconds=1e-9)])
+def test_a_reader_that_says_where_it_is_is_stopped_at_a_limit(tmp_path: Path, limits: Limits) -> None:
+    """Between distinct positions, after the batch with which the limit is met; the next run goes on exactly there."""
+    bench = Bench(tmp_path, limits=limits)
+    first = bench.run(Given(20, ((0, 20),), (0, 20), deaf=True, placed=True))
+    assert first.watermark == long(3 if limits.seconds else 6)
+    low = first.rows
+    while low < 20:
+        low += bench.run(Given(20, ((low, 20),), (low, 20), deaf=True, placed=True)).rows
+    assert bench.lines() == [*range(20)]
+
+
+@pytest.mark.parametrize("limits", [Limits(rows=4), Limits(bytes=30), Limits(seconds=1e-9)])
+def test_a_reader_that_ignores_a_limit_fails_its_unit(tmp_path: Path, limits: Limits) -> None:
+    bench = Bench(tmp_path, limits=limits)
+    report = bench.run(Given(20, ((0, 20),), (0, 20), deaf=True))
+    assert report.status == "failed"
+    assert "its reader goes on after the limit of" in report.detail
+    assert bench.state.head == 0
+
+
+@pytest.mark.parametrize("placed", [False, True])
+def test_a_reader_that_keeps_to_its_limit_is_left_alone(tmp_path: Path, placed: bool) -> None:
+    bench = Bench(tmp_path, limits=Limits(rows=4))
+    assert bench.run(Given(20, ((0, 20),), (0, 20), placed=placed)).watermark == long(4)
+
+
+# No progress
+
+
+def test_a_unit_that_makes_no_progress_run_after_run_is_told(tmp_path: Path) -> None:
+    """Its reader says that it read nothing, and the run would be green for ever."""
+    bench = Bench(tmp_path)
+    bench.run(Given(5, ((0, 5),), (0, 5)))
+    reports = [bench.run(Given(5, ((5, 9),), (5, 9))) for _ in range(4)]
+    assert [report.status for report in reports] == ["committed", "committed", "partial", "partial"]
+    assert (
+        "unit 'u0' of [5, 9) has made no progress in 3 runs: it was read, and ended where it began" in reports[2].detail
+    )
+    assert "in 4 runs" in reports[3].detail
+    assert bench.run(Given(7, ((5, 9),), (5, 9))).status == "committed"
+    assert bench.run(Given(7, ((7, 9),), (7, 9))).status == "committed"
+
+
+def test_a_unit_that_fails_run_after_run_is_told_with_its_cause(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, Table("a", ExtractKind.APPEND_ONLY, 10), policy=CommitPolicy.FULL)
+    details = [lab.run(units=("a:u1",))["a"].detail for _ in range(3)]
+    assert "no progress" not in details[1]
+    assert "unit 'u1' of [4, 8) has made no progress in 3 runs" in details[2]
+    assert "the line is dead" in details[2]
+
+
+def test_an_open_unit_that_finds_nothing_is_not_stuck(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    assert {bench.run(Given(5, ((5, None),))).status for _ in range(5)} == {"committed"}

@@ -110,7 +110,10 @@ class ReadRequest:
 
 
 class Reader(Protocol):
-    """One unit being read. Iterate it once, then ask what it gave."""
+    """One unit being read. Iterate it once, then ask what it gave.
+
+    It keeps to the limits of its request, or is a `PlacedReader`: one that does neither fails its unit.
+    """
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Batches of the planned schema, each of bounded size. :raises SourceError: a row doesn't fit the schema, say."""
@@ -129,6 +132,14 @@ class Reader(Protocol):
 
     def close(self) -> None:
         """Let go of connections; harmless twice."""
+
+
+class PlacedReader(Reader, Protocol):
+    """A reader that can be stopped between two batches, so that limits are kept for it; or that knows why it goes on."""
+
+    @property
+    def position(self) -> Watermark | None:
+        """Between two batches: the first position that wasn't given yet; `None` where it can't be stopped, within a position."""
 
 
 class Source(Protocol):

@@ -57,6 +57,11 @@ class SqlReader:
         return self._expected
 
     @property
+    def position(self) -> Watermark | None:
+        """It keeps to its limits by itself, and goes on only to the end of one position: it isn't to be stopped."""
+        return None
+
+    @property
     def properties(self) -> Mapping[str, Json]:
         """The column that its positions are of: planning checks that it stays the same. Nothing for a snapshot."""
         return {} if self._scan.table.kind is ExtractKind.SNAPSHOT_ONLY else {DELTA: self._scan.table.delta}

@@ -12,12 +12,14 @@ import csv
 import hashlib
 import os
 import re
+import shutil
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
 from airflow_gobblin.errors import EnvironmentMismatchError
 
-__all__ = ["check_pyspark"]
+__all__ = ["check_pyspark", "check_submit"]
 
 _OLDEST, _TOO_NEW = (4, 0), (5, 0)
 _WAY_OUT = "Install pyspark last: pip install --force-reinstall --no-deps 'pyspark=={version}'"
@@ -39,6 +41,40 @@ def check_pyspark() -> str:
     version = _supported(installed.version, subject=f"pyspark {installed.version}")
     _check_files(installed, _distribution("pyspark-client"))
     return version
+
+
+def check_submit(binary: str, environment: Mapping[str, str]) -> None:
+    """See that `spark-submit` is there, and the Java that it runs on, before it is started: its own words are of neither.
+
+    :param binary: what is started, by name or path. :param environment: in which it is.
+    :raises EnvironmentMismatchError: naming what is missing, and what to do.
+    """
+    path, java_home = environment.get("PATH", os.defpath), environment.get("JAVA_HOME")
+    if shutil.which(binary, path=path) is None:
+        cause = f"there is no {binary!r} on the PATH of this task"
+        raise _mismatch(
+            "Spark", cause, f"Put its folder on the PATH, or set SPARK_HOME. {_WAY_OUT.format(version='4.*')}"
+        )
+    java = str(Path(java_home) / "bin" / "java") if java_home else "java"
+    if shutil.which(java, path=path) is None and not _sets_environment(environment):
+        cause = (
+            f"JAVA_HOME is {java_home!r}, and there is no {java}"
+            if java_home
+            else "JAVA_HOME isn't set, and no 'java' is on the PATH"
+        )
+        raise _mismatch(
+            "Spark",
+            f"it runs on Java, and that isn't there: {cause}",
+            "Install Java 17 or 21 where this task runs, and set JAVA_HOME to it; or name a Spark Connect connection, which "
+            "needs no Java here",
+        )
+
+
+def _sets_environment(environment: Mapping[str, str]) -> bool:
+    """Whether Spark runs a script that may say where Java is."""
+    home, folder = environment.get("SPARK_HOME"), environment.get("SPARK_CONF_DIR")
+    folder = folder or (os.path.join(home, "conf") if home else None)
+    return folder is not None and (Path(folder) / "spark-env.sh").is_file()
 
 
 def _check_files(pyspark: metadata.Distribution, client: metadata.Distribution | None) -> None:

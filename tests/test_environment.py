@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_gobblin.environment import check_pyspark
+from airflow_gobblin.environment import check_pyspark, check_submit
 from airflow_gobblin.errors import EnvironmentMismatchError
 
 PATH = [*sys.path]
@@ -98,3 +98,27 @@ def test_a_spark_home_of_its_own_counts_instead(site: Path, monkeypatch: pytest.
     (home / "jars").mkdir(parents=True)
     (home / "jars" / "spark-core_2.13-4.0.1.jar").touch()
     assert check_pyspark() == "4.0.1"
+
+
+def program(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh")
+    path.chmod(0o755)
+    return path
+
+
+def test_spark_and_its_java_are_looked_for_before_they_are_started(tmp_path: Path) -> None:
+    spark, java = program(tmp_path / "spark" / "bin" / "spark-submit"), program(tmp_path / "java" / "bin" / "java")
+    path = {"PATH": str(spark.parent)}
+    check_submit("spark-submit", path | {"JAVA_HOME": str(tmp_path / "java")})
+    check_submit(str(spark), {"PATH": str(java.parent)})
+    with pytest.raises(
+        EnvironmentMismatchError, match=r"use Spark: there is no 'spark-submit' on the PATH.*set SPARK_HOME"
+    ):
+        check_submit("spark-submit", {"PATH": str(java.parent)})
+    with pytest.raises(
+        EnvironmentMismatchError, match=r"it runs on Java, and that isn't there: JAVA_HOME isn't set.*Install Java 17"
+    ):
+        check_submit("spark-submit", path)
+    program(tmp_path / "spark" / "conf" / "spark-env.sh")  # it may say where Java is
+    check_submit("spark-submit", path | {"SPARK_HOME": str(tmp_path / "spark")})

@@ -20,7 +20,7 @@ from airflow_gobblin.operators import ExtractOperator, GobblinIngestion, VerifyR
 from airflow_gobblin.sinks.parquet import ParquetSink
 from airflow_gobblin.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.spark.report import SPARK_UI
-from airflow_gobblin.spark.session import JVM_OPTIONS
+from airflow_gobblin.spark.session import JVM_OPTIONS, LOG_SETTINGS
 from airflow_gobblin.stores import open_store
 from airflow_gobblin.work import ExtractKind
 
@@ -158,10 +158,16 @@ def test_a_connection_that_can_be_no_uri_is_named(connection: str, says: str, mo
         AirflowConnections().uri("db")
 
 
-def test_the_jvm_of_a_driver_takes_options_of_the_environment_after_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_jvm_of_a_driver_takes_options_of_the_environment_after_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=4")
     assert driver_environment("local[2]")["SPARK_SUBMIT_OPTS"].split()[-1] == "-XX:TieredStopAtLevel=4"
     monkeypatch.delenv("SPARK_SUBMIT_OPTS")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    quiet = f"{JVM_OPTIONS} -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
+    assert driver_environment("local[2]")["SPARK_SUBMIT_OPTS"] == quiet
+    (tmp_path / "log4j2.properties").write_text("rootLogger.level = info\n")
     assert driver_environment("local[2]")["SPARK_SUBMIT_OPTS"] == JVM_OPTIONS
 
 

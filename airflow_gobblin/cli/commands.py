@@ -330,7 +330,7 @@ def _document(name: str) -> Json:
     try:
         raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         document: Json = json.loads(raw)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(
             operation="read", subject=f"file {name!r}", cause=error, hint="Give a JSON file as `export` writes it."
         ) from error

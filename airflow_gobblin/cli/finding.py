@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import sys
 from argparse import Namespace
@@ -12,6 +13,7 @@ from airflow.utils.cli import action_cli
 
 from airflow_gobblin.errors import ConfigurationError, GobblinError, UnknownKindError
 from airflow_gobblin.files import check_target
+from airflow_gobblin.hooks.connections import SECRETS
 from airflow_gobblin.hooks.ingestion import check_journal
 from airflow_gobblin.hooks.registry import Registered, ingestions
 from airflow_gobblin.kinds import import_named
@@ -36,13 +38,37 @@ def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None
                 import_named(name, f"module {name!r}", _MODULE_HINT)
             logged(args)
         except GobblinError as error:
-            raise SystemExit(f"Error: {error.with_notes}{_module_hint(error)}") from error
+            raise SystemExit(f"Error: {SECRETS.redact(_said(error))}{_module_hint(error)}") from None
         except BrokenPipeError:  # the reader, `head` for example, has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except OSError as error:  # a folder of the target, for example, that isn't ours to read
-            raise SystemExit(f"Error: {type(error).__name__}: {error}") from error
+            raise SystemExit(f"Error: {SECRETS.redact(_words(error))}") from None
 
     return run
+
+
+def _said(error: GobblinError) -> str:
+    """An error for people who type: without the names that Python has for what led to it."""
+    cause = error.cause
+    if not isinstance(cause, BaseException) or isinstance(cause, GobblinError):
+        return error.with_notes
+    return error.with_notes.replace(f"{type(cause).__name__}: {cause}", _words(cause))
+
+
+def _words(error: BaseException) -> str:
+    match error:
+        case OSError(strerror=str(what), filename=str(file)):
+            return f"{what}: {file}"
+        case OSError(strerror=str(what)):
+            return what
+        case json.JSONDecodeError():
+            return f"it is no JSON: {error.msg}, in line {error.lineno}, column {error.colno}"
+        case UnicodeDecodeError():
+            return f"it is not UTF-8: byte {error.start}"
+        case RecursionError():
+            return "it is nested too deep"
+        case _:
+            return str(error) or type(error).__name__
 
 
 def _check_places(args: Namespace) -> None:

@@ -20,7 +20,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
-from airflow_gobblin.environment import check_pyspark
+from airflow_gobblin.environment import check_pyspark, check_submit
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.hooks.connections import SECRETS
 from airflow_gobblin.places import object_place
@@ -39,6 +39,7 @@ __all__ = [
     "code_folder",
     "driver_environment",
     "driver_hook",
+    "prepare_submit",
     "told",
     "watch_output",
 ]
@@ -95,10 +96,24 @@ def driver_environment(master: str, *more: Mapping[str, object]) -> dict[str, st
     if master.startswith("local"):
         environment["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
     if shutil.which("spark-submit") is None:
-        environment["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
+        home = os.environ.get("SPARK_HOME")
+        folder = Path(home) / "bin" if home else Path(sys.executable).parent
+        environment["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), str(folder)])
     for variables in more:
         environment |= {name: str(value) for name, value in variables.items()}
     return environment
+
+
+def prepare_submit(
+    hook: SparkSubmitHook, secrets: Mapping[str, str], notice: Callable[[str], None] | None = None
+) -> None:
+    """Have a hook run a driver beside the Airflow task: with its secrets, in its environment, and with its output watched.
+
+    :param notice: as of `watch_output`. :raises EnvironmentMismatchError: `spark-submit` or Java isn't there.
+    """
+    hook._env = driver_environment(hook._connection["master"], secrets)
+    check_submit(hook._connection["spark_binary"], os.environ | hook._env)
+    watch_output(hook, notice)
 
 
 def driver_hook(
@@ -119,8 +134,7 @@ def driver_hook(
     hook = SparkSubmitHook(
         conf, conn_id, name=name, application_args=list(arguments), py_files=code, deploy_mode="client", **rest
     )
-    hook._env = driver_environment(hook._connection["master"], secrets)
-    watch_output(hook)
+    prepare_submit(hook, secrets)
     return hook
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
@@ -12,7 +13,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_gobblin import errors
-from airflow_gobblin.environment import check_pyspark
+from airflow_gobblin.environment import check_pyspark, check_submit
 from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.hooks.connections import SECRETS, AirflowConnections
 from airflow_gobblin.hooks.ingestion import check_ingestion, open_pipeline
@@ -22,7 +23,7 @@ from airflow_gobblin.hooks.spark import (
     check_spark_connection,
     close_output,
     code_folder,
-    driver_environment,
+    prepare_submit,
     told,
     watch_output,
 )
@@ -223,8 +224,7 @@ class ExtractOperator(SparkSubmitOperator):
         # The provider's own way for `env_vars` ends on the command line of some masters.
         secrets = self._secrets()
         hook = super()._get_hook()
-        hook._env = driver_environment(hook._connection["master"], secrets)
-        watch_output(hook, SparkLink().lead_to)
+        prepare_submit(hook, secrets, SparkLink().lead_to)
         return hook
 
     # A durable driver: what `execute_resumable` asks for
@@ -248,6 +248,7 @@ class ExtractOperator(SparkSubmitOperator):
         self.application, self.py_files = ship_launcher(folder).as_uri(), None
         self.conf = {**(self.conf or {}), "spark.master.rest.enabled": "true"}
         hook = super()._get_hook()
+        check_submit(hook._connection["spark_binary"], os.environ)
         watch_output(hook)
         self._masters = StandaloneMasters(hook)
         hook._connection["master"] = self._masters.rest_url

@@ -365,7 +365,7 @@ def failing_at_once() -> Iterator[None]:
     except BaseException as error:  # an author's code may end in any way
         shown = SECRETS.without_secrets(error, "run", "a task of an ingestion", SourceError)
         if isinstance(shown, GobblinError) and not shown.retryable:
-            raise AirflowFailException(str(shown)) from (shown if shown is error else None)
+            raise AirflowFailException(str(shown)) from None  # it tells its cause itself
         if shown is error:
             raise
         raise shown from None

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import NoReturn
 
+from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.redaction import Redactor, is_sensitive, redacted_output
 from airflow_gobblin.spark.connections import SparkConnections, take_connections
 from airflow_gobblin.spark.report import FIRST_ERROR
@@ -58,7 +59,8 @@ def run_application(
                 redactor.learn_uri(uri)
             error = run(tag, connections)
         except BaseException as raised:  # an author's module may end in any way when it is imported here
-            traceback.print_exc()
+            if not isinstance(raised, GobblinError):  # one of ours tells its cause itself
+                traceback.print_exc()
             error = redactor.brief(f"{type(raised).__name__}: {raised}")
             if failed is not None:
                 failed(tag, error)

@@ -29,7 +29,7 @@ from airflow_gobblin.spark.report import SPARK_UI
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["CONF", "JVM_OPTIONS", "REMOTE", "spark_session", "submit_options"]
+__all__ = ["CONF", "JVM_OPTIONS", "LOG_SETTINGS", "REMOTE", "spark_session", "submit_options"]
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +37,8 @@ REMOTE = "SPARK_REMOTE"
 """The environment variable with the URL of a Connect server, and its token. Without it a driver starts a Spark of its own."""
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1"
 """Of a driver's JVM, which only hands out work to Pythons: its thorough compiler takes cores from them, for seconds."""
+LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+"""What a driver's JVM logs, if nobody says otherwise."""
 CONF = "AIRFLOW_GOBBLIN_SPARK_CONF"
 """The environment variable with the settings of a Connect session, as JSON: they may be secret, and command lines are not."""
 PATIENCE = 60.0
@@ -45,8 +47,19 @@ KILLED = 128 + signal.SIGTERM
 
 
 def submit_options() -> str:
-    """What `SPARK_SUBMIT_OPTS` is to be: of two options Java takes the last, so what somebody has set comes after ours."""
-    return " ".join(filter(None, (JVM_OPTIONS, os.environ.get("SPARK_SUBMIT_OPTS"))))
+    """What `SPARK_SUBMIT_OPTS` is to be: of two options Java takes the last, so what somebody has set comes after ours.
+
+    Spark logs some hundred lines of level INFO for each driver, so it logs warnings only, unless somebody has said what it logs:
+    here, in Spark's folder of settings, or by the settings `spark.log.level` and `spark.driver.extraJavaOptions`.
+    """
+    quiet = "" if _has_log_settings() else f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
+    return " ".join(filter(None, (JVM_OPTIONS, quiet, os.environ.get("SPARK_SUBMIT_OPTS"))))
+
+
+def _has_log_settings() -> bool:
+    home, folder = os.environ.get("SPARK_HOME"), os.environ.get("SPARK_CONF_DIR")
+    folder = folder or (os.path.join(home, "conf") if home else None)
+    return folder is not None and any(not name.name.endswith(".template") for name in Path(folder).glob("log4j2*"))
 
 
 @contextmanager

@@ -206,12 +206,24 @@ def test_a_bad_document_is_refused_and_changes_nothing(
     assert lab.reopened().datasets() == ()
 
 
-@pytest.mark.parametrize("name", ["none.json", "torn.json"])
-def test_a_file_that_cannot_be_read(lab: Lab, command: CommandLine, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("none.json", "No such file or directory"),
+        ("torn.json", "it is no JSON: Expecting property name enclosed in double quotes, in line 1, column 2"),
+        ("latin.json", "it is not UTF-8: byte 1"),
+        ("deep.json", "it is nested too deep"),
+    ],
+)
+def test_a_file_that_cannot_be_read(lab: Lab, command: CommandLine, tmp_path: Path, name: str, says: str) -> None:
     (tmp_path / "torn.json").write_text("{")
+    (tmp_path / "latin.json").write_bytes(b'"\xe4"')
+    (tmp_path / "deep.json").write_text("[" * 200_000)
     done = command("import", str(tmp_path / name), *WHY)
     assert done.status == 1
-    assert name in done.err
+    assert f"can't read file '{tmp_path / name}': {says}" in done.err
+    assert "Error: " in done.err
+    assert "Errno" not in done.err
 
 
 def test_only_some_datasets(lab: Lab, command: CommandLine, tmp_path: Path) -> None:

@@ -35,6 +35,33 @@ def operator(planned: PlannedRun, **options: Any) -> ExtractOperator:
     return extract_operator(planned, **{"conn_id": "spark_here", "conf": {"spark.ui.enabled": "false"}, **options})
 
 
+@pytest.mark.parametrize(
+    ("lacking", "told"),
+    [
+        (
+            {"JAVA_HOME": "/nowhere"},
+            "JAVA_HOME is '/nowhere', and there is no /nowhere/bin/java. Install Java 17 or 21",
+        ),
+        ({"JAVA_HOME": None, "PATH": "/nowhere"}, "JAVA_HOME isn't set, and no 'java' is on the PATH. Install Java"),
+        (
+            {"SPARK_HOME": "/nowhere", "PATH": "/usr/bin:/bin"},
+            "no jars/spark-core_*.jar below it. Point SPARK_HOME at a Spark",
+        ),
+    ],
+)
+def test_without_java_or_spark_the_task_fails_at_once_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: dict[str, str | None], told: str
+) -> None:
+    planned = planned_run(tmp_path, RowsSource(1))
+    for name, value in lacking.items():
+        monkeypatch.delenv(name) if value is None else monkeypatch.setenv(name, value)
+    with pytest.raises(AirflowFailException) as caught:
+        operator(planned).execute({})
+    assert told in str(caught.value)
+    assert caught.value.__suppress_context__  # Airflow logs it, and no other traceback
+    assert planned.reports == []
+
+
 def test_it_extracts_with_secrets_that_nobody_sees(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
@@ -58,6 +85,9 @@ def test_it_extracts_with_secrets_that_nobody_sees(
     assert "Spark-Submit cmd" in said
     assert "pack report" in said
     assert CANARY not in said
+    logged = [line for line in said.splitlines() if " INFO " in line]
+    assert logged
+    assert all(" INFO airflow_gobblin." in line for line in logged)  # none of Spark's hundred lines
     assert "the task has no link to http://" in caplog.text  # there is no Airflow to keep it, and that fails nothing
     assert VARIABLE not in os.environ
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and CANARY.encode() in path.read_bytes()]

@@ -11,6 +11,8 @@ import pytest
 
 from tests.services.environment import ROOT
 
+pytestmark = pytest.mark.slow
+
 # What Airflow and the Spark provider load by themselves is loaded first, and not counted.
 PARSE = """
 import json, runpy, sys
@@ -51,8 +53,6 @@ from airflow_gobblin.operators import GobblinIngestion, SparkOptions
 from airflow_gobblin.sinks.parquet import ParquetSink
 from airflow_gobblin.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.work import ExtractKind
-
-pytestmark = pytest.mark.slow
 
 tables = tuple(SqlTable(f"t{n}", ExtractKind.APPEND_ONLY, delta="id") for n in range(5_000))
 large = Ingestion(

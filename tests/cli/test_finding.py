@@ -35,14 +35,14 @@ SECRET = "s3cret"
 WHY = ("--yes", "--reason", "to begin there")
 MARKS = ("--module", "tests.cli.marks")
 
+pytestmark = pytest.mark.slow
+
 DAG_FILE = """
 import os
 from airflow.sdk import DAG
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.operators import GobblinIngestion
 from tests.protocol.rows import LineSink, RowSource
-
-pytestmark = pytest.mark.slow
 
 assert "PARSING" in os.environ, "a DAG's code ran"
 

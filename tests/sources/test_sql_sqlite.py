@@ -123,6 +123,10 @@ def test_a_value_of_another_type_is_named_with_its_row(
         ("decimal(6,3)", [1, "1.125", 0.5], [Decimal("1.000"), Decimal("1.125"), Decimal("0.500")]),
         ("decimal(20,2)", ["123456789012345678.12"], [Decimal("123456789012345678.12")]),
         ("binary", ["ab", b"\x00"], [b"ab", b"\x00"]),
+        ("decimal(10,2)", [0.1, 7, "1.500"], [Decimal("0.10"), Decimal("7.00"), Decimal("1.50")]),
+        ("rounded decimal(10,2)", [1.236, 7, "1.236"], [Decimal("1.24"), Decimal("7.00"), Decimal("1.24")]),
+        ("rounded int64", [1.6, 7, "1.6"], [2, 7, 2]),
+        ("rounded float64", [1.5, 7, "1.5"], [1.5, 7.0, 1.5]),
     ],
 )
 @pytest.mark.parametrize("nulls", [0, NULLS])
@@ -148,6 +152,10 @@ def test_casts_take_every_spelling_that_loses_nothing(
         ("bool", 7),
         ("date", 5),
         ("decimal(6,3)", "1.0001"),
+        ("decimal(6,3)", 1.0001),
+        ("rounded decimal(6,3)", "NA"),
+        ("rounded int64", "NA"),
+        ("rounded float64", b"1"),
         ("binary", 5),
     ],
 )

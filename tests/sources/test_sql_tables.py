@@ -105,6 +105,11 @@ def test_predicates_that_can_not_be(op: str, value: Any) -> None:
         ({"delta": "d", "columns": ("a", "a")}, "named twice"),
         ({"delta": "d", "casts": {"a": "varchar"}}, r"cast to 'varchar'. Cast it to one of int64, float64"),
         ({"delta": "d", "casts": {"a": "decimal(39,2)"}}, "Cast it to one of"),
+        (
+            {"delta": "d", "casts": {"a": "rounded string"}},
+            "Cast it to one of.*, rounded int64, rounded float64, rounded decimal",
+        ),
+        ({"delta": "d", "casts": {"a": "rounded decimal(39,2)"}}, "Cast it to one of"),
         ({"delta": "d", "columns": ("b",), "casts": {"a": "string"}}, r"names \['a'\]"),
         ({"delta": "d", "start": 5, "kind": ExtractKind.SNAPSHOT_APPEND}, "takes everything"),
         ({"delta": "d", "lag": -1}, "the lag is negative"),

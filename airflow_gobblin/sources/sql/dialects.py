@@ -31,7 +31,7 @@ class Declared:
     :param type: its type as the database writes it.
     :param base: the type's plain name, for looking up and for casting to.
     :param modifier: the type's modifier, in PostgreSQL.
-    :param nullable: whether it may hold NULL.
+    :param nullable: whether it may hold NULL. :param element: the plain name of an array's elements; empty if it is none.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Declared:
     base: str
     modifier: int = -1
     nullable: bool = True
+    element: str = ""
 
 
 @dataclass(frozen=True)

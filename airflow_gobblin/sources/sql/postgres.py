@@ -32,7 +32,7 @@ from airflow_gobblin.sources.sql.dialects import (
     quoted,
 )
 from airflow_gobblin.sources.sql.positions import Axis, AxisKind, Value, axis_of
-from airflow_gobblin.sources.sql.types import decimal_type, parse_type
+from airflow_gobblin.sources.sql.types import decimal_type, parse_type, rounds
 from airflow_gobblin.wire import digest
 
 _TYPES = {
@@ -50,7 +50,7 @@ _TYPES = {
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", "UTC"),
 }
-_AS_TEXT = ("uuid", "json", "jsonb")
+_FLOATS, _TEXTS = ("float4", "float8"), ("text", "varchar", "bpchar")
 _CASTS = {
     "int64": "int8",
     "float64": "float8",
@@ -113,7 +113,10 @@ class Postgres:
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
                 if snapshot:
                     _see(cursor, snapshot)
-                self._set(cursor, {"TimeZone": zone, "DateStyle": "ISO", "client_encoding": "UTF8"})
+                self._set(
+                    cursor,
+                    {"TimeZone": zone, "DateStyle": "ISO", "IntervalStyle": "iso_8601", "client_encoding": "UTF8"},
+                )
         except BaseException:
             connection.close()
             raise
@@ -177,12 +180,15 @@ class Postgres:
             SELECT a.attname::text, format_type(a.atttypid, a.atttypmod),
                    CASE WHEN b.typnamespace = 'pg_catalog'::regnamespace AND b.typname <> 'char'
                         THEN b.typname::text ELSE format_type(b.oid, -1) END,
-                   CASE WHEN b.oid = t.oid THEN a.atttypmod ELSE t.typtypmod END, NOT (a.attnotnull OR t.typnotnull)
+                   CASE WHEN b.oid = t.oid THEN a.atttypmod ELSE t.typtypmod END, NOT (a.attnotnull OR t.typnotnull),
+                   CASE WHEN e.oid IS NULL THEN '' WHEN e.typnamespace = 'pg_catalog'::regnamespace
+                        THEN e.typname::text ELSE format_type(e.oid, -1) END
             FROM pg_catalog.pg_attribute a
             JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
             JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
             JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
             JOIN pg_catalog.pg_type b ON b.oid = COALESCE(NULLIF(t.typbasetype, 0), t.oid)
+            LEFT JOIN pg_catalog.pg_type e ON e.typarray = b.oid
             WHERE n.nspname = {statement.bind(namespace)} AND c.relname = {statement.bind(table)}
               AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND a.attnum > 0 AND NOT a.attisdropped
             ORDER BY a.attnum"""
@@ -197,21 +203,18 @@ class Postgres:
         return statement
 
     def column(self, declared: Declared, cast: str | None, zone: str) -> Column | None:
-        """Casts are PostgreSQL's own. Unconstrained numeric, and numeric of more than 38 digits, have no type of their own."""
+        """Casts are PostgreSQL's own, but that they don't round unless they say so. What has no type here is the text that
+        PostgreSQL writes, which loses nothing: numeric without a scale or of over 38 digits, enums, times, intervals, ranges.
+        """
         name = quoted(declared.name)
         if cast is not None:
             kind = parse_type(cast)
             assert kind is not None  # SqlTable checked it
-            if pa.types.is_decimal(kind):
-                return Column(declared, kind, _as_text(f"CAST({name} AS numeric({kind.precision},{kind.scale}))"))
-            return Column(declared, kind, f"CAST({name} AS {_CASTS[cast]})")
-        if declared.base == "numeric":
-            kind = _numeric(declared.modifier)
-            return kind and Column(declared, kind, _as_text(name))
-        if declared.base in _AS_TEXT:
-            return Column(declared, pa.string(), _as_text(name))
-        kind = _TYPES.get(declared.base)
-        return kind and Column(declared, kind, name)
+            return Column(declared, kind, _rounded(name, cast, kind) if rounds(cast) else _cast(declared, cast, kind))
+        if declared.element:
+            return _array(declared)
+        kind, expression = _type_of(declared.base, declared.modifier, name)
+        return Column(declared, kind, expression)
 
     def delta(self, declared: Declared, cast: str | None, zone: str) -> Column | None:
         """By its declared type, so that its index can be used; by its cast if that is no type of positions."""
@@ -263,12 +266,13 @@ class Postgres:
 
     def finish(self, array: pa.Array, column: Column) -> pa.Array:
         """Numeric is selected as text and becomes decimal; infinite and far-off times are refused."""
-        kind = column.type
-        if pa.types.is_decimal(kind) and pa.types.is_string(array.type):
+        kind, listed = column.type, pa.types.is_list(column.type)
+        plain_kind = kind.value_type if listed else kind
+        if pa.types.is_decimal(plain_kind) and array.type in (pa.string(), pa.list_(pa.string())):
             return cast_or_refuse(array, column, kind)
         if array.type != kind:
             raise BadValue(column.name, cause=f"the database gives {array.type}, and {kind} was planned")
-        if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        if pa.types.is_date(plain_kind) or pa.types.is_timestamp(plain_kind):
             _check_years(array, column)
         return array
 
@@ -297,6 +301,58 @@ def _as_text(expression: str) -> str:
     return f"CAST({expression} AS text)"
 
 
+def _type_of(base: str, modifier: int, name: str) -> tuple[pa.DataType, str]:
+    """The type of a column that is no array, and the SQL that selects it."""
+    kind = _numeric(modifier) if base == "numeric" else _TYPES.get(base)
+    if kind is None:
+        return pa.string(), _as_text(name)
+    return kind, _as_text(name) if base == "numeric" else name
+
+
+def _array(declared: Declared) -> Column:
+    """An array as a list. One of several dimensions, or that doesn't begin at 1, is none: the driver would make it one."""
+    name = quoted(declared.name)
+    kind, element = _type_of(declared.element, declared.modifier, "element")
+    is_list = f"array_ndims({name}) = 1 AND array_lower({name}, 1) = 1 OR {name} = '{{}}'"
+    why = "is no list, by its dimensions or where it begins; read it by the cast 'string'"
+    items = name if element == "element" else f"CAST({name} AS text[])"
+    refused = f"CAST({_refusal(declared.name, name, why)} AS {declared.base})"
+    expression = (
+        f"CASE WHEN {is_list} THEN {items} ELSE {refused if items == name else f'CAST({refused} AS text[])'} END"
+    )
+    return Column(declared, pa.list_(kind), expression)
+
+
+def _cast(declared: Declared, cast: str, kind: pa.DataType) -> str:
+    """A cast that refuses numbers which it would change."""
+    name, base = quoted(declared.name), declared.base
+    number = f"CAST({_as_text(name)} AS numeric)" if base in _FLOATS else f"CAST({name} AS numeric)"
+    if pa.types.is_decimal(kind):  # Arrow makes it of the text, and refuses what doesn't fit
+        return _as_text(name if base == "numeric" else number)
+    plain_cast, same = f"CAST({name} AS {_CASTS[cast]})", ""
+    if cast == "int64" and base in ("numeric", *_FLOATS):
+        same = f"{name} = trunc({name})"
+    elif cast == "float64" and base in ("numeric", "int8", *_TEXTS):
+        same = f"CAST({_as_text(plain_cast)} AS numeric) = {number}"
+    if not same:
+        return plain_cast
+    refusal = _refusal(declared.name, name, f"would be rounded by its cast; give 'rounded {cast}' if it may be")
+    return f"CASE WHEN {same} THEN {plain_cast} ELSE CAST({refusal} AS {_CASTS[cast]}) END"
+
+
+def _rounded(name: str, cast: str, kind: pa.DataType) -> str:
+    """A cast that rounds."""
+    if pa.types.is_decimal(kind):
+        return _as_text(f"CAST({name} AS numeric({kind.precision},{kind.scale}))")
+    return f"CAST({name} AS {_CASTS[cast.removeprefix('rounded ')]})"
+
+
+def _refusal(column: str, expression: str, why: str) -> str:
+    """A text that no other type can be made of: PostgreSQL shows it in its error. NULL, where the value is."""
+    before, after = (text.replace("'", "''") for text in (f"column {column}: ", f" {why}"))
+    return f"('{before}' || {_as_text(expression)} || '{after}')"
+
+
 def libpq_uri(uri: str) -> str:
     """A URI as libpq takes it: without a Python driver's name, and without the extras that Airflow keeps in the query."""
     parts = urlsplit(uri)
@@ -321,10 +377,11 @@ def _numeric(modifier: int) -> pa.DataType | None:
 
 
 def _check_years(array: pa.Array, column: Column) -> None:
-    bits, years = (pa.int32(), _YEARS["date"]) if pa.types.is_date(column.type) else (pa.int64(), _YEARS["timestamp"])
-    numbers = array.view(bits)
+    values = array.flatten() if pa.types.is_list(array.type) else array
+    bits, years = (pa.int32(), _YEARS["date"]) if pa.types.is_date(values.type) else (pa.int64(), _YEARS["timestamp"])
+    numbers = values.view(bits)
     found = pc.min_max(numbers)
     if found["min"].is_valid and not years[0] <= found["min"].as_py() <= found["max"].as_py() <= years[1]:
         outside = pc.or_(pc.less(numbers, years[0]), pc.greater(numbers, years[1]))
-        row = pc.index(pc.fill_null(outside, False), True).as_py()
+        row = pc.index(pc.fill_null(outside, False), True).as_py() if values is array else None
         raise BadValue(column.name, row, "a date or time", "it is infinite, or outside the years 1 to 9999")

@@ -311,13 +311,12 @@ def open_scan(session: Session, table: SqlTable, names: Sequence[str] = (), *, p
     wanted = [declared[name] for name in names or table.columns or declared]
     columns = [(d, dialect.column(d, table.casts.get(d.name), table.timezone)) for d in wanted]
     if unfit := [d for d, column in columns if column is None]:
-        first = "decimal(38,9)" if unfit[0].base == "numeric" else "string"
         raise ConfigurationError(
             operation=session.operation,
             subject=session.subject,
             cause="there is no type for "
             + ", ".join(f"column {d.name!r} ({d.type or 'without a type'})" for d in unfit),
-            hint=f"Cast it, for example casts={{{unfit[0].name!r}: {first!r}}}, or leave it out of `columns`.",
+            hint=f"Cast it, for example casts={{{unfit[0].name!r}: 'string'}}, or leave it out of `columns`.",
         )
     delta, axis = _positions(session, table, declared)
     return Scan(session, table, declared, tuple(c for _, c in columns if c is not None), delta, axis)
@@ -372,5 +371,5 @@ def _unknown(session: Session, what: str, name: str, known: Sequence[str]) -> Co
 def _hint(column: str) -> str:
     return (
         f"Correct it at the source, leave such rows out by the table's `where`, "
-        f"or read column {column!r} as another type by `casts`."
+        f"or read column {column!r} as another type by `casts`; a cast that may round says so, as 'rounded decimal(10,2)'."
     )

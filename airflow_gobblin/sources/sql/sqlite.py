@@ -34,7 +34,7 @@ from airflow_gobblin.sources.sql.dialects import (
     quoted,
 )
 from airflow_gobblin.sources.sql.positions import Axis, AxisKind, Value, axis_of
-from airflow_gobblin.sources.sql.types import decimal_type, parse_type
+from airflow_gobblin.sources.sql.types import decimal_type, parse_type, rounds
 
 _BUSY_MILLISECONDS = 30_000
 _DECIMAL = re.compile(r"(?:DECIMAL|NUMERIC)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
@@ -112,7 +112,8 @@ class Sqlite:
         kind = parse_type(cast) if cast is not None else declared_type(declared.type)
         if kind is None:
             return None
-        expression, fits, sentinel = (_lenient if cast is not None else _strict)(kind, quoted(declared.name))
+        way = _strict if cast is None else _rounded if rounds(cast) else _lenient
+        expression, fits, sentinel = way(kind, quoted(declared.name))
         return Column(declared, kind, expression, fits, sentinel, zone)
 
     def delta(self, declared: Declared, cast: str | None, zone: str) -> Column | None:
@@ -280,7 +281,21 @@ def _lenient(kind: pa.DataType, name: str) -> tuple[str, str, str]:
         return f"CAST({name} AS TEXT)", kept, _TEXT
     if pa.types.is_binary(kind):
         return f"CAST({name} AS BLOB)", f"typeof({name}) IN ('blob', 'text')", _BLOB
-    return _strict(kind, name)
+    expression, fits, sentinel = _strict(kind, name)
+    if pa.types.is_decimal(kind):  # a real of a declared decimal is what SQLite made of one, with its error
+        fits += f" AND (typeof({name}) <> 'real' OR CAST({expression} AS REAL) = {name})"
+    return expression, fits, sentinel
+
+
+def _rounded(kind: pa.DataType, name: str) -> tuple[str, str, str]:
+    """Expression, condition and sentinel of a cast that rounds."""
+    fits = _lenient(pa.float64(), name)[1]
+    if pa.types.is_integer(kind):
+        return f"CAST(round({name}) AS INTEGER)", fits, _INTEGER
+    if pa.types.is_decimal(kind):
+        text = f"CASE WHEN {name} IS NOT NULL THEN printf('%.{kind.scale}f', CAST({name} AS REAL)) END"
+        return text, fits, _TEXT
+    return f"CAST({name} AS REAL)", fits, _REAL
 
 
 def _flag(columns: Sequence[Column]) -> str:

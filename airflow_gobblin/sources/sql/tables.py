@@ -90,7 +90,8 @@ class SqlTable:
     :param columns: the columns to read, in this order; all by default.
     :param casts: columns to be read as another type: `int64`, `float64`, `string`, `bool`, `date`, `timestamp`,
         `timestamp[UTC]`, `decimal(precision,scale)` or `binary`. PostgreSQL casts by its own rules; SQLite takes every
-        spelling of the type that loses nothing, and refuses other values.
+        spelling of the type that loses nothing, and refuses other values. A number that a cast would change is refused, unless
+        the cast says that it rounds: `rounded decimal(10,2)`, `rounded int64`, `rounded float64`.
     :param where: conditions that all must hold for a row.
     :param start: where the first load of an append-only table begins: an integer or a datetime, by default the least value.
     :param lag: how far before now, by the database's clock (a timedelta, for dates and timestamps: 5 minutes by default), or

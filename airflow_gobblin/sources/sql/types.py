@@ -15,16 +15,26 @@ DECIMAL_DIGITS = 38
 """The most digits of a decimal, here and in Spark."""
 
 _NAMED = ("int64", "float64", "string", "bool", "date", "timestamp", "timestamp[UTC]", "binary")
+_ROUNDED = "rounded "
+_ROUNDABLE = ("int64", "float64", "decimal(precision,scale)")
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 
-TYPE_NAMES = (*_NAMED, "decimal(precision,scale)")
-"""What `casts` may name."""
+TYPE_NAMES = (*_NAMED, "decimal(precision,scale)", *(f"{_ROUNDED}{name}" for name in _ROUNDABLE))
+"""What `casts` may name. A cast refuses a number that it would change, unless it says that it rounds."""
 
 
 def is_type_name(name: str) -> bool:
     """Whether `casts` may name this type."""
+    if rounds(name):
+        name = name.removeprefix(_ROUNDED)
+        return (name in _ROUNDABLE or name.startswith("decimal")) and is_type_name(name)
     found = _DECIMAL.fullmatch(name)
     return _fits(int(found[1]), int(found[2])) if found else name in _NAMED
+
+
+def rounds(name: str) -> bool:
+    """Whether a cast says that it rounds."""
+    return name.startswith(_ROUNDED)
 
 
 def decimal_type(precision: int, scale: int) -> pa.DataType | None:
@@ -38,6 +48,7 @@ def parse_type(name: str) -> pa.DataType | None:
     """The Arrow type of a name, or `None` if it is none."""
     import pyarrow as pa
 
+    name = name.removeprefix(_ROUNDED)
     if found := _DECIMAL.fullmatch(name):
         return decimal_type(int(found[1]), int(found[2]))
     special = {"date": pa.date32(), "timestamp": pa.timestamp("us"), "timestamp[UTC]": pa.timestamp("us", "UTC")}

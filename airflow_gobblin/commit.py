@@ -13,6 +13,7 @@ Anyone may do any of this again, at any time.
 from __future__ import annotations
 
 import logging
+import posixpath
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -421,7 +422,7 @@ class Committer:
         folders: set[str] = set()
         tokens = {decision.token}
         if slot.abandoned:
-            self._remove_staging(decision)
+            folders.update(self._remove_staging(decision))
             steps = (step for step in self.journal.steps(decision) if not isinstance(step, HighWatermarkStep))
             try:
                 for touched in each(self.files, partial(self._undo, decision), steps):
@@ -432,7 +433,7 @@ class Committer:
             for number in {ref.slot for ref in decision.replaces}:
                 old = history.slot(number).decision
                 tokens.add(old.token)
-                self._remove_staging(old)
+                folders.update(self._remove_staging(old))
             retired = (step for _, step in self.journal.moves(history, decision.replaces))
             for left, touched in each(self.files, self._remove, retired):
                 folders.update(touched)
@@ -472,9 +473,12 @@ class Committer:
         self.files.unlink(step.target)
         return "", step.folders()
 
-    def _remove_staging(self, decision: Decision) -> None:
-        if decision.staging is not None:
-            self.files.remove_tree(decision.staging)
+    def _remove_staging(self, decision: Decision) -> tuple[str, ...]:
+        """:return: the folder that it was in."""
+        if decision.staging is None:
+            return ()
+        self.files.remove_tree(decision.staging)
+        return (posixpath.dirname(decision.staging),)
 
 
 def check_goes_on(history: History) -> None:

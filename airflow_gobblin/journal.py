@@ -22,12 +22,12 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_gobblin import wire
-from airflow_gobblin.errors import GobblinError, NotFoundError, RecordError
+from airflow_gobblin.errors import GobblinError, NotFoundError, RecordError, StoreError
 from airflow_gobblin.history import History, Slot, Snapshot, TrimmedSlot, fold
 from airflow_gobblin.naming import check_ingestion_name, dataset_key
 from airflow_gobblin.reading import PublishedDataset, PublishedFile, never_published, unknown_dataset
@@ -85,6 +85,10 @@ _BYTES_KEPT = 16 << 20
 _READ_TOGETHER = 1000
 _TRIES = 5
 _PAUSE = 0.05
+_LISTINGS = 22
+"""How often a listing that lags behind is made, with longer and longer pauses: 80 seconds in all."""
+_GAPS = 20
+"""So many gaps of a listing are looked into."""
 
 R = TypeVar("R")
 
@@ -153,6 +157,8 @@ class Journal:
         self._read_before: dict[str, tuple[object, str]] = {}
         self._bytes_kept = 0
         self._last: tuple[list[str], History] | None = None
+        self._seen: tuple[str, set[str]] = ("", set())
+        """Decisions and outcomes of the dataset that was looked at last, which stand."""
         self._homes: list[Home] = []
 
     @classmethod
@@ -351,6 +357,8 @@ class Journal:
         """The outcome of a slot, read now."""
         key = self.key(urn, _outcome(slot))
         data = self.store.get(key)
+        if data is not None:
+            self._saw(key)
         trimmed = self._trimmed(urn, slot)
         if trimmed is not None:
             return trimmed.outcome
@@ -387,6 +395,7 @@ class Journal:
         """
         key = self.key(decision.urn, _decision(decision.slot))
         stored, _ = settle(self.store, key, wire.dumps(decision))
+        self._saw(key)
         if self._newest_snapshot(decision.urn) >= decision.slot:
             return None
         return wire.loads(stored, Decision, key)
@@ -397,6 +406,7 @@ class Journal:
         mine = Outcome(decision.slot, state, slot.decision_digest, run_key, now(), actor, reason)
         key = self.key(decision.urn, _outcome(decision.slot))
         stored, _ = settle(self.store, key, wire.dumps(mine))
+        self._saw(key)
         trimmed = self._trimmed(decision.urn, decision.slot)
         if trimmed is not None and trimmed.outcome is not None:
             return trimmed.outcome
@@ -438,8 +448,53 @@ class Journal:
         prefix = f"{self.ingestion}/{dataset}/"
         return _patient(lambda: self._listed_history(prefix, urn))
 
+    def _saw(self, key: str) -> None:
+        """A decision or an outcome is known to stand, though no listing may show it yet."""
+        prefix = key.rsplit("/", 2)[0] + "/"
+        if self._seen[0] != prefix:
+            self._seen = (prefix, set())
+        self._seen[1].add(key)
+
+    def _listing(self, prefix: str) -> list[str]:
+        """The keys of a dataset's records. What is known to stand is among them, or a snapshot that stands for it.
+
+        On a mounted file system with caches of attributes (NFS) a folder may be listed as it was some time ago. Who took such a
+        listing for the truth would try the same slot again and again, or take the journal for broken.
+
+        :raises StoreError: it isn't, after longer than such caches are kept.
+        """
+        missing: list[str] = []
+        for number in range(_LISTINGS):
+            listed = [*self.store.list(prefix)]
+            missing = self._not_listed(prefix, listed)
+            if not missing:
+                self._seen = (prefix, {key for key in listed if key[len(prefix) :].startswith(("d/", "o/"))})
+                return listed
+            time.sleep(min(_PAUSE * 2**number, 100 * _PAUSE))
+        raise StoreError(
+            operation="list",
+            subject=f"the records {prefix} in {self.store.name}",
+            cause=f"{missing[0]!r} was there and is not listed",
+            hint="Clear the task. If it stays so, the record was lost, or the file system caches folders for more than a minute: "
+            "mount it so that it doesn't (NFS: acdirmax).",
+        )
+
+    def _not_listed(self, prefix: str, listed: list[str]) -> list[str]:
+        """What is known to stand, or stands where the listing has a gap, and isn't listed."""
+        numbers: dict[str, set[int]] = {"d": set(), "o": set(), "snap": {0}}
+        for kind, digits in (key[len(prefix) :].split("/")[:2] for key in listed if key.count("/", len(prefix)) == 1):
+            if kind in numbers and digits.isdecimal():
+                numbers[kind].add(int(digits))
+        snapshot = max(numbers["snap"])
+        known = self._seen[1] - {*listed} if self._seen[0] == prefix else set()
+        missing = [key for key in known if int(key.rpartition("/")[2]) > snapshot]
+        highest = max(numbers["d"] | numbers["o"], default=0)
+        gaps = (n for n in range(snapshot + 1, highest + 1) if n not in numbers["d"])
+        missing += [key for n in islice(gaps, _GAPS) if self.store.get(key := prefix + _decision(n)) is not None]
+        return sorted(missing)
+
     def _listed_history(self, prefix: str, urn: str | None) -> History:
-        listed = [*self.store.list(prefix)]
+        listed = self._listing(prefix)
         if listed and self._last is not None and self._last[0] == listed and urn in (None, self._last[1].urn):
             return self._last[1]  # records never change (I5), and there is no other one
         keys = self._keys(prefix.split("/")[1], (key[len(prefix) :] for key in listed))

@@ -170,10 +170,14 @@ def injected(call: Call, fault: Fault) -> Exception:
 
 
 class FaultyStore:
-    """A store whose calls are made by way of `Faults`."""
+    """A store whose calls are made by way of `Faults`.
 
-    def __init__(self, store: Store, faults: Caller, place: str = "store") -> None:
+    :param in_order: many records are deleted in the order of their keys, as on a disk, and not in any.
+    """
+
+    def __init__(self, store: Store, faults: Caller, place: str = "store", *, in_order: bool = False) -> None:
         self._store = store
+        self._in_order = in_order
         self._faults = faults
         self._place = place
         self.name = store.name
@@ -205,9 +209,60 @@ class FaultyStore:
 
     def delete_many(self, keys: Sequence[str]) -> None:
         def tear() -> None:
-            self._store.delete_many(keys[::2])
+            self._store.delete_many(keys[: len(keys) // 2] if self._in_order else keys[::2])
 
         self._call("delete many", " ".join(keys[:1]), Effect.PUT, lambda: self._store.delete_many(keys), tear)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+class StaleStore:
+    """A store of a mounted file system that caches: a folder is listed as it was some time ago, also for who wrote into it, and
+    with `absent` a record that wasn't there isn't for some time. What is there is read as it is.
+
+    :param lag: for how long a listing is kept, each time one is made anew; :param clock: in which time.
+    """
+
+    def __init__(
+        self, store: Store, lag: Callable[[], float], clock: Callable[[], float], *, absent: bool = False
+    ) -> None:
+        self._store = store
+        self._lag = lag
+        self._clock = clock
+        self._absent = absent
+        self._listed: dict[str, tuple[float, tuple[str, ...]]] = {}
+        self._missed: dict[str, float] = {}
+        self.name = store.name
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        return self._store.put_if_absent(key, data)
+
+    def get(self, key: str) -> bytes | None:
+        if self._missed.get(key, 0) > self._clock():
+            return None
+        data = self._store.get(key)
+        if data is None and self._absent:
+            self._missed[key] = self._clock() + self._lag()
+        return data
+
+    def get_many(self, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
+        return ((key, self.get(key)) for key in keys)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        found: dict[str, list[str]] = {folder: [] for folder in self._listed if folder.startswith(prefix)}
+        for key in self._store.list(prefix):
+            found.setdefault(f"{os.path.dirname(key)}/", []).append(key)
+        for folder, keys in found.items():
+            if self._listed.get(folder, (0, ()))[0] <= self._clock():
+                self._listed[folder] = self._clock() + self._lag(), tuple(keys)
+        return iter(sorted(key for folder in found for key in self._listed[folder][1]))
+
+    def delete(self, key: str) -> None:
+        self._store.delete(key)
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        self._store.delete_many(keys)
 
     def close(self) -> None:
         self._store.close()

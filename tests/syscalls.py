@@ -58,6 +58,6 @@ def traced() -> Iterator[Trace]:
         stack.enter_context(wrap("fsync", lambda handle: os.readlink(f"/proc/self/fd/{handle}")))
         stack.enter_context(wrap("link", lambda source, target: os.fspath(target)))
         stack.enter_context(wrap("rename", lambda source, target: os.fspath(target)))
-        for name in ("mkdir", "unlink"):
+        for name in ("mkdir", "unlink", "rmdir"):
             stack.enter_context(wrap(name, lambda path, *mode: os.fspath(path)))
         yield trace

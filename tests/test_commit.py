@@ -32,6 +32,7 @@ from airflow_gobblin.work import Dataset, ExtractKind, UnitResult, UnitState, Wo
 from tests import inprocess
 from tests.lab import Lab, published_paths
 from tests.protocol.rows import SCHEMA, LineSink, LineWriter, NoConnections, RowSource, Table
+from tests.syscalls import traced
 
 A, B = (Table(urn, ExtractKind.APPEND_ONLY, 10) for urn in "ab")
 SNAPSHOT = Table("s", ExtractKind.SNAPSHOT_ONLY, 4)
@@ -357,6 +358,21 @@ def test_a_step_in_conflict_keeps_the_slot_pending_and_what_is_there(tmp_path: P
     assert published_paths(lab.journal, "a") == [], "a reader sees nothing of it"
     blocker.unlink()
     assert execute(pipeline, plan)["a"].status == "committed"
+
+
+def test_that_staging_is_gone_is_durable_before_it_is_noted(tmp_path: Path) -> None:
+    """Or a power failure could bring it back, and nobody would look for what a late executor makes of it."""
+    store = Interrupted()
+    lab = Lab(tmp_path, A, store=store)
+    lab.decide()
+    staging = only_slot(lab).decision.staging
+    assert staging is not None
+    above = str((tmp_path / staging).parent)
+    with traced() as trace:
+        store.ending, store.before = "-cleaned", lambda: trace.calls.append(("noted", ""))
+        lab.admin.abandon("a", "not wanted")
+    removed = max(at for at, call in enumerate(trace.calls) if call == ("rmdir", str(tmp_path / staging)))
+    assert ("fsync", above) in trace.calls[removed : trace.calls.index(("noted", ""))]
 
 
 def test_after_an_abandon_a_late_executor_publishes_nothing(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def settle(store: Store, key: str, data: bytes) -> tuple[bytes, bool]:
         except StoreError:
             if left == 0:
                 raise
-            time.sleep(_PAUSE * (_TRIES - left))
+        time.sleep(_PAUSE * (_TRIES - left))  # a mounted file system may not show at once what wasn't there just now
     raise RecordError(
         operation="write",
         subject=f"record {key!r} in {store.name}",

@@ -25,6 +25,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
+from itertools import count
 from multiprocessing import get_context
 from typing import Any, TypeVar, cast
 from unittest import mock
@@ -46,7 +47,7 @@ from airflow_gobblin.stores.local import LocalStore
 from airflow_gobblin.stores.memory import MemoryStore
 from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.work import ExtractKind, Limits, Pack, UnitResult, UnitState, WorkUnit
-from tests.faults import Call, Disk, Effect, Fault, FaultyFiles, FaultyStore
+from tests.faults import Call, Disk, Effect, Fault, FaultyFiles, FaultyStore, StaleStore
 from tests.memory_files import MemoryFiles, MemoryMedium, MemoryObjects, Onlooker
 from tests.protocol.attempts import Attempt, deterministic
 from tests.protocol.mutants import mutated, standing
@@ -70,6 +71,7 @@ class Mix:
     :param patience: how many calls one attempt makes, on the average, before another one comes on.
     :param runs: how many there are at once, at the most.
     :param weights: how often which thing happens, in the order of `History.something`.
+    :param stale: in how many of the others listings lag behind.
     :param on_disk: how many of the histories have their journal on a disk, as files, and not in a store that knows no loss.
     :param growth: the chance that the source has grown when the peace comes.
     :param backfills: how many of the runs are backfills.
@@ -84,6 +86,7 @@ class Mix:
     runs: int = 4
     weights: tuple[float, ...] = (2, 3, 2, 6, 1, 2, 0.5, 26, 0.5)
     on_disk: float = 0.25
+    stale: float = 0.2
     growth: float = 1.0
     backfills: float = 0.5
     small: bool = False
@@ -172,6 +175,7 @@ class History:
         self.sources: list[RowSource] = []
         self.sources.append(self.source())
         self.files = self.chance.choice(self.mix.places)()
+        self.stale = self.chance.random() < self.mix.stale
         on_disk = type(self.files) is MemoryFiles and self.chance.random() < self.mix.on_disk
         self.place_records(MemoryFiles("memory://journal") if on_disk else MemoryStore())
         self.store.put_if_absent(journal._ID, f"{self.chance.getrandbits(128):032x}".encode())
@@ -208,10 +212,19 @@ class History:
 
     def store_of(self, attempt: Attempt) -> Store:
         """The journal's, as an attempt has it."""
-        if self.journal_files is None:
+        if self.journal_files is None and not self.stale:
             return FaultyStore(self.store, attempt)
+        if self.journal_files is None:
+            return FaultyStore(self.stale_store(), attempt, in_order=True)
         files = FaultyFiles(self.journal_files, attempt, self.disks[0], "journal")
-        return FaultyStore(GivenOut(LocalStore(cast(Files, files)), self.given_out, self.deleted), attempt)
+        return FaultyStore(
+            GivenOut(LocalStore(cast(Files, files)), self.given_out, self.deleted), attempt, in_order=True
+        )
+
+    def stale_store(self) -> Store:
+        """The journal's on a host that caches listings: a process sees a folder as it was up to some listings ago."""
+        listings = count()
+        return StaleStore(self.store, lambda: self.chance.choice([0, 0, 1, 3, 15]), lambda: next(listings))
 
     def files_of(self, attempt: Attempt) -> FaultyFiles:
         """The target, as an attempt has it."""

@@ -302,6 +302,13 @@ class History:
         trimmed = (s.as_slot(self.urn) for s in reversed(self.trimmed) if s.run_key == run_key)
         return next((s for slots in (mine, trimmed) for s in slots if self._answers(s)), None)
 
+    @property
+    def tried(self) -> datetime | None:
+        """When a run last decided something of it, or noted that it couldn't; for fairness alone."""
+        decided = (slot.decision.at for slot in self.slots if slot.decision.run_key)
+        notes = (*self.early_notes, *(note for slot in self.slots for note in slot.notes))
+        return max((*decided, *(n.at for n in notes if n.says is NoteKind.UNPUBLISHED)), default=None)
+
     def runs(self) -> Iterator[tuple[UnitSummary, ...]]:
         """What became of the units of each run, published or not, the newest first, as far as that is kept."""
         seen = set[str]()

@@ -31,6 +31,9 @@ class Ingestion:
         connection to PostgreSQL.
     :param policy: what a failed unit means for its dataset, as a `CommitPolicy` or its name.
     :param partial_ok: a run that published only a part of a dataset is green, too.
+    :param max_packs: how many Spark applications a run has at the most.
+    :param max_pack_weight: what a pack may weigh at the most, in the weights of work units (bytes, by default); a heavier
+        dataset has a pack alone, and what has no room waits for the next run. `None`: all that is planned has room.
     :param attempts: after how many runs that failed to finish a slot its dataset is quarantined.
     :param retention: how long replaced files stay.
     :param code: modules with the author's own sources, sinks, converters, checks, steps and watermarks.
@@ -47,6 +50,7 @@ class Ingestion:
     checks: tuple[RowCheck, ...] = ()
     limits: Limits = field(default_factory=Limits)
     max_packs: int = 4
+    max_pack_weight: int | None = None
     attempts: int = DEFAULT_ATTEMPTS
     retention: timedelta = DEFAULT_RETENTION
     options: Mapping[str, Json] = field(default_factory=dict)
@@ -65,8 +69,9 @@ class Ingestion:
                 cause="there is no such commit policy",
                 hint=f"Use one of {', '.join(repr(policy.value) for policy in CommitPolicy)}.",
             ) from error
-        for name, value in (("max_packs", self.max_packs), ("attempts", self.attempts)):
-            if value < 1:
+        least = {"max_packs": self.max_packs, "attempts": self.attempts, "max_pack_weight": self.max_pack_weight}
+        for name, value in least.items():
+            if value is not None and value < 1:
                 raise ConfigurationError(
                     operation="use",
                     subject=f"{name}={value} of ingestion {self.name!r}",

@@ -38,7 +38,34 @@ def worst_fit_decreasing(
 
 def pack_datasets(datasets: Iterable[DatasetRef], max_packs: int) -> tuple[Pack, ...]:
     """Datasets in packs, whole. A pack of one dataset is labelled as the dataset, others by number."""
-    bins = worst_fit_decreasing(datasets, max_packs, weight=lambda d: d.weight, name=lambda d: d.urn)
+    return _packs(worst_fit_decreasing(datasets, max_packs, weight=lambda d: d.weight, name=lambda d: d.urn))
+
+
+def pack_up_to(
+    datasets: Iterable[DatasetRef], max_packs: int, max_weight: int
+) -> tuple[tuple[Pack, ...], tuple[DatasetRef, ...]]:
+    """Datasets in packs of a weight at the most, and those that have no room. A heavier one has a pack alone.
+
+    :param datasets: those first that are to have room first: the first of all always has. Each goes into the lightest pack.
+    """
+    packs: list[list[DatasetRef]] = []
+    waiting: list[DatasetRef] = []
+    for dataset in datasets:
+        lightest = min(packs, key=_weight, default=None)
+        if len(packs) < max_packs:
+            packs.append([dataset])
+        elif lightest is not None and _weight(lightest) + dataset.weight <= max_weight:
+            lightest.append(dataset)
+        else:
+            waiting.append(dataset)
+    return _packs(tuple(pack) for pack in packs), tuple(waiting)
+
+
+def _weight(datasets: Iterable[DatasetRef]) -> int:
+    return sum(dataset.weight for dataset in datasets)
+
+
+def _packs(bins: Iterable[tuple[DatasetRef, ...]]) -> tuple[Pack, ...]:
     return tuple(
         Pack(index, dataset_label(some[0].urn) if len(some) == 1 else f"pack {index} ({len(some)} datasets)", some)
         for index, some in enumerate(bins)

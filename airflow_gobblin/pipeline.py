@@ -12,7 +12,7 @@ import logging
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import chain, islice
 
 from airflow_gobblin import reporting, schema, wire
@@ -43,8 +43,8 @@ from airflow_gobblin.home import Tenant
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import History, Journal, Note, NoteKind, OutcomeState, Slot, now
 from airflow_gobblin.manifest import Ages, check_no_slot_is_lost, put_manifests
-from airflow_gobblin.naming import dataset_key, near
-from airflow_gobblin.packing import pack_datasets
+from airflow_gobblin.naming import dataset_key, many, near
+from airflow_gobblin.packing import pack_datasets, pack_up_to
 from airflow_gobblin.plan import (
     DatasetNote,
     DatasetProspect,
@@ -275,9 +275,10 @@ class Pipeline:
         datasets = [d for d in every if not request.datasets or d.urn in request.datasets]
         found: dict[str, DatasetRef | DatasetNote | GobblinError] = {}
         left: list[DatasetNote] = []
-        states = States(self.journal)
+        states, tried = States(self.journal), dict[str, datetime | None]()
         for dataset, history in self._with_histories(datasets, every, left):
             states.add(dataset.urn, history)
+            tried[dataset.urn] = history.tried if isinstance(history, History) else None
             plan = found[dataset.urn] = self._plan(dataset, history, states, request, run_key)
             if isinstance(plan, GobblinError) and not isinstance(plan, NoSuchRangeError | OverlapError):
                 self._keep_failure(dataset.urn, run_key, str(plan))
@@ -293,7 +294,11 @@ class Pipeline:
                 planned.append(answer)
             else:
                 notes.append(_unplanned(dataset.urn, answer) if isinstance(answer, GobblinError) else answer)
-        run = RunPlan(uuid.uuid4().hex, run_key, self._packed(planned), tuple(notes))
+        packs, waiting = self._packed(planned, tried)
+        for ref in waiting:
+            self.staging.remove_token(ref.token)
+            notes.append(self._waiting(ref, request))
+        run = RunPlan(uuid.uuid4().hex, run_key, packs, tuple(notes))
         self.staging.put_run(run, replace(self.ingestion.job, limits=self._limits(request)))
         self.staging.finish_earlier_tries(run)
         return run
@@ -405,11 +410,17 @@ class Pipeline:
         every = self._datasets(request)
         datasets = [d for d in every if not request.datasets or d.urn in request.datasets]
         states, found = States(self.journal), dict[str, DatasetProspect]()
+        tried: dict[str, datetime | None] = {}
         for dataset, history in self._with_histories(datasets, every, []):
             states.add(dataset.urn, history)
+            tried[dataset.urn] = history.tried if isinstance(history, History) else None
             found[dataset.urn] = self._would_plan(dataset, history, states, request, run_key)
         refs = [one.ref for one in found.values() if one.ref is not None]
-        return Prospect(tuple(found[d.urn] for d in datasets), self._packed(refs))
+        packs, waiting = self._packed(refs, tried)
+        for ref in waiting:
+            note = self._waiting(ref, request)
+            found[ref.urn] = replace(found[ref.urn], status=note.status, detail=note.detail)
+        return Prospect(tuple(found[d.urn] for d in datasets), packs)
 
     def _would_plan(
         self, dataset: Dataset, history: History | GobblinError, states: States, request: RunRequest, run_key: str
@@ -435,8 +446,27 @@ class Pipeline:
             told = GobblinError(operation="plan", subject=f"dataset {urn!r}", cause=error, hint="Mend it in its code.")
             return DatasetProspect(urn, "failed", str(told), error=told)
 
-    def _packed(self, planned: list[DatasetRef]) -> tuple[Pack, ...]:
-        return pack_datasets(planned, self.ingestion.max_packs)
+    def _packed(
+        self, planned: list[DatasetRef], tried: Mapping[str, datetime | None]
+    ) -> tuple[tuple[Pack, ...], tuple[DatasetRef, ...]]:
+        """Plans in packs, and those that have no room.
+
+        :param tried: when a run last tried to publish something of each: the one that waits longest has room first.
+        """
+        most = self.ingestion.max_pack_weight
+        if most is None:
+            return pack_datasets(planned, self.ingestion.max_packs), ()
+        never = datetime.min.replace(tzinfo=UTC)
+        ordered = sorted(planned, key=lambda ref: (tried.get(ref.urn) or never, -ref.weight, ref.urn))
+        return pack_up_to(ordered, self.ingestion.max_packs, most)
+
+    def _waiting(self, ref: DatasetRef, request: RunRequest) -> DatasetNote:
+        """What is said of a dataset that has no room in a run. A range of it is no other run's."""
+        packs = many(self.ingestion.max_packs, "pack")
+        why = f"its weight of {ref.weight:,} has no room in {packs} of at most {self.ingestion.max_pack_weight:,}"
+        if request.backfill:
+            return DatasetNote(ref.urn, "failed", f"{why}: it waits for those of this run")
+        return DatasetNote(ref.urn, "waiting", f"{why}: the next run takes it before those that had room")
 
     def _proposed(
         self, dataset: Dataset, history: History, states: States, request: RunRequest, run_key: str

@@ -39,8 +39,8 @@ _ANEW = "Clear create_work_units with its downstream tasks to plan its range ane
 class DatasetReport:
     """What a stage did with a dataset.
 
-    :param status: one word of: committed, noop, idle, partial, failed, skipped, lost, covered, quarantined, paused, recovered,
-        pending.
+    :param status: one word of: committed, noop, idle, partial, failed, skipped, lost, covered, quarantined, paused, waiting,
+        recovered, pending.
     :param retryable: it failed, and the same stage may succeed if it is tried again.
     :param already: it was committed before, and the stage found nothing to do.
     """
@@ -58,7 +58,7 @@ class DatasetReport:
     @property
     def ok(self) -> bool:
         """Whether a run that ends so is green (partial is, where the ingestion says so)."""
-        return self.status in ("committed", "noop", "idle", "covered", "recovered", "paused")
+        return self.status in ("committed", "noop", "idle", "covered", "recovered", "paused", "waiting")
 
 
 def published(slot: Slot, status: str, detail: str, state: DatasetState) -> DatasetReport:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.packing import pack_datasets, worst_fit_decreasing
+from airflow_gobblin.packing import pack_datasets, pack_up_to, worst_fit_decreasing
 from airflow_gobblin.work import DatasetRef
 
 datasets = st.lists(
@@ -72,3 +72,23 @@ def test_at_least_one_pack_is_needed() -> None:
     assert worst_fit_decreasing([], 3, weight=int, name=str) == ()
     with pytest.raises(ConfigurationError, match="into 0 packs"):
         worst_fit_decreasing([1], 0, weight=int, name=str)
+
+
+def test_up_to_a_weight_the_first_have_room_and_a_heavier_one_has_a_pack_alone() -> None:
+    packs, waiting = pack_up_to(_of([30, 4, 5, 8, 1, 2]), 3, 10)
+    assert [[d.weight for d in pack.datasets] for pack in packs] == [[30], [4, 1, 2], [5]]
+    assert [d.weight for d in waiting] == [8]
+
+
+@given(datasets, bins, st.integers(1, 200))
+def test_up_to_a_weight_nothing_is_lost_and_the_first_always_has_room(
+    some: list[DatasetRef], count: int, most: int
+) -> None:
+    packs, waiting = pack_up_to(some, count, most)
+    packed = [d for pack in packs for d in pack.datasets]
+    assert sorted(d.urn for d in (*packed, *waiting)) == sorted(d.urn for d in some)
+    assert len(packs) <= count
+    assert not some or some[0] in packed
+    assert all(
+        pack.weight <= most or len(pack.datasets) == 1 or not sum(d.weight for d in pack.datasets[1:]) for pack in packs
+    )

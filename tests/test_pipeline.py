@@ -507,3 +507,29 @@ def test_what_could_not_be_planned_is_told_and_claims_nothing(tmp_path: Path) ->
     assert isinstance(a.error, ClaimError)
     assert "it is gone" in b.detail
     assert everything(tmp_path) == files
+
+
+def test_what_has_no_room_waits_and_goes_first_the_next_time(tmp_path: Path) -> None:
+    tables = [replace(A, urn=urn, rows=rows) for urn, rows in (("a", 10), ("b", 3), ("c", 8), ("d", 4))]
+    lab = Lab(tmp_path, *tables, max_packs=1, max_pack_weight=9)
+    reports = lab.run()
+    assert {urn: report.status for urn, report in reports.items()} == {
+        "a": "committed",
+        "b": "waiting",
+        "c": "waiting",
+        "d": "waiting",
+    }
+    assert "its weight of 8 has no room in 1 pack of at most 9" in reports["c"].detail
+    assert incomplete(lab.ingestion, reports.values()) is None
+    grown = [replace(table, rows=table.rows + 1) for table in tables]
+    taken = [[urn for urn, r in lab.run(*grown).items() if r.status == "committed"] for _ in range(3)]
+    assert taken == [["c"], ["b", "d"], ["a"]]
+    assert all(lab.rows(table.urn) == table.all_rows() for table in grown)
+    assert lab.pipeline().staging.tokens() == ()
+
+
+def test_a_backfill_that_has_no_room_is_not_green(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A, B, max_packs=1, max_pack_weight=9)
+    request = RunRequest("range", 5, (), 0)
+    assert [report.status for report in lab.run(request=request).values()].count("failed") == 1
+    assert {report.status for report in lab.run(request=request).values()} == {"committed"}

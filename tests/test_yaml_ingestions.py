@@ -117,6 +117,7 @@ policy: successful
 partial_ok: true
 limits: {rows: 10, bytes: 20, seconds: 1.5}
 max_packs: 2
+max_pack_weight: 1000000
 attempts: 5
 retention: {days: 1, hours: 12}
 options: {anything: [1, {a: null}]}
@@ -199,6 +200,7 @@ dag:
         checks=(NotNull(("b",), OnBadRow.DROP), InRange("d", 1, 2.5), Matches("b", "[a-z]+")),
         limits=Limits(10, 20, 1.5),
         max_packs=2,
+        max_pack_weight=1_000_000,
         attempts=5,
         retention=timedelta(hours=36),
         options={"anything": [1, {"a": None}]},

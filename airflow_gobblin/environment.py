@@ -13,16 +13,19 @@ import hashlib
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
 from airflow_gobblin.errors import EnvironmentMismatchError
 
-__all__ = ["check_pyspark", "check_submit"]
+__all__ = ["check_java", "check_pyspark", "check_submit"]
 
 _OLDEST, _TOO_NEW = (4, 0), (5, 0)
 _WAY_OUT = "Install pyspark last: pip install --force-reinstall --no-deps 'pyspark=={version}'"
+_OLDEST_JAVA = 17
+_JAVA_SECONDS = 60
 
 
 def check_pyspark() -> str:
@@ -55,7 +58,7 @@ def check_submit(binary: str, environment: Mapping[str, str]) -> None:
         raise _mismatch(
             "Spark", cause, f"Put its folder on the PATH, or set SPARK_HOME. {_WAY_OUT.format(version='4.*')}"
         )
-    java = str(Path(java_home) / "bin" / "java") if java_home else "java"
+    java = _java(environment)
     if shutil.which(java, path=path) is None and not _sets_environment(environment):
         cause = (
             f"JAVA_HOME is {java_home!r}, and there is no {java}"
@@ -75,6 +78,33 @@ def _sets_environment(environment: Mapping[str, str]) -> bool:
     home, folder = environment.get("SPARK_HOME"), environment.get("SPARK_CONF_DIR")
     folder = folder or (os.path.join(home, "conf") if home else None)
     return folder is not None and (Path(folder) / "spark-env.sh").is_file()
+
+
+def check_java(environment: Mapping[str, str]) -> str:
+    """Return the version of the Java that `spark-submit` runs on, once `check_submit` has seen that there is one.
+
+    :param environment: in which it is started. :raises EnvironmentMismatchError: it doesn't start, or is too old.
+    """
+    found = shutil.which(_java(environment), path=environment.get("PATH", os.defpath))
+    if found is None:
+        return "the one that Spark's spark-env.sh names"
+    hint = f"Install Java {_OLDEST_JAVA} or 21 where this task runs, and set JAVA_HOME to it"
+    try:
+        told = subprocess.run(
+            [found, "-version"], capture_output=True, text=True, check=True, timeout=_JAVA_SECONDS
+        ).stderr
+    except (OSError, subprocess.SubprocessError) as error:
+        raise _mismatch(f"Java at {found}", f"it doesn't start: {error}", hint) from error
+    version = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', told)
+    if version is None or int(version[2]) < _OLDEST_JAVA:
+        other = version[1] if version else told.strip()[:40]
+        raise _mismatch(f"Java at {found}", f"expected {_OLDEST_JAVA} or newer, found {other}", hint)
+    return version[1]
+
+
+def _java(environment: Mapping[str, str]) -> str:
+    home = environment.get("JAVA_HOME")
+    return str(Path(home) / "bin" / "java") if home else "java"
 
 
 def _check_files(pyspark: metadata.Distribution, client: metadata.Distribution | None) -> None:

@@ -90,8 +90,8 @@ class GobblinError(Exception):
 
     def __str__(self) -> str:
         text = f"can't {self.operation} {self.subject}"
-        if self._told:
-            text += f": {self._told}"
+        if self.why:
+            text += f": {self.why}"
         return f"{without_stop(text)}. {self.hint}" if self.hint else text
 
     @property
@@ -100,7 +100,7 @@ class GobblinError(Exception):
         return " ".join([str(self), *getattr(self, "__notes__", ())])
 
     @property
-    def _told(self) -> str | None:
+    def why(self) -> str | None:
         """The cause as text, which is what is left of it in another process."""
         if isinstance(self.cause, BaseException):
             return f"{type(self.cause).__name__}: {self.cause}"
@@ -109,7 +109,7 @@ class GobblinError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         return (
             _rebuild,
-            (type(self), self.operation, self.subject, self._told, self.hint),
+            (type(self), self.operation, self.subject, self.why, self.hint),
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib
+import os
 import sys
 from collections.abc import Mapping
 from importlib import metadata
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_gobblin.environment import check_pyspark, check_submit
+from airflow_gobblin.environment import check_java, check_pyspark, check_submit
 from airflow_gobblin.errors import EnvironmentMismatchError
 
 PATH = [*sys.path]
@@ -122,3 +123,20 @@ def test_spark_and_its_java_are_looked_for_before_they_are_started(tmp_path: Pat
         check_submit("spark-submit", path)
     program(tmp_path / "spark" / "conf" / "spark-env.sh")  # it may say where Java is
     check_submit("spark-submit", path | {"SPARK_HOME": str(tmp_path / "spark")})
+
+
+@pytest.mark.parametrize(
+    ("says", "finding"),
+    [("1.8.0_402", "found 1.8.0_402"), ("11.0.22", "found 11.0.22"), (None, "it doesn't start"), ("17.0.15", None)],
+)
+def test_a_java_that_spark_does_not_run_on_is_named(tmp_path: Path, says: str | None, finding: str | None) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{says}\"' >&2\nexit {int(says is None)}\n")
+    java.chmod(0o700)
+    environment = {"JAVA_HOME": str(tmp_path), "PATH": os.defpath}
+    if finding is None:
+        assert check_java(environment) == says
+        return
+    with pytest.raises(EnvironmentMismatchError, match=rf"Java at {java}.*{finding}.*Install Java 17 or 21"):
+        check_java(environment)

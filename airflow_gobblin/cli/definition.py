@@ -31,6 +31,8 @@ URN = _arg("urn", help="The dataset's URN")
 SOME_URN = _arg("urn", nargs="?", help="A dataset's URN; all datasets without it")
 DAG_ID = _arg("-d", "--dag-id", help="The DAG that has the ingestion; needed where there are several ingestions")
 INGESTION = _arg("-i", "--ingestion", help="The ingestion's name; needed where the DAG has several")
+THIS_DAG = _arg("-d", "--dag-id", required=True, help="The DAG, whose file is imported")
+INGESTION_OF_DAG = _arg("-i", "--ingestion", help="Only this one of its ingestions")
 JOURNAL = _arg(
     "--journal", metavar="URL", help="The journal of an ingestion that no DAG of this Airflow has; needs --name, too"
 )
@@ -89,11 +91,34 @@ def _command(name: str, text: str, *args: Arg, more: str = "") -> ActionCommand:
     return ActionCommand(name=name, help=text, description=f"{text}. {more}".rstrip(), func=func, args=(*args, *WHERE))
 
 
+def _ahead(name: str, text: str, *args: Arg, more: str) -> ActionCommand:
+    """A command that imports the file of one DAG, which no other does."""
+    func = lazy_load_command(f"airflow_gobblin.cli.ahead.{name}")
+    return ActionCommand(
+        name=name,
+        help=text,
+        description=f"{text}, without a run. The DAG's file is imported. {more}",
+        func=func,
+        args=(THIS_DAG, INGESTION_OF_DAG, *args, ARG_OUTPUT, ARG_VERBOSE),
+    )
+
+
 def _action(name: str, text: str, *args: Arg, more: str = "") -> ActionCommand:
     return _command(name, text, *args, REASON, ARG_YES, ARG_OUTPUT, more=more)
 
 
 COMMANDS = (
+    _ahead(
+        "check",
+        "See whether the ingestions of a DAG can run: connections, journal, target, tables, columns, types, Spark and Java",
+        more="Each finding comes with a way out. The exit status is 1 if a run would fail.",
+    ),
+    _ahead(
+        "plan",
+        "Show what a run of a DAG would plan now: its datasets with ranges, work units, weights and packs",
+        URNS,
+        more="Nothing is claimed or written. The exit status is 1 if a dataset can't be planned.",
+    ),
     _command("datasets", "List the datasets of an ingestion", SEARCH, LIMIT, OFFSET, ARG_OUTPUT),
     _command(
         "show",

@@ -34,7 +34,7 @@ def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None
         os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
         try:
             _check_places(args)  # before the command line is logged
-            for name in args.module:
+            for name in getattr(args, "module", ()):
                 import_named(name, f"module {name!r}", _MODULE_HINT)
             logged(args)
         except GobblinError as error:
@@ -73,9 +73,9 @@ def _words(error: BaseException) -> str:
 
 def _check_places(args: Namespace) -> None:
     """:raises ConfigurationError: a place that is given can't be one, or holds a secret."""
-    if args.journal:
+    if getattr(args, "journal", None):
         check_journal(args.journal)
-    if args.target:
+    if getattr(args, "target", None):
         check_target(args.target)
 
 

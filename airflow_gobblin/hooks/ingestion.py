@@ -5,16 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.errors import ConfigurationError, NotFoundError
 from airflow_gobblin.files import check_target
 from airflow_gobblin.hooks.connections import AirflowConnections
 from airflow_gobblin.places import ObjectPlace
 
 if TYPE_CHECKING:
     from airflow_gobblin.ingestion import Ingestion
+    from airflow_gobblin.journal import Journal
     from airflow_gobblin.pipeline import Pipeline
 
-__all__ = ["check_ingestion", "check_journal", "is_place", "open_pipeline"]
+__all__ = ["check_ingestion", "check_journal", "is_place", "journal_to_look_at", "open_pipeline"]
 
 
 def check_ingestion(ingestion: Ingestion) -> None:
@@ -70,7 +71,33 @@ def open_pipeline(ingestion: Ingestion) -> Pipeline:
 
     import_kinds(ingestion.code)
     connections = AirflowConnections()
-    place = ingestion.journal
-    if not is_place(place):
-        place = connections.uri(place)
+    place = _url(ingestion, connections)
     return Pipeline(ingestion, Journal.create(place, ingestion.name, connections), connections)
+
+
+def journal_to_look_at(ingestion: Ingestion) -> Journal:
+    """The journal of an ingestion, to be read; an empty one in memory, where its first run has yet to make it.
+
+    :raises ConfigurationError: the journal, a connection or a module of `code` isn't there. :raises StoreError: the journal's
+        store can't be reached, or can't be made.
+    """
+    from airflow_gobblin.checking import check_writable
+    from airflow_gobblin.journal import Journal
+    from airflow_gobblin.kinds import import_kinds
+    from airflow_gobblin.stores import path_of_store
+    from airflow_gobblin.stores.memory import MemoryStore
+
+    import_kinds(ingestion.code)
+    connections = AirflowConnections()
+    url = _url(ingestion, connections)
+    try:
+        return Journal.open(url, ingestion.name, connections)
+    except NotFoundError:
+        path = path_of_store(url)
+        if path is not None:
+            check_writable(path)
+        return Journal.create(MemoryStore(), ingestion.name)
+
+
+def _url(ingestion: Ingestion, connections: AirflowConnections) -> str:
+    return ingestion.journal if is_place(ingestion.journal) else connections.uri(ingestion.journal)

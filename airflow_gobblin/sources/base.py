@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from airflow_gobblin.coverage import Range
+from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.watermark import Json, Watermark
 from airflow_gobblin.work import Dataset, Limits, WorkUnit
@@ -189,4 +190,15 @@ class SnapshotSource(Source, Protocol):
 
         The driver of a pack enters it once, before the first unit is read, and leaves it when the last one has ended. Spark
         tasks get the name by `ReadRequest.snapshot`. :raises SourceError: the source can't be reached.
+        """
+
+
+@runtime_checkable
+class CheckableSource(Source, Protocol):
+    """A source that can name everything that is wrong with a dataset at once, where planning stops at the first."""
+
+    def check(self, dataset: Dataset, connections: Connections) -> Iterator[GobblinError]:
+        """What keeps a dataset from being planned, as far as that is known without its rows. Nothing is changed.
+
+        :raises SourceError: the source can't be reached.
         """

@@ -16,7 +16,16 @@ if TYPE_CHECKING:
 
     from airflow_gobblin.sources.base import Connections
 
-__all__ = ["ReadOnlyStore", "Store", "no_journal", "open_store", "open_store_to_read", "probe", "store_place"]
+__all__ = [
+    "ReadOnlyStore",
+    "Store",
+    "no_journal",
+    "open_store",
+    "open_store_to_read",
+    "path_of_store",
+    "probe",
+    "store_place",
+]
 
 
 def open_store(url: str, connections: Connections | None = None) -> Store:
@@ -66,7 +75,7 @@ def open_store_to_read(url: str, connections: Connections | None = None) -> Stor
     :raises ConfigurationError: it can be no store's URL. :raises NotFoundError: nothing is there.
     :raises StoreError: it can't be reached.
     """
-    path = _on_disk(store_place(url))
+    path = path_of_store(url)
     if path is not None and not path.exists():
         alike = _alike(path)
         meant = f"Did you mean {' or '.join(alike)}? " if alike else ""
@@ -74,8 +83,9 @@ def open_store_to_read(url: str, connections: Connections | None = None) -> Stor
     return ReadOnlyStore(_backend(url, connections, to_read=True))
 
 
-def _on_disk(place: Path | URL | ObjectPlace) -> Path | None:
-    """The folder or file of a store on a disk; `None` for another one."""
+def path_of_store(url: str) -> Path | None:
+    """The folder or file of a store on a disk; `None` for another one. :raises ConfigurationError: as `store_place`."""
+    place = store_place(url)
     if isinstance(place, Path):
         return place
     if isinstance(place, ObjectPlace) or place.get_backend_name() != "sqlite":

@@ -18,6 +18,7 @@ from tests.protocol.rows import Table
 from tests.services.environment import ROOT
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+AHEAD = ("$ airflow gobblin check ", "$ airflow gobblin plan ")
 PAGE = (ROOT / "docs" / "commands.md").read_text()
 
 
@@ -48,6 +49,8 @@ def test_the_commands_of_the_page(
             Path("state.json").write_text(text)
             continue
         for line in text.splitlines():
+            if line.startswith(AHEAD):
+                continue  # they need a DAG: `test_ahead.py` types them
             name, *words = shlex.split(line.removeprefix("$ airflow gobblin "))
             done = command(name, *words, answer="y\n")
             assert done.status == (name == "audit"), f"{line}\n{done.err}"

@@ -20,13 +20,13 @@ read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_gobblin.coverage import Range
-from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, RangeRequest, ReadRequest
 from airflow_gobblin.sources.sql.tables import Predicate, SqlTable
 from airflow_gobblin.state import DatasetState
@@ -78,6 +78,18 @@ class SqlSource:
     def datasets(self, connections: Connections) -> tuple[Dataset, ...]:
         """One dataset a table, in the order given. The database is not asked."""
         return tuple(Dataset(table.urn, table.extract) for table in self.tables)
+
+    def check(self, dataset: Dataset, connections: Connections) -> Iterator[GobblinError]:
+        """What keeps a table from being read as it is described: each column, with a cast that fits.
+
+        :raises SourceError: the database can't be reached.
+        """
+        from airflow_gobblin.sources.sql.checking import check_table
+        from airflow_gobblin.sources.sql.database import Database
+
+        table = self._table(dataset.urn)
+        with Database(self.conn_id, connections).open("check", table) as session:
+            yield from check_table(session, table)
 
     def plan(
         self, dataset: Dataset, states: Mapping[str, DatasetState], request: PlanRequest, connections: Connections

@@ -305,9 +305,9 @@ def open_scan(session: Session, table: SqlTable, names: Sequence[str] = (), *, p
         raise _gone(session, f"{_listed(gone)} went from the columns of table {table.table!r}", named)
     if not declared:
         tables = [name for (name,) in session.rows(dialect.tables(namespace))]
-        raise _unknown(session, f"table {table.table!r} in {namespace!r}", table.table, tables)
+        raise unknown(session, f"table {table.table!r} in {namespace!r}", table.table, tables)
     if gone:
-        raise _unknown(session, f"column {gone[0]!r} in table {table.table!r}", gone[0], list(declared))
+        raise unknown(session, f"column {gone[0]!r} in table {table.table!r}", gone[0], list(declared))
     wanted = [declared[name] for name in names or table.columns or declared]
     columns = [(d, dialect.column(d, table.casts.get(d.name), table.timezone)) for d in wanted]
     if unfit := [d for d, column in columns if column is None]:
@@ -318,12 +318,15 @@ def open_scan(session: Session, table: SqlTable, names: Sequence[str] = (), *, p
             + ", ".join(f"column {d.name!r} ({d.type or 'without a type'})" for d in unfit),
             hint=f"Cast it, for example casts={{{unfit[0].name!r}: 'string'}}, or leave it out of `columns`.",
         )
-    delta, axis = _positions(session, table, declared)
+    delta, axis = positions(session, table, declared)
     return Scan(session, table, declared, tuple(c for _, c in columns if c is not None), delta, axis)
 
 
-def _positions(session: Session, table: SqlTable, declared: dict[str, Declared]) -> tuple[Column | None, Axis | None]:
-    """The delta column and its axis; of a snapshot only an integer one, or its one primary key, by which it can be split."""
+def positions(session: Session, table: SqlTable, declared: dict[str, Declared]) -> tuple[Column | None, Axis | None]:
+    """The delta column and its axis; of a snapshot only an integer one, or its one primary key, by which it can be split.
+
+    :raises ConfigurationError: the delta column has no positions.
+    """
     snapshot = table.kind is ExtractKind.SNAPSHOT_ONLY
     single_key = table.primary_keys[0] if len(table.primary_keys) == 1 else None
     name = table.delta or (single_key if snapshot else None)
@@ -358,7 +361,8 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names))
 
 
-def _unknown(session: Session, what: str, name: str, known: Sequence[str]) -> ConfigurationError:
+def unknown(session: Session, what: str, name: str, known: Sequence[str]) -> ConfigurationError:
+    """Name a table or column that isn't there, and what may be meant."""
     alike, some = near(name, known), ", ".join(map(repr, sorted(known)[:_NAMED])) or "none"
     return ConfigurationError(
         operation=session.operation,

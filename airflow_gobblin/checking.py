@@ -1,0 +1,138 @@
+"""Whether an ingestion can run, found out ahead of a run: everything that a run would fail by, and nothing is changed or made.
+
+What is Airflow's of it, connections to Spark, is looked at by the command, `airflow gobblin check`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from airflow_gobblin.claims import Claims
+from airflow_gobblin.errors import GobblinError, SourceError, StoreError
+from airflow_gobblin.files import Files, open_files
+from airflow_gobblin.guarded import GuardedConnections
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.journal import Journal
+from airflow_gobblin.naming import many
+from airflow_gobblin.pipeline import Pipeline, RunRequest
+from airflow_gobblin.places import object_place
+from airflow_gobblin.plan import DatasetProspect
+from airflow_gobblin.sources.base import CheckableSource, Connections
+from airflow_gobblin.work import Dataset
+
+__all__ = ["Check", "check_writable", "checked", "checks"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    :param what: its kind: `connection`, `journal`, `target`, `dataset`, `spark` or `java`. :param detail: what it is like.
+    :param error: what a run would fail by; `None`: it is as it should be.
+    """
+
+    what: str
+    subject: str
+    detail: str = ""
+    error: GobblinError | None = None
+
+
+def checked(what: str, subject: str, look: Callable[[], str]) -> Check:
+    """Look at one thing. :param look: says what it is like, or raises what is wrong with it."""
+    try:
+        return Check(what, subject, look())
+    except GobblinError as error:
+        return Check(what, subject, error=error)
+    except Exception as error:  # an author's code, and what is underneath, may raise anything
+        told = GobblinError(operation="check", subject=f"{what} {subject!r}", cause=error, hint="See its own message.")
+        return Check(what, subject, error=told)
+
+
+def checks(ingestion: Ingestion, journal: Journal | None, connections: Connections) -> Iterator[Check]:
+    """Look at the connections, the target and each dataset of an ingestion.
+
+    :param journal: its journal, to be read, or an empty one; `None` if it can't be opened: datasets are then not planned.
+    """
+    guarded = GuardedConnections(connections)
+    found = [
+        checked("connection", conn_id, _known(guarded, conn_id)) for conn_id in dict.fromkeys(ingestion.connection_ids)
+    ]
+    yield from found
+    pipelines = list[Pipeline]()
+
+    def look_at_target() -> str:
+        files = open_files(ingestion.sink.target, guarded)
+        if journal is not None:
+            pipelines.append(Pipeline(ingestion, journal, connections, files))
+        return _reachable(files)
+
+    target = checked("target", ingestion.sink.target, look_at_target)
+    yield target
+    unknown = {one.subject for one in found if one.error is not None}
+    if not unknown & {*ingestion.source.connection_ids}:
+        yield from _datasets(ingestion, guarded, pipelines[0] if pipelines and target.error is None else None)
+
+
+def _known(connections: Connections, conn_id: str) -> Callable[[], str]:
+    return lambda: f"of type {connections.uri(conn_id).partition(':')[0]!r}"
+
+
+def _reachable(files: Files) -> str:
+    """What stands at the target. :raises GobblinError: it can't be read, or a run couldn't write there."""
+    on_disk = object_place(files.root) is None
+    if on_disk and not check_writable(Path(files.root)):
+        return "there is none yet: the first run makes it"
+    claimed = f"{many(len(Claims(files).standing()), 'folder')} claimed"
+    return claimed if on_disk else f"{claimed}; whether files can be written there is seen by a run only"
+
+
+def check_writable(path: Path) -> bool:
+    """Whether a folder or file is there. :raises StoreError: it is neither there to be written to, nor can it be made."""
+    there = next(one for one in (path, *path.parents) if one.exists())
+    may = there.is_dir() or there == path
+    if may and os.access(there, os.W_OK | (os.X_OK if there.is_dir() else 0)):
+        return there == path
+    raise StoreError(
+        operation="write to",
+        subject=str(path),
+        cause=f"the user of this command may not write in {there}" if may else f"{there} is no folder",
+        hint="Give one that the workers may write to. (They may be other users, on other hosts.)",
+    )
+
+
+def _datasets(ingestion: Ingestion, connections: Connections, pipeline: Pipeline | None) -> Iterator[Check]:
+    """Everything that is wrong with each dataset; those that look well are planned, as a run would, and not staged."""
+    source, well = ingestion.source, list[str]()
+    try:
+        datasets: Iterable[Dataset] = source.datasets(connections)
+    except GobblinError as error:
+        yield Check("source", ingestion.name, error=error)
+        return
+    for dataset in datasets:
+        errors = list[GobblinError]()
+        try:
+            errors += source.check(dataset, connections) if isinstance(source, CheckableSource) else ()
+        except SourceError as error:  # what holds for this one holds for all
+            yield Check("source", ingestion.name, error=error)
+            return
+        except GobblinError as error:
+            errors.append(error)
+        yield from (Check("dataset", dataset.urn, error=error) for error in errors)
+        if not errors:
+            well.append(dataset.urn)
+    if pipeline is None:
+        yield from (
+            Check("dataset", urn, "its columns can be read; it is not planned while the rest is wrong") for urn in well
+        )
+    elif well:
+        yield from map(_of_dataset, pipeline.would_plan(RunRequest("check", datasets=tuple(well))).datasets)
+
+
+def _of_dataset(found: DatasetProspect) -> Check:
+    if found.error is not None:
+        return Check("dataset", found.urn, error=found.error)
+    would = f"a run would plan {many(len(found.units), 'unit')}" if found.plan is not None else found.detail
+    return Check("dataset", found.urn, would)

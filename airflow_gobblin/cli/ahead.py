@@ -1,0 +1,136 @@
+"""What can be known ahead of a run: whether it can work, and what it would plan. Nothing is made, claimed or changed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import closing, redirect_stdout
+from typing import Any
+
+from airflow_gobblin.checking import Check, checked, checks
+from airflow_gobblin.cli.dag_file import Described, Submit, described
+from airflow_gobblin.cli.finding import command
+from airflow_gobblin.cli.showing import print_rows, text
+from airflow_gobblin.environment import check_java, check_pyspark, check_submit
+from airflow_gobblin.hooks.connections import AirflowConnections
+from airflow_gobblin.hooks.ingestion import journal_to_look_at
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.journal import Journal
+from airflow_gobblin.naming import many
+from airflow_gobblin.pipeline import Pipeline, RunRequest
+from airflow_gobblin.plan import DatasetProspect, Prospect
+from airflow_gobblin.work import WorkUnit
+
+_RANGES = 20
+"""How many ranges of a dataset's units are shown."""
+
+
+@command
+def check(args: Namespace) -> None:
+    """See whether the ingestions of a DAG can run."""
+    with redirect_stdout(sys.stderr):  # what a DAG file prints, and Airflow logs of it, is none of the output
+        found = [(one, each) for one in described(args.dag_id, args.ingestion) for each in _checks(one)]
+    print_rows([_check_row(one.ingestion, each) for one, each in found], args.output)
+    bad = sum(each.error is not None for _, each in found)
+    if bad:
+        raise SystemExit(many(bad, "finding"))
+
+
+@command
+def plan(args: Namespace) -> None:
+    """Show what a run of a DAG would plan."""
+    with redirect_stdout(sys.stderr):
+        found = [(one.ingestion, _prospect(one.ingestion, args.urn)) for one in described(args.dag_id, args.ingestion)]
+    print_rows([row for ingestion, prospect in found for row in _plan_rows(ingestion, prospect)], args.output)
+    failed = sum(one.error is not None for _, prospect in found for one in prospect.datasets)
+    if failed:
+        raise SystemExit(f"{many(failed, 'dataset')} can't be planned")
+
+
+def _prospect(ingestion: Ingestion, urns: Sequence[str]) -> Prospect:
+    journal = journal_to_look_at(ingestion)
+    with closing(journal.store):
+        pipeline = Pipeline(ingestion, journal, AirflowConnections())
+        return pipeline.would_plan(RunRequest("plan", datasets=tuple(urns)))
+
+
+def _checks(one: Described) -> Iterator[Check]:
+    ingestion, opened = one.ingestion, list[Journal]()
+
+    def look() -> str:
+        opened.append(journal_to_look_at(ingestion))
+        there = opened[0].datasets()
+        return f"it has {many(len(there), 'dataset')} of it" if there else "it has none of it yet"
+
+    yield checked("journal", ingestion.journal, look)
+    journal = opened[0] if opened else None
+    yield from checks(ingestion, journal, AirflowConnections())
+    if journal is not None:
+        journal.store.close()
+    for submit in one.spark:
+        yield from _spark(submit)
+
+
+def _spark(submit: Submit) -> Iterator[Check]:
+    """Whether a driver can be started: by its connection, and the Spark and the Java that are here."""
+    from airflow_gobblin.hooks.spark import CONNECT, check_spark_connection, driver_environment
+
+    kinds: list[str] = []
+
+    def look() -> str:
+        kinds.append(str(check_spark_connection(submit.conn_id, submit.mode, durable=submit.durable).conn_type))
+        return f"of type {kinds[0]!r}"
+
+    yield checked("connection", submit.conn_id, look)
+    if kinds and kinds[0] != CONNECT:  # on a Spark that runs already, nothing is started here but a Python
+        yield checked("spark", "pyspark", check_pyspark)
+        environment = os.environ | driver_environment("")
+
+        def look_at_java() -> str:
+            check_submit("spark-submit", environment)
+            return check_java(environment)
+
+        yield checked("java", "java", look_at_java)
+
+
+def _check_row(ingestion: Ingestion, one: Check) -> dict[str, Any]:
+    error = one.error
+    return {
+        "ingestion": ingestion.name,
+        "check": one.what,
+        "of": one.subject,
+        "state": "ok" if error is None else "failed",
+        "operation": "" if error is None else error.operation,
+        "subject": "" if error is None else error.subject,
+        "cause": one.detail if error is None else error.why or "",
+        "hint": "" if error is None else error.hint or "",
+    }
+
+
+def _plan_rows(ingestion: Ingestion, prospect: Prospect) -> Iterator[dict[str, Any]]:
+    packs = prospect.numbers
+    for one in prospect.datasets:
+        yield {
+            "ingestion": ingestion.name,
+            "dataset": one.urn,
+            "status": one.status,
+            "range": None if one.plan is None else one.plan.planned,
+            "units": len(one.units),
+            "weight": one.weight,
+            "pack": packs.get(one.urn),
+            "unit_ranges": _ranges(one),
+            "detail": one.detail,
+        }
+
+
+def _ranges(one: DatasetProspect) -> list[Any]:
+    """The ranges of its units, the first of many, each with its weight."""
+    return [{"unit": unit.id, "range": _range(unit), "weight": unit.weight} for unit in one.units[:_RANGES]]
+
+
+def _range(unit: WorkUnit) -> str | None:
+    if unit.low is None:
+        return None
+    return f"[{text(unit.low)}, {'…' if unit.expected_high is None else text(unit.expected_high)})"

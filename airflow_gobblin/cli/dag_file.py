@@ -1,0 +1,139 @@
+"""The ingestions of one DAG, by importing its file: for what is asked before a run. No other command runs a DAG's code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_gobblin.errors import ConfigurationError, NotFoundError
+from airflow_gobblin.naming import near
+
+if TYPE_CHECKING:
+    from airflow.models.dag import DagModel
+
+    from airflow_gobblin.ingestion import Ingestion
+
+__all__ = ["Described", "described"]
+
+
+@dataclass(frozen=True)
+class Described:
+    """An ingestion as a DAG file describes it.
+
+    :param spark: how each of its `extract` tasks is submitted: arguments of `check_spark_connection`.
+    """
+
+    ingestion: Ingestion
+    spark: tuple[Submit, ...]
+
+
+@dataclass(frozen=True)
+class Submit:
+    """How an `extract` task is submitted. :param mode: the deploy mode that it asks for itself."""
+
+    conn_id: str
+    mode: str | None
+    durable: bool
+
+
+def described(dag_id: str, ingestion: str | None) -> tuple[Described, ...]:
+    """The ingestions of a DAG, whose file is imported. :param ingestion: only the one of this name.
+
+    :raises NotFoundError: Airflow knows no such DAG, or it has no such ingestion. :raises ConfigurationError: its file can't be
+        imported.
+    """
+    from airflow_gobblin.operators import CreateWorkUnitsOperator, ExtractOperator
+
+    tasks = [_arguments(task) for task in _imported(dag_id).tasks]
+    submits = [(given["ingestion"], _submit(given)) for kind, given in tasks if issubclass(kind, ExtractOperator)]
+    every = [given["ingestion"] for kind, given in tasks if issubclass(kind, CreateWorkUnitsOperator)]
+    found = tuple(
+        Described(one, tuple(dict.fromkeys(submit for of, submit in submits if of.name == one.name)))
+        for one in every
+        if ingestion in (None, one.name)
+    )
+    if not found:
+        names = [one.name for one in every]
+        raise NotFoundError(
+            operation="find",
+            subject=f"ingestion {ingestion!r} of DAG {dag_id!r}" if ingestion else f"the ingestions of DAG {dag_id!r}",
+            cause=f"it has {', '.join(map(repr, names))}" if names else "it has none",
+            hint="Name one of these by --ingestion." if names else "Name a DAG with a `GobblinIngestion`.",
+        )
+    return found
+
+
+def _arguments(task: Any) -> tuple[type, dict[str, Any]]:
+    """The class of a task, and what of its arguments matters here; of one that is mapped, those that all instances share."""
+    if hasattr(task, "partial_kwargs"):
+        return task.operator_class, task.partial_kwargs
+    names = ("ingestion", "durable", "conf", "_conn_id", "_deploy_mode", "_conf")
+    return type(task), {name.removeprefix("_"): getattr(task, name) for name in names if hasattr(task, name)}
+
+
+def _submit(given: dict[str, Any]) -> Submit:
+    conf = given.get("conf") or {}
+    mode = given.get("deploy_mode") or conf.get("spark.submit.deployMode")
+    return Submit(given.get("conn_id") or "spark_default", mode, bool(given.get("durable")))
+
+
+def _imported(dag_id: str) -> Any:
+    """A DAG, from its file."""
+    from airflow.dag_processing.dagbag import BundleDagBag
+
+    model = _model(dag_id)
+    bundle = _bundle_path(model)
+    file = Path(model.fileloc or "")
+    if not file.exists() and model.relative_fileloc:
+        file = bundle / model.relative_fileloc
+    bag = BundleDagBag(
+        dag_folder=file, bundle_path=bundle, bundle_name=model.bundle_name, safe_mode=False, load_op_links=False
+    )
+    dag = bag.dags.get(dag_id)
+    if dag is not None:
+        return dag
+    errors = [text.strip().splitlines()[-1] for text in bag.import_errors.values() if text.strip()]
+    raise ConfigurationError(
+        operation="import",
+        subject=f"DAG {dag_id!r} from {file}",
+        cause=errors[0]
+        if errors
+        else "the file has no such DAG any more"
+        if file.exists()
+        else "there is no such file",
+        hint="Mend the file; `airflow dags list-import-errors` shows the whole error."
+        if errors
+        else "Type it where the DAG files are, as on the DAG processor's host.",
+    )
+
+
+def _model(dag_id: str) -> DagModel:
+    from airflow.models.dag import DagModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        model = session.get(DagModel, dag_id)
+        known = [] if model is not None else [*session.scalars(select(DagModel.dag_id))]
+        if model is not None:
+            session.expunge(model)
+            return model
+    alike = near(dag_id, known)
+    raise NotFoundError(
+        operation="find",
+        subject=f"DAG {dag_id!r}",
+        cause="Airflow knows none of this id",
+        hint=f"Did you mean {' or '.join(map(repr, alike))}?"
+        if alike
+        else "Is the DAG processor running, and the DAG free of import errors?",
+    )
+
+
+def _bundle_path(model: DagModel) -> Path:
+    """The folder that a DAG file's own imports start from."""
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+
+    bundle = DagBundlesManager().get_bundle(model.bundle_name)  # type: ignore[no-untyped-call]
+    bundle.initialize()
+    return Path(bundle.path)

@@ -1,0 +1,181 @@
+"""What can be known ahead of a run: every finding of a `check`, and the whole of a `plan`, with nothing made by either."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Done
+from tests.services.environment import ROOT
+
+DAG_FILE = """
+from airflow.sdk import DAG
+
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.operators import GobblinIngestion, SparkOptions
+from airflow_gobblin.sinks.parquet import ParquetSink
+from airflow_gobblin.sources.sql import SqlSource, SqlTable
+from airflow_gobblin.work import ExtractKind
+
+print("a DAG file may print")
+good = (
+    SqlTable("orders", ExtractKind.APPEND_ONLY, delta="id", unit_bytes=100),
+    SqlTable("countries", ExtractKind.SNAPSHOT_ONLY),
+)
+bad = (
+    SqlTable("odd", ExtractKind.APPEND_ONLY, delta="at", columns=("id", "at", "amount", "anything", "nam")),
+    SqlTable("order", ExtractKind.SNAPSHOT_ONLY),
+    *good,
+)
+with DAG("shop", schedule=None):
+    GobblinIngestion(Ingestion("shop", SqlSource("shop_db", good), ParquetSink("{folder}/lake"), "{folder}/journal"))
+with DAG("bad", schedule=None):
+    GobblinIngestion(
+        Ingestion("bad", SqlSource("shop_db", bad), ParquetSink("{folder}/shop.db/lake"), "sqlite:///{folder}/shop.db/j.db"),
+        spark=SparkOptions(conn_id="nowhere"),
+    )
+    GobblinIngestion(Ingestion("lost", SqlSource("lost_db", good), ParquetSink("{folder}/lost"), "lost_journal"))
+"""
+
+
+class Deployment:
+    """An Airflow of which there are a metadata database and one DAG file, and a database to ingest from."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._environment = {
+            **os.environ,
+            "AIRFLOW_HOME": str(folder / "home"),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(folder / "dags"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder}/home/airflow.db",
+            "PYTHONPATH": str(ROOT),
+        }
+        with closing(sqlite3.connect(folder / "shop.db")) as database, database:
+            database.execute("CREATE TABLE orders (id INTEGER NOT NULL, amount REAL)")
+            database.executemany("INSERT INTO orders VALUES (?, 1.5)", [(number,) for number in range(40)])
+            database.execute("CREATE TABLE countries (name TEXT)")
+            database.execute("CREATE TABLE odd (id INTEGER, at, amount MONEY, anything, name TEXT)")
+            database.executemany(
+                "INSERT INTO odd VALUES (?, ?, ?, ?, 'x')",
+                [(n, f"2026-01-0{n} 10:00:00", f"{n}.25", ("a", 1, None)[n - 1]) for n in (1, 2, 3)],
+            )
+        (folder / "home").mkdir()
+        (folder / "dags").mkdir()
+        (folder / "dags" / "shop.py").write_text(DAG_FILE.format(folder=folder))
+        shop = f"sqlite:///{folder}/shop.db"
+        for done in self.run(
+            "db migrate",
+            "dags reserialize",
+            f"connections add shop_db --conn-uri {shop}",
+            "connections add spark_default --conn-type spark --conn-host local[*]",
+        ):
+            assert done.status == 0, done
+
+    def run(self, *commands: str) -> list[Done]:
+        """Run commands, all in one new process."""
+        program = [sys.executable, "-m", "tests.cli.command", json.dumps([words.split() for words in commands])]
+        done = subprocess.run(program, capture_output=True, text=True, check=False, env=self._environment)
+        assert done.returncode == 0, done.stderr
+        return [Done(**one) for one in json.loads(done.stdout.splitlines()[-1])]
+
+    def seen(self) -> set[str]:
+        """What there is, but for Airflow's own."""
+        found = (path.relative_to(self.folder) for path in self.folder.rglob("*"))
+        return {str(path) for path in found if path.parts[0] not in ("home", "dags")}
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
+    return Deployment(tmp_path_factory.mktemp("ahead"))
+
+
+def test_a_check_finds_everything_at_once_and_makes_nothing(deployment: Deployment) -> None:
+    before = deployment.seen()
+    good, bad, unknown, misnamed = deployment.run(
+        "gobblin check -d shop -o json",
+        "gobblin check -d bad -o json",
+        "gobblin check -d shopp",
+        "gobblin check -d shop -i better",
+    )
+    assert good.status == 0, good
+    assert {(row["check"], row["of"]): row["state"] for row in good.json} == {
+        ("journal", f"{deployment.folder}/journal"): "ok",
+        ("connection", "shop_db"): "ok",
+        ("target", f"{deployment.folder}/lake"): "ok",
+        ("dataset", "orders"): "ok",
+        ("dataset", "countries"): "ok",
+        ("connection", "spark_default"): "ok",
+        ("spark", "pyspark"): "ok",
+        ("java", "java"): "ok",
+    }
+    assert bad.status == 1
+    found = [(row["ingestion"], row["check"], row["of"], row["cause"], row["hint"]) for row in bad.json if row["cause"]]
+    expected = (
+        ("bad", "journal", "", "shop.db is no folder", "may write to"),
+        ("bad", "target", "", "shop.db is no folder", "may write to"),
+        ("bad", "dataset", "odd", "no column 'nam'", "Did you mean 'name'"),
+        ("bad", "dataset", "odd", "no type for column 'at'", "casts={'at': 'timestamp'}"),
+        ("bad", "dataset", "odd", "no type for column 'amount' (MONEY)", "casts={'amount': 'decimal(38,2)'}"),
+        ("bad", "dataset", "odd", "no type for column 'anything'", "casts={'anything': 'string'}"),
+        ("bad", "dataset", "odd", "its delta column 'at'", "casts={'at': 'timestamp'}"),
+        ("bad", "dataset", "order", "no table 'order'", "Did you mean 'orders'"),
+        ("bad", "connection", "nowhere", "no such connection", "Add one of type Spark"),
+        ("lost", "connection", "lost_db", "no connection of this id", "airflow connections add lost_db"),
+        ("lost", "journal", "lost_journal", "no connection of this id", "airflow connections add lost_journal"),
+    )
+    for ingestion, what, of, cause, hint in expected:
+        assert any(
+            (ingestion, what) == one[:2] and of in one[2] and cause in one[3] and hint in one[4] for one in found
+        ), "\n".join([cause, *map(str, found)])
+    assert sum(row["state"] == "failed" for row in bad.json) == len(expected)
+    assert bad.err.endswith(f"{len(expected)} findings")
+    assert "Did you mean 'shop'?" in unknown.err
+    assert "it has 'shop'" in misnamed.err
+    assert deployment.seen() == before
+
+
+def test_a_plan_shows_what_a_run_would_and_makes_nothing(deployment: Deployment) -> None:
+    before = deployment.seen()
+    good, one, bad = deployment.run(
+        "gobblin plan -d shop -o json", "gobblin plan -d shop --urn countries -o json", "gobblin plan -d bad -i lost"
+    )
+    assert good.status == 0, good
+    assert "a DAG file may print" in good.err
+    orders, countries = good.json
+    assert (orders["dataset"], orders["status"], orders["range"], orders["pack"]) == ("orders", "planned", "[0, 40)", 1)
+    assert orders["units"] == len(orders["unit_ranges"]) > 1
+    assert sum(unit["weight"] for unit in orders["unit_ranges"]) == orders["weight"] > 0
+    assert orders["unit_ranges"][0]["range"].startswith("[0, ")
+    assert (countries["dataset"], countries["status"], countries["pack"]) == ("countries", "planned", 2)
+    assert [row["dataset"] for row in one.json] == ["countries"]
+    assert bad.status == 1
+    assert deployment.seen() == before
+
+
+def test_the_commands_of_the_page(deployment: Deployment) -> None:
+    page = (ROOT / "docs" / "commands.md").read_text()
+    written = re.findall(r"^\$ airflow (gobblin (?:check|plan) .+)", page, re.MULTILINE)
+    assert len(written) > 2
+    assert [done.status for done in deployment.run(*written)] == [0] * len(written)
+
+
+def test_a_dag_file_that_cannot_be_imported_is_told(deployment: Deployment) -> None:
+    file = deployment.folder / "dags" / "shop.py"
+    whole = file.read_text()
+    file.write_text("import nowhere_at_all\n")
+    try:
+        (done,) = deployment.run("gobblin check -d shop")
+    finally:
+        file.write_text(whole)
+    assert done.status == 1
+    assert "can't import DAG 'shop'" in done.err
+    assert "No module named 'nowhere_at_all'" in done.err

@@ -43,7 +43,11 @@ def trim(journal: Journal, history: History) -> bool:
 
 
 def _remove(journal: Journal, history: History, snapshot: Snapshot) -> None:
-    """Remove void records, the steps that nobody needs any more first: they are named by the others."""
+    """Remove void records, the steps that nobody needs any more first: they are named by the others.
+
+    Decisions go from the oldest on. Who takes a trimmed slot anew, where the snapshot can't be listed yet (on a mounted
+    disk, which removes in this order), so finds a gap below it, and never a chain that holds.
+    """
     store, urn = journal.store, history.urn
     void = [journal.key(urn, key) for key in history.void]
     for start in range(0, len(void), _REMOVED_TOGETHER):

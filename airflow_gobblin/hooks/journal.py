@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 
 from airflow_gobblin.errors import GobblinError, NotFoundError
-from airflow_gobblin.hooks.connections import JOURNAL_CONNECTION, AirflowConnections
+from airflow_gobblin.hooks.connections import JOURNAL_CONNECTION, SECRETS, AirflowConnections
 
 if TYPE_CHECKING:
     from airflow_gobblin.stores import Store
@@ -66,7 +66,7 @@ class GobblinJournalHook(BaseHook):
         except NotFoundError as error:
             return True, f"There is no journal at {error.subject.removeprefix('the journal at ')} yet. {error.hint}"
         except GobblinError as error:
-            return False, str(error)
+            return False, SECRETS.redact(str(error))
 
 
 def _told(store: Store) -> str:

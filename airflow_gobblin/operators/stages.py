@@ -127,7 +127,8 @@ class _StageOperator(BaseOperator):
         from airflow_gobblin.announcing.lineage import lineage
 
         told = self.announcement.publications if self.announcement is not None else ()
-        return lineage(self.ingestion, told, AirflowConnections())
+        with SECRETS.guarding("tell OpenLineage of", f"ingestion {self.ingestion.name!r}"):
+            return lineage(self.ingestion, told, AirflowConnections())
 
 
 class VerifyRecoverOperator(_StageOperator):

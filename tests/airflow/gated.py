@@ -5,11 +5,15 @@ It is put into the DAG folder and shipped to Spark, so it imports nothing of Air
 
 from __future__ import annotations
 
+import base64
+import json
 import os
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
@@ -26,6 +30,10 @@ from airflow_gobblin.steps import CommitStep, StepContext, StepStatus
 from airflow_gobblin.watermark import Json, Watermark
 from airflow_gobblin.wire import record
 from airflow_gobblin.work import Dataset, UnitResult, WorkUnit
+
+
+class Leak(BaseException):
+    """An end that is no `Exception`."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +59,24 @@ class Gates:
             raise RuntimeError(f"{name} is broken")
 
     def leak_once(self, name: str, secret: str) -> None:
-        """Raise an error that tells a secret, if something was set to."""
+        """Raise an error that tells a URI and its password in several spellings, if something was set to."""
         try:
             (Path(self.folder) / f"{name}.leaking").unlink()
         except FileNotFoundError:
             return
-        raise RuntimeError(f"{name} failed at {secret}")
+        password = unquote(secret.partition("://")[2].rpartition("@")[0].partition(":")[2])
+        told = [
+            secret,
+            password,
+            repr(password),
+            json.dumps({"password": password}),
+            quote(password),
+            password.encode().hex(),
+        ]
+        print(*told, file=sys.stderr)
+        raise Leak(f"{name} failed at {' '.join(told)}") from OSError(
+            base64.b64encode(f":{password}".encode()).decode()
+        )
 
 
 @record("test.gated_source")

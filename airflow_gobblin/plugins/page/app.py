@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.staticfiles import StaticFiles
 
 from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError
+from airflow_gobblin.hooks.connections import SECRETS
 from airflow_gobblin.inspection import dataset_detail, known_history, list_datasets, list_pending, list_slots
 from airflow_gobblin.journal import now
 from airflow_gobblin.links import NAME
@@ -210,7 +211,7 @@ def _failed(request: Request, error: GobblinError) -> Response:
     else:
         status = HTTPStatus.SERVICE_UNAVAILABLE
         log.warning("%s", error)
-    return _html("error", status, title="This can't be done", detail=error.with_notes)
+    return _html("error", status, title="This can't be done", detail=SECRETS.redact(error.with_notes))
 
 
 @app.exception_handler(OSError)

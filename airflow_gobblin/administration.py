@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from airflow_gobblin.claims import Claim, Claims
 from airflow_gobblin.commit import Committer, can_win
@@ -31,9 +32,13 @@ from airflow_gobblin.sources.base import Connections
 from airflow_gobblin.staging import Staging, staging_folder
 from airflow_gobblin.state import UnitRef
 from airflow_gobblin.steps import HighWatermarkStep
+from airflow_gobblin.sweeping import Sweeper
 from airflow_gobblin.trimming import KEPT
 from airflow_gobblin.watermark import Watermark, highest, lowest
 from airflow_gobblin.work import UnitSummary
+
+_NAMED = 10
+"""How many datasets a sentence names."""
 
 __all__ = ["Administration", "Change", "ReleasedClaim"]
 
@@ -369,6 +374,55 @@ class Administration:
         retired = tuple(sorted(history.state.live)) if delete_files else ()
         return Change(Action.DROP, history, coverage=Coverage(), replaces=retired)
 
+    def would_drop_all(self, *, delete_files: bool = False) -> tuple[Change, ...]:
+        """Forget all datasets of the ingestion, each by a slot of its own.
+
+        What was dropped before is left out, and a drop that was stopped in its middle is ended.
+
+        :raises ConfigurationError: datasets have another slot that is pending. :raises RecordError: one can't be read.
+        """
+        histories: dict[str, History] = {}
+        for _, found in self.journal.histories():
+            if isinstance(found, GobblinError):
+                raise found
+            histories[found.urn] = found
+        claimed = {claim.urn for claim in self._claims.standing().values() if self._is_ours(claim)}
+        stuck = sorted(urn for urn, found in histories.items() if found.pending is not None and not _is_drop(found))
+        if stuck:
+            more = f" and {len(stuck) - _NAMED} more" if len(stuck) > _NAMED else ""
+            raise ConfigurationError(
+                operation="drop",
+                subject=f"all datasets of ingestion {self.journal.ingestion!r}",
+                cause=f"a slot is pending of {', '.join(map(repr, stuck[:_NAMED]))}{more}",
+                hint="Nothing was changed. Let the next run finish it, or abandon it.",
+            )
+        histories |= {urn: History(urn) for urn in claimed - histories.keys()}
+        changes = (
+            Change(Action.DROP, found, coverage=Coverage())
+            if found.pending is not None or not found.state.head
+            else self.would_drop(urn, delete_files=delete_files)
+            for urn, found in sorted(histories.items())
+            if urn in claimed or found.pending is not None or has_state(found)
+        )
+        return tuple(changes)
+
+    def after_drop_all(self) -> tuple[str, ...]:
+        """Do what a run would have done at its end, for there may be none any more: remove what the drops retired, and staging.
+
+        :return: a sentence for every file that was left because somebody changed it.
+        """
+        committer = Committer(self.journal, self._files, retention=timedelta(0))
+        left: list[str] = []
+        for _, found in self.journal.histories():
+            if isinstance(found, History):
+                left += committer.clean(found, "")
+        staging = Staging(self._files, staging_folder(self.journal.ingestion, self.journal.id))
+        Sweeper(self.journal, staging, self._claims).sweep()
+        return tuple(left)
+
+    def _is_ours(self, claim: Claim) -> bool:
+        return claim.owner[:2] == (self.journal.id, self.journal.ingestion)
+
     def drop(self, urn: str, reason: str, *, delete_files: bool = False) -> Slot:
         """Do what `would_drop` says."""
         return self.carry_out(self.would_drop(urn, delete_files=delete_files), reason)
@@ -418,7 +472,10 @@ class Administration:
         :raises ConfigurationError: there is no reason.
         """
         self._check_told(change.urn, reason)
-        slot = self._decide(change, reason)
+        if change.history.pending is None:
+            slot = self._decide(change, reason)
+        else:  # a drop that was stopped in its middle
+            slot = self._committer.execute(change.history.pending, "")
         if change.action is Action.DROP:
             for folder in self._claimed(change.urn):
                 self._claims.release(folder, self._actor, reason, generation=slot.decision.generation)
@@ -590,6 +647,11 @@ class Administration:
             cause=why,
             hint=hint,
         )
+
+
+def _is_drop(history: History) -> bool:
+    """Whether the pending slot of a dataset drops it."""
+    return history.pending is not None and history.pending.decision.action is Action.DROP
 
 
 def _way_back(covered: Range) -> str:

@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from airflow_gobblin.administration import Administration
+from airflow_gobblin.claims import Claims
+from airflow_gobblin.commit import Committer
 from airflow_gobblin.errors import ConfigurationError, LostRaceError
 from airflow_gobblin.exported import ExportedDataset, export
+from airflow_gobblin.files import LocalFiles
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.naming import dataset_key
 from airflow_gobblin.pipeline import RunRequest
@@ -339,3 +342,74 @@ def test_an_import_takes_over_what_is_covered_and_no_files(tmp_path: Path) -> No
     assert sorted(there.rows("a")) == [f"a/{n}" for n in range(4, 10)]
     assert before <= set(lab.published())
     assert lab.rows("a") == A.all_rows()
+
+
+def whole(folder: Path) -> Lab:
+    """An ingestion of four datasets: published, never published, dropped before, and claimed only."""
+    tables = [Table(urn, ExtractKind.APPEND_ONLY, 10) for urn in ("a", "b", "c", "d")]
+    lab = Lab(folder, *tables[:3])
+    lab.run(units=("b:u1",))
+    lab.admin.drop("c", "it was over before")
+    lab.pipeline(*tables).create_work_units(RunRequest("only planned", datasets=("d",)))
+    return lab
+
+
+def drop_all(admin: Administration, *, delete_files: bool = False) -> list[str]:
+    done = [
+        admin.carry_out(change, "the shop is closed").decision.urn
+        for change in admin.would_drop_all(delete_files=delete_files)
+    ]
+    assert admin.after_drop_all() == ()
+    return done
+
+
+@pytest.mark.parametrize("delete", [False, True])
+def test_a_whole_ingestion_is_dropped_each_dataset_by_a_slot_of_its_own(tmp_path: Path, delete: bool) -> None:
+    lab = whole(tmp_path)
+    assert drop_all(lab.admin, delete_files=delete) == ["a", "b", "d"]
+    lab.reopened()
+    for urn in "abcd":
+        last = lab.journal.history(urn).slots[-1]
+        assert (last.decision.action, last.done, last.decision.actor) == (Action.DROP, True, "ann")
+    assert Claims(LocalFiles(str(tmp_path))).standing() == {}
+    assert lab.pipeline().staging.tokens() == ()
+    assert bool(lab.files("a")) is not delete
+    assert lab.admin.would_drop_all() == ()
+
+
+@pytest.mark.parametrize("name", ["put_decision", "put_outcome", "claims", "clean"])
+def test_a_drop_of_all_that_was_killed_goes_on_when_it_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    lab = whole(tmp_path)
+
+    def die(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    owner, method = {
+        "put_decision": (Journal, "put_decision"),
+        "put_outcome": (Journal, "put_outcome"),
+        "claims": (Claims, "release"),
+        "clean": (Committer, "clean"),
+    }[name]
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, method, die)
+        with pytest.raises(KeyboardInterrupt):
+            drop_all(lab.admin, delete_files=True)
+    lab.reopened()
+    drop_all(lab.admin, delete_files=True)
+    assert lab.admin.would_drop_all() == ()
+    assert Claims(LocalFiles(str(tmp_path))).standing() == {}
+    assert lab.files("a") == []
+    drops = [slot for slot in lab.journal.history("a").slots if slot.decision.action is Action.DROP]
+    assert len(drops) == (2 if name == "claims" else 1)
+
+
+def test_a_drop_of_all_changes_nothing_while_a_slot_is_pending(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, Table("a", ExtractKind.APPEND_ONLY, 4), Table("b", ExtractKind.APPEND_ONLY, 4))
+    lab.run()
+    lab.decide(Table("a", ExtractKind.APPEND_ONLY, 8), Table("b", ExtractKind.APPEND_ONLY, 4))
+    before = lab.records()
+    with pytest.raises(ConfigurationError, match=r"a slot is pending of 'a'.*abandon it"):
+        lab.admin.would_drop_all()
+    assert lab.records() == before

@@ -160,9 +160,20 @@ def set_watermark(args: Namespace) -> None:
 
 @command
 def drop(args: Namespace) -> None:
-    """Forget a dataset."""
+    """Forget a dataset, or all of them."""
+    if args.all is (args.urn is not None):
+        raise ConfigurationError(
+            operation="drop",
+            subject="a dataset and all of them" if args.all else "nothing",
+            hint="Give a URN; or --all, for each dataset of the ingestion.",
+        )
     admin, _ = _administration(args)
-    _carry_out(args, admin, [admin.would_drop(args.urn, delete_files=args.delete_files)])
+    if not args.all:
+        _carry_out(args, admin, [admin.would_drop(args.urn, delete_files=args.delete_files)])
+        return
+    _carry_out(args, admin, [*admin.would_drop_all(delete_files=args.delete_files)])
+    for left in admin.after_drop_all():
+        _tell(left)
 
 
 @command

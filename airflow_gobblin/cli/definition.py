@@ -63,6 +63,8 @@ STEPS = _arg("--steps", type=_COUNT, default=20, help="How many steps of a pendi
 QUICK = _arg(
     "--quick", action="store_true", help="Read no file that is known by its identity: inode, size and time, or ETag"
 )
+DROPPED = _arg("urn", nargs="?", help="The dataset's URN")
+ALL = _arg("--all", action="store_true", help="Drop each dataset of the ingestion, with the claims on their folders")
 DELETE_FILES = _arg("--delete-files", action="store_true", help="Let clean-up remove the published files, too")
 FOLDER = _arg("folder", help="The claimed folder, below the target root")
 FILE = _arg("file", help="A JSON file as `export` writes it, or as another tool does; '-' for the standard input")
@@ -174,7 +176,12 @@ COMMANDS = (
     ),
     _action("resume", "Let a paused dataset go on where it stopped", URN),
     _action(
-        "drop", "Forget a dataset: what it published is nobody's any more, unless it is deleted", URN, DELETE_FILES
+        "drop",
+        "Forget a dataset: what it published is nobody's any more, unless it is deleted",
+        DROPPED,
+        ALL,
+        DELETE_FILES,
+        more="All datasets of an ingestion are dropped one after the other; if it is stopped, it goes on when it is typed again.",
     ),
     _action("release-claim", "Free a folder that a lost journal or a dropped ingestion claims", FOLDER),
     _action(

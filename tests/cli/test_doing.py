@@ -270,3 +270,14 @@ def test_pausing_shows_what_it_does_and_keeps_who_did_it(lab: Lab, command: Comm
     assert command("resume", "orders", "--reason", "they are right", "--yes").status == 0
     lab.reopened()
     assert lab.run(replace(ORDERS, rows=12))["orders"].rows == 2
+
+
+def test_all_datasets_are_dropped_once_it_is_confirmed(lab: Lab, command: CommandLine) -> None:
+    lab.run(ORDERS, replace(ORDERS, urn="stock"))
+    assert command("drop", *WHY, "--yes").status == command("drop", "orders", "--all", *WHY, "--yes").status == 1
+    assert command("drop", "--all", *WHY, answer="n\n").err.endswith("Nothing was changed.")
+    done = command("drop", "--all", "--delete-files", *WHY, "-o", "json", answer="y\n")
+    assert [(row["dataset"], row["action"]) for row in done.json] == [("orders", "drop"), ("stock", "drop")]
+    assert lab.reopened().state("stock").live == {}
+    assert lab.files("orders") == []
+    assert command("drop", "--all", *WHY, "--yes", "-o", "json").json == []

@@ -24,13 +24,12 @@ from airflow_gobblin.history import History
 from airflow_gobblin.journal import Journal, now
 from airflow_gobblin.naming import many
 from airflow_gobblin.records import Home
-from airflow_gobblin.staging import staging_folder
+from airflow_gobblin.staging import MARK, staging_folder
 from airflow_gobblin.stores.base import settle
 from airflow_gobblin.wire import record
 
 __all__ = ["Homes", "Tenant"]
 
-_MARK = "mark"
 _NAMED = 3
 
 
@@ -173,23 +172,23 @@ class Homes:
 
     def _mark(self) -> str:
         """The id of the target root's mark; empty where it has none."""
-        data = self._files.records(self._folder).get(_MARK)
+        data = self._files.records(self._folder).get(MARK)
         return "" if data is None else wire.loads(data, TargetMark, self._mark_path).id
 
     def _put_mark(self) -> str:
         self._files.make_private(self._folder)  # it is staging's, too
         mine = TargetMark(uuid.uuid4().hex, self._journal.ingestion, self._journal.id)
-        stored, _ = settle(self._files.records(self._folder), _MARK, wire.dumps(mine))
+        stored, _ = settle(self._files.records(self._folder), MARK, wire.dumps(mine))
         return wire.loads(stored, TargetMark, self._mark_path).id
 
     @property
     def _mark_path(self) -> str:
-        return f"{self._files.root}/{posixpath.join(self._folder, _MARK)}"
+        return f"{self._files.root}/{posixpath.join(self._folder, MARK)}"
 
     def _inhabitants(self) -> Iterator[str]:
         """The datasets that have something at a target; of one that can't be read that isn't known."""
         for key, history in self._journal.histories():
-            if isinstance(history, GobblinError) or history.pending is not None or _has_files(history):
+            if isinstance(history, GobblinError) or history.pending is not None or _is_somewhere(history):
                 yield key
 
     def _check_files(self, history: History) -> None:
@@ -256,5 +255,7 @@ def _stranger(home: Home, tenant: Tenant) -> bool:
     return known and home.dag != tenant.dag and home.source != tenant.source
 
 
-def _has_files(history: History) -> bool:
-    return bool(history.state.retired) or any(unit.files for unit in history.state.live.values())
+def _is_somewhere(history: History) -> bool:
+    """Whether a dataset depends on a target. One that was dropped, with its files or without, depends on none."""
+    state = history.state
+    return bool(state.retired or state.live) or state.coverage.origin is not None

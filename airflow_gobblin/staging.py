@@ -15,6 +15,7 @@ to their published names, and only the records are here.
 
 from __future__ import annotations
 
+import socket
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -31,6 +32,7 @@ from airflow_gobblin.errors import (
     RecordError,
     StepLostError,
     StoreError,
+    TargetError,
 )
 from airflow_gobblin.files.base import Files, each
 from airflow_gobblin.job import ExtractJob
@@ -40,6 +42,8 @@ from airflow_gobblin.stores.base import settle
 from airflow_gobblin.work import Pack, StagedFile, UnitResult, UnitState, WorkUnit
 
 ROOT = "_gobblin"
+MARK = "mark"
+"""The record in an ingestion's staging folder by which its target is known: see `home.py`."""
 KEPT = 10_000
 """So many results, with their files, are kept in memory to be read only once: some MB."""
 T = TypeVar("T")
@@ -351,9 +355,24 @@ class Staging:
         """Remove what a run was to do."""
         self.files.remove_tree(f"{self.folder}/r/{run}")
 
+    def check_shared(self) -> None:
+        """Make sure that this host sees the target that the run was planned for, where what was planned isn't found.
+
+        :raises TargetError: it has no mark here.
+        """
+        if self._store.get(MARK) is None:
+            raise TargetError(
+                operation="use",
+                subject=f"target {self.files.root}",
+                cause=f"on host {socket.gethostname()!r} it lacks {self.folder}/{MARK}, which was put there when the run was "
+                "planned",
+                hint="It must be on a file system that workers, driver and executors share: mount it here, and clear the task.",
+            )
+
     def _stands(self, key: str, expected: type[ExtractJob]) -> ExtractJob:
         data = self._store.get(key)
         if data is None:
+            self.check_shared()
             raise StoreError(
                 operation="read",
                 subject=f"{key!r} in {self._store.name}",

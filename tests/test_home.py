@@ -6,6 +6,7 @@ import shutil
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -17,6 +18,10 @@ from airflow_gobblin.home import TargetMark
 from airflow_gobblin.inspection import AuditLevel, FileState, audit, verify
 from airflow_gobblin.journal import NoteKind
 from airflow_gobblin.pipeline import Pipeline, RunRequest
+from airflow_gobblin.spark.connections import SparkConnections
+from airflow_gobblin.spark.pack import run_pack
+from airflow_gobblin.spark.task import Order, run_order
+from airflow_gobblin.staging import staging_folder
 from airflow_gobblin.wire import record
 from airflow_gobblin.work import ExtractKind
 from tests import inprocess
@@ -189,6 +194,19 @@ def test_a_first_run_that_published_nothing_may_be_followed_by_one_to_another_ta
     other = Lab(tmp_path / "other", A, store=lab.store)
     assert other.run()["a"].status == "committed"
     assert [home.target for home in other.reopened().homes()] == [str(lab.folder), str(other.folder)]
+
+
+def test_a_driver_or_an_executor_that_does_not_see_the_target_says_so(lab: Lab) -> None:
+    _, plan = lab.extracted(MORE)
+    unmount(lab)
+    staging = staging_folder("lab", lab.journal.id)
+    nothing = SparkConnections({})
+    with pytest.raises(TargetError, match="workers, driver and executors share"):
+        run_pack(cast(Any, None), str(lab.folder), staging, plan.run, 0, (), nothing)
+    order = Order((), str(lab.folder), staging, "attempt", plan.run, {}, {}, nothing)
+    with pytest.raises(TargetError, match=f"on host '.*' it lacks {staging}/mark"):
+        [*run_order(order)]
+    assert below(lab.folder) == []
 
 
 def test_the_mark_leaves_staging_private(lab: Lab) -> None:

@@ -11,11 +11,11 @@ import pytest
 
 from airflow_gobblin import plan as plan_module
 from airflow_gobblin import staging as staging_module
-from airflow_gobblin.errors import LostRaceError, RecordError, StepLostError, StoreError
+from airflow_gobblin.errors import LostRaceError, RecordError, StepLostError, StoreError, TargetError
 from airflow_gobblin.files import LocalFiles
 from airflow_gobblin.pipeline import RunRequest
 from airflow_gobblin.plan import FinishedRun, Plan
-from airflow_gobblin.staging import ROOT, PlanResults, Staging, staging_folder
+from airflow_gobblin.staging import MARK, ROOT, PlanResults, Staging, staging_folder
 from airflow_gobblin.watermark import LongWatermark
 from airflow_gobblin.work import Dataset, Extract, ExtractKind, StagedFile, UnitResult, UnitState, WorkUnit
 from tests import inprocess
@@ -103,6 +103,9 @@ def test_of_failed_results_the_newest_is_told(staging: Staging, older: str, newe
 def test_what_is_not_there_is_said_with_the_way_out(staging: Staging) -> None:
     assert staging.run("r") is None
     assert staging.pack("r", 0) is None
+    with pytest.raises(TargetError, match=r"lacks .*/mark, which was put there when the run was planned"):
+        staging.job("r")
+    staging.files.records(staging.folder).put_if_absent(MARK, b"")
     with pytest.raises(StoreError, match=r"'r/r/job' in file://.*Clear create_work_units to plan anew"):
         staging.job("r")
 

@@ -146,6 +146,7 @@ class _PackRun:
     def _pack(self, run: str, index: int) -> Pack:
         pack = self._staging.pack(run, index)
         if pack is None:
+            self._staging.check_shared()
             raise StoreError(
                 operation="read",
                 subject=f"pack {index} of run {run!r} in staging {self._staging.folder!r}",

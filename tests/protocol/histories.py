@@ -84,7 +84,7 @@ class Mix:
     fault: float = 0.006
     patience: float = 12.0
     runs: int = 4
-    weights: tuple[float, ...] = (2, 3, 2, 6, 1, 2, 0.5, 26, 0.5)
+    weights: tuple[float, ...] = (2, 3, 2, 6, 1, 2, 0.5, 26, 0.5, 1)
     on_disk: float = 0.25
     stale: float = 0.2
     growth: float = 1.0
@@ -99,7 +99,7 @@ BEGINNING = Mix(
     events=40,
     patience=18.0,
     runs=2,
-    weights=(2, 2, 1, 1.5, 0.4, 1, 0.3, 26, 0.1),
+    weights=(2, 2, 1, 1.5, 0.4, 1, 0.3, 26, 0.1, 0.3),
     backfills=0.3,
     small=True,
     places=(MemoryFiles, MemoryObjects, MemoryObjects, MemoryObjects),
@@ -110,7 +110,7 @@ SHORT = replace(
     events=7,
     fault=0.009,
     patience=25.0,
-    weights=(0.3, 0.7, 0.5, 4, 0.5, 0.8, 0.4, 18, 0.3),
+    weights=(0.3, 0.7, 0.5, 4, 0.5, 0.8, 0.4, 18, 0.3, 1.2),
     growth=0.1,
     patient=0.2,
 )
@@ -128,6 +128,10 @@ class Scheduled(Attempt):
     left = 0
     frozen = 0
     hold = 0
+    targets: tuple[FaultyFiles, ...] = ()
+    """The target, as it has it opened."""
+    unmounted = False
+    """Whether it sees an empty folder there, until it ends."""
 
 
 @dataclass
@@ -193,6 +197,10 @@ class History:
         self.attempts: list[Scheduled] = []
         self.strange: set[str] = set()
         self.barred: set[str] = set()
+        self.empty = MemoryFiles()
+        """What is seen where the target isn't mounted."""
+        self.away = False
+        """Whether it isn't mounted for any attempt that begins."""
         self.look.plant(self.urns)
 
     def place_records(self, records: MemoryStore | MemoryFiles) -> None:
@@ -228,7 +236,11 @@ class History:
 
     def files_of(self, attempt: Attempt) -> FaultyFiles:
         """The target, as an attempt has it."""
-        return FaultyFiles(self.files, attempt, self.disks[1] if self.disks else None)
+        assert isinstance(attempt, Scheduled)
+        attempt.targets += (FaultyFiles(self.files, attempt, self.disks[1] if self.disks else None),)
+        if self.away or attempt.unmounted:
+            self.take_away(attempt)
+        return attempt.targets[-1]
 
     def going_on(self, seed: str, mix: Mix) -> History:
         """Another history, which goes on from where this one stands. What was running here is dead there."""
@@ -245,6 +257,7 @@ class History:
         other.look = Look(Journal.create(other.store, NAME), other.files)
         other.runs = [replace(r, plans={**r.plans}, attempt=None, zombies=[]) for r in self.runs]
         other.attempts, other.strange, other.barred = [], {*self.strange}, {*self.barred}
+        other.empty, other.away = MemoryFiles(), False
         return other
 
     def choose_kinds(self) -> tuple[ExtractKind, ...]:
@@ -314,6 +327,7 @@ class History:
                 self.interfere,
                 self.go_on,
                 self.lose_power,
+                self.unmount,
             ],
             self.mix.weights,
         )[0]
@@ -375,6 +389,32 @@ class History:
                     run.next += 1
                     run.tries = 0
 
+    def unmount(self) -> None:
+        """The target goes away, for one attempt until it ends or for all that begin; or it is there again."""
+        if self.away:
+            self.away = False
+            self.note("the target is there again")
+        elif self.may_go_away():
+            attempt = self.pick(self.awake()) if self.chance.random() < 0.7 else None
+            self.happened["targets gone"] += 1
+            if attempt is not None:
+                self.take_away(attempt)
+            self.away = attempt is None
+            self.note(f"the target is gone for {'all that begin' if attempt is None else attempt.name}")
+
+    def may_go_away(self) -> bool:
+        """Whether something depends on the target: else it could be begun anew elsewhere. An object store isn't mounted."""
+        if type(self.files) is not MemoryFiles or any(a.name.startswith("drop") and not a.ended for a in self.attempts):
+            return False
+        histories = [self.look.journal.history(urn) for urn in self.urns]
+        dropping = any(h.pending is not None and h.pending.decision.action is Action.DROP for h in histories)
+        return not dropping and any(h.state.live or h.state.coverage.origin is not None for h in histories)
+
+    def take_away(self, attempt: Scheduled) -> None:
+        attempt.unmounted = True
+        for files in attempt.targets:
+            files._files, files._disk = self.empty, None
+
     def kill(self) -> None:
         attempt = self.pick(self.awake())
         if attempt is not None:
@@ -412,6 +452,8 @@ class History:
             what = "resume"
         if self.look.journal.history(urn).pending is not None and self.chance.random() < 0.5:
             what = "abandon"
+        if what == "drop" and (self.away or any(a.unmounted and not a.ended for a in self.attempts)):
+            return  # where nothing is published any more, an empty target is as good as any
         to = LongWatermark(self.chance.randint(0, self.rows))
         self.start(f"{what} {urn}", lambda attempt: self.administer(attempt, what, urn, to))
 
@@ -652,6 +694,7 @@ class History:
         """No more faults. Zombies and runs come to their end, and one more run publishes what is missing."""
         self.peace = True
         self.note("peace")
+        self.away = False
         self.remove_strange()
         if self.chance.random() < self.mix.growth:
             self.grow()
@@ -678,6 +721,8 @@ class History:
         self.look.check_complete(self.sources)
         left = self.look.leftovers()
         assert not left, f"staging is left over: {left}"
+        shadowed = [path for path in self.empty.walk(".") if not path.startswith(f"{ROOT}/")]
+        assert not shadowed, f"where the target wasn't mounted stands {shadowed}"
         self.check_clean()
 
     def give_up_replacing(self) -> None:

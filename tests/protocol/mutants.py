@@ -18,6 +18,7 @@ from airflow_gobblin.coverage import Coverage, Range
 from airflow_gobblin.errors import GobblinError, LostRaceError, StoreError
 from airflow_gobblin.files import Files, LocalFiles, local
 from airflow_gobblin.history import Snapshot
+from airflow_gobblin.home import Homes
 from airflow_gobblin.journal import Action, Decision, History, Journal, Outcome, OutcomeState, Slot
 from airflow_gobblin.pipeline import Pipeline
 from airflow_gobblin.plan import Plan
@@ -364,6 +365,15 @@ def a_pause_is_not_seen() -> Iterable[Patch]:
     return tuple(Patch(module, "check_goes_on", lambda history: None) for module in (commit, pipeline))
 
 
+def a_target_is_known_by_its_path() -> Iterable[Patch]:
+    """Whether it is the one that the journal published to is not looked at."""
+
+    def unlooked(self: Homes, *_: object, **__: object) -> None:
+        pass
+
+    return (Patch(Homes, "check", unlooked), Patch(Homes, "check_mark", unlooked))
+
+
 HISTORIES_CATCH: tuple[Callable[[], Iterable[Patch]], ...] = (
     no_read_back,
     no_plan_precondition,
@@ -383,6 +393,7 @@ HISTORIES_CATCH: tuple[Callable[[], Iterable[Patch]], ...] = (
     an_upload_is_completed_without_condition,
     an_upload_is_aborted_that_can_win,
     trimming_before_the_snapshot,
+    a_target_is_known_by_its_path,
     a_pause_is_not_seen,
     executors_do_not_look_at_the_outcome,
     a_rewind_keeps_the_generation,

@@ -144,6 +144,7 @@ source:
         primary_keys: [id]
         columns: [id, at, no]
         casts: {id: int64}
+        unit_width: {hours: 6}
         start: 2026-01-31 12:00:00+00:00
         lag: {minutes: 10}
         where:
@@ -177,6 +178,7 @@ dag:
         primary_keys=("id",),
         columns=("id", "at", "no"),
         casts={"id": "int64"},
+        unit_width=timedelta(hours=6),
         start=datetime(2026, 1, 31, 12, tzinfo=UTC),
         lag=timedelta(minutes=10),
         where=(

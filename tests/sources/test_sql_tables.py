@@ -117,6 +117,9 @@ def test_predicates_that_can_not_be(op: str, value: Any) -> None:
         ({"delta": "d", "timezone": "Mars/Olympus"}, "'Mars/Olympus' is no time zone"),
         ({"delta": "d", "timezone": "../etc"}, "is no time zone"),
         ({"delta": "d", "unit_bytes": 0}, "above zero"),
+        ({"delta": "d", "unit_width": 0}, "`unit_width` is not above zero"),
+        ({"delta": "d", "unit_width": timedelta(hours=-1)}, "`unit_width` is not above zero"),
+        ({"delta": "d", "unit_width": True}, "`unit_width` is not above zero"),
         ({"delta": "d", "urn": "\ud800"}, "dataset URN"),
     ],
 )

@@ -138,6 +138,9 @@ class Dialect(Protocol):
     def bucket(self, number: str, ends: tuple[str, str], count: int) -> str:
         """Which of `count` buckets of equal width between two ends a number lies in."""
 
+    def multiple(self, number: str, width: str) -> str:
+        """Which multiple of a width a number lies at or after."""
+
     def within(self, statement: Statement, column: Column, axis: Axis, low: Value | None, high: Value | None) -> str:
         """True for the rows of [low, high)."""
 

@@ -13,8 +13,9 @@ from airflow_gobblin.naming import many
 from airflow_gobblin.sources.base import Bound, Consistency, DatasetPlan, PlanRequest, RangeRequest
 from airflow_gobblin.sources.sql.dialects import Session
 from airflow_gobblin.sources.sql.positions import AxisKind, DateAxis, LocalAxis, number_of
-from airflow_gobblin.sources.sql.scan import EVERY_INTEGER, Extent, Scan, open_scan
+from airflow_gobblin.sources.sql.scan import EVERY_INTEGER, Extent, Piece, Scan, open_scan
 from airflow_gobblin.sources.sql.tables import DEFAULT_LAG, SqlTable
+from airflow_gobblin.sources.sql.widths import split_by_width
 from airflow_gobblin.state import DatasetState
 from airflow_gobblin.watermark import LongWatermark, TimestampWatermark, Watermark
 from airflow_gobblin.work import ExtractKind, WorkUnit
@@ -26,9 +27,6 @@ _DEPTH = 3
 
 DELTA = "delta"
 """The property of a unit that names its delta column."""
-
-Piece = tuple[Range, int]
-"""A range, and how many rows it has."""
 
 
 def plan_table(session: Session, table: SqlTable, state: DatasetState, request: PlanRequest) -> DatasetPlan:
@@ -50,7 +48,10 @@ def plan_snapshot(scan: Scan, request: PlanRequest) -> DatasetPlan:
     extent = scan.extent()
     row_bytes = scan.row_bytes()
     count = _unit_count(scan, extent.rows * row_bytes, extent.rows * row_bytes)
-    if (
+    if scan.table.unit_width is not None:
+        _check_can_split(scan)
+        units = _units(scan, split_by_width(scan, EVERY_INTEGER, extent), row_bytes)
+    elif (
         count > 1
         and scan.dialect.shares_snapshots
         and scan.axis is not None
@@ -88,6 +89,10 @@ def plan_ranges(scan: Scan, state: DatasetState, request: PlanRequest) -> Datase
     total = sum(extent.rows for _, extent in wanted) * row_bytes
     pieces: list[Piece] = []
     for part, extent in wanted:
+        if scan.table.unit_width is not None:
+            _check_can_split(scan, takes_all=takes_all)
+            pieces += split_by_width(scan, part, extent)
+            continue
         whole = request.limits.any or (takes_all and not scan.dialect.shares_snapshots)
         count = 1 if whole else _unit_count(scan, extent.rows * row_bytes, total)
         pieces += _split(scan, part, extent, count)
@@ -267,6 +272,12 @@ def _check_axis(scan: Scan, origin: Watermark, state: DatasetState) -> None:
             f"its positions are of kind {origin.kind!r}, and its delta column gives {axis.watermark.kind!r}",
             "Go back to the delta column (or start value) of the former kind, or publish it under another URN.",
         )
+
+
+def _check_can_split(scan: Scan, *, takes_all: bool = True) -> None:
+    if takes_all and not scan.dialect.shares_snapshots:
+        cause = f"it has a `unit_width`, and what takes a table whole is one unit in {scan.dialect.name}"
+        raise _refused(scan, cause, "Take it out, or make the table append-only.")
 
 
 def _unit_count(scan: Scan, size: float, total: float) -> int:

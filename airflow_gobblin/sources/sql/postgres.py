@@ -238,6 +238,10 @@ class Postgres:
         """By width_bucket."""
         return f"width_bucket({number}, {ends[0]}, {ends[1]}, {count})"
 
+    def multiple(self, number: str, width: str) -> str:
+        """By floor."""
+        return f"floor({number} / {width})"
+
     def within(self, statement: Statement, column: Column, axis: Axis, low: Value | None, high: Value | None) -> str:
         """Two comparisons of the column, which an index can answer."""
         key, base = self.key(column, axis), _BOUNDS[axis.kind]

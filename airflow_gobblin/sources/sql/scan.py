@@ -45,6 +45,10 @@ class Extent:
     greatest: Value | None = None
 
 
+Piece = tuple[Range, int]
+"""A range, and how many rows it has."""
+
+
 @dataclass(frozen=True)
 class Scan:
     """An open table.
@@ -163,6 +167,19 @@ class Scan:
         statement.text = (
             f"SELECT count(*), min(k), max(k) FROM (SELECT {self.dialect.key(delta, axis)} AS k, {bucket} AS b "
             f"FROM {self._source(statement, low, high)}) AS keys GROUP BY b ORDER BY 2"
+        )
+        return [
+            Extent(n, self._value(least), self._value(greatest)) for n, least, greatest in self.session.rows(statement)
+        ]
+
+    def of_width(self, low: Watermark, high: Watermark, width: float, at_most: int) -> list[Extent]:
+        """The rows of [low, high) in buckets of a width, in order, those that are empty left out; so many of them at the most."""
+        delta, axis = self.positions()
+        statement = self.session.statement()
+        bucket = self.dialect.multiple(self.dialect.number(delta, axis), statement.bind(width, "float8"))
+        statement.text = (
+            f"SELECT count(*), min(k), max(k) FROM (SELECT {self.dialect.key(delta, axis)} AS k, {bucket} AS b "
+            f"FROM {self._source(statement, low, high)}) AS keys GROUP BY b ORDER BY 2 LIMIT {int(at_most)}"
         )
         return [
             Extent(n, self._value(least), self._value(greatest)) for n, least, greatest in self.session.rows(statement)

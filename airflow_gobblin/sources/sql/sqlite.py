@@ -153,6 +153,10 @@ class Sqlite:
         """By proportion."""
         return f"CAST(({number} - {ends[0]}) / ({ends[1]} - {ends[0]}) * {count} AS INTEGER)"
 
+    def multiple(self, number: str, width: str) -> str:
+        """By cutting off, which takes the two around 0 for one: SQLite may be built without floor."""
+        return f"CAST({number} / {width} AS INTEGER)"
+
     def within(self, statement: Statement, column: Column, axis: Axis, low: Value | None, high: Value | None) -> str:
         """Timestamps: comparisons of the days, which an index can answer, and of the key on the days of the two ends."""
         name, key = quoted(column.name), self.key(column, axis)

@@ -101,6 +101,10 @@ class SqlTable:
         position of a date is its midnight in UTC.
     :param unit_bytes: the estimated size of a work unit at the most; a larger range is split.
     :param max_units: how many work units a range is split into at the most, whatever their size.
+    :param unit_width: how wide work units are, whatever they hold: a timedelta (whole days for dates), or an integer of keys.
+        They begin and end at its multiples, counted from 1970-01-01 00:00 UTC or from 0, but at the ends of what is planned; where
+        whole widths in a row are empty, these are one unit. `unit_bytes` and `max_units` then count for nothing; limits are
+        each unit's.
     """
 
     table: str
@@ -117,12 +121,14 @@ class SqlTable:
     timezone: str = "UTC"
     unit_bytes: int = 128 * MIB
     max_units: int = 16
+    unit_width: int | float | timedelta | None = None
 
     def __post_init__(self) -> None:
         if not self.urn:
             object.__setattr__(self, "urn", f"{self.namespace}.{self.table}" if self.namespace else self.table)
-        if isinstance(self.lag, timedelta):  # kept as seconds, a float; key units are an int
-            object.__setattr__(self, "lag", self.lag.total_seconds())
+        for name in ("lag", "unit_width"):  # kept as seconds, a float; key units are an int
+            if isinstance(time_given := getattr(self, name), timedelta):
+                object.__setattr__(self, name, time_given.total_seconds())
         if isinstance(self.start, date) and not isinstance(self.start, datetime):
             object.__setattr__(self, "start", datetime.combine(self.start, time()))
         if self.kind not in [*ExtractKind]:
@@ -158,6 +164,8 @@ class SqlTable:
             return "the lag is negative", "Give how far before now, or before the greatest key, a run is to end."
         if min(self.unit_bytes, self.max_units) <= 0:
             return "`unit_bytes` or `max_units` is not above zero", "Give both above zero, or leave them out."
+        if self.unit_width is not None and (isinstance(self.unit_width, bool) or self.unit_width <= 0):  # type: ignore[operator]
+            return "`unit_width` is not above zero", "Give a time, or how many keys, that a work unit is wide."
         try:
             ZoneInfo(self.timezone)
         except (ValueError, OSError, LookupError):

@@ -102,9 +102,9 @@ class SqlTable:
     :param unit_bytes: the estimated size of a work unit at the most; a larger range is split.
     :param max_units: how many work units a range is split into at the most, whatever their size.
     :param unit_width: how wide work units are, whatever they hold: a timedelta (whole days for dates), or an integer of keys.
-        They begin and end at its multiples, counted from 1970-01-01 00:00 UTC or from 0, but at the ends of what is planned; where
-        whole widths in a row are empty, these are one unit. `unit_bytes` and `max_units` then count for nothing; limits are
-        each unit's.
+        They begin and end at its multiples, counted from 1970-01-01 00:00 UTC or from 0, but at the ends of what is planned;
+        widths in a row that are empty are one unit. `unit_bytes` and `max_units` then count for nothing; limits are each
+        unit's.
     """
 
     table: str

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from airflow_gobblin.claims import Claims
@@ -51,9 +51,10 @@ def checked(what: str, subject: str, look: Callable[[], str]) -> Check:
         return Check(what, subject, error=told)
 
 
-def checks(ingestion: Ingestion, journal: Journal | None, connections: Connections) -> Iterator[Check]:
+def checks(ingestion: Ingestion, dag_id: str, journal: Journal | None, connections: Connections) -> Iterator[Check]:
     """Look at the connections, the target and each dataset of an ingestion.
 
+    :param dag_id: the DAG that has it.
     :param journal: its journal, to be read, or an empty one; `None` if it can't be opened: datasets are then not planned.
     """
     guarded = GuardedConnections(connections)
@@ -66,14 +67,17 @@ def checks(ingestion: Ingestion, journal: Journal | None, connections: Connectio
     def look_at_target() -> str:
         files = open_files(ingestion.sink.target, guarded)
         if journal is not None:
-            pipelines.append(Pipeline(ingestion, journal, connections, files))
+            pipeline = Pipeline(ingestion, journal, connections, files)
+            pipeline.check_target()
+            pipelines.append(pipeline)
         return _reachable(files)
 
     target = checked("target", ingestion.sink.target, look_at_target)
     yield target
     unknown = {one.subject for one in found if one.error is not None}
     if not unknown & {*ingestion.source.connection_ids}:
-        yield from _datasets(ingestion, guarded, pipelines[0] if pipelines and target.error is None else None)
+        request = RunRequest(f"{dag_id}/check")
+        yield from _datasets(ingestion, request, guarded, pipelines[0] if pipelines and target.error is None else None)
 
 
 def _known(connections: Connections, conn_id: str) -> Callable[[], str]:
@@ -103,7 +107,9 @@ def check_writable(path: Path) -> bool:
     )
 
 
-def _datasets(ingestion: Ingestion, connections: Connections, pipeline: Pipeline | None) -> Iterator[Check]:
+def _datasets(
+    ingestion: Ingestion, request: RunRequest, connections: Connections, pipeline: Pipeline | None
+) -> Iterator[Check]:
     """Everything that is wrong with each dataset; those that look well are planned, as a run would, and not staged."""
     source, well = ingestion.source, list[str]()
     try:
@@ -128,7 +134,12 @@ def _datasets(ingestion: Ingestion, connections: Connections, pipeline: Pipeline
             Check("dataset", urn, "its columns can be read; it is not planned while the rest is wrong") for urn in well
         )
     elif well:
-        yield from map(_of_dataset, pipeline.would_plan(RunRequest("check", datasets=tuple(well))).datasets)
+        try:
+            prospect = pipeline.would_plan(replace(request, datasets=tuple(well)))
+        except GobblinError as error:  # of all datasets: another DAG has the ingestion, say
+            yield Check("ingestion", ingestion.name, error=error)
+            return
+        yield from map(_of_dataset, prospect.datasets)
 
 
 def _of_dataset(found: DatasetProspect) -> Check:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, redirect_stdout
 from typing import Any
 
@@ -31,7 +31,7 @@ _RANGES = 20
 def check(args: Namespace) -> None:
     """See whether the ingestions of a DAG can run."""
     with redirect_stdout(sys.stderr):  # what a DAG file prints, and Airflow logs of it, is none of the output
-        found = [(one, each) for one in described(args.dag_id, args.ingestion) for each in _checks(one)]
+        found = [(one, each) for one in described(args.dag_id, args.ingestion) for each in _checks(one, args.dag_id)]
     print_rows([_check_row(one.ingestion, each) for one, each in found], args.output)
     bad = sum(each.error is not None for _, each in found)
     if bad:
@@ -42,21 +42,21 @@ def check(args: Namespace) -> None:
 def plan(args: Namespace) -> None:
     """Show what a run of a DAG would plan."""
     with redirect_stdout(sys.stderr):
-        found = [(one.ingestion, _prospect(one.ingestion, args.urn)) for one in described(args.dag_id, args.ingestion)]
+        found = [(one.ingestion, _prospect(one.ingestion, args)) for one in described(args.dag_id, args.ingestion)]
     print_rows([row for ingestion, prospect in found for row in _plan_rows(ingestion, prospect)], args.output)
     failed = sum(one.error is not None for _, prospect in found for one in prospect.datasets)
     if failed:
         raise SystemExit(f"{many(failed, 'dataset')} can't be planned")
 
 
-def _prospect(ingestion: Ingestion, urns: Sequence[str]) -> Prospect:
+def _prospect(ingestion: Ingestion, args: Namespace) -> Prospect:
     journal = journal_to_look_at(ingestion)
     with closing(journal.store):
         pipeline = Pipeline(ingestion, journal, AirflowConnections())
-        return pipeline.would_plan(RunRequest("plan", datasets=tuple(urns)))
+        return pipeline.would_plan(RunRequest(f"{args.dag_id}/plan", datasets=tuple(args.urn)))
 
 
-def _checks(one: Described) -> Iterator[Check]:
+def _checks(one: Described, dag_id: str) -> Iterator[Check]:
     ingestion, opened = one.ingestion, list[Journal]()
 
     def look() -> str:
@@ -66,7 +66,7 @@ def _checks(one: Described) -> Iterator[Check]:
 
     yield checked("journal", ingestion.journal, look)
     journal = opened[0] if opened else None
-    yield from checks(ingestion, journal, AirflowConnections())
+    yield from checks(ingestion, dag_id, journal, AirflowConnections())
     if journal is not None:
         journal.store.close()
     for submit in one.spark:

@@ -485,17 +485,23 @@ def fsync(fd: Any) -> None:
 
 class FaultyFiles:
     """Files whose calls are made by way of `Faults`, and which tell a `Disk`, if there is one, what they changed. What is synced
-    it hears from below: of the real `os.fsync`, or of files in memory."""
+    it hears from below: of the real `os.fsync`, or of files in memory.
 
-    def __init__(self, files: Files, faults: Caller, disk: Disk | None = None, place: str = "files") -> None:
+    :param seen_at: the root that they seem to have, if it isn't where they are.
+    """
+
+    def __init__(
+        self, files: Files, faults: Caller, disk: Disk | None = None, place: str = "files", *, seen_at: str = ""
+    ) -> None:
         self._files = files
+        self._seen_at = seen_at
         self._faults = faults
         self._disk = disk
         self._place = place
 
     @property
     def root(self) -> str:
-        return self._files.root
+        return self._seen_at or self._files.root
 
     def _at(self, path: str) -> str:
         return f"{self._files.root}/{path}"
@@ -528,7 +534,7 @@ class FaultyFiles:
 
     @property
     def settles_after(self) -> timedelta:
-        return self._files.settles_after
+        return timedelta()  # no request is under way that isn't one of these calls
 
     def other(self, root: str) -> Files:
         return FaultyFiles(self._files.other(root), self._faults, None, self._place)

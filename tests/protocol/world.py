@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -58,15 +59,19 @@ class Place:
     :param store: `local`, `sqlite`, the URL of a PostgreSQL database, which this place has for itself, or a bucket, of which it
         has what begins as its folder: then the target is there, too.
     :param layout: how the files of a dataset lie in its folder. :param backfill: what a run there asks for, if it isn't all that
-        is open.
+        is open. :param origin: the folder whose copy this is; its processes see it at that path, as something mounted there.
     """
 
     folder: Path
     store: str | Bucket
     layout: Layout = Layout.FLAT
     backfill: RunRequest | None = None
+    origin: Path | None = None
 
     def copy(self, to: Path) -> Place:
+        return replace(self._copied(to), origin=self.origin or self.folder)
+
+    def _copied(self, to: Path) -> Place:
         shutil.copytree(self.folder, to, ignore=lambda _, names: [n for n in names if n.startswith("attic-")])
         if isinstance(self.store, Bucket):
             self.store.copy(self.folder, to)
@@ -118,6 +123,17 @@ def _admin(url: str) -> psycopg.Connection:
     return psycopg.connect(f"{url.rpartition('/')[0]}/postgres", autocommit=True)
 
 
+class _Mounted:
+    """Files that are seen where others were: a target that was copied is refused, unless somebody says that it was moved."""
+
+    def __init__(self, files: Files, there: Files) -> None:
+        self._files = files
+        self.root = there.root
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+
 class World:
     """A place, as one process sees it.
 
@@ -154,12 +170,21 @@ class World:
             store.close()
 
     def files(self, name: str, faults: Faults) -> Files:
-        return FaultyFiles(self.real_files(name), faults, self.disk, name)
+        found = self._files_in(self.place.folder, name)
+        return FaultyFiles(found, faults, self.disk, name, seen_at=self.real_files(name).root)
 
     def real_files(self, name: str) -> Files:
+        found = self._files_in(self.place.folder, name)
+        return (
+            found
+            if self.place.origin is None
+            else cast(Files, _Mounted(found, self._files_in(self.place.origin, name)))
+        )
+
+    def _files_in(self, folder: Path, name: str) -> Files:
         if isinstance(self.place.store, Bucket):
-            return open_files(self.place.store.url(self.place.folder, name), self.place.store.access)
-        return LocalFiles(self.place.folder / name)
+            return open_files(self.place.store.url(folder, name), self.place.store.access)
+        return LocalFiles(folder / name)
 
     def process(self, source: RowSource, faults: Faults | None = None, **options: object) -> Process:
         """A fresh process."""

@@ -69,7 +69,8 @@ _NAMED = 5
 class SlotView:
     """A slot, in short.
 
-    :param state: `pending`, `done`, `abandoned`, or `aborted`: a plan that can win no slot any more.
+    :param state: `pending`, `quarantined` (pending, and left alone), `done`, `abandoned`, or `aborted`: a plan that can win no
+        slot any more.
     :param ended: when its outcome was written, where it needs one and has one.
     :param ranges: those that it covers; :param removed: those that it uncovers. Not known of one that was trimmed.
     :param rows_read: by the units that it publishes; `None` if it was trimmed. :param retires: how many units it retires.
@@ -254,7 +255,7 @@ def view(history: History | GobblinError, at: datetime, key: str = "") -> Datase
         last_commit=next(
             (_slot_view(s) for s in _newest_first(history) if s.done and s.decision.action in _COMMITS), None
         ),
-        pending=None if history.pending is None else _slot_view(history.pending),
+        pending=None if history.pending is None else _slot_view(history.pending, quarantined=state.quarantined),
         quarantined=state.quarantined,
         paused=state.paused,
         attempts=len(state.failures),
@@ -279,15 +280,15 @@ def _newest_first(history: History) -> Iterator[Slot]:
 def list_slots(history: History, *, start: int = 0, count: int | None = None) -> tuple[SlotView, ...]:
     """Some of a dataset's slots, the newest first."""
     some = islice(_newest_first(history), start, None if count is None else start + count)
-    return tuple(map(_slot_view, some))
+    return tuple(_slot_view(slot, quarantined=not slot.finished and history.state.quarantined) for slot in some)
 
 
-def _slot_view(slot: Slot) -> SlotView:
+def _slot_view(slot: Slot, *, quarantined: bool = False) -> SlotView:
     decision, outcome = slot.decision, slot.outcome
     return SlotView(
         slot=decision.slot,
         action=decision.action,
-        state=_slot_state(slot),
+        state="quarantined" if quarantined else _slot_state(slot),
         decided=decision.at,
         ended=None if outcome is None else outcome.at,
         ranges=decision.ranges,
@@ -422,7 +423,7 @@ def parse_position(text: str, kind: str | Watermark) -> Watermark:
     """
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = text
     if not isinstance(kind, str):
         known, kind = kind, kind.kind

@@ -21,6 +21,10 @@ _MAX_LABEL = 200  # Airflow keeps 250 characters of the label of a mapped task
 # Readers of a folder ignore what starts with `_` or `.`, so no name does.
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_.-]{0,79}")
 _HASHED = re.compile(r".*-[0-9a-f]{20}")
+# What Python takes for printable, and nobody sees: fillers, joiners, selectors of variants.
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U0001d159\U000e0100-\U000e01ef]"
+)
 _INGESTION = re.compile(r"[a-z0-9][a-z0-9_.-]{0,79}")
 
 
@@ -49,9 +53,27 @@ def check_urn(urn: str) -> str:
     return urn
 
 
+def visible(text: str) -> str:
+    """A text for people, in which each character that isn't seen, or that moves others, is written as its escape (`\\u202e`).
+
+    Ends of lines and tabs stay.
+    """
+    if text.isprintable() and not _UNSEEN.search(text):
+        return text
+    return "".join(char if char in "\n\t" or _is_seen(char) else _escaped(char) for char in text)
+
+
+def _is_seen(char: str) -> bool:
+    return char.isprintable() and not _UNSEEN.match(char)
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode()
+
+
 def shown(urn: str) -> str:
     """A URN as a log may print it: one that would forge lines or hide something is quoted."""
-    return urn if urn.isprintable() else repr(urn)
+    return urn if all(map(_is_seen, urn)) else visible(repr(urn))
 
 
 def dataset_label(urn: str) -> str:
@@ -59,7 +81,7 @@ def dataset_label(urn: str) -> str:
 
     Two datasets have two labels.
     """
-    plain = urn.isprintable() and len(urn) <= _MAX_LABEL and not _HASHED.fullmatch(urn)
+    plain = shown(urn) == urn and len(urn) <= _MAX_LABEL and not _HASHED.fullmatch(urn)
     return urn if plain else dataset_key(urn)
 
 

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.naming import MAX_URN_BYTES, check_ingestion_name, dataset_key, dataset_label, shown
+from airflow_gobblin.naming import MAX_URN_BYTES, check_ingestion_name, dataset_key, dataset_label, shown, visible
 
 urns = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=100)
 hostile = [
@@ -48,6 +48,20 @@ def test_every_urn_has_a_label_of_its_own_that_can_be_shown() -> None:
 @pytest.mark.parametrize(("urn", "text"), [("a b/é", "a b/é"), ("a\nb", r"'a\nb'"), ("\x1b[2J", r"'\x1b[2J'")])
 def test_a_urn_forges_no_line_of_a_log(urn: str, text: str) -> None:
     assert shown(urn) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("a b/é\n\t日本", "a b/é\n\t日本"),
+        ("in\u202evoice", r"in\u202evoice"),
+        ("a\u200b\u3164\ufe0f\u00ad", r"a\u200b\u3164\ufe0f\xad"),
+        ("\x1b[2J\r\ud800\U000e0041", r"\x1b[2J\r\ud800\U000e0041"),
+    ],
+)
+def test_what_is_not_seen_is_written_as_its_escape(text: str, seen: str) -> None:
+    assert visible(text) == seen
+    assert shown("a\u3164") == r"'a\u3164'"
 
 
 @given(st.lists(urns, min_size=2, max_size=2, unique=True))

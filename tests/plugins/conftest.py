@@ -27,12 +27,16 @@ from tests.lab import Lab, stick
 from tests.plugins import rights
 from tests.protocol.rows import Table
 from tests.services.airflow import Airflow, running_airflow
+from tests.services.processes import free_port
 
 PASSWORDS = {name: secrets.token_hex(8) for name in ("ann", "vera", "nemo")}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 MANY = 10_000
 EVIL = "<script>document.title='owned'</script>\"'& {{ 7*7 }}"
 """A URN that is code in every language of the page."""
+HIDDEN = "silver\u202egpj\u3164"
+"""A URN that is shown from right to left, and ends in something that isn't seen."""
+LONG = "warehouse." + "a_very_long_name_without_any_space_in_it_" * 8
 
 DAGS = """
 from airflow.sdk import DAG, BaseOperator
@@ -55,10 +59,15 @@ with DAG("bakery", schedule=None):
 
 @dataclass(frozen=True)
 class Site:
-    """A running Airflow with this package's page. :param folder: what is below it: an ingestion's folder for each DAG."""
+    """A running Airflow with this package's page.
+
+    :param folder: what is below it: an ingestion's folder for each DAG.
+    :param swamp: the port of the journal of DAG `swamp`, where nobody listens.
+    """
 
     airflow: Airflow
     folder: Path
+    swamp: int
 
     def client(self, user: str | None = None) -> httpx.Client:
         """A client of a user, who sends a token; or of nobody."""
@@ -84,6 +93,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     fill_shop(ingestions / "shop")
     fill_vault(ingestions / "vault")
     places["garden"] = (str(ingestions / "garden"), str(ingestions / "never"))
+    port = free_port()
+    places["swamp"] = (str(ingestions / "swamp"), f"postgresql://frog@127.0.0.1:{port}/swamp")
     fill_mall(ingestions / "mall.db")
     config = folder / "home" / "config"
     config.mkdir(parents=True)
@@ -100,7 +111,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     login = ("ann", PASSWORDS["ann"])
     with running_airflow(folder, environment, components=components, login=login) as airflow:
         airflow.add_dag("ingestions.py", DAGS.format(places=places), *places, "bakery")
-        yield Site(airflow, ingestions)
+        yield Site(airflow, ingestions, port)
 
 
 def made(folder: Path, *tables: Table) -> Lab:
@@ -123,8 +134,8 @@ def fill_shop(folder: Path) -> None:
 
 
 def fill_vault(folder: Path) -> None:
-    """`gold`, and `torn`, whose record is no record."""
-    lab = made(folder, Table("gold", ExtractKind.APPEND_ONLY, 5), Table("torn", ExtractKind.APPEND_ONLY, 5))
+    """`gold`, others of odd names, and `torn`, whose record is no record."""
+    lab = made(folder, *(Table(urn, ExtractKind.APPEND_ONLY, 5) for urn in ("gold", HIDDEN, LONG, "torn")))
     lab.run()
     key = lab.journal.key("torn", "d", slot_name(1))
     lab.store.delete(key)

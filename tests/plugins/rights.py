@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 
-ALL = ("shop", "vault", "bakery", "mall", "garden", "forge")
+ALL = ("shop", "vault", "bakery", "mall", "garden", "forge", "swamp")
 LOOKS = {"ann": ALL, "vera": ("shop", "bakery")}
 EDITS = {"ann": ALL}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from html import unescape
 from typing import Any
 
@@ -14,6 +14,7 @@ from fastapi import HTTPException
 from fastapi.routing import APIRoute
 from starlette.routing import Mount
 
+from airflow_gobblin.hooks.registry import Registered
 from airflow_gobblin.plugins.page import access
 from airflow_gobblin.plugins.page.access import Ticket, read_ticket, sign
 from airflow_gobblin.plugins.page.app import app
@@ -57,16 +58,26 @@ def vera(site: Site) -> Iterator[httpx.Client]:
         yield client
 
 
-def ask(client: httpx.Client, action: str = "verify", **words: str) -> str:
-    """The ticket of a confirmation."""
+@dataclass(frozen=True)
+class Form:
+    """A confirmation, as a browser has it: where it is sent to, and with which ticket."""
+
+    address: str
+    ticket: str
+
+
+def ask(client: httpx.Client, action: str = "verify", **words: str) -> Form:
+    """The form of a confirmation."""
     answer = client.get("/gobblin/action", params=AT | {"action": action} | words)
     assert answer.status_code == 200, answer.text
+    (address,) = re.findall(r'<form method="post" action="([^"]+)"', answer.text)
     (ticket,) = re.findall(r'name="ticket" value="([^"]+)"', answer.text)
-    return unescape(ticket)
+    return Form(unescape(address), unescape(ticket))
 
 
-def send(client: httpx.Client, ticket: str, reason: str = "because", **headers: str) -> httpx.Response:
-    return client.post("/gobblin/action", data={"ticket": ticket, "reason": reason}, headers=headers)
+def send(client: httpx.Client, form: Form, reason: str = "because", **headers: str) -> httpx.Response:
+    data = {"ticket": form.ticket, "reason": reason}
+    return client.post(f"/gobblin/{form.address}", data=data, headers=headers)
 
 
 def records(site: Site, dag_id: str = "shop") -> dict[str, Any]:
@@ -112,9 +123,11 @@ def test_who_may_look_may_not_act(site: Site, ann: httpx.Client, vera: httpx.Cli
     before = records(site)
     assert "Rewind" not in vera.get("/gobblin/dataset", params=AT).text
     assert vera.get("/gobblin/action", params=AT).status_code == 403
-    ticket = Ticket("vera", "shop", "lab", "stock", "release", "", "1 x")
-    assert send(vera, sign(ticket)).status_code == 403  # this process signs with another key
-    assert send(vera, ask(ann, "release", urn="stock")).status_code == 403  # Ann's
+    theirs = ask(ann, "release", urn="stock")
+    forged = Ticket("vera", "shop", "lab", "stock", "release", "", "1 x")
+    assert send(vera, replace(theirs, ticket=sign(forged))).status_code == 403
+    assert send(ann, replace(theirs, ticket=sign(forged))).status_code == 403  # this process signs with another key
+    assert send(vera, theirs).status_code == 403
     assert records(site) == before
 
 
@@ -138,7 +151,7 @@ def test_another_site_can_t_act_even_with_a_ticket(site: Site, ann: httpx.Client
 @pytest.mark.parametrize("ticket", ["", "x", "eyJhIjoxfQ.aaaa.bbbb"])
 def test_without_a_ticket_nothing_is_done(site: Site, ann: httpx.Client, ticket: str) -> None:
     before = records(site)
-    assert send(ann, ticket).status_code == 403
+    assert send(ann, Form("action?dag_id=shop&ingestion=lab", ticket)).status_code == 403
     assert records(site) == before
 
 
@@ -152,9 +165,10 @@ def test_a_reason_is_needed(site: Site, ann: httpx.Client, reason: str) -> None:
 
 
 def test_a_changed_ticket_is_none(ann: httpx.Client) -> None:
-    ticket = ask(ann)
-    assert send(ann, ticket[:-2] + ("aa" if not ticket.endswith("aa") else "bb")).status_code == 403
-    assert send(ann, ticket).status_code == 200
+    form = ask(ann)
+    changed = form.ticket[:-2] + ("aa" if not form.ticket.endswith("aa") else "bb")
+    assert send(ann, replace(form, ticket=changed)).status_code == 403
+    assert send(ann, form).status_code == 200
 
 
 def test_tickets_end_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,10 +178,11 @@ def test_tickets_end_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
 
     ticket = Ticket("ann", "shop", "lab", "orders", "verify", "", "1 x")
     assert sign(ticket) != sign(ticket)
-    assert read_ticket(sign(ticket), Someone()) == ticket  # type: ignore[arg-type]
+    where = Registered("shop", "create_work_units", "lab", "/journal", "/lake")
+    assert read_ticket(sign(ticket), where, Someone()) == ticket  # type: ignore[arg-type]
     monkeypatch.setattr(access, "_SECONDS", -1)
     with pytest.raises(HTTPException, match="too old"):
-        read_ticket(sign(ticket), Someone())  # type: ignore[arg-type]
+        read_ticket(sign(ticket), where, Someone())  # type: ignore[arg-type]
 
 
 def test_looking_changes_nothing(site: Site, ann: httpx.Client) -> None:

@@ -19,7 +19,7 @@ from airflow.api_fastapi.auth.tokens import get_signing_key
 from airflow.api_fastapi.core_api.security import get_user
 from airflow.configuration import conf
 from airflow.models.dag import DagModel
-from fastapi import Depends, HTTPException, Request
+from fastapi import Depends, HTTPException, Query, Request
 from itsdangerous import BadSignature, SignatureExpired, URLSafeTimedSerializer
 
 from airflow_gobblin.hooks.registry import Registered
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Editable",
+    "Name",
     "Readable",
     "Ticket",
     "User",
@@ -42,6 +43,8 @@ __all__ = [
 ]
 
 User = Annotated[BaseUser, Depends(get_user)]
+Name = Annotated[str, Query(max_length=250, pattern=r"^[^\x00]*$")]
+"""A name in Airflow's database: it keeps no longer ones, and PostgreSQL no NUL."""
 _SECONDS = 3600
 """How long one may think about a confirmation."""
 
@@ -75,12 +78,12 @@ def _permitted(method: ResourceMethod, dag_id: str, ingestion: str, user: BaseUs
     return found
 
 
-def readable(dag_id: str, ingestion: str, user: User) -> Registered:
+def readable(dag_id: Name, ingestion: Name, user: User) -> Registered:
     """An ingestion that the user may look at. :raises HTTPException: 401, 403 or 404."""
     return _permitted("GET", dag_id, ingestion, user)
 
 
-def editable(dag_id: str, ingestion: str, user: User) -> Registered:
+def editable(dag_id: Name, ingestion: Name, user: User) -> Registered:
     """An ingestion whose datasets the user may act on. :raises HTTPException: 401, 403 or 404."""
     return _permitted("PUT", dag_id, ingestion, user)
 
@@ -111,8 +114,8 @@ def sign(ticket: Ticket) -> str:
     return _signer().dumps([secrets.token_hex(8), asdict(ticket)])
 
 
-def read_ticket(text: str, user: BaseUser) -> Ticket:
-    """The inverse of `sign`. :raises HTTPException: 403, it is no ticket of this user's, or an old one."""
+def read_ticket(text: str, where: Registered, user: BaseUser) -> Ticket:
+    """The inverse of `sign`. :raises HTTPException: 403, it is no ticket of this user's for this ingestion, or an old one."""
     try:
         ticket = Ticket(**_signer().loads(text, max_age=_SECONDS)[1])
     except SignatureExpired as error:
@@ -121,6 +124,8 @@ def read_ticket(text: str, user: BaseUser) -> Ticket:
         raise HTTPException(403, "This wasn't sent by this page.") from error
     if ticket.user != user.get_id():
         raise HTTPException(403, "This was shown to another user.")
+    if (ticket.dag_id, ticket.ingestion) != (where.dag_id, where.ingestion):
+        raise HTTPException(403, "This was shown of another ingestion.")
     return ticket
 
 
@@ -142,4 +147,7 @@ def _is_same_site(request: Request) -> bool:
         return True
     # Browsers tell the one only by HTTPS, and a proxy may have changed the name that the other is compared with.
     ours = {request.headers.get("host"), urlsplit(conf.get("api", "base_url", fallback="")).netloc}
-    return urlsplit(origin).netloc in ours - {"", None}
+    try:
+        return urlsplit(origin).netloc in ours - {"", None}
+    except ValueError:  # it is no address
+        return False

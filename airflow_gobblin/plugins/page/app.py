@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Annotated, Any, Literal
-from urllib.parse import parse_qs
+from urllib.parse import parse_qsl
 
 from airflow.api_fastapi.app import API_ROOT_PATH
-from fastapi import FastAPI, Query, Request
-from fastapi.concurrency import run_in_threadpool
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from fastapi import FastAPI, HTTPException, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.staticfiles import StaticFiles
 
-from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError
+from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError, UnknownOutcomeError
 from airflow_gobblin.hooks.connections import SECRETS
+from airflow_gobblin.hooks.registry import Registered
 from airflow_gobblin.inspection import dataset_detail, known_history, list_datasets, list_pending, list_slots
 from airflow_gobblin.journal import now
 from airflow_gobblin.links import NAME
+from airflow_gobblin.naming import visible
 from airflow_gobblin.plugins.page.access import (
     Editable,
+    Name,
     Readable,
-    Ticket,
     User,
     check,
     check_same_site,
-    editable,
     may,
     read_ticket,
     readable_of,
@@ -37,7 +40,8 @@ from airflow_gobblin.plugins.page.access import (
 from airflow_gobblin.plugins.page.actions import carry_out, propose
 from airflow_gobblin.plugins.page.finding import known, names, of_dag, opened, target
 from airflow_gobblin.plugins.page.runs import published_by
-from airflow_gobblin.plugins.page.showing import Pages, chart, coverage_bars, render, to_dataset, to_list
+from airflow_gobblin.plugins.page.showing import Pages, chart, coverage_bars, remarks, render, to_dataset, to_list
+from airflow_gobblin.plugins.page.threads import Threads
 from airflow_gobblin.records import Action
 
 __all__ = ["app"]
@@ -51,7 +55,28 @@ _STEPS = 30
 _VERIFIED = 500
 """How many steps of a pending slot are verified each time somebody looks."""
 
-Start = Annotated[int, Query(ge=0)]
+_LARGEST_FORM = 256 << 10
+"""How many bytes may be sent: a ticket with the longest URN and the longest reason, with all of it escaped, are less."""
+_FIELDS = 8
+_FORM_SECONDS = 20.0
+_ACTING_SECONDS = 300.0
+
+
+def _goes_on(subject: str, seconds: float) -> GobblinError:
+    return UnknownOutcomeError(
+        operation="wait for the end of what is done to",
+        subject=subject,
+        cause=f"it isn't done after {seconds:g} s, and goes on",
+        hint="Look at the dataset in a while: its history tells what came of it.",
+    )
+
+
+_looking = Threads(each=4, most=12, seconds=15, remembered=15)
+_acting = Threads(each=1, most=8, seconds=_ACTING_SECONDS, late=_goes_on)
+"""What is done to a dataset is done one after the other."""
+
+Start = Annotated[int, Query(ge=0, le=10**9)]
+Text = Annotated[str, Query(max_length=4096)]
 
 # Interactive documentation would be open to all.
 app = FastAPI(title="Gobblin", docs_url=None, redoc_url=None, openapi_url=None)
@@ -62,7 +87,7 @@ app.mount("/static", StaticFiles(directory=str(files("airflow_gobblin.plugins.pa
 
 
 @app.get("/")
-def index(user: User, dag_id: str = "", search: str = "", start: Start = 0) -> Response:
+def index(user: User, dag_id: Name = "", search: Text = "", start: Start = 0) -> Response:
     """The ingestions that the user may look at; of a DAG with one ingestion, its datasets."""
     if dag_id:
         check("GET", dag_id, user)
@@ -76,8 +101,12 @@ def index(user: User, dag_id: str = "", search: str = "", start: Start = 0) -> R
 
 
 @app.get("/datasets")
-def datasets(where: Readable, search: str = "", only: Literal["", "stuck"] = "", start: Start = 0) -> Response:
+async def datasets(where: Readable, search: Text = "", only: Literal["", "stuck"] = "", start: Start = 0) -> Response:
     """The datasets of an ingestion; `only` those that are stuck: with an unfinished slot, never published, or unreadable."""
+    return await _look(where, lambda: _datasets(where, search, only, start))
+
+
+def _datasets(where: Registered, search: str, only: str, start: int) -> Response:
     journal, at = opened(where), now()
     if only:
         found = [one for one in list_pending(journal, at) if search.lower() in one.urn.lower()]
@@ -90,8 +119,12 @@ def datasets(where: Readable, search: str = "", only: Literal["", "stuck"] = "",
 
 
 @app.get("/counts")
-def counts(where: Readable) -> Response:
+async def counts(where: Readable) -> Response:
     """How many datasets an ingestion has, and how many are stuck, by how."""
+    return await _look(where, lambda: _counts(where))
+
+
+def _counts(where: Registered) -> Response:
     journal, at = opened(where), now()
     total = list_datasets(journal, at, count=0).total
     stuck = [one.status for one in list_pending(journal, at)]
@@ -101,8 +134,12 @@ def counts(where: Readable) -> Response:
 
 
 @app.get("/dataset")
-def dataset(where: Readable, user: User, urn: str, start: Start = 0) -> Response:
+async def dataset(where: Readable, user: User, urn: Text, start: Start = 0) -> Response:
     """A dataset, closely."""
+    return await _look(where, lambda: _dataset(where, user, urn, start))
+
+
+def _dataset(where: Registered, user: BaseUser, urn: str, start: int) -> Response:
     journal = opened(where)
     detail = dataset_detail(journal, target(where), urn, now(), steps=_STEPS, verified=_VERIFIED)
     history = known_history(journal, urn)
@@ -116,6 +153,8 @@ def dataset(where: Readable, user: User, urn: str, start: Start = 0) -> Response
         slots=slots,
         pages=Pages(start, len(slots), _SLOTS, history.state.head),
         coverage=coverage_bars(detail.coverage, detail.view.pending),
+        notes=remarks(detail.notes, () if detail.view.pending is None else detail.view.pending.failures),
+        published=published,
         rows=chart(published, lambda slot: slot.rows, "row"),
         files=chart(published, lambda slot: slot.files, "file"),
         editable=may("PUT", where.dag_id, user),
@@ -123,7 +162,7 @@ def dataset(where: Readable, user: User, urn: str, start: Start = 0) -> Response
 
 
 @app.get("/run")
-def run(user: User, dag_id: str, run_id: str) -> Response:
+def run(user: User, dag_id: Name, run_id: Name) -> Response:
     """What a DAG run published."""
     check("GET", dag_id, user)
     found = [(one, published_by(one, run_id)) for one in of_dag(dag_id)]
@@ -131,7 +170,7 @@ def run(user: User, dag_id: str, run_id: str) -> Response:
 
 
 @app.get("/open")
-def open_in_airflow(where: Readable, urn: str = "") -> Response:
+def open_in_airflow(where: Readable, urn: Text = "") -> Response:
     """A dataset, or the list of an ingestion's, within Airflow's UI: the page's address there begins with the page's name."""
     address = to_dataset(where, urn) if urn else to_list(where)
     return RedirectResponse(f"{API_ROOT_PATH}plugin/{NAME}{API_ROOT_PATH}{NAME}/{address}", HTTPStatus.SEE_OTHER)
@@ -141,30 +180,53 @@ def open_in_airflow(where: Readable, urn: str = "") -> Response:
 
 
 @app.get("/action")
-def confirm(
-    where: Editable,
-    user: User,
-    urn: str,
-    action: Literal["release", "abandon", "rewind", "verify"],
-    to: Annotated[str, Query(max_length=4096)] = "",
+async def confirm(
+    where: Editable, user: User, urn: Text, action: Literal["release", "abandon", "rewind", "verify"], to: Text = ""
 ) -> Response:
     """What an action would do, and whether to do it."""
+    return await _look(where, lambda: _confirm(where, user, urn, action, to))
+
+
+def _confirm(where: Registered, user: BaseUser, urn: str, action: str, to: str) -> Response:
     proposal, ticket = propose(where, urn, action, to, user)
     return _html("action", where=where, urn=urn, proposal=proposal, action=action, ticket=sign(ticket))
 
 
 @app.post("/action")
-async def act(request: Request, user: User) -> Response:
-    """Do what was confirmed."""
+async def act(request: Request, where: Editable, user: User) -> Response:
+    """Do what was confirmed. Who may is known from the address alone, before anything that was sent is read."""
     check_same_site(request)
-    form = parse_qs((await request.body()).decode(errors="replace"))
-    ticket, reason = (form.get(name, [""])[0] for name in ("ticket", "reason"))
-    return await run_in_threadpool(_act, read_ticket(ticket, user), reason, user)
+    form = await _form(request)
+    ticket, reason = read_ticket(form.get("ticket", ""), where, user), form.get("reason", "")
+    subject = f"dataset {ticket.urn!r}"
+    done = await _acting.run(
+        f"{where.journal} {where.ingestion} {ticket.urn}", subject, lambda: carry_out(where, ticket, reason, user)
+    )
+    return _html("done", where=where, urn=ticket.urn, done=done)
 
 
-def _act(ticket: Ticket, reason: str, user: Any) -> Response:
-    where = editable(ticket.dag_id, ticket.ingestion, user)
-    return _html("done", where=where, urn=ticket.urn, done=carry_out(where, ticket, reason, user))
+async def _form(request: Request) -> dict[str, str]:
+    """The fields that a form has sent. :raises HTTPException: 400, 408 or 413, there is too much of it, or it doesn't come."""
+    sent = bytearray()
+    try:
+        async with asyncio.timeout(_FORM_SECONDS):
+            async for some in request.stream():
+                sent += some
+                if len(sent) > _LARGEST_FORM:
+                    raise HTTPException(
+                        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"At most {_LARGEST_FORM:,} bytes are read."
+                    )
+    except TimeoutError as error:
+        raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, "What was to be sent didn't come.") from error
+    try:
+        return dict(parse_qsl(sent.decode(errors="replace"), max_num_fields=_FIELDS))
+    except ValueError as error:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, f"A form has at most {_FIELDS} fields.") from error
+
+
+async def _look(where: Registered, work: Callable[[], Response]) -> Response:
+    """Look at an ingestion's journal and target, in threads of the page's own."""
+    return await _looking.run(where.journal, f"the journal of ingestion {where.ingestion!r} at {where.journal}", work)
 
 
 # Answers
@@ -189,17 +251,24 @@ async def _guard(request: Request, call_next: Any) -> Response:
     return response
 
 
+def _error(request: Request, status: int, title: str, detail: str) -> Response:
+    """What went wrong: a page, or for the page's own scripts an object."""
+    detail = SECRETS.redact(detail)
+    if request.headers.get("accept") == "application/json":
+        return JSONResponse({"error": visible(detail)}, status)
+    return _html("error", status, title=title, detail=detail)
+
+
 @app.exception_handler(StarletteHTTPException)
 def _refused(request: Request, error: StarletteHTTPException) -> Response:
-    title = HTTPStatus(error.status_code).phrase
     detail = "Sign in to Airflow first." if error.status_code == HTTPStatus.UNAUTHORIZED else str(error.detail)
-    return _html("error", error.status_code, title=title, detail=detail)
+    return _error(request, error.status_code, HTTPStatus(error.status_code).phrase, detail)
 
 
 @app.exception_handler(RequestValidationError)
 def _misasked(request: Request, error: RequestValidationError) -> Response:
     told = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors())
-    return _html("error", HTTPStatus.UNPROCESSABLE_ENTITY, title="This can't be asked", detail=told)
+    return _error(request, HTTPStatus.UNPROCESSABLE_ENTITY, "This can't be asked", told)
 
 
 @app.exception_handler(GobblinError)
@@ -210,12 +279,16 @@ def _failed(request: Request, error: GobblinError) -> Response:
         status = HTTPStatus.BAD_REQUEST
     else:
         status = HTTPStatus.SERVICE_UNAVAILABLE
+<<<<<<< HEAD
         log.warning("%s", error)
-    return _html("error", status, title="This can't be done", detail=SECRETS.redact(error.with_notes))
+    return _html("error", status, title="This can't be done", detail=error.with_notes)
+=======
+        log.warning("%s", visible(str(error)))
+    return _error(request, status, "This can't be done", error.with_notes)
+>>>>>>> 0e70ab0 (The page holds nobody up, whoever asks and whatever hangs, and can be read on a phone and by everybody)
 
 
 @app.exception_handler(OSError)
 def _unreachable(request: Request, error: OSError) -> Response:
     log.warning("what is below a target can't be read", exc_info=error)
-    detail = f"{type(error).__name__}: {error}"
-    return _html("error", HTTPStatus.SERVICE_UNAVAILABLE, title="This can't be read", detail=detail)
+    return _error(request, HTTPStatus.SERVICE_UNAVAILABLE, "This can't be read", f"{type(error).__name__}: {error}")

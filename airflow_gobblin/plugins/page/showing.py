@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from airflow_gobblin.cli.showing import one_line, text
 from airflow_gobblin.coverage import Range
 from airflow_gobblin.hooks.registry import Registered
 from airflow_gobblin.inspection import DatasetView, PositionCoverage, SlotView
-from airflow_gobblin.journal import now
-from airflow_gobblin.naming import many, shown
+from airflow_gobblin.journal import Note, now
+from airflow_gobblin.naming import many, shown, visible
 from airflow_gobblin.watermark import TimestampWatermark, Watermark, split
 
-__all__ = ["WIDTH", "Bar", "CoverageBar", "Pages", "chart", "coverage_bars", "render", "to_dataset", "to_list"]
+__all__ = [
+    "WIDTH",
+    "Bar",
+    "CoverageBar",
+    "Pages",
+    "chart",
+    "coverage_bars",
+    "remarks",
+    "render",
+    "to_dataset",
+    "to_list",
+]
 
 WIDTH = 1000
 """Of a bar, in the units of its drawing."""
@@ -27,6 +39,7 @@ _POSITIONS = 32
 _RANGES = 300
 _BRIEF = 60
 _BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
+_AGAIN = "the same again"
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
 
@@ -164,6 +177,23 @@ def brief(value: Any) -> str:
     return whole if len(whole) <= _BRIEF else f"{whole[: _BRIEF - 1]}…"
 
 
+def alike(items: Iterable[Any], name: str) -> tuple[tuple[Any, list[Any]], ...]:
+    """Things by what they have in common, the value of an attribute: an error that several have is told once."""
+    found: dict[Any, list[Any]] = {}
+    for one in items:
+        found.setdefault(getattr(one, name), []).append(one)
+    return tuple(found.items())
+
+
+def remarks(notes: Iterable[Note], told: Iterable[str] = ()) -> tuple[Note, ...]:
+    """Notes, in which a text that was told before isn't told again. :param told: what the page tells elsewhere."""
+    before, found = {*told}, []
+    for note in notes:
+        found.append(replace(note, detail=_AGAIN) if note.detail in before and note.detail else note)
+        before.add(note.detail)
+    return tuple(found)
+
+
 # Addresses, relative to the page's own
 
 
@@ -180,6 +210,11 @@ def to_dataset(where: Registered, one: DatasetView | str, **more: Any) -> str:
 def to_action(where: Registered, urn: str, action: str) -> str:
     """The page that asks whether to do something to a dataset."""
     return _address("action", where, {"urn": urn, "action": action})
+
+
+def to_act(where: Registered) -> str:
+    """Where a confirmed action is sent to: whether the user may is seen from this address, before the form is read."""
+    return _address("action", where, {})
 
 
 def to_counts(where: Registered) -> str:
@@ -204,15 +239,37 @@ def _address(page: str, where: Registered, more: dict[str, Any]) -> str:
 
 
 def _filters() -> Iterator[tuple[str, Callable[..., Any]]]:
-    for one in (ago, brief, many, said, short, shown, size, to_action, to_counts, to_dag, to_dataset, to_list, to_run):
+    for one in (
+        ago,
+        alike,
+        brief,
+        many,
+        said,
+        short,
+        shown,
+        size,
+        to_act,
+        to_action,
+        to_counts,
+        to_dag,
+        to_dataset,
+        to_list,
+        to_run,
+    ):
         yield one.__name__, one
 
 
-# Whatever is shown was written by others: everything is escaped.
+def _finished(value: Any) -> Any:
+    """What a template puts out, with nothing in it that isn't seen; but for HTML, and what a form has to send back as it is."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+# Whatever is shown was written by others: everything is escaped. What must stay as it is, in a form, passes through `e`.
 _TEMPLATES = Environment(
     loader=PackageLoader("airflow_gobblin.plugins.page"),
     autoescape=True,
     undefined=StrictUndefined,
+    finalize=_finished,
     trim_blocks=True,
     lstrip_blocks=True,
 )

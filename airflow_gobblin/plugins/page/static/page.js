@@ -63,24 +63,60 @@ function tellTimes() {
   for (const time of document.querySelectorAll("time")) time.title = format.format(new Date(time.dateTime));
 }
 
-async function count() {
-  for (const row of document.querySelectorAll("[data-counts]")) {
-    const answer = await fetch(row.dataset.counts, { headers: { Accept: "application/json" } });
-    const counts = answer.ok ? await answer.json() : {};
-    for (const cell of row.querySelectorAll("[data-count]")) {
-      const name = cell.dataset.count;
-      const number = counts[name];
-      if (name === "datasets") cell.textContent = number === undefined ? "?" : number.toLocaleString("en");
-      else if (number) {
-        cell.textContent = `${number.toLocaleString("en")} ${name}`;
-        cell.hidden = false;
-      }
+// On a narrow screen a row of a table is a card, in which each cell has its column's name.
+function label() {
+  for (const table of document.querySelectorAll("table")) {
+    const names = Array.from(table.tHead?.rows[0].cells ?? [], (cell) => cell.textContent);
+    for (const row of table.tBodies[0]?.rows ?? []) {
+      Array.from(row.cells).forEach((cell, number) => (cell.dataset.label = names[number] ?? ""));
     }
   }
 }
 
+// What was sent is not sent again by a second click.
+function once(event) {
+  const form = event.target;
+  if (form.method !== "post") return;
+  if (form.ariaBusy === "true") event.preventDefault();
+  form.ariaBusy = "true";
+}
+
+async function count(row) {
+  let counts;
+  try {
+    const answer = await fetch(row.dataset.counts, { headers: { Accept: "application/json" } });
+    counts = await answer.json();
+  } catch (error) {
+    counts = { error: `Airflow's API server didn't answer: ${error.message}` };
+  }
+  for (const cell of row.querySelectorAll("[data-count]")) {
+    const name = cell.dataset.count;
+    const value = counts[name];
+    if (name === "datasets") cell.textContent = value === undefined ? "?" : value.toLocaleString("en");
+    else if (value) {
+      cell.textContent = name === "error" ? value : `${value.toLocaleString("en")} ${name}`;
+      cell.hidden = false;
+    }
+  }
+}
+
+// A few at a time: one that takes long doesn't hold up all others.
+function countAll() {
+  const rows = Array.from(document.querySelectorAll("[data-counts]"));
+  const next = async () => {
+    for (let row = rows.shift(); row; row = rows.shift()) await count(row);
+  };
+  for (let number = 0; number < 4; number += 1) next();
+}
+
 document.addEventListener("DOMContentLoaded", () => {
   document.addEventListener("click", leave);
+  document.addEventListener("submit", once);
   tellTimes();
-  count();
+  label();
+  countAll();
+});
+// A page that the browser had kept: its form may be sent again, and is refused if it was done.
+window.addEventListener("pageshow", () => {
+  for (const form of document.forms) form.ariaBusy = null;
 });

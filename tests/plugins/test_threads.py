@@ -1,0 +1,106 @@
+"""Threads of the page's own: what hangs holds a few of them, and nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import pytest
+
+from airflow_gobblin.errors import RecordError, StoreError
+from airflow_gobblin.plugins.page.threads import Threads
+
+HANGS = 30.0
+T = TypeVar("T")
+
+
+def gathered(*some: Coroutine[Any, Any, Any]) -> list[Any]:
+    async def gather() -> list[Any]:
+        return await asyncio.gather(*some, return_exceptions=True)
+
+    return run(gather())
+
+
+def run(some: Coroutine[Any, Any, T]) -> T:
+    """In a thread of its own: this one may have a loop, of a browser's tests."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, some).result()
+
+
+def test_what_hangs_holds_its_own_places_only() -> None:
+    threads, gate = Threads(each=2, most=4, seconds=0.3), threading.Event()
+    hanging = [threads.run("dead", "a dead one", lambda: gate.wait(HANGS)) for _ in range(45)]
+    before, started = threading.active_count(), time.monotonic()
+
+    async def other() -> int:
+        await asyncio.sleep(0.05)
+        assert threading.active_count() - before <= 2
+        return await threads.run("alive", "another", lambda: 42)
+
+    *late, answer = gathered(*hanging, other())
+    gate.set()
+    assert answer == 42
+    assert {type(one) for one in late} == {StoreError}
+    assert "can't look at a dead one: no answer came in 0.3 s" in str(late[0])
+    assert time.monotonic() - started < HANGS / 2
+
+
+def test_what_failed_is_not_asked_again_for_a_while() -> None:
+    asked: list[int] = []
+
+    def fail() -> None:
+        asked.append(1)
+        raise StoreError(operation="open", subject="a store", cause="it is down", hint="Start it.")
+
+    async def look() -> list[str]:
+        threads, told = Threads(each=2, most=4, seconds=5, remembered=0.2), []
+        for pause in (0.0, 0.3, 0.0):
+            with pytest.raises(StoreError) as failed:
+                await threads.run("one", "one", fail)
+            told.append(str(failed.value))
+            await asyncio.sleep(pause)
+        assert await threads.run("other", "another", lambda: 1) == 1
+        return told
+
+    first, second, third = run(look())
+    assert first == third == "can't open a store: it is down. Start it."
+    assert second == f"{first} It is asked again in 1 s."
+    assert len(asked) == 2
+
+
+def test_what_answers_late_is_asked_again_at_once() -> None:
+    gate = threading.Event()
+
+    async def look() -> int:
+        threads = Threads(each=1, most=1, seconds=0.1, remembered=60)
+        with pytest.raises(StoreError, match="no answer came"):
+            await threads.run("one", "one", lambda: gate.wait(HANGS))
+        with pytest.raises(StoreError, match="asked again in"):
+            await threads.run("one", "one", lambda: 1)
+        gate.set()
+        for _ in range(100):
+            await asyncio.sleep(0.05)
+            try:
+                return await threads.run("one", "one", lambda: 42)
+            except StoreError:
+                continue
+        return 0
+
+    assert run(look()) == 42
+
+
+def test_what_is_wrong_in_a_journal_is_no_failure_of_it() -> None:
+    def torn() -> None:
+        raise RecordError(operation="read", subject="a record", cause="it is torn")
+
+    async def look() -> int:
+        threads = Threads(each=1, most=1, seconds=5, remembered=60)
+        with pytest.raises(RecordError):
+            await threads.run("one", "one", torn)
+        return await threads.run("one", "one", lambda: 42)
+
+    assert run(look()) == 42

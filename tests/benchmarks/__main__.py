@@ -1,11 +1,18 @@
-"""Run the benchmarks one after the other, each in its own process: `make bench`, or `python -m tests.benchmarks [NAME …]`."""
+"""Run the benchmarks one after the other, each in its own process: `make bench`, or `python -m tests.benchmarks [NAME …]`.
+
+The rows of each that ends well replace those that it has in `results.json`; then page and README's table are written anew.
+"""
 
 from __future__ import annotations
 
 import argparse
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
+
+from tests.benchmarks.results import merge, write_pages
 
 PROGRAMS = (
     "postgres_to_parquet",
@@ -30,11 +37,16 @@ def main() -> None:
     for name in asked.programs or PROGRAMS:
         started = time.monotonic()
         print(f"{name}:", flush=True)
-        command = [sys.executable, "-m", f"tests.benchmarks.{name}"]
-        command += [f"--rounds={asked.rounds}"] if asked.rounds else []
-        if subprocess.run(command, check=False).returncode:
-            failed.append(name)
+        with tempfile.TemporaryDirectory() as folder:
+            found = Path(folder) / "results.json"
+            command = [sys.executable, "-m", f"tests.benchmarks.{name}", f"--results={found}"]
+            command += [f"--rounds={asked.rounds}"] if asked.rounds else []
+            if subprocess.run(command, check=False).returncode:
+                failed.append(name)
+            else:
+                merge(found, name)
         print(f"{name}: {time.monotonic() - started:.0f} s\n", flush=True)
+    write_pages()
     if failed:
         sys.exit(f"these benchmarks failed: {', '.join(failed)}")
 

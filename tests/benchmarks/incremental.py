@@ -22,8 +22,9 @@ from tests.services.spark_connect import running_spark_connect
 
 OURS = "airflow_gobblin, Spark tasks in local[2]"
 WARM = "airflow_gobblin, a warm session of Spark Connect"
-DLT = "dlt with connectorx"
+DLT = "dlt with connectorx, 1 partition"
 SPARK = "Spark JDBC read and Parquet write, 1 partition"
+WARM_SPARK = f"{SPARK}, in a warm session of Spark Connect"
 KEY = "updated_at"
 
 
@@ -41,6 +42,7 @@ def contenders(url: str, since: str, remote: str) -> list[Contender]:
         program("the same tasks in two processes, without Spark", mine, "gobblin", spark="no", **what),
         program(DLT, peers_python(), "dlt_connectorx", **what),
         program(SPARK, mine, "spark_jdbc", jars=jdbc, **what),
+        program(WARM_SPARK, mine, "spark_jdbc", remote=remote, **what),
     ]
 
 
@@ -69,7 +71,7 @@ def measure(rounds: int, rows: int) -> list[Row]:
 @contextmanager
 def _warm_spark(folder: Path) -> Iterator[str]:
     folder.mkdir()
-    with running_spark_connect(folder) as server:
+    with running_spark_connect(folder, {"spark.jars": ",".join(map(str, jars(JDBC)))}) as server:
         yield server.url
 
 

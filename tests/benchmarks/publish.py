@@ -2,9 +2,11 @@
 
     python -m tests.benchmarks.publish --rounds 3
 
-On a local disk, the least that can be done is to rename each file and to sync the folder. On S3, in a versitygw of this machine,
-staged files are uploads that the commit step completes. The files are small: publishing doesn't look into them. Of Spark's
-committer it is the job commit that is compared, after the last task; of Iceberg's append what comes after the footers are read.
+Each contender publishes in a process that was started for it, whose start isn't counted. On a local disk, the least that can be
+done is to rename each file and to sync the folder. On an S3-like server, a versitygw of this machine, staged files are uploads
+that the commit step completes, as Hadoop's magic committer does; Spark's v1 committer copies each file. The files are small:
+publishing doesn't look into them. Of Spark's committers it is the job commit that is compared, after the last task; of Iceberg's
+append what comes after the footers are read.
 """
 
 from __future__ import annotations
@@ -14,28 +16,27 @@ import hashlib
 import os
 import sys
 import tempfile
-import time
-import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 from airflow_gobblin.files import LocalFiles
-from airflow_gobblin.frozen_heap import frozen_heap
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import Journal
 from airflow_gobblin.pipeline import Pipeline, RunRequest
 from airflow_gobblin.plan import Plan, RunPlan
 from airflow_gobblin.sinks.base import Layout
 from airflow_gobblin.sources.base import Connections
+from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.work import ExtractKind, StagedFile, UnitResult, UnitState
-from tests.benchmarks.contenders import spark_commit
+from tests.benchmarks.contenders import publish_files, spark_commit
 from tests.benchmarks.measure import Contender, Once, alternately, run_program
 from tests.benchmarks.peers import FOLDER, VERSIONS, jars, peers_python
 from tests.benchmarks.results import JSON, Row, Target, keep, rows_of
-from tests.protocol.rows import LineSink, NoConnections, RowSource, Table
+from tests.protocol.rows import LineSink, RowSource, Table
 from tests.services import s3
 from tests.services.environment import use_environment
 
@@ -47,25 +48,36 @@ RENAMES = "a loop of os.rename, and fsync of the folder"
 SPARK = "Spark's v1 committer, after the last task"
 ICEBERG = "pyiceberg's append, after the footers are read"
 S3A = "Spark's v1 committer over s3a, after the last task"
+MAGIC = "Hadoop's magic committer over s3a, after the last task"
 MANY = 10_000
 HADOOP, AWS = "3.4.2", "2.29.52"
 S3A_JARS = (
     f"org.apache.hadoop:hadoop-aws:{HADOOP}",
     *(f"software.amazon.awssdk:{name}:{AWS}" for name in ("s3", "s3-transfer-manager", "sts", "kms")),
 )
+CLOUD_JAR = f"org.apache.spark:spark-hadoop-cloud_2.13:{version('pyspark')}"
+"""By which Spark's writers know Hadoop's committers; what it needs is there."""
 
 
 @dataclass(frozen=True)
 class Place:
     """Where files are staged and published.
 
-    :param target: the target root. :param journal: the journal's URL. :param layout: how the files lie in the dataset's folder.
+    :param target: the target root.
+    :param journal: the journal's URL.
+    :param connection: the connection that both name, with its secret; empty where they name none.
+    :param layout: how the files lie in the dataset's folder.
     """
 
     target: str
     journal: str
-    connections: Connections
+    connection: str = ""
     layout: Layout = Layout.FLAT
+
+    @property
+    def connections(self) -> Connections:
+        """Where the connection is found."""
+        return SparkConnections({s3.CONNECTION: self.connection} if self.connection else {})
 
     def open(self, units: int) -> Pipeline:
         """The stages, as a task that has just started has them."""
@@ -76,7 +88,7 @@ class Place:
 
 
 def on_disk(folder: Path, layout: Layout = Layout.FLAT) -> Place:
-    return Place(str(folder / "lake"), str(folder / "journal"), NoConnections(), layout)
+    return Place(str(folder / "lake"), str(folder / "journal"), layout=layout)
 
 
 def staged(place: Place, units: int, files: int) -> RunPlan:
@@ -127,52 +139,11 @@ def _stage(pipeline: Pipeline, plan: Plan, unit: str, files: int, layout: Layout
 
 
 def publish(place: Place, units: int, files: int) -> Once:
-    """Ours: what the two tasks do once they have opened the journal, up to the outcome; the manifest comes after it."""
+    """Ours: staged here, and published by a process that is started for it."""
     run = staged(place, units, files)
-    writing, executing = place.open(units), place.open(units)
-    started = time.perf_counter()
-    with frozen_heap():
-        (written,) = writing.write_commit_steps(run, run.packs[0])
-    decided, done = time.perf_counter(), 0.0
-    put_outcome = executing.journal.put_outcome
-
-    def timed(*arguments: object, **named: object) -> object:
-        nonlocal done
-        outcome = put_outcome(*arguments, **named)  # type: ignore[arg-type]
-        done = time.perf_counter()
-        return outcome
-
-    executing.journal.put_outcome = timed  # type: ignore[method-assign, assignment]
-    with frozen_heap():
-        (report,) = executing.execute_commit_steps(run, run.packs[0])
-    ended = time.perf_counter()
-    assert (written.status, report.status) == ("pending", "committed"), (written, report)
-    found = sum(path.endswith(".txt") for path in executing.files.walk(URN))
-    phases = {
-        "write_commit_steps": decided - started,
-        "execute_commit_steps to DONE": done - decided,
-        "after": ended - done,
-    }
-    return Once(done - started, phases, {"files": found})
-
-
-def rename(files: int, folder: Path) -> Once:
-    """The bare loop."""
-    source, target = folder / "staged", folder / URN
-    source.mkdir()
-    target.mkdir()
-    names = [f"{uuid.uuid4().hex}-{number}.txt" for number in range(files)]
-    for name in names:
-        (source / name).write_bytes(DATA)
-    os.sync()
-    pairs = [(f"{source}/{name}", f"{target}/{name}") for name in names]  # joining paths is not what is measured
-    started = time.perf_counter()
-    for staged_name, published_name in pairs:
-        os.rename(staged_name, published_name)
-    handle = os.open(target, os.O_RDONLY | os.O_DIRECTORY)
-    os.fsync(handle)
-    os.close(handle)
-    return Once(time.perf_counter() - started, {}, {"files": len(list(target.iterdir()))})
+    secrets = {publish_files.CONNECTION: place.connection} if place.connection else {}
+    asked = {"target": place.target, "journal": place.journal, "layout": place.layout, "run": run.run, "units": units}
+    return run_program(Path(sys.executable), "publish_files", asked, secrets=secrets)
 
 
 def _program(who: str, python: Path, name: str, **arguments: object) -> Contender:
@@ -183,7 +154,7 @@ def measure_disk(rounds: int, files: int, units: int, *, peers: bool) -> list[Ro
     """The rows of local disk. :param peers: Spark's committer and Iceberg's take part, too."""
     contenders = [
         Contender(OURS, lambda folder: publish(on_disk(folder), units, files)),
-        Contender(RENAMES, partial(rename, files)),
+        _program(RENAMES, Path(sys.executable), "rename_files", files=files),
     ]
     if peers:
         contenders += [
@@ -209,6 +180,7 @@ def measure_disk(rounds: int, files: int, units: int, *, peers: bool) -> list[Ro
 def measure_s3(rounds: int, files: int, units: int) -> list[Row]:
     """The rows of S3."""
     brought = ",".join(map(str, jars(*S3A_JARS, without=("software.amazon.awssdk:bundle",))))
+    with_magic = ",".join([brought, *map(str, jars(CLOUD_JAR, without=("*:*",)))])
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder, s3.running(s3.versitygw(Path(folder) / "s3")) as server:
         access = server.access
         secrets = dict(
@@ -221,20 +193,26 @@ def measure_s3(rounds: int, files: int, units: int) -> list[Row]:
 
         def ours(_: Path) -> Once:
             bucket = server.create_bucket()
-            return publish(Place(access.url(f"{bucket}/lake"), access.url(f"{bucket}/journal"), access), units, files)
+            place = Place(access.url(f"{bucket}/lake"), access.url(f"{bucket}/journal"), access.connection)
+            return publish(place, units, files)
 
-        def spark(own: Path) -> Once:
+        def spark(committer: str, jars: str, own: Path) -> Once:
             target = f"s3a://{server.create_bucket()}/lake/{URN}"
-            asked = {"folder": own, "files": files, "jars": brought, "target": target}
+            asked = {"folder": own, "files": files, "jars": jars, "target": target, "committer": committer}
             return run_program(Path(sys.executable), "spark_commit", asked, secrets=secrets)
 
-        figures = alternately([Contender(OURS, ours), Contender(S3A, spark)], rounds, Path(folder) / "rounds")
+        contenders = [
+            Contender(OURS, ours),
+            Contender(MAGIC, partial(spark, "magic", with_magic)),
+            Contender(S3A, partial(spark, "file", brought)),
+        ]
+        figures = alternately(contenders, rounds, Path(folder) / "rounds")
     return rows_of(
-        f"Publishing {files:,} files on S3 (versitygw), from the last unit result to DONE",
+        f"Publishing {files:,} files on an S3-like server (versitygw), from the last unit result to DONE",
         figures,
         f"python -m tests.benchmarks.publish --rounds {rounds}",
         ours=OURS,
-        targets=[Target(S3A, 5)],
+        targets=[Target(MAGIC, 1), Target(S3A, 5)],
         versions={"hadoop-aws": HADOOP, "AWS SDK": AWS},
     )
 

@@ -1,4 +1,7 @@
-"""The results page: `results.json`, a list of rows, and its twin `results.md`. A program replaces the rows of its own works."""
+"""The results: `results.json`, a list of rows; its twin, the page `results.md`; and the README's table, which is made of them.
+
+A program replaces the rows of its own works. `python -m tests.benchmarks.results` writes page and table anew.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import argparse
 import json
 import os
 import platform
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -17,11 +21,25 @@ from typing import Any
 import psutil
 
 from tests.benchmarks.measure import SEED, Figures
-from tests.services.environment import use_environment
+from tests.services.environment import ROOT, use_environment
 
-__all__ = ["JSON", "Limit", "Row", "Target", "keep", "measure_and_keep", "rows_of"]
+__all__ = [
+    "JSON",
+    "Limit",
+    "Row",
+    "Target",
+    "keep",
+    "measure_and_keep",
+    "merge",
+    "readme_table",
+    "rows_of",
+    "write_pages",
+]
 
 JSON = Path(__file__).with_name("results.json")
+README = ROOT / "README.md"
+_DIGITS = 6
+_CLOSE = 0.9
 
 
 @dataclass(frozen=True)
@@ -45,9 +63,13 @@ class Limit:
 class Row:
     """One contender at one work.
 
-    :param ratio: its median to ours: above 1 we are faster. :param target: what the ratio is to be at the least, if anything.
+    Nothing is rounded here, so that targets are compared with what was measured.
+
+    :param ratio: its median to ours: above 1 we are faster.
+    :param target: what the ratio is to be at the least, if anything.
     :param limits: what its own figures are to be at the most, by their names.
-    :param seconds: the median of the rounds. :param phases: their medians, in seconds.
+    :param seconds: the median of the rounds.
+    :param phases: their medians, in seconds.
     """
 
     work: str
@@ -87,14 +109,14 @@ def rows_of(
         Row(
             work=work,
             who=f.who,
-            seconds=round(f.median, 3),
-            ratio=round(f.median / reference, 2),
+            seconds=f.median,
+            ratio=f.median / reference,
             target=wanted.get(f.who),
             limits={limit.figure: limit.most for limit in limits if limit.who == f.who},
-            fastest=round(f.spread[0], 3),
-            slowest=round(f.spread[1], 3),
+            fastest=f.spread[0],
+            slowest=f.spread[1],
             rounds=len(f.rounds),
-            phases={name: round(seconds, 3) for name, seconds in f.phases.items()},
+            phases=dict(f.phases),
             peak_mb=f.peak("peak_mb"),
             task_mb=f.peak("task_mb"),
             seed=SEED,
@@ -122,12 +144,32 @@ def measure_and_keep(
 
 def keep(rows: Sequence[Row], path: Path = JSON) -> None:
     """Replace the rows of these works in a results file and write its twin beside it; print them."""
-    known = json.loads(path.read_text()) if path.exists() else []
     works = {row.work for row in rows}
-    merged = [row for row in known if row["work"] not in works] + [asdict(row) for row in rows]
-    path.write_text(json.dumps(merged, indent=1) + "\n")
-    path.with_suffix(".md").write_text(_markdown(merged))
+    _write(path, [row for row in _read(path) if row["work"] not in works] + [asdict(row) for row in rows])
     print(_table([asdict(row) for row in rows]))
+
+
+def merge(found: Path, program: str, path: Path = JSON) -> None:
+    """Replace all rows of a program in a results file by those that it has kept elsewhere; its works may be other ones now."""
+    own = re.compile(rf"python -m tests\.benchmarks\.{program}( |$)")
+    _write(path, [row for row in _read(path) if not own.match(row["command"])] + _read(found))
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    return list(json.loads(path.read_text())) if path.exists() else []
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text(json.dumps(rows, indent=1) + "\n")
+    path.with_suffix(".md").write_text(_markdown(rows))
+
+
+def write_pages() -> None:
+    """Write the page and the README's table anew, of the rows as they are."""
+    rows = _read(JSON)
+    JSON.with_suffix(".md").write_text(_markdown(rows))
+    text = README.read_text()
+    README.write_text(text.replace(table_in(text), readme_table(rows)))
 
 
 _UNITS = {"seconds": "s", "peak_mb": "MB at the peak", "task_mb": "MB of a Spark task"}
@@ -137,7 +179,8 @@ def _markdown(rows: list[dict[str, Any]]) -> str:
     parts = [
         "# Benchmarks\n",
         "Medians of rounds in which all contenders ran alternately, in seconds. *Ratio* is a contender's median to ours, in the",
-        "same run: above 1 we are faster. Only ratios mean something on another machine. `results.json` has the same rows.\n",
+        "same run: above 1 we are faster. Only ratios mean something on another machine. `results.json` has the same rows, not",
+        "rounded: by these it is decided whether a target is met.\n",
         "## Figures to reach\n",
         _figures(rows),
     ]
@@ -157,11 +200,17 @@ def _figures(rows: Sequence[Mapping[str, Any]]) -> str:
     for row in rows:
         told = (f"{row['date']}, {row['rounds']}, {row['seed']}", f"`{row['command']}`")
         if row["target"] is not None:
-            target, measured = f"{row['who']}: at least {row['target']} x ours", f"{row['ratio']:.2f} x"
+            target, measured = (
+                f"{row['who']}: at least {row['target']} x ours",
+                f"{_exact(row['ratio'], row['target'])} x",
+            )
             met = row["ratio"] >= row["target"]
             table.append((row["work"], target, measured, f"{ours[row['work']]:.2f} s", _met(met), *told))
         for name, most in row["limits"].items():
-            target, measured = f"{row['who']}: at most {most:g} {_UNITS[name]}", str(row[name])
+            target, measured = (
+                f"{row['who']}: at most {most:g} {_UNITS[name]}",
+                "?" if row[name] is None else _exact(row[name], most),
+            )
             met = row[name] is not None and row[name] <= most
             table.append((row["work"], target, measured, f"{row['seconds']:.2f} s", _met(met), *told))
     return lines(table)
@@ -178,6 +227,14 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     return lines(table)
 
 
+def _exact(value: float, bound: float) -> str:
+    """A figure with as many digits as tell on which side of a bound it is."""
+    digits = 0 if type(value) is int else 2
+    while digits < _DIGITS and value != bound and round(value, digits) == bound:
+        digits += 1
+    return f"{value:.{digits}f}"
+
+
 def _met(met: bool) -> str:
     return "met" if met else "missed"
 
@@ -186,6 +243,145 @@ def lines(table: Sequence[Sequence[str]]) -> str:
     """A table in Markdown, its first row the head."""
     head, *rest = (f"| {' | '.join(cells)} |" for cells in table)
     return "\n".join([head, f"|{'---|' * len(table[0])}", *rest]) + "\n"
+
+
+# The README's table
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line of the README's table.
+
+    :param text: what was done.
+    :param work: a pattern of the work's name.
+    :param ours: and one of our contender's.
+    :param others: what others are called, by patterns of theirs; of several that fit one, the best counts.
+    """
+
+    text: str
+    work: str
+    ours: str
+    others: Mapping[str, str]
+
+
+_PLAIN = "a DAG of one plain Spark JDBC submit"
+_LINES = (
+    _Line(
+        "PostgreSQL to Parquet, 2 million rows of 12 columns, with Spark running",
+        "PostgreSQL to Parquet, 2,000,000 rows of 12 columns",
+        "airflow_gobblin, Spark tasks",
+        {
+            "a bare ADBC loop": "bare ADBC loop",
+            "dlt with connectorx": "dlt with connectorx(, 1 partition)?$",
+            "dlt with two partitions": "dlt with connectorx, 2 partitions",
+            "Spark JDBC at its best": "Spark JDBC",
+        },
+    ),
+    _Line(
+        "the newest 1 % of them, planning to commit",
+        "PostgreSQL to Parquet, the newest 1 %",
+        "airflow_gobblin, Spark tasks",
+        {"dlt with connectorx": "dlt", "Spark JDBC": "Spark JDBC[^,]*, 1 partition$"},
+    ),
+    _Line(
+        "the same in a warm session of Spark Connect",
+        "PostgreSQL to Parquet, the newest 1 %",
+        "airflow_gobblin, a warm session",
+        {"Spark JDBC in one, too": "Spark JDBC.*warm"},
+    ),
+    _Line(
+        "the whole run through Airflow, from trigger to published",
+        r"The whole run through Airflow, 2,000,000 rows",
+        "airflow_gobblin",
+        {
+            "a DAG with one plain Spark JDBC submit, at its best": _PLAIN,
+            "ours without a journal": "our DAG with plain files",
+        },
+    ),
+    _Line(
+        "the same for the newest 1 %, with Spark Connect",
+        "The whole run through Airflow, the newest 1 %",
+        "airflow_gobblin, Spark Connect",
+        {"a plain Spark JDBC job by Spark Connect": "a DAG.* by Spark Connect", "one plain Spark JDBC submit": _PLAIN},
+    ),
+    _Line(
+        "the same for the newest 1 %, Spark started for it",
+        "The whole run through Airflow, the newest 1 %",
+        "airflow_gobblin, spark-submit",
+        {"one plain Spark JDBC submit": _PLAIN},
+    ),
+    _Line(
+        "publishing 1,000 files on disk",
+        "Publishing 1,000 files on local disk",
+        "airflow_gobblin",
+        {"pyiceberg's append": "pyiceberg", "Spark's committer": "Spark's v1"},
+    ),
+    _Line(
+        "publishing 10,000 files on disk, file by file",
+        "Publishing 10,000 files on local disk",
+        "airflow_gobblin[^,]*, [^,]*$",
+        {"a bare loop of renames": "a loop of os.rename"},
+    ),
+    _Line(
+        "the same, a folder per unit",
+        "Publishing 10,000 files on local disk",
+        "airflow_gobblin.*one folder per unit",
+        {"a bare loop of renames": "a loop of os.rename"},
+    ),
+    _Line(
+        "publishing 200 files on an S3-like server",
+        "Publishing 200 files on .*S3",
+        "airflow_gobblin",
+        {"Hadoop's magic committer": "Hadoop's magic", "Spark's v1 committer over s3a": "Spark's v1"},
+    ),
+    *(
+        _Line(
+            f"recovery check and planning of 10,000 idle datasets, {place}",
+            "Recovery check and planning of 10,000",
+            who,
+            {},
+        )
+        for place, who in (
+            ("on disk", ".*local disk"),
+            ("SQLite", ".*SQLite"),
+            ("PostgreSQL", ".*PostgreSQL"),
+            ("S3", ".*S3"),
+        )
+    ),
+)
+
+
+def readme_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The README's table; what wasn't measured is left out of it."""
+    table = [_HEAD]
+    for line in _LINES:
+        of = [row for row in rows if re.match(line.work, row["work"])]
+        own = next((row for row in of if re.match(line.ours, row["who"])), None)
+        if own is None:
+            continue
+        best = {name: [r["seconds"] for r in of if re.match(who, r["who"])] for name, who in line.others.items()}
+        told = [f"{name} {_times(min(found) / own['seconds'])}" for name, found in best.items() if found]
+        if told or not line.others:
+            table.append((line.text, _seconds(own["seconds"]), ", ".join(told)))
+    return lines(table)
+
+
+def table_in(readme: str) -> str:
+    """The table, where it is in the README. :raises ValueError: it isn't there."""
+    start = readme.index(lines([_HEAD]))
+    return readme[start:].partition("\n\n")[0] + "\n"
+
+
+_HEAD = ("work", "ours", "the others, as a multiple of it")
+
+
+def _times(ratio: float) -> str:
+    """A ratio; one near 1 with a digit more."""
+    return f"{ratio:.2f}" if _CLOSE < ratio < 1 / _CLOSE else f"{ratio:.1f}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f} s" if value < 1 else f"{value:.1f} s"
 
 
 def machine() -> str:
@@ -197,3 +393,7 @@ def machine() -> str:
 def _versions() -> dict[str, str]:
     names = ("apache-airflow", "pyspark", "pyarrow", "adbc-driver-postgresql")
     return {"Python": platform.python_version(), **{name: version(name) for name in names}}
+
+
+if __name__ == "__main__":
+    write_pages()

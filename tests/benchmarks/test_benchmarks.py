@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.measure import Contender, Figures, Once, alternately, program
-from tests.benchmarks.results import Limit, Target, keep, rows_of
+from tests.benchmarks.results import JSON, README, Limit, Target, keep, merge, readme_table, rows_of, table_in
 from tests.benchmarks.workload import TABLE, create_orders
 
 ROWS = 2000
@@ -50,6 +50,30 @@ def test_a_benchmark_writes_its_rows(figures: list[Figures], tmp_path: Path) -> 
     page = results.with_suffix(".md").read_text()
     assert "| a loop |" in page
     assert [line.split(" | ")[4] for line in page.splitlines() if line.startswith("| small | ")] == ["missed", "met"]
+
+
+def test_a_target_is_compared_with_what_was_measured(tmp_path: Path) -> None:
+    figures = [Figures("us", (Once(1.0),)), Figures("close", (Once(1.99996),)), Figures("enough", (Once(2.0),))]
+    results = tmp_path / "results.json"
+    keep(rows_of("w", figures, "c", ours="us", targets=[Target("close", 2), Target("enough", 2)]), results)
+    found = [
+        line.split(" | ")[2:5:2] for line in results.with_suffix(".md").read_text().splitlines() if "| w |" in line
+    ]
+    assert found == [["1.99996 x", "missed"], ["2.00 x", "met"]]
+
+
+def test_a_program_replaces_all_of_its_rows_and_no_others(tmp_path: Path) -> None:
+    whole, own = tmp_path / "results.json", tmp_path / "own.json"
+    figures = [Figures("us", (Once(1.0),))]
+    for work, name in (("old", "publish"), ("kept", "publish_more"), ("other", "scale")):
+        keep(rows_of(work, figures, f"python -m tests.benchmarks.{name} --rounds 1", ours="us"), whole)
+    keep(rows_of("new", figures, "python -m tests.benchmarks.publish --rounds 1", ours="us"), own)
+    merge(own, "publish", whole)
+    assert [row["work"] for row in json.loads(whole.read_text())] == ["kept", "other", "new"]
+
+
+def test_the_readme_s_table_is_made_of_the_results() -> None:
+    assert table_in(README.read_text()) == readme_table(json.loads(JSON.read_text()))
 
 
 def test_contenders_that_differ_in_what_they_did_are_not_compared(tmp_path: Path) -> None:

@@ -44,6 +44,30 @@ def plain(name: str, folder: str, table: str, jars: str, arguments: list[str]) -
         before[0] >> before[1] >> extract >> after[0] >> after[1] >> after[2]
 
 
+def plain_warm(name: str, folder: str, table: str, key: str, since: str, remote: str) -> None:
+    """The plain DAG by Spark Connect: its job is a task's own Python. :param remote: the server's URL."""
+    with DAG(name, schedule=None):
+
+        @task
+        def nothing() -> None: ...
+
+        @task
+        def extract() -> None:
+            from argparse import Namespace
+
+            from pyspark.sql import SparkSession
+
+            from tests.benchmarks.contenders.plain_job import copy_rows
+
+            spark = SparkSession.builder.remote(remote).getOrCreate()
+            copy_rows(spark, Namespace(folder=folder, table=table, partitions="1", last="0", key=key, since=since))
+            spark.stop()
+
+        before = [nothing.override(task_id=f"before_{number}")() for number in range(2)]
+        after = [nothing.override(task_id=f"after_{number}")() for number in range(3)]
+        before[0] >> before[1] >> extract() >> after[0] >> after[1] >> after[2]
+
+
 def naive(name: str, folder: str, table: str, key: str) -> None:
     """What is often written by hand, in six tasks, too: the same units and files, moved when all are there, and the watermark
     saved afterwards.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,9 +15,8 @@ from pyspark.sql import SparkSession
 from tests.benchmarks.contenders.saying import DATABASE, arguments
 
 
-def main() -> None:
-    asked = arguments(folder="", table="", partitions="1", last="0", key="id", since="never")
-    spark = SparkSession.builder.getOrCreate()
+def copy_rows(spark: SparkSession, asked: Namespace) -> None:
+    """The job. :param asked: its arguments, as `main` has them."""
     began = time.time()
     database, partitions = urlsplit(os.environ[DATABASE]), int(asked.partitions)
     split: dict[str, Any] = {"column": asked.key, "lowerBound": 1, "upperBound": int(asked.last)}
@@ -33,6 +33,11 @@ def main() -> None:
         },
     ).write.parquet(f"{asked.folder}/target")
     Path(asked.folder, "times.json").write_text(json.dumps({"data": time.time() - began}))
+
+
+def main() -> None:
+    spark = SparkSession.builder.getOrCreate()
+    copy_rows(spark, arguments(folder="", table="", partitions="1", last="0", key="id", since="never"))
     spark.stop()
 
 

@@ -1,4 +1,7 @@
-"""Spark's v1 committer: from the end of the last task, each of which wrote one file, to the end of the write."""
+"""Spark's job commit: from the end of the last task, each of which wrote one file, to the end of the write.
+
+By the v1 committer, which renames, or by Hadoop's magic committer, which completes uploads.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,14 @@ ENDPOINT, KEY, SECRET = (f"BENCHMARK_S3_{word}" for word in ("ENDPOINT", "KEY", 
 _SQL_END = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd"
 
 
-def s3a() -> dict[str, str]:
+_MAGIC = {
+    "spark.sql.sources.commitProtocolClass": "org.apache.spark.internal.io.cloud.PathOutputCommitProtocol",
+    "spark.hadoop.mapreduce.outputcommitter.factory.scheme.s3a": "org.apache.hadoop.fs.s3a.commit.S3ACommitterFactory",
+}
+"""What Spark's documentation says to set, for its writers to use a committer of s3a's."""
+
+
+def s3a(committer: str) -> dict[str, str]:
     """The settings for the server that the environment names, if it names one."""
     if ENDPOINT not in os.environ:
         return {}
@@ -24,10 +34,11 @@ def s3a() -> dict[str, str]:
         "secret.key": os.environ[SECRET],
         "path.style.access": "true",
         "connection.ssl.enabled": "false",
-        "committer.name": "file",
+        "committer.name": committer,
         "aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
     }
-    return {f"spark.hadoop.fs.s3a.{name}": value for name, value in given.items()}
+    found = {f"spark.hadoop.fs.s3a.{name}": value for name, value in given.items()}
+    return {**found, **(_MAGIC if committer == "magic" else {})}
 
 
 def commit_seconds(log: Path) -> float:
@@ -42,7 +53,7 @@ def commit_seconds(log: Path) -> float:
 
 
 def main() -> None:
-    asked = arguments(folder="", files="", jars="none", target="none")
+    asked = arguments(folder="", files="", jars="none", target="none", committer="file")
     logs, files = Path(asked.folder) / "events", int(asked.files)
     logs.mkdir()
     target = f"{asked.folder}/out" if asked.target == "none" else asked.target
@@ -54,7 +65,7 @@ def main() -> None:
             "spark.eventLog.compress": "false",
             "spark.eventLog.rolling.enabled": "false",
             "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "1",
-            **s3a(),
+            **s3a(asked.committer),
         },
     )
     rows = spark.range(0, files, 1, files)

@@ -11,9 +11,11 @@ from tests.benchmarks.contenders.spark_session import start_session
 
 
 def main() -> None:
-    asked = arguments(folder="", table="", partitions="1", key="", last="0", jars="", since="never")
+    asked = arguments(folder="", table="", partitions="1", key="", last="0", jars="none", since="never", remote="none")
     clock = Laps()
-    spark = start_session(asked.jars)
+    spark = start_session(
+        "" if asked.jars == "none" else asked.jars, remote="" if asked.remote == "none" else asked.remote
+    )
     clock.lap("Spark start")
     database, partitions = urlsplit(asked.url), int(asked.partitions)
     properties = {"user": database.username, "password": database.password, "driver": "org.postgresql.Driver"}

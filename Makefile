@@ -22,7 +22,7 @@ demo: setup ## run the main job on real data, kill it in the middle, recover, ch
 	@$(PY) -m tests.demo
 
 .PHONY: test
-test: setup ## run the tests, in two lanes (20 minutes on two free cores)
+test: setup ## run the tests, in two lanes (25 minutes on two free cores)
 	@$(PY) -m tests.lanes && echo "make test: all tests passed" || { echo "make test: FAILED"; exit 1; }
 
 .PHONY: quick

@@ -191,7 +191,10 @@ def test_looking_changes_nothing(site: Site, ann: httpx.Client) -> None:
         for urn in ("orders", "stock", "prices", "public.visits", EVIL):
             if method == "GET":
                 assert ann.get(f"/gobblin{path}", params=AT | {"urn": urn}).status_code in (200, 303)
+                ann.get(f"/gobblin{path}", params=AT | {"dag_id": "garden", "urn": urn})
     assert records(site) == before
+    assert not (site.folder / "never").exists()
+    assert not (site.folder / "garden").exists()
 
 
 def test_pages_take_nothing_from_elsewhere_and_aren_t_kept(ann: httpx.Client) -> None:

@@ -131,6 +131,8 @@ def fill_shop(folder: Path) -> None:
     stick(lab, Table("stock", ExtractKind.APPEND_ONLY, 8))
     lab.ingestion = replace(lab.ingestion, attempts=3)
     lab.decide(Table("prices", ExtractKind.APPEND_ONLY, 30))
+    for urn in ("countries", "prices"):
+        lab.admin.pause(urn, "its source moves")
 
 
 def fill_vault(folder: Path) -> None:

@@ -130,6 +130,16 @@ def test_a_quarantined_slot_is_so_in_the_history(browse: Browse) -> None:
         expect(newest.locator("td").nth(2)).to_have_text(state)
 
 
+def test_a_paused_dataset_says_who_paused_it_and_why(browse: Browse) -> None:
+    page = browse("vera")
+    frame = inside(page, "datasets")
+    for urn, states in (("countries", "paused"), ("prices", "pending paused")):
+        expect(frame.locator(".list tbody tr", has_text=urn).locator("td").nth(1)).to_have_text(states)
+    frame = inside(page, "dataset", urn="countries")
+    expect(frame.locator(".card.paused")).to_contain_text("its source moves")
+    expect(frame.locator(".card.paused")).to_contain_text("airflow gobblin resume")
+
+
 def test_the_figures_of_drawings_are_text_too(browse: Browse) -> None:
     frame = inside(browse("vera"), "dataset", urn="orders")
     frame.get_by_text("Figures").click()

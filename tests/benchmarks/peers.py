@@ -61,4 +61,6 @@ def jars(*artifacts: str, without: tuple[str, ...] = ()) -> list[Path]:
         if done.returncode:
             raise RuntimeError(f"bringing {artifacts} failed:\n{done.stderr[-5000:]}")
         stamp.write_text("")
-    return sorted((folder / "jars").glob("*.jar"))
+    found = sorted((folder / "jars").glob("*.jar"))
+    assert found, f"bringing {artifacts} brought nothing: see {folder}"
+    return found

@@ -55,7 +55,21 @@ S3A_JARS = (
     *(f"software.amazon.awssdk:{name}:{AWS}" for name in ("s3", "s3-transfer-manager", "sts", "kms")),
 )
 CLOUD_JAR = f"org.apache.spark:spark-hadoop-cloud_2.13:{version('pyspark')}"
-"""By which Spark's writers know Hadoop's committers; what it needs is there."""
+"""By which Spark's writers know Hadoop's committers."""
+OTHER_CLOUDS = (
+    "com.*:*",
+    "io.*:*",
+    "joda-time:*",
+    "net.*:*",
+    "org.apache.hadoop:*",
+    "org.apache.http*:*",
+    "org.eclipse.*:*",
+    "org.scala-lang*:*",
+    "org.slf4j:*",
+    "org.wildfly.*:*",
+    "software.amazon.*:*",
+)
+"""What it needs: clients of every cloud, and what is there already."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +193,7 @@ def measure_disk(rounds: int, files: int, units: int, *, peers: bool) -> list[Ro
 def measure_s3(rounds: int, files: int, units: int) -> list[Row]:
     """The rows of S3."""
     brought = ",".join(map(str, jars(*S3A_JARS, without=("software.amazon.awssdk:bundle",))))
-    with_magic = ",".join([brought, *map(str, jars(CLOUD_JAR, without=("*:*",)))])
+    with_magic = ",".join([brought, *map(str, jars(CLOUD_JAR, without=OTHER_CLOUDS))])
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder, s3.running(s3.versitygw(Path(folder) / "s3")) as server:
         access = server.access
         secrets = dict(

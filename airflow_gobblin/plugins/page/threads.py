@@ -34,7 +34,7 @@ def no_answer(subject: str, seconds: float) -> StoreError:
         subject=subject,
         cause=f"no answer came in {seconds:g} s",
         hint="Check that its storage is up and can be reached from the API server. "
-        "A long search may need another moment: ask again.",
+        "A long search goes on meanwhile, and the next one is quicker.",
     )
 
 

@@ -154,7 +154,7 @@ def test_counts_that_fail_say_why(browse: Browse) -> None:
     page = browse("ann")
     page.goto("/plugin/gobblin/gobblin/")
     frame = page.frame_locator("iframe")
-    expect(frame.locator("tr", has_text="garden")).to_contain_text("there is nothing")
+    expect(frame.locator("tr", has_text="garden")).to_contain_text("there is none")
     expect(frame.locator("tr", has_text="swamp")).to_contain_text("refused")
     expect(frame.locator("tr", has_text="shop")).to_contain_text("1 quarantined")
     look(page, "counts")

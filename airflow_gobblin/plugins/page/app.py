@@ -279,13 +279,8 @@ def _failed(request: Request, error: GobblinError) -> Response:
         status = HTTPStatus.BAD_REQUEST
     else:
         status = HTTPStatus.SERVICE_UNAVAILABLE
-<<<<<<< HEAD
-        log.warning("%s", error)
-    return _html("error", status, title="This can't be done", detail=error.with_notes)
-=======
         log.warning("%s", visible(str(error)))
     return _error(request, status, "This can't be done", error.with_notes)
->>>>>>> 0e70ab0 (The page holds nobody up, whoever asks and whatever hangs, and can be read on a phone and by everybody)
 
 
 @app.exception_handler(OSError)

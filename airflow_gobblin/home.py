@@ -102,12 +102,17 @@ class Homes:
                 raise  # else nothing would be lost: the next plan settles here
 
     def settle(self, tenant: Tenant) -> None:
-        """Make the target root the home, where it isn't yet: before the first plan of a dataset, and after `check`."""
+        """Make the target root the home, where it isn't yet: before the first plan of a dataset, and after `check`.
+
+        :raises TargetError: it went away since.
+        """
         home, mark = self.current, self._mark()
-        if home is not None and (mark, tenant.source) == (home.mark, home.source) and self._is_at(home):
+        known = home is not None and mark == home.mark and self._is_at(home)
+        if home is not None and known and tenant.source == home.source:
             return
-        mine = Home(self._files.root, mark or self._put_mark(), tenant.source, tenant.dag, now())
-        self._journal.put_home(mine)
+        if home is not None and not known and next(self._inhabitants(), None) is not None:
+            raise self._gone(home, mark)
+        self._journal.put_home(Home(self._files.root, mark or self._put_mark(), tenant.source, tenant.dag, now()))
 
     def would_move(self) -> Home:
         """The home as it is, if the target root holds what is published there: it was moved or copied, with its mark.

@@ -91,6 +91,27 @@ def test_a_target_with_another_mark_is_another_one(lab: Lab, tmp_path: Path) -> 
         other.run(MORE)
 
 
+def test_a_target_that_goes_while_it_is_planned_is_not_taken_for_a_new_one(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = lab.pipeline(MORE)
+    proposed = pipeline._proposed
+
+    def propose_then_unmount(*args: Any) -> Any:
+        found = proposed(*args)
+        unmount(lab)
+        return found
+
+    monkeypatch.setattr(pipeline, "_proposed", propose_then_unmount)
+    before = lab.records()
+    with pytest.raises(TargetError, match="lacks the mark"):
+        pipeline.create_work_units(RunRequest("dag/run"))
+    assert lab.records() == before
+    assert [path.name for path in below(lab.folder)] == ["0000000001"], "no mark is put there, and no plan"
+    mount(lab)
+    assert lab.run()["a"].status == "committed"
+
+
 def test_a_target_that_goes_before_the_decision_lets_nothing_be_decided(lab: Lab) -> None:
     pipeline, plan = lab.extracted(MORE)
     before = lab.records()

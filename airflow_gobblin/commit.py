@@ -559,7 +559,7 @@ def can_win(plan: Plan, history: History) -> bool:
         check_holds(plan, (), history)
     except LostRaceError:
         return False
-    return True
+    return plan.planned is None or not is_met(plan.planned, plan.open_end, without(history, plan))
 
 
 def without(history: History, plan: Plan) -> Coverage:

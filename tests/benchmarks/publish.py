@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 
 from airflow_gobblin.files import LocalFiles
@@ -54,7 +53,7 @@ S3A_JARS = (
     f"org.apache.hadoop:hadoop-aws:{HADOOP}",
     *(f"software.amazon.awssdk:{name}:{AWS}" for name in ("s3", "s3-transfer-manager", "sts", "kms")),
 )
-CLOUD_JAR = f"org.apache.spark:spark-hadoop-cloud_2.13:{version('pyspark')}"
+CLOUD_JAR = "org.apache.spark:spark-hadoop-cloud_2.13:4.1.1"
 """By which Spark's writers know Hadoop's committers."""
 OTHER_CLOUDS = (
     "com.*:*",

@@ -26,6 +26,9 @@ __all__ = ["SEED", "Contender", "Figures", "Memory", "Once", "alternately", "pro
 SEED = 20261121
 """Of the order of contenders in each round. Workloads follow from the numbers of their rows."""
 
+_LONGEST = 600
+"""Seconds that a contender's program may take, with its start."""
+
 
 @dataclass(frozen=True)
 class Once:
@@ -118,7 +121,11 @@ def run_program(python: Path, name: str, arguments: Mapping[str, object], *, sec
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | dict(secrets)
     )
     with Memory(process.pid) as memory:
-        out, err = process.communicate()
+        try:
+            out, err = process.communicate(timeout=_LONGEST)
+        except subprocess.TimeoutExpired as error:
+            process.kill()
+            raise RuntimeError(f"{module} did not end in {_LONGEST} s") from error
     lines = [line for line in out.splitlines() if line.startswith("{")]
     if process.returncode or not lines:
         raise RuntimeError(f"{module} ended with {process.returncode}:\n{out[-5000:]}\n{err[-5000:]}")

@@ -116,6 +116,8 @@ def test_odd_input_is_refused_and_nothing_breaks(
     headers = {} if origin is None else {b"origin": origin.encode()}
     answer = ann.request(method, f"/gobblin/{path}", params=AT | odd, headers=headers)
     assert answer.status_code < 500, answer.text
+    if answer.text == "Invalid HTTP request received.":  # by the server itself, before it comes to the page
+        return
     if answer.status_code >= 400 and method == "GET" and answer.status_code != 404:
         assert '<section class="card ask failed"' in answer.text
 

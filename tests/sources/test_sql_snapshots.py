@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,33 @@ def test_a_table_that_is_truncated_while_its_units_are_read_is_named(bank: Bank,
             match=rf"{change.rsplit(maxsplit=1)[-1] if 'part' in change else 'accounts'}' was truncated or rew",
         ):
             read(name)
+
+
+@pytest.mark.parametrize("kind", [ExtractKind.SNAPSHOT_ONLY, ExtractKind.APPEND_ONLY])
+def test_a_table_that_is_reloaded_while_its_only_unit_waits_for_it_is_named(bank: Bank, kind: ExtractKind) -> None:
+    """TRUNCATE and INSERT in one transaction: its reader began before that ended, and sees neither the old rows nor the new."""
+    told = runs(bank.database, "accounts", kind, delta="id")
+    plan = told.plan()
+
+    def read() -> int:
+        with closing(told.source.read(plan.units[0], plan.schema, ReadRequest(), bank.database)) as reader:
+            return sum(batch.num_rows for batch in reader)
+
+    with ThreadPoolExecutor(1) as pool:
+        with psycopg.connect(bank.database.url) as reloading:
+            reloading.execute("CREATE TEMPORARY TABLE kept AS SELECT * FROM accounts")
+            reloading.execute("TRUNCATE accounts")
+            reading = pool.submit(read)
+            waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'accounts'::regclass"
+            with psycopg.connect(bank.database.url, autocommit=True) as watching:
+                while watching.execute(waits).fetchone() == (0,) and not reading.done():
+                    pass
+            reloading.execute("INSERT INTO accounts SELECT * FROM kept")
+        with pytest.raises(
+            SourceError, match=r"table 'accounts' was truncated or rewritten since.*Clear the extract task"
+        ):
+            reading.result()
+    assert read() == ACCOUNTS
 
 
 def test_a_database_that_ends_idle_transactions_leaves_the_one_that_holds_a_snapshot(bank: Bank) -> None:

@@ -103,7 +103,7 @@ class Dialect(Protocol):
 
     def rewritten(self, namespace: str, table: str) -> Statement:
         """Select the names of what a table is made of that was written anew since the transaction's snapshot, so that this
-        shows none of its rows. Only where snapshots are shared."""
+        shows none of its rows. Empty where that can't be."""
 
     def execute(self, cursor: Any, statement: Statement) -> None:
         """Run a statement with its values bound."""

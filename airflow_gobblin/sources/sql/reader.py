@@ -40,7 +40,6 @@ class SqlReader:
         self._session = session
         self._unit = unit
         self._limits = request.limits
-        self._shared = bool(request.snapshot)
         self._reconcile = reconcile
         self._high: Watermark | None = None
         self._expected: int | None = None
@@ -81,8 +80,7 @@ class SqlReader:
         self._high = stopped or high
         if self._reconcile and stopped is None:
             self._expected = self._scan.count(low, high)
-        if self._shared:
-            self._scan.check_not_rewritten()
+        self._scan.check_not_rewritten()
 
     def _open(self, table: SqlTable, schema: pa.Schema) -> Scan:
         try:

@@ -92,15 +92,18 @@ class Scan:
         return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
     def check_not_rewritten(self) -> None:
-        """Check, once it was read, that the snapshot had its rows. :raises SourceError: it was truncated since, say."""
-        rewritten = self.session.rows(self.dialect.rewritten(self._namespace, self.table.table))
+        """Check, once it was read, that the snapshot had its rows: a transaction that waited for one which truncates and fills
+        the table anew sees neither its old rows nor the new ones. :raises SourceError: it was truncated since, say.
+        """
+        statement = self.dialect.rewritten(self._namespace, self.table.table)
+        rewritten = self.session.rows(statement) if statement.text else []
         if rewritten:
             raise SourceError(
                 operation=self.session.operation,
                 subject=self.session.subject,
-                cause=f"table {rewritten[0][0]!r} was truncated or rewritten since the snapshot that its units are read in was "
-                "taken, which shows none of its rows any more",
-                hint="Clear the extract task: all units are read anew.",
+                cause=f"table {rewritten[0][0]!r} was truncated or rewritten since the snapshot was taken in which it is read, "
+                "and which shows none of its rows any more",
+                hint="Clear the extract task, which reads it anew.",
             )
 
     @property

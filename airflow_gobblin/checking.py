@@ -6,7 +6,7 @@ What is Airflow's of it, connections to Spark, is looked at by the command, `air
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,8 +20,8 @@ from airflow_gobblin.naming import many
 from airflow_gobblin.pipeline import Pipeline, RunRequest
 from airflow_gobblin.places import object_place
 from airflow_gobblin.plan import DatasetProspect
+from airflow_gobblin.redaction import Redactor
 from airflow_gobblin.sources.base import CheckableSource, Connections
-from airflow_gobblin.work import Dataset
 
 __all__ = ["Check", "check_writable", "checked", "checks"]
 
@@ -40,15 +40,21 @@ class Check:
     error: GobblinError | None = None
 
 
-def checked(what: str, subject: str, look: Callable[[], str]) -> Check:
-    """Look at one thing. :param look: says what it is like, or raises what is wrong with it."""
+def checked(what: str, subject: str, look: Callable[[], str], redactor: Redactor) -> Check:
+    """Look at one thing. :param look: gives what it is like, or raises what is wrong with it, of which no secret is shown."""
     try:
         return Check(what, subject, look())
     except GobblinError as error:
-        return Check(what, subject, error=error)
+        return _redacted(Check(what, subject, error=error), redactor)
     except Exception as error:  # an author's code, and what is underneath, may raise anything
         told = GobblinError(operation="check", subject=f"{what} {subject!r}", cause=error, hint="See its own message.")
-        return Check(what, subject, error=told)
+        return _redacted(Check(what, subject, error=told), redactor)
+
+
+def _redacted(found: Check, redactor: Redactor) -> Check:
+    if found.error is None:
+        return found
+    return replace(found, error=redactor.without_secrets(found.error, "check", found.subject))
 
 
 def checks(ingestion: Ingestion, dag_id: str, journal: Journal | None, connections: Connections) -> Iterator[Check]:
@@ -59,7 +65,8 @@ def checks(ingestion: Ingestion, dag_id: str, journal: Journal | None, connectio
     """
     guarded = GuardedConnections(connections)
     found = [
-        checked("connection", conn_id, _known(guarded, conn_id)) for conn_id in dict.fromkeys(ingestion.connection_ids)
+        checked("connection", conn_id, _known(guarded, conn_id), guarded.redactor)
+        for conn_id in dict.fromkeys(ingestion.connection_ids)
     ]
     yield from found
     pipelines = list[Pipeline]()
@@ -72,12 +79,13 @@ def checks(ingestion: Ingestion, dag_id: str, journal: Journal | None, connectio
             pipelines.append(pipeline)
         return _reachable(files)
 
-    target = checked("target", ingestion.sink.target, look_at_target)
+    target = checked("target", ingestion.sink.target, look_at_target, guarded.redactor)
     yield target
     unknown = {one.subject for one in found if one.error is not None}
     if not unknown & {*ingestion.source.connection_ids}:
         request = RunRequest(f"{dag_id}/check")
-        yield from _datasets(ingestion, request, guarded, pipelines[0] if pipelines and target.error is None else None)
+        pipeline = pipelines[0] if pipelines and target.error is None else None
+        yield from (_redacted(one, guarded.redactor) for one in _datasets(ingestion, request, guarded, pipeline))
 
 
 def _known(connections: Connections, conn_id: str) -> Callable[[], str]:
@@ -108,19 +116,21 @@ def check_writable(path: Path) -> bool:
 
 
 def _datasets(
-    ingestion: Ingestion, request: RunRequest, connections: Connections, pipeline: Pipeline | None
+    ingestion: Ingestion, request: RunRequest, connections: GuardedConnections, pipeline: Pipeline | None
 ) -> Iterator[Check]:
     """Everything that is wrong with each dataset; those that look well are planned, as a run would, and not staged."""
     source, well = ingestion.source, list[str]()
     try:
-        datasets: Iterable[Dataset] = source.datasets(connections)
+        with connections.scrubbing("check", f"ingestion {ingestion.name!r}"):
+            datasets = tuple(source.datasets(connections))
     except GobblinError as error:
         yield Check("source", ingestion.name, error=error)
         return
     for dataset in datasets:
         errors = list[GobblinError]()
         try:
-            errors += source.check(dataset, connections) if isinstance(source, CheckableSource) else ()
+            with connections.scrubbing("check", f"dataset {dataset.urn!r}"):
+                errors += source.check(dataset, connections) if isinstance(source, CheckableSource) else ()
         except SourceError as error:  # what holds for this one holds for all
             yield Check("source", ingestion.name, error=error)
             return

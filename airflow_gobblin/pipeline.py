@@ -440,10 +440,11 @@ class Pipeline:
             return DatasetProspect(urn, "planned", plan=plan, units=tuple(units))
         except PausedError as error:
             return DatasetProspect(urn, "paused", str(error))
-        except GobblinError as error:
-            return DatasetProspect(urn, "failed", str(error), error=error)
         except Exception as error:  # a user's sink or converter may raise anything
-            told = GobblinError(operation="plan", subject=f"dataset {urn!r}", cause=error, hint="Mend it in its code.")
+            told = self._shown("plan", urn, error)
+            if not isinstance(told, GobblinError):
+                hint = "Mend it in its code."
+                told = GobblinError(operation="plan", subject=f"dataset {urn!r}", cause=told, hint=hint)
             return DatasetProspect(urn, "failed", str(told), error=told)
 
     def _packed(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import pytest
 
+from airflow_gobblin.checking import checks
 from airflow_gobblin.errors import ConfigurationError, GobblinError, SourceError
 from airflow_gobblin.guarded import GuardedConnections
 from airflow_gobblin.ingestion import Ingestion
@@ -87,6 +88,32 @@ def test_an_error_of_planning_holds_no_secret(
         assert not [path for path in kept if SECRET.encode() in path.read_bytes()]
     assert "***" in told
     assert SECRET not in told + caplog.text
+
+
+@record("test.leaky_check")
+@dataclass(frozen=True)
+class LeakyCheck(LeakySource):
+    """A source that can be checked, which its check may tell its connection by, too."""
+
+    def check(self, dataset: Dataset, connections: Connections) -> Iterator[GobblinError]:
+        connections.uri("db")
+        if self.where == "finding":
+            yield ConfigurationError(operation="check", subject=dataset.urn, cause=f"{URI} has no such table")
+        if self.where == "check":
+            self.leak(connections)
+
+
+@pytest.mark.parametrize("ours", [True, False])
+@pytest.mark.parametrize("where", ["datasets", "check", "finding", "plan"])
+def test_a_finding_of_a_check_ahead_of_a_run_holds_no_secret(tmp_path: Path, where: str, ours: bool) -> None:
+    tables = tuple(Table(urn, ExtractKind.APPEND_ONLY, 3) for urn in ("a", "b"))
+    lab = Lab(tmp_path, *tables)
+    ingestion = replace(lab.ingestion, source=LeakyCheck(tables, where, ours))
+    found = [one.error for one in checks(ingestion, "dag", lab.journal, OneUri()) if one.error is not None]
+    assert found
+    for error in found:
+        assert "***" in str(error)
+        assert SECRET not in "".join(traceback.format_exception(error))
 
 
 class Stop(BaseException):

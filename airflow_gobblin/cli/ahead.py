@@ -14,7 +14,7 @@ from airflow_gobblin.cli.dag_file import Described, Submit, described
 from airflow_gobblin.cli.finding import command
 from airflow_gobblin.cli.showing import print_rows, text
 from airflow_gobblin.environment import check_java, check_pyspark, check_submit
-from airflow_gobblin.hooks.connections import AirflowConnections
+from airflow_gobblin.hooks.connections import SECRETS, AirflowConnections
 from airflow_gobblin.hooks.ingestion import journal_to_look_at
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import Journal
@@ -64,7 +64,7 @@ def _checks(one: Described, dag_id: str) -> Iterator[Check]:
         there = opened[0].datasets()
         return f"it has {many(len(there), 'dataset')} of it" if there else "it has none of it yet"
 
-    yield checked("journal", ingestion.journal, look)
+    yield checked("journal", ingestion.journal, look, SECRETS)
     journal = opened[0] if opened else None
     yield from checks(ingestion, dag_id, journal, AirflowConnections())
     if journal is not None:
@@ -83,16 +83,16 @@ def _spark(submit: Submit) -> Iterator[Check]:
         kinds.append(str(check_spark_connection(submit.conn_id, submit.mode, durable=submit.durable).conn_type))
         return f"of type {kinds[0]!r}"
 
-    yield checked("connection", submit.conn_id, look)
+    yield checked("connection", submit.conn_id, look, SECRETS)
     if kinds and kinds[0] != CONNECT:  # on a Spark that runs already, nothing is started here but a Python
-        yield checked("spark", "pyspark", check_pyspark)
+        yield checked("spark", "pyspark", check_pyspark, SECRETS)
         environment = os.environ | driver_environment("")
 
         def look_at_java() -> str:
             check_submit("spark-submit", environment)
             return check_java(environment)
 
-        yield checked("java", "java", look_at_java)
+        yield checked("java", "java", look_at_java, SECRETS)
 
 
 def _check_row(ingestion: Ingestion, one: Check) -> dict[str, Any]:

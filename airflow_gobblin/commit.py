@@ -172,7 +172,7 @@ class Committer:
                     if self.journal.history(plan.urn).state.head == history.state.head:
                         raise
                     continue  # somebody decided meanwhile, and what could win no more was swept: that is what to tell
-            self.homes.check_mark()
+            self.homes.check_here()
             self.journal.put_decision(self._decision(proposal, history, shards))
 
     def _standing(self, slot: Slot, plan: Plan) -> Slot:
@@ -246,13 +246,14 @@ class Committer:
 
         :return: the slot with its outcome. :raises LostRaceError: the slot was abandoned.
         :raises StepError: a step can't be done; the slot stays pending.
-        :raises TargetError: the target isn't the one that it is to be published to; the slot stays pending.
+        :raises TargetError: and ConfigurationError: the target isn't the one that it is to be published to; the slot stays
+            pending.
         """
         if slot.finished:
             return self._ended(slot)
         decision = slot.decision
         if decision.staging is not None:  # else it has no file to publish
-            self.homes.check_mark()
+            self.homes.check_here()  # somebody may have moved just before it was decided
         try:
             outcome = self._carry_out_all(decision)
         except (StepError, RecordError, OSError) as error:

@@ -87,32 +87,56 @@ class Homes:
         :param tenant: who is about to plan: another DAG with another source is refused, too.
         :raises TargetError: as `check_mark`. :raises ConfigurationError: the home is another target root, or another's.
         """
-        home = self.current
-        if home is None:
-            return
         try:
-            if not self._is_at(home):
-                raise self._elsewhere(home)
-            if tenant is not None and _stranger(home, tenant):
-                raise self._others(home, tenant)
-            if (found := self._mark()) != home.mark:
-                raise self._gone(home, found)
+            self.check_here(tenant)
         except (ConfigurationError, TargetError):
             if next(self._inhabitants(), None) is not None:
                 raise  # else nothing would be lost: the next plan settles here
 
+    def check_here(self, tenant: Tenant | None = None) -> None:
+        """Make sure that the target root is the home, whether or not slots depend on that yet: by its place, for the mark was
+        copied to where the ingestion moved.
+
+        Parameters and errors are those of `check`.
+        """
+        home = self.current
+        if home is None:
+            return
+        if not self._is_at(home):
+            raise self._elsewhere(home)
+        if tenant is not None and _stranger(home, tenant):
+            raise self._others(home, tenant)
+        if (found := self._mark()) != home.mark:
+            raise self._gone(home, found)
+
     def settle(self, tenant: Tenant) -> None:
         """Make the target root the home, where it isn't yet: before the first plan of a dataset, and after `check`.
 
-        :raises TargetError: it went away since.
+        :raises TargetError: it went away since. :raises ConfigurationError: somebody else published elsewhere since.
         """
-        home, mark = self.current, self._mark()
-        known = home is not None and mark == home.mark and self._is_at(home)
-        if home is not None and known and tenant.source == home.source:
+        while True:
+            homes, mark = self._journal.homes(), self._mark()
+            home = homes[-1] if homes else None
+            known = home is not None and mark == home.mark and self._is_at(home)
+            if home is not None and known and tenant.source == home.source:
+                return
+            if home is not None and not known:
+                self._check_empty(home, mark)
+            mine = Home(self._files.root, mark or self._put_mark(), tenant.source, tenant.dag, now())
+            if self._journal.put_home(mine, len(homes) + 1) != mine:
+                continue
+            if home is not None and not known:
+                try:
+                    self._check_empty(home, mark)  # a run that looked before may have decided in this moment
+                except (ConfigurationError, TargetError):
+                    self._journal.put_home(home, len(homes) + 2)
+                    raise
             return
-        if home is not None and not known and next(self._inhabitants(), None) is not None:
-            raise self._gone(home, mark)
-        self._journal.put_home(Home(self._files.root, mark or self._put_mark(), tenant.source, tenant.dag, now()))
+
+    def _check_empty(self, home: Home, mark: str) -> None:
+        """Make sure that nothing depends on a home, which is to be left."""
+        if next(self._inhabitants(), None) is not None:
+            raise self._gone(home, mark) if self._is_at(home) else self._elsewhere(home)
 
     def would_move(self) -> Home:
         """The home as it is, if the target root holds what is published there: it was moved or copied, with its mark.
@@ -140,8 +164,11 @@ class Homes:
         """Make the target root the home of what was published.
 
         :param home: what `would_move` gave. :param tenant: whose it is from now on; what isn't known of it stays.
-        :raises LostRaceError: somebody else moved it meanwhile.
+        :raises LostRaceError: somebody else moved it meanwhile, or a run came to something at the former one.
+        :raises ConfigurationError: and TargetError: as `would_move`, for a run may have come to something since.
         """
+        homes = self._journal.homes()
+        unchanged = self.would_move() == home
         moved = replace(
             home,
             target=self._files.root,
@@ -151,14 +178,24 @@ class Homes:
             actor=actor,
             reason=reason,
         )
-        if self.current != home or self._journal.put_home(moved) != moved:
-            raise LostRaceError(
-                operation="move",
-                subject=f"ingestion {self._journal.ingestion!r}",
-                cause="its home was changed in this moment",
-                hint="Look at it again.",
-            )
+        if not unchanged or self._journal.put_home(moved, len(homes) + 1) != moved:
+            raise self._overtaken("its home was changed in this moment")
+        # Whoever decides looks at the home after that, and whoever moves looks at the slots: so one sees the other.
+        try:
+            if not self._is_at(home):
+                self.would_move()
+        except GobblinError as error:
+            self._journal.put_home(home, len(homes) + 2)
+            raise self._overtaken(f"a run went on at {home.target} in this moment: {error.cause}") from error
         return moved
+
+    def _overtaken(self, cause: str) -> LostRaceError:
+        return LostRaceError(
+            operation="move",
+            subject=f"ingestion {self._journal.ingestion!r}",
+            cause=cause,
+            hint="Nothing was changed. Look at it again.",
+        )
 
     def files(self) -> Files:
         """What is under the root that the slots are published to: that of the home, whatever target was given.

@@ -284,10 +284,10 @@ class Journal:
             self._homes.append(wire.loads(data, Home, key))
         return tuple(self._homes)
 
-    def _moved(self) -> dict[str, str]:
-        """By each former home, where all that was published there is now: it moved with it."""
+    def _moved_to(self) -> str | None:
+        """Where all that was published is now, by whatever path its tasks knew it then; `None` if it never moved."""
         homes = self.homes()
-        return {home.target: homes[-1].target for home in homes}
+        return homes[-1].target if len({home.target for home in homes}) > 1 else None
 
     def read_dataset(self, urn: str, root: str | None = None) -> PublishedDataset:
         """The published files of a dataset, exactly once: as a list, an Arrow dataset or a Spark DataFrame.
@@ -304,10 +304,10 @@ class Journal:
             raise unknown_dataset(self, urn)
         if not history.published:
             raise never_published(history)
-        moved = {} if root else self._moved()
+        root = root or self._moved_to()
         files = tuple(
             PublishedFile(
-                f"{(root or moved.get(decision.target, decision.target)).rstrip('/')}/{step.target}",
+                f"{(root or decision.target).rstrip('/')}/{step.target}",
                 decision.slot,
                 step.unit,
                 step.rows,
@@ -427,9 +427,12 @@ class Journal:
         """Store a snapshot: from now on the records of its slots are void. Durable when it returns."""
         settle(self.store, self.key(snapshot.urn, _snapshot(snapshot.slot)), wire.dumps(snapshot))
 
-    def put_home(self, home: Home) -> Home:
-        """Add a home. :return: the one that stands in its place, which may be somebody else's."""
-        key = self._home(len(self.homes()) + 1)
+    def put_home(self, home: Home, number: int) -> Home:
+        """Add a home, after those that were seen. :param number: its own, from 1.
+
+        :return: the one that stands there, which may be somebody else's.
+        """
+        key = self._home(number)
         stored, _ = settle(self.store, key, wire.dumps(home))
         return wire.loads(stored, Home, key)
 

@@ -317,6 +317,93 @@ def test_of_two_who_move_at_once_one_is_told(lab: Lab) -> None:
         Administration(other.reopened(), str(other.folder), "bob").move(home, "second")
 
 
+def test_a_run_that_goes_on_at_the_former_target_after_a_look_is_not_left_behind(lab: Lab) -> None:
+    other = changed(lab)
+    shutil.copytree(lab.folder, other.folder)
+    home = other.admin.would_move()
+    assert lab.run(MORE)["a"].status == "committed"
+    with pytest.raises(ConfigurationError, match="1 file of dataset 'a' is not there as published"):
+        other.admin.move(home, "a larger disk")
+    assert len(lab.reopened().homes()) == 1
+    assert lab.rows("a") == MORE.all_rows()
+
+
+@pytest.mark.parametrize("stage", ["decided", "done"])
+def test_a_run_that_goes_on_at_the_former_target_in_the_moment_of_a_move_takes_it_back(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    other = changed(lab)
+    shutil.copytree(lab.folder, other.folder)
+    pipeline, plan = lab.extracted(MORE)
+    home, journal = other.admin.would_move(), other.reopened()
+    put_home = journal.put_home
+
+    def put_late(*args: Any) -> Any:
+        monkeypatch.undo()
+        pipeline.write_commit_steps(plan, plan.packs[0])
+        if stage == "done":
+            pipeline.execute_commit_steps(plan, plan.packs[0])
+        return put_home(*args)
+
+    monkeypatch.setattr(journal, "put_home", put_late)
+    with pytest.raises(LostRaceError, match=f"a run went on at {lab.folder} in this moment"):
+        other.admin.move(home, "a larger disk")
+    assert lab.reopened().homes()[-1].target == str(lab.folder)
+    assert inprocess.go_on(pipeline, plan, NoConnections())["a"].status == "committed"
+    assert lab.rows("a") == MORE.all_rows()
+
+
+def test_a_task_that_decided_at_the_former_target_publishes_nothing_there(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = changed(lab)
+    shutil.copytree(lab.folder, other.folder)
+    pipeline, plan = lab.extracted(MORE)
+    before = lab.published()
+    put_decision = pipeline.journal.put_decision
+
+    def put_late(decision: Any) -> Any:
+        other.admin.move(other.admin.would_move(), "a larger disk")
+        return put_decision(decision)
+
+    monkeypatch.setattr(pipeline.journal, "put_decision", put_late)
+    pipeline.write_commit_steps(plan, plan.packs[0])
+    history = lab.reopened().history("a")
+    assert history.pending is not None
+    with pytest.raises(ConfigurationError, match=f"published to {other.folder}"):
+        pipeline.committer.execute(history.pending, "late")
+    assert lab.published() == before
+
+
+def test_where_two_begin_at_once_at_two_targets_the_one_that_published_keeps_the_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = Lab(tmp_path / "lake", A)
+    late = changed(lab).pipeline()
+    put_home = late.journal.put_home
+
+    def put_late(*args: Any) -> Any:
+        monkeypatch.undo()
+        assert lab.run()["a"].status == "committed"
+        return put_home(*args)
+
+    monkeypatch.setattr(late.journal, "put_home", put_late)
+    (note,) = late.create_work_units(RunRequest("dag/late")).notes
+    assert f"published to {lab.folder}" in note.detail
+    assert [home.target for home in lab.reopened().homes()] == [str(lab.folder)]
+    assert lab.run(MORE)["a"].status == "committed"
+
+
+def test_a_reader_finds_what_was_published_by_another_path_of_the_target_before_it_moved(lab: Lab) -> None:
+    link = lab.folder.with_name("link")
+    link.symlink_to(lab.folder)
+    assert Lab(link, MORE, store=lab.store).run()["a"].status == "committed"
+    other = changed(lab)
+    shutil.move(lab.folder, other.folder)
+    other.admin.move(other.admin.would_move(), "a larger disk")
+    assert other.rows("a") == MORE.all_rows()
+
+
 # Two DAGs
 
 

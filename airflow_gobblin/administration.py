@@ -414,7 +414,7 @@ class Administration:
         committer = Committer(self.journal, self._files, retention=timedelta(0))
         left: list[str] = []
         for _, found in self.journal.histories():
-            if isinstance(found, History):
+            if isinstance(found, History) and not self._give_up_what_is_lost(found):
                 left += committer.clean(found, "")
         staging = Staging(self._files, staging_folder(self.journal.ingestion, self.journal.id))
         Sweeper(self.journal, staging, self._claims).sweep()
@@ -479,7 +479,23 @@ class Administration:
         if change.action is Action.DROP:
             for folder in self._claimed(change.urn):
                 self._claims.release(folder, self._actor, reason, generation=slot.decision.generation)
+            self._give_up_what_is_lost(self.journal.history(change.urn))
         return slot
+
+    def _give_up_what_is_lost(self, history: History) -> bool:
+        """Note, where a target has lost what was there, that nothing is left to be cleaned up: else it is waited for for ever.
+
+        :return: whether it is lost.
+        """
+        try:
+            self._homes.check_mark()
+        except TargetError as error:
+            for slot in history.slots:
+                if slot.finished and slot.leaves_files and not slot.noted(NoteKind.CLEANED):
+                    note = Note(NoteKind.CLEANED, "", now(), f"left, for {error.why}", actor=self._actor)
+                    self.journal.put_note(history.urn, slot.decision.slot, note)
+            return True
+        return False
 
     def claim(self, folder: str) -> Claim:
         """The claim on a folder below the target root. :raises ClaimError: nobody claims it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -198,6 +199,21 @@ def test_a_target_that_is_lost_for_good_is_begun_anew_after_a_drop(lab: Lab) -> 
     lab.admin.drop("a", "the disk is lost")
     assert lab.run()["a"].status == "committed"
     assert lab.rows("a") == A.all_rows()
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_a_lost_target_had_yet_to_be_cleaned_of_is_not_waited_for(tmp_path: Path, whole: bool) -> None:
+    lab = Lab(tmp_path / "lake", SNAPSHOT, retention=timedelta(days=1))
+    for version in range(3):
+        lab.run(replace(SNAPSHOT, version=version))
+    assert lab.journal.state("s").retired
+    shutil.rmtree(lab.folder)
+    for change in lab.admin.would_drop_all() if whole else [lab.admin.would_drop("s")]:
+        lab.admin.carry_out(change, "the disk is lost")
+    if whole:
+        assert lab.admin.after_drop_all() == ()
+    assert lab.run()["s"].status == "committed"
+    assert lab.rows("s") == replace(SNAPSHOT, version=2).all_rows()
 
 
 def test_a_pending_slot_of_a_target_that_is_lost_for_good_can_be_abandoned(lab: Lab) -> None:

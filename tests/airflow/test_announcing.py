@@ -231,7 +231,8 @@ def test_the_button_of_the_ui(airflow: Airflow, tmp_path: Path) -> None:
     }
     assert airflow.request("POST", "connections/test", json=body) == {
         "status": True,
-        "message": f"There is nothing at {tmp_path}/journal.db yet: the first run makes it, if its disk is mounted.",
+        "message": f"There is no journal at {tmp_path}/journal.db yet. It is made by the first run, or by "
+        "`airflow gobblin import`. If there was one: is its disk mounted here?",
     }
     told = airflow.request("POST", "connections/test", json={**body, "extra": '{"url": "lake/journal"}'})
     assert not told["status"]

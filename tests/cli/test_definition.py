@@ -9,7 +9,7 @@ import sys
 import pytest
 from airflow.providers_manager import ProvidersManager
 
-from airflow_gobblin.cli import commands, definition
+from airflow_gobblin.cli import ahead, commands, definition
 from tests.cli.command import run
 
 LIGHT = """
@@ -36,15 +36,15 @@ def test_airflow_knows_the_commands() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_is_there_and_explains_itself(name: str) -> None:
-    function = name.replace("-", "_")
-    assert hasattr(commands, function if name != "import" else "import_")
+    function = name.replace("-", "_") if name != "import" else "import_"
+    assert hasattr(commands, function) or hasattr(ahead, function)
     done = run(["gobblin", name, "--help"])
     assert done.status == 0
     assert "--dag-id" in done.out
 
 
 def test_what_changes_something_needs_a_reason_and_asks() -> None:
-    looking = {"datasets", "show", "history", "pending", "verify", "audit", "export"}
+    looking = {"datasets", "show", "history", "pending", "verify", "audit", "export", "check", "plan"}
     for command in definition.COMMANDS:
         flags = {flag for arg in command.args for flag in arg.flags}
         assert ({"--reason", "--yes"} <= flags) == (command.name not in looking)

@@ -112,7 +112,8 @@ class Homes:
     def settle(self, tenant: Tenant) -> None:
         """Make the target root the home, where it isn't yet: before the first plan of a dataset, and after `check`.
 
-        :raises TargetError: it went away since. :raises ConfigurationError: somebody else published elsewhere since.
+        :raises TargetError: it went away since. :raises ConfigurationError: somebody else published elsewhere since, or from
+            another source.
         """
         while True:
             homes, mark = self._journal.homes(), self._mark()
@@ -120,6 +121,8 @@ class Homes:
             known = home is not None and mark == home.mark and self._is_at(home)
             if home is not None and known and tenant.source == home.source:
                 return
+            if home is not None and _stranger(home, tenant):  # it came in this moment
+                raise self._others(home, tenant)
             if home is not None and not known:
                 self._check_empty(home, mark)
             mine = Home(self._files.root, mark or self._put_mark(), tenant.source, tenant.dag, now())

@@ -17,7 +17,7 @@ from airflow_gobblin.errors import ConfigurationError, LostRaceError, TargetErro
 from airflow_gobblin.files import LocalFiles
 from airflow_gobblin.home import TargetMark
 from airflow_gobblin.inspection import AuditLevel, FileState, audit, verify
-from airflow_gobblin.journal import NoteKind
+from airflow_gobblin.journal import Home, NoteKind
 from airflow_gobblin.pipeline import Pipeline, RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.pack import run_pack
@@ -455,6 +455,25 @@ def test_a_second_dag_with_another_target_is_refused_and_the_first_is_named(tmp_
     pipeline, request = of_dag(lab, "crm", RowSource((MORE,)), tmp_path / "sea")
     with pytest.raises(ConfigurationError, match=f"published to {lab.folder}, by DAG 'shop'"):
         pipeline.create_work_units(request)
+
+
+def test_of_two_dags_that_begin_at_once_with_other_sources_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = Lab(tmp_path / "lake", A)
+    late, request = of_dag(lab, "crm", OtherSource((MORE,)))
+    put_home = late.journal.put_home
+
+    def put_second(home: Home, number: int) -> Home:
+        monkeypatch.undo()
+        lab.pipeline().create_work_units(RunRequest("shop/run"))
+        return put_home(home, number)
+
+    monkeypatch.setattr(late.journal, "put_home", put_second)
+    plan = late.create_work_units(request)
+    assert plan.packs == ()
+    assert "DAG 'shop' has an ingestion of this name" in plan.notes[0].detail
+    assert [home.dag for home in lab.reopened().homes()] == ["shop"]
 
 
 def test_two_dags_may_share_an_ingestion_and_one_may_change_its_source(tmp_path: Path) -> None:

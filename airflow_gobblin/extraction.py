@@ -145,6 +145,7 @@ class _Way:
         self._tally = _Tally()
         self._end = _End()
         self._started = time.monotonic()
+        self._late = False
 
     def run(self, files: Files, folder: str, connections: Connections) -> tuple[StagedFile, ...]:
         self._check_snapshot()
@@ -235,11 +236,17 @@ class _Way:
         return next((f"{limit} {name}" for name, limit, value in of if limit is not None and value >= limit), None)
 
     def _check_limits(self, batch: pa.RecordBatch) -> None:
-        """No row is taken after a limit. :param batch: what comes next."""
+        """No row is taken after a limit; but a reader that looks at the time before each batch may have waited for this one.
+
+        :param batch: what comes next.
+        """
         most = self._job.limits.rows
         over = f"{most} rows" if most is not None and self._tally.read + batch.num_rows > most else None
         met = over or (self._met if self._tally.read and batch.num_rows else None)
-        if met is not None:
+        waited = met is not None and met.endswith(" seconds") and not self._late
+        if waited:
+            self._late = True
+        elif met is not None:
             raise SourceError(
                 operation="extract",
                 subject=self._subject,
@@ -333,6 +340,8 @@ class _Way:
             cause = "its reader doesn't say where it ended (actual_high)"
         elif not Range(actual, low).empty or (planned is not None and not Range(planned, actual).empty):
             cause = f"it ended at {actual.to_json()}, outside of its range {_range(low, planned)}"
+        elif self._tally.read and Range(low, actual).empty:  # no run would cover them, and each would publish them
+            cause = f"it gave {many(self._tally.read, 'row')}, and ended where it began, at {actual.to_json()}"
         else:
             return
         raise SourceError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -298,7 +299,43 @@ def test_a_reader_that_keeps_to_its_limit_is_left_alone(tmp_path: Path, placed: 
     assert bench.run(Given(20, ((0, 20),), (0, 20), placed=placed)).watermark == long(4)
 
 
+def test_a_reader_that_looks_at_the_time_before_each_batch_keeps_to_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch that it waits for as the time is over comes after it."""
+
+    class Timely(GivenReader):
+        def __iter__(self) -> Iterator[pa.RecordBatch]:
+            started = time.monotonic()
+            for batch in super().__iter__():
+                time.sleep(0.2)
+                yield batch
+                if time.monotonic() - started >= 0.3:
+                    return
+
+    bench = Bench(tmp_path, limits=Limits(seconds=0.3))
+    monkeypatch.setattr(Given, "read", lambda self, unit, *_: Timely(self.lines, unit, Limits()))
+    report = bench.run(Given(20, ((0, 20),), (0, 20)))
+    assert (report.status, report.detail) == ("committed", "slot 1")
+
+
 # No progress
+
+
+def test_rows_of_a_unit_that_ended_where_it_began_are_not_published_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Forgetful(GivenReader):
+        @property
+        def actual_high(self) -> Watermark:
+            return LongWatermark(self._low)
+
+    bench = Bench(tmp_path)
+    monkeypatch.setattr(Given, "read", lambda self, unit, *_: Forgetful(self.lines, unit, Limits()))
+    report = bench.run(Given(5, ((0, 5),), (0, 5)))
+    assert report.status == "failed"
+    assert "it gave 5 rows, and ended where it began, at 0" in report.detail
+    assert bench.state.head == 0
 
 
 def test_a_unit_that_makes_no_progress_run_after_run_is_told(tmp_path: Path) -> None:

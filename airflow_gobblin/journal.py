@@ -27,7 +27,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_gobblin import wire
-from airflow_gobblin.errors import GobblinError, NotFoundError, RecordError, StoreError
+from airflow_gobblin.errors import GobblinError, RecordError, StoreError
 from airflow_gobblin.history import History, Slot, Snapshot, TrimmedSlot, fold
 from airflow_gobblin.naming import check_ingestion_name, dataset_key
 from airflow_gobblin.reading import PublishedDataset, PublishedFile, never_published, unknown_dataset
@@ -179,8 +179,9 @@ class Journal:
         to_read = open_store_to_read(store, connections) if isinstance(store, str) else ReadOnlyStore(store)
         try:
             journal_id = read_id(to_read)
-        except NotFoundError:
-            to_read.close()
+        except GobblinError:
+            if isinstance(store, str):  # else it is the caller's, who goes on with it
+                to_read.close()
             raise
         if not write:
             return cls(to_read, ingestion, journal_id)

@@ -122,6 +122,14 @@ def test_a_store_that_was_opened_to_be_read_refuses_to_be_written() -> None:
     assert [*store.list("")] == ["a"]
 
 
+def test_a_store_of_the_callers_stays_open_where_there_is_no_journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, closed = MemoryStore(), list[str]()
+    monkeypatch.setattr(store, "close", lambda: closed.append("closed"))
+    with pytest.raises(NotFoundError):
+        Journal.open(store, "lab")
+    assert closed == []
+
+
 @pytest.mark.parametrize("url", ["{}/jornal", "sqlite:///{}/jornal.db"])
 def test_a_misspelt_place_is_told_with_what_stands_beside_it(tmp_path: Path, url: str) -> None:
     (tmp_path / "journal").mkdir()

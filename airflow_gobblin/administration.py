@@ -127,6 +127,15 @@ class Administration:
         """The target root, without the connection."""
         return self._files.root
 
+    @property
+    def lost(self) -> str:
+        """Why the target is taken to have lost what was published there, if it has; empty otherwise."""
+        try:
+            self._homes.check_mark()
+        except TargetError as error:
+            return error.why or str(error)
+        return ""
+
     def quarantined(self, urn: str) -> Slot:
         """The slot for which a dataset is quarantined. :raises ConfigurationError: it isn't."""
         found = self._stuck(urn)
@@ -487,15 +496,12 @@ class Administration:
 
         :return: whether it is lost.
         """
-        try:
-            self._homes.check_mark()
-        except TargetError as error:
-            for slot in history.slots:
-                if slot.finished and slot.leaves_files and not slot.noted(NoteKind.CLEANED):
-                    note = Note(NoteKind.CLEANED, "", now(), f"left, for {error.why}", actor=self._actor)
-                    self.journal.put_note(history.urn, slot.decision.slot, note)
-            return True
-        return False
+        why = self.lost
+        for slot in history.slots if why else ():
+            if slot.finished and slot.leaves_files and not slot.noted(NoteKind.CLEANED):
+                note = Note(NoteKind.CLEANED, "", now(), f"left, for {why}", actor=self._actor)
+                self.journal.put_note(history.urn, slot.decision.slot, note)
+        return bool(why)
 
     def claim(self, folder: str) -> Claim:
         """The claim on a folder below the target root. :raises ClaimError: nobody claims it."""

@@ -168,6 +168,7 @@ def drop(args: Namespace) -> None:
             hint="Give a URN; or --all, for each dataset of the ingestion.",
         )
     admin, _ = _administration(args)
+    _tell_of_loss(admin)
     if not args.all:
         _carry_out(args, admin, [admin.would_drop(args.urn, delete_files=args.delete_files)])
         return
@@ -219,6 +220,7 @@ def _note_pause(args: Namespace, admin: Administration, says: NoteKind, note: Ca
 def abandon(args: Namespace) -> None:
     """Give up the pending slot of a dataset, or the plans that could still be decided."""
     admin, _ = _administration(args)
+    _tell_of_loss(admin)
     found = admin.would_abandon(args.urn)
     row: dict[str, Any] = {"dataset": args.urn, "action": "abandon"}
     slot = 0
@@ -458,6 +460,14 @@ def _confirm(args: Namespace, rows: Sequence[Mapping[str, Any]], act: Callable[[
     finally:
         if done:
             print_rows(done, args.output)
+
+
+def _tell_of_loss(admin: Administration) -> None:
+    """Warn that a target isn't there: it may be lost for good, or only not mounted where the command is typed."""
+    if admin.lost:
+        _tell(
+            f"Target {admin.root} is taken for lost: {admin.lost}. If it is somewhere, type this where it is mounted."
+        )
 
 
 def _tell_of_modules(where: Registered, args: Namespace, views: Sequence[DatasetView]) -> None:

@@ -281,3 +281,13 @@ def test_all_datasets_are_dropped_once_it_is_confirmed(lab: Lab, command: Comman
     assert lab.reopened().state("stock").live == {}
     assert lab.files("orders") == []
     assert command("drop", "--all", *WHY, "--yes", "-o", "json").json == []
+
+
+def test_a_drop_warns_where_the_target_is_not_there(lab: Lab, command: CommandLine) -> None:
+    lab.run(ORDERS)
+    assert "taken for lost" not in command("drop", "orders", *WHY, answer="n\n").err
+    lab.folder.rename(lab.folder.with_name("elsewhere"))
+    for words in (("drop", "orders"), ("drop", "--all")):
+        told = command(*words, *WHY, answer="n\n").err
+        assert f"Target {lab.folder} is taken for lost: it lacks the mark" in told
+        assert "type this where it is mounted" in told

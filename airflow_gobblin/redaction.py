@@ -91,8 +91,15 @@ class Redactor:
         return text if len(text) <= MOST_OF_AN_ERROR else text[: MOST_OF_AN_ERROR - 1] + "…"
 
     def shows_secret(self, error: BaseException) -> bool:
-        """Whether an error shows a secret wherever it may be printed: itself, its notes, and the errors that led to it."""
-        told = "".join(traceback.TracebackException.from_exception(error).format())
+        """Whether an error shows a secret wherever it may be printed: itself, its notes, and the errors that led to it.
+
+        An interrupt does so only by what is said: it must stay one, though its class or a frame be named as a password is.
+        """
+        told = (
+            "".join(traceback.TracebackException.from_exception(error).format())
+            if isinstance(error, Exception)
+            else "\n".join(str(said) for one in _chain(error) for said in (one, *getattr(one, "__notes__", ())))
+        )
         values = " ".join(repr(one.args) for one in _chain(error))
         return any(self.redact(text) != text.encode(errors="replace").decode() for text in (told, values))
 

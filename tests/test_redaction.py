@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from airflow_gobblin.errors import SourceError, StoreError
+from airflow_gobblin.errors import GobblinError, SourceError, StoreError
 from airflow_gobblin.redaction import (
     WITHHELD,
     RedactingStream,
@@ -203,3 +203,17 @@ def test_a_setting_that_says_where_a_secret_is_is_none(setting: str) -> None:
 )
 def test_a_password_in_a_text_is_known(text: str, shows: bool) -> None:
     assert shows_password(text) is shows
+
+
+@pytest.mark.parametrize("password", ["airflow", "raise", "Timeout"])
+def test_an_interrupt_is_not_taken_for_an_error_since_its_traceback_names_files_and_code(password: str) -> None:
+    """A task's time is over: that a frame is in a folder named like a common password shows nothing of it."""
+
+    class TimeoutOfTask(BaseException):
+        pass
+
+    redactor = Redactor(["postgresql://airflow:" + password + "@db/airflow"])
+    with pytest.raises(TimeoutOfTask), redactor.guarding("plan", "dataset 'a'"):
+        exec(compile("raise error", "/opt/airflow/dags/shop.py", "exec"), {"error": TimeoutOfTask("after 60 s")})
+    with pytest.raises(GobblinError, match=r"\*\*\*"), redactor.guarding("plan", "dataset 'a'"):
+        raise TimeoutOfTask(f"{password} refused")

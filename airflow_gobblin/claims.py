@@ -108,7 +108,7 @@ class Claims:
             found = self.standing().get(folder)
             if mine.generation < self._dropped.get(mine.owner, 0):
                 raise _dropped(mine)
-            if found is not None and found.owner == mine.owner:
+            if found is not None and found.owner == mine.owner and found.generation >= mine.generation:
                 if not state.head:
                     self._stay_or_give_way(found)
                 return False
@@ -165,12 +165,15 @@ class Claims:
         """Give up the claim on a folder.
 
         :param claim: the one that is meant; `None` for whichever it is.
-        :param generation: that of the dataset once it was dropped: what was planned before can't claim any more.
+        :param generation: that of the dataset once it was dropped: what was planned before can't claim any more, and a claim that
+            was made since stays.
         :raises ClaimError: nobody claims it, or somebody else came to it in this moment.
         """
         mine = claim or self.on(folder)
         while True:
             found = self.check_stands(mine)
+            if generation is not None and found.generation >= generation:
+                return found
             gone = replace(found, action=ClaimAction.RELEASE, at=now(), actor=actor, reason=reason)
             gone = replace(gone, generation=found.generation if generation is None else generation)
             if self._add(gone):

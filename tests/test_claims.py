@@ -485,6 +485,27 @@ def test_each_link_is_read_once_however_many_datasets_there_are(tmp_path: Path) 
     assert files.reads < 4 * 30
 
 
+def test_a_drop_releases_no_claim_that_was_made_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever drops comes to the claim late: by then the next run has decided, and publishes to the folder."""
+    lab = Lab(tmp_path, A)
+    lab.run()
+    admin = lab.admin
+    release = admin._claims.release
+
+    def release_late(*args: Any, **more: Any) -> Any:
+        monkeypatch.undo()
+        lab.decide()
+        return release(*args, **more)
+
+    monkeypatch.setattr(admin._claims, "release", release_late)
+    admin.drop("a", "begin anew", delete_files=True)
+    assert lab.reopened().history("a").pending is not None
+    assert [*claims(tmp_path).standing()] == ["a"]
+    assert lab.run()["a"].status in ("committed", "idle")
+    lab.admin.drop("a", "for good")
+    assert [*claims(tmp_path).standing()] == []
+
+
 def test_who_plans_while_a_dataset_is_being_dropped_claims_its_folder_anew(tmp_path: Path) -> None:
     """The claim is released after the drop is decided, so perhaps after the next run has planned."""
     lab = Lab(tmp_path, A)

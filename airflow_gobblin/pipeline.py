@@ -298,7 +298,7 @@ class Pipeline:
         for ref in waiting:
             self.staging.remove_token(ref.token)
             notes.append(self._waiting(ref, request))
-        run = RunPlan(uuid.uuid4().hex, run_key, packs, tuple(notes))
+        run = RunPlan(uuid.uuid4().hex, run_key, packs, tuple(notes), request.backfill)
         self.staging.put_run(run, replace(self.ingestion.job, limits=self._limits(request)))
         self.staging.finish_earlier_tries(run)
         return run
@@ -813,7 +813,10 @@ class Pipeline:
         before = self.staging.finished_run(run.run) or FinishedRun()
         for key, found in self.journal.histories(names):  # those that the source has no more, too
             if key in refs:
-                final[key] = self._final(refs[key], run.run_key, found, before)
+                report = self._final(refs[key], run.run_key, found, before)
+                # Of a backfill nothing waits for the next run: it has failed.
+                late = run.backfill and report.status == "paused"
+                final[key] = replace(report, status="failed") if late else report
             if isinstance(found, History):
                 watermarks[key] = found.state.watermark
                 if found.pending is not None:

@@ -161,12 +161,16 @@ class Prospect:
 @record("run_plan")
 @dataclass(frozen=True)
 class RunPlan:
-    """What `create_work_units` gave for a whole run: its packs, and a note for every dataset that has no plan."""
+    """What `create_work_units` gave for a whole run: its packs, and a note for every dataset that has no plan.
+
+    :param backfill: whether it was for a range, which no other run fills.
+    """
 
     run: str
     run_key: str
     packs: tuple[Pack, ...]
     notes: tuple[DatasetNote, ...]
+    backfill: bool = False
 
 
 @record("finished_run")

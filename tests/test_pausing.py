@@ -80,6 +80,16 @@ def test_a_backfill_of_a_paused_dataset_is_not_green(tmp_path: Path) -> None:
     assert lab.run(request=RunRequest("again", 5, ("a",), 0, replace=True))["a"].status == "failed"
 
 
+def test_a_backfill_of_a_dataset_that_is_paused_after_planning_is_not_green(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    pipeline, plan = lab.extracted(A, request=RunRequest("again", 5, ("a",), 0, replace=True))
+    lab.admin.pause("a", "to look at it")
+    reports = inprocess.go_on(pipeline, plan, NoConnections())
+    assert reports["a"].status == "failed"
+    assert "to look at it" in reports["a"].detail
+
+
 def test_a_dataset_whose_first_run_failed_can_be_paused(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
     lab.run(units=("a:u1",))

@@ -248,7 +248,7 @@ def position(day: date) -> TimestampWatermark:
 @pytest.mark.parametrize(
     "sequences",
     [
-        pytest.param(10, id="10", marks=pytest.mark.timeout(3600)),
+        pytest.param(5, id="5", marks=pytest.mark.timeout(3600)),
         pytest.param(200, id="200", marks=[pytest.mark.soak, pytest.mark.timeout(4 * 3600)]),
     ],
 )

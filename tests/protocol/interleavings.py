@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing import get_context
 from typing import TypeVar
 
@@ -33,6 +34,8 @@ from tests.protocol.world import NAME, Look, Process, Run
 T = TypeVar("T")
 WORKERS = 2
 URN = "flights"
+_MOST = 10_000
+"""More calls than any attempt makes."""
 
 
 @dataclass(frozen=True)
@@ -322,25 +325,24 @@ class Tally:
 
 
 class Explorer:
-    """Plays all cases of a scenario within a bound. :param part: of `WORKERS` equal ones."""
+    """Plays a part of all cases of a scenario within a bound. :param part: which, of `parts` about equal ones."""
 
-    def __init__(self, scenario: Scenario, bound: Bound, determined: Determined, part: int) -> None:
+    def __init__(self, scenario: Scenario, bound: Bound, determined: Determined, part: int, parts: int) -> None:
         self._scenario = scenario
         self._bound = bound
         self._determined = determined
         self._part = part
+        self._parts = parts
         self.recovered: set[int] = set()
         self.tally = Tally({scenario.name: 0})
 
     def explore(self) -> None:
         for first in (0, 1):
-            if first == self._part % 2:  # without a change: each part plays one of the two
+            if first == self._part % 2:  # without a change: every other part plays one of the two
                 self._with_crashes(Case(first))
-            for block in _from_one():
-                if block % WORKERS == self._part:
-                    if not self._deeper(Case(first, (block,))):
-                        break
-                elif block > 1 and not self._reaches(Case(first, (block,))):
+            # Where a block of some calls doesn't come to pass, no longer one does.
+            for block in range(self._part or self._parts, _MOST, self._parts):
+                if not self._deeper(Case(first, (block,))):
                     break
 
     def _reaches(self, case: Case) -> bool:
@@ -356,7 +358,7 @@ class Explorer:
         if not self._with_crashes(case):
             return False
         if len(case.blocks) + 1 < self._bound.switches:
-            for block in _from_one():
+            for block in range(1, _MOST):
                 if not self._deeper(Case(case.first, (*case.blocks, block))):
                     break
         return True
@@ -366,7 +368,7 @@ class Explorer:
             return self._play(case)
         happened = self._reaches(case)
         for attempt in (0, 1) if happened else ():
-            for at in range(10_000):
+            for at in range(_MOST):
                 if not self._play(Case(case.first, case.blocks, (attempt, at))):
                     break
         return happened
@@ -386,11 +388,7 @@ class Explorer:
         return play.happened
 
 
-def _from_one() -> Iterator[int]:
-    return iter(range(1, 10_000))
-
-
-def explore_part(part: int, name: str = "") -> Tally:
+def explore_part(part: int, name: str = "", parts: int = WORKERS) -> Tally:
     """A part of all cases. :param name: how the names of the scenarios begin whose cases are wanted."""
     tally = Tally()
     with deterministic() as determined:
@@ -398,7 +396,7 @@ def explore_part(part: int, name: str = "") -> Tally:
         determined.begin(0)
         for scenario in scenarios():
             for bound in scenario.bounds if scenario.name.startswith(name) else ():
-                explorer = Explorer(scenario, bound, determined, part)
+                explorer = Explorer(scenario, bound, determined, part, parts)
                 explorer.explore()
                 tally.add(replace(explorer.tally, states=len(explorer.recovered)))
     return tally
@@ -415,10 +413,11 @@ def first_broken(mutant: str, name: str) -> str | None:
     return found[0] if found else None
 
 
-def explore() -> Tally:
-    """All cases, spread over some processes."""
-    tally = Tally()
+def explore(share: int = 1, seed: int = 0) -> Tally:
+    """One case in `share`, chosen by a seed and spread over some processes."""
+    tally, first = Tally(), WORKERS * (seed % share)
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
-        for part in pool.map(explore_part, range(WORKERS)):
+        parts = range(first, first + WORKERS)
+        for part in pool.map(partial(explore_part, parts=WORKERS * share), parts):
             tally.add(part)
     return tally

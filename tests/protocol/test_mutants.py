@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.proofs import Proved
+from tests.proofs import SHARES, Proved, chosen_by, fresh_seed, sampled
 from tests.protocol import interleavings, matrix
 from tests.protocol.histories import WORKERS, first_broken
 from tests.protocol.matrix import Pool, Trial
@@ -20,16 +20,18 @@ POINTS = 60
 
 
 @pytest.mark.timeout(1200)
-def test_histories_catch_every_mutant(proved: Proved) -> None:
+@pytest.mark.parametrize("share", SHARES)
+def test_histories_catch_every_mutant(share: int, proved: Proved) -> None:
     """And the unchanged product passes the same history."""
-    names = [make.__name__ for make in HISTORIES_CATCH]
+    seed = fresh_seed()
+    names = [make.__name__ for make in sampled(HISTORIES_CATCH, share, seed)]
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
         found = dict(zip(names, pool.map(first_broken, names, [SEEDS] * len(names)), strict=True))
     caught = {name: broken for name, broken in found.items() if broken is not None}
     proved(
         "mutants of the protocol, by random histories",
         f"{len(caught)} of {len(found)} caught, the rarest by history {max(seed for seed, _ in caught.values())}",
-        f"seeds {SEEDS.start} to {SEEDS.stop - 1}",
+        f"mutants: {chosen_by(share, seed)}; histories: seeds {SEEDS.start} to {SEEDS.stop - 1}",
         details=[
             f"{name}: {'NOT CAUGHT' if broken is None else f'history {broken[0]}: {broken[1][:110]!r}'}"
             for name, broken in found.items()

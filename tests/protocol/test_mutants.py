@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults import POWER
 from tests.proofs import SHARES, Proved, chosen_by, fresh_seed, sampled
 from tests.protocol import interleavings, matrix
 from tests.protocol.histories import WORKERS, first_broken
@@ -57,9 +58,10 @@ def test_the_interleavings_catch(make: Callable[[], object], scenarios: str, pro
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(("mutant", "finds"), [(make.__name__, finds) for make, finds in MATRIX_CATCHES])
 def test_the_crash_matrix_catches(mutant: str, finds: str, tmp_path: Path, proved: Proved) -> None:
+    """By power failures, which take what isn't durable."""
     with Pool(tmp_path, mutant) as pool:
         start = pool.start(tmp_path, "local")
-        trials = [Trial(point) for point in matrix.points(start.calls)]
+        trials = [Trial(point) for point in matrix.points(start.calls) if point.fault in POWER]
         tally = pool.run(start, tmp_path, trials[:: len(trials) // POINTS])
     expect_caught(mutant, finds, tally, proved)
 
@@ -81,4 +83,4 @@ def expect_caught(mutant: str, finds: str, tally: matrix.Tally, proved: Proved) 
     )
     assert tally.broken
     assert any(finds in broken for broken in tally.broken), tally.broken[0]
-    assert not any(" was recorded, there was now " in broken for broken in tally.broken)
+    assert not [broken for broken in tally.broken if " was recorded, there was now " in broken]

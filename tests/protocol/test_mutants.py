@@ -42,6 +42,7 @@ def test_histories_catch_every_mutant(share: int, proved: Proved) -> None:
     assert not missed, f"no history of {SEEDS} catches {missed}"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("make", "scenarios"), INTERLEAVINGS_CATCH)
 def test_the_interleavings_catch(make: Callable[[], object], scenarios: str, proved: Proved) -> None:
     """And the unchanged product passes the same scenarios."""

@@ -141,7 +141,7 @@ def test_a_disk_that_is_full(small_disk: Path, spark_connect: SparkConnect, monk
     planned = planned_run(small_disk, RowsSource(3, rows=300_000), squares=True)
     ballast = small_disk / "ballast"
     room = os.statvfs(small_disk)
-    ballast.write_bytes(bytes(room.f_bavail * room.f_frsize - (3 << 18)))
+    ballast.write_bytes(bytes(room.f_bavail * room.f_frsize - (5 << 18)))
     with pytest.raises(AirflowException, match=r"no result of \d units? of acme.rows0\. .*No space left on device"):
         extract_operator(planned, conn_id="spark_warm").execute({})
     (written,) = planned.pipeline.write_commit_steps(planned.run, planned.run.packs[0])

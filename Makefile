@@ -22,7 +22,7 @@ demo: setup ## run the main job on real data, kill it in the middle, recover, ch
 	@$(PY) -m tests.demo
 
 .PHONY: test
-test: setup ## run the tests, in two lanes (25 minutes on two free cores)
+test: setup ## run the tests, in two lanes (half an hour on two free cores)
 	@$(PY) -m tests.lanes && echo "make test: all tests passed" || { echo "make test: FAILED"; exit 1; }
 
 .PHONY: quick
@@ -38,7 +38,7 @@ soak: setup ## run the long tests
 	@$(PY) -m pytest -m soak --timeout=0 && echo "make soak: all tests passed" || { echo "make soak: FAILED"; exit 1; }
 
 .PHONY: bench
-bench: setup ## measure against the peers, and write tests/benchmarks/results.md (20 minutes on two free cores)
+bench: setup ## measure against the peers, and write tests/benchmarks/results.md (25 minutes on two free cores)
 	@$(PY) -m tests.benchmarks && echo "make bench: tests/benchmarks/results.md is written" || { echo "make bench: FAILED"; exit 1; }
 
 .PHONY: proofs

@@ -196,7 +196,7 @@ def mortal(tmp_path: Path) -> Iterator[S3Server]:
 def test_a_server_that_hangs_or_dies_is_named_and_what_it_took_stands(
     mortal: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "_SECONDS_TO_ANSWER", 0.3)
+    monkeypatch.setattr(objects, "_SECONDS_TO_ANSWER", 1.0)
     url = mortal.access.url(f"{mortal.create_bucket()}/journal")
     store = open_store(url, mortal.access)
     assert store.put_if_absent("k", b"one")

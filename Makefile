@@ -12,13 +12,17 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 help: ## say what there is
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile
 
-.PHONY: setup
+SETUP = test -n "$(PYTHON)" || { echo "set-up failed: no Python 3.11 or newer found; install it, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3"; exit 1; }; \
+	$(PYTHON) .setup/bootstrap.py
+
+.PHONY: setup setup-demo setup-packages setup-quick
 setup: ## bring everything needed into .venv and .build
-	@test -n "$(PYTHON)" || { echo "set-up failed: no Python 3.11 or newer found; install it, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3"; exit 1; }
-	@$(PYTHON) .setup/bootstrap.py
+	@$(SETUP) all
+setup-demo setup-packages setup-quick:
+	@$(SETUP) $(@:setup-%=%)
 
 .PHONY: demo
-demo: setup ## run the main job on real data, kill it in the middle, recover, check
+demo: setup-demo ## run the main job on real data, kill it in the middle, recover, check
 	@$(PY) -m tests.demo
 
 .PHONY: test
@@ -26,7 +30,7 @@ test: setup ## run the tests, in two lanes (half an hour on two free cores)
 	@$(PY) -m tests.lanes && echo "make test: all tests passed" || { echo "make test: FAILED"; exit 1; }
 
 .PHONY: quick
-quick: setup ## run the tests that need no service and no Spark (two minutes)
+quick: setup-quick ## run the tests that need no service and no Spark (two minutes)
 	@$(PY) -m pytest -m "not slow and not soak" -q && echo "make quick: passed" || { echo "make quick: FAILED"; exit 1; }
 
 .PHONY: durations
@@ -47,20 +51,22 @@ proofs: setup ## run the proofs of exactly-once whole, and write tests/benchmark
 		&& echo "make proofs: tests/benchmarks/proofs.md is written" || { echo "make proofs: FAILED"; exit 1; }
 
 .PHONY: check
-check: setup ## format, lint and types
+check: setup-packages ## format, lint and types
 	@$(PY) -m ruff format --check --quiet . || { echo "make check: not formatted; run: $(PY) -m ruff format ."; exit 1; }
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
 	@echo "make check: clean"
 
 .PHONY: wheel
-wheel: setup ## build the wheel into dist/
+wheel: setup-packages ## build the wheel into dist/
 	@.build/uv/bin/uv build --quiet --wheel --python $(PY) --out-dir dist
 
+COMPILE = .build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header
+
 .PHONY: pins
-pins: setup ## resolve .setup/pins.txt anew
-	@.build/uv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras --group dev \
-		--no-annotate --no-header --constraints .setup/pins.in pyproject.toml --output-file .setup/pins.txt
+pins: setup-packages ## resolve .setup/pins.txt and .setup/pins-demo.txt anew
+	@$(COMPILE) --upgrade --all-extras --group dev --constraints .setup/pins.in pyproject.toml --output-file .setup/pins.txt
+	@$(COMPILE) --extra sql --group demo --constraints .setup/pins.txt pyproject.toml --output-file .setup/pins-demo.txt
 
 .PHONY: clean
 clean: ## remove everything that set-up, tests and builds made

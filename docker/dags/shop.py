@@ -4,11 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG
 
-from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin.operators import GobblinIngestion, SparkOptions
-from airflow_gobblin.sinks.parquet import ParquetSink
-from airflow_gobblin.sources.sql import SqlSource, SqlTable
-from airflow_gobblin.work import ExtractKind
+from airflow_gobblin import ExtractKind, GobblinIngestion, Ingestion, ParquetSink, SparkOptions, SqlSource, SqlTable
 
 shop = Ingestion(
     name="shop",

@@ -1,1 +1,358 @@
-"""Exactly-once ingestion for Airflow and Spark."""
+"""Exactly-once ingestion for Airflow and Spark.
+
+Everything that authors of DAGs, sources, sinks, converters, checks and steps import, and readers of a journal, is imported from
+here::
+
+    from airflow_gobblin import GobblinIngestion, Ingestion, ParquetSink, SqlSource
+
+A module is loaded when one of its names is first asked for, so that none loads more than it needs: names of the core load neither
+Airflow nor Spark. Modules below are free to move.
+
+Source: https://peps.python.org/pep-0562/; model: ``airflow.sdk``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow_gobblin.admin.actions import Administration
+    from airflow_gobblin.connections import Connections
+    from airflow_gobblin.errors import (
+        AlreadyCoveredError,
+        CheckFailedError,
+        ClaimError,
+        ConfigurationError,
+        EnvironmentMismatchError,
+        GobblinError,
+        IncompleteRunError,
+        LostRaceError,
+        MissingExtraError,
+        NeverPublishedError,
+        NoSuchRangeError,
+        NotFoundError,
+        OverlapError,
+        PausedError,
+        QuarantinedError,
+        RecordError,
+        SchemaConflictError,
+        SourceDataError,
+        SourceError,
+        StepConflictError,
+        StepError,
+        StepLostError,
+        StoreError,
+        TargetError,
+        UnknownKindError,
+        UnknownOutcomeError,
+        UnreliableStoreError,
+    )
+    from airflow_gobblin.events.assets import dataset_asset
+    from airflow_gobblin.events.notifier import IngestionNotifier
+    from airflow_gobblin.hooks.connections import AirflowConnections
+    from airflow_gobblin.ingestion import Ingestion
+    from airflow_gobblin.journal.journal import Journal
+    from airflow_gobblin.journal.published import PublishedDataset, PublishedFile
+    from airflow_gobblin.model.coverage import Coverage, Range
+    from airflow_gobblin.model.naming import dataset_key
+    from airflow_gobblin.model.plan import Plan
+    from airflow_gobblin.model.policy import CommitPolicy
+    from airflow_gobblin.model.state import DatasetState
+    from airflow_gobblin.model.watermark import (
+        Json,
+        LongWatermark,
+        MultiLongWatermark,
+        TimestampWatermark,
+        Watermark,
+        register_watermark,
+    )
+    from airflow_gobblin.model.wire import record
+    from airflow_gobblin.model.work import (
+        Dataset,
+        Extract,
+        ExtractKind,
+        Limits,
+        StagedFile,
+        UnitResult,
+        UnitState,
+        UnitSummary,
+        WorkUnit,
+    )
+    from airflow_gobblin.operators.extract import ExtractOperator
+    from airflow_gobblin.operators.run_requests import ingestion_params
+    from airflow_gobblin.operators.spark_options import SparkOptions
+    from airflow_gobblin.operators.task_group import GobblinIngestion
+    from airflow_gobblin.operators.tasks import (
+        CreateWorkUnitsOperator,
+        ExecuteCommitStepsOperator,
+        FinishOperator,
+        VerifyRecoverOperator,
+        WriteCommitStepsOperator,
+    )
+    from airflow_gobblin.operators.yaml_ingestions import YAML_SCHEMA, YamlIngestion, load_ingestions
+    from airflow_gobblin.plugins.timetables import DatasetCronTimetable
+    from airflow_gobblin.rows.converters.base import Converter, OnBadRow, RowCheck
+    from airflow_gobblin.rows.converters.checks import InRange, Matches, NotNull
+    from airflow_gobblin.rows.converters.columns import AddColumn, DropColumns, RenameColumns
+    from airflow_gobblin.rows.sinks.base import Layout, Sink, Writer, publish_units
+    from airflow_gobblin.rows.sinks.parquet import ParquetSink
+    from airflow_gobblin.rows.sources.base import (
+        CheckableSource,
+        Consistency,
+        DatasetPlan,
+        PlacedReader,
+        PlanRequest,
+        RangeRequest,
+        RangeSource,
+        Reader,
+        ReadRequest,
+        SnapshotSource,
+        Source,
+    )
+    from airflow_gobblin.rows.sources.sql import SqlSource
+    from airflow_gobblin.rows.sources.sql.tables import Predicate, SqlTable
+    from airflow_gobblin.steps.publishing import CommitStep, StepContext, StepStatus, publish_file, publish_folder
+    from airflow_gobblin.storage.files.base import FileIdentity, Files, StagedOutput
+
+__all__ = [
+    "YAML_SCHEMA",
+    "AddColumn",
+    "Administration",
+    "AirflowConnections",
+    "AlreadyCoveredError",
+    "CheckFailedError",
+    "CheckableSource",
+    "ClaimError",
+    "CommitPolicy",
+    "CommitStep",
+    "ConfigurationError",
+    "Connections",
+    "Consistency",
+    "Converter",
+    "Coverage",
+    "CreateWorkUnitsOperator",
+    "Dataset",
+    "DatasetCronTimetable",
+    "DatasetPlan",
+    "DatasetState",
+    "DropColumns",
+    "EnvironmentMismatchError",
+    "ExecuteCommitStepsOperator",
+    "Extract",
+    "ExtractKind",
+    "ExtractOperator",
+    "FileIdentity",
+    "Files",
+    "FinishOperator",
+    "GobblinError",
+    "GobblinIngestion",
+    "InRange",
+    "IncompleteRunError",
+    "Ingestion",
+    "IngestionNotifier",
+    "Journal",
+    "Json",
+    "Layout",
+    "Limits",
+    "LongWatermark",
+    "LostRaceError",
+    "Matches",
+    "MissingExtraError",
+    "MultiLongWatermark",
+    "NeverPublishedError",
+    "NoSuchRangeError",
+    "NotFoundError",
+    "NotNull",
+    "OnBadRow",
+    "OverlapError",
+    "ParquetSink",
+    "PausedError",
+    "PlacedReader",
+    "Plan",
+    "PlanRequest",
+    "Predicate",
+    "PublishedDataset",
+    "PublishedFile",
+    "QuarantinedError",
+    "Range",
+    "RangeRequest",
+    "RangeSource",
+    "ReadRequest",
+    "Reader",
+    "RecordError",
+    "RenameColumns",
+    "RowCheck",
+    "SchemaConflictError",
+    "Sink",
+    "SnapshotSource",
+    "Source",
+    "SourceDataError",
+    "SourceError",
+    "SparkOptions",
+    "SqlSource",
+    "SqlTable",
+    "StagedFile",
+    "StagedOutput",
+    "StepConflictError",
+    "StepContext",
+    "StepError",
+    "StepLostError",
+    "StepStatus",
+    "StoreError",
+    "TargetError",
+    "TimestampWatermark",
+    "UnitResult",
+    "UnitState",
+    "UnitSummary",
+    "UnknownKindError",
+    "UnknownOutcomeError",
+    "UnreliableStoreError",
+    "VerifyRecoverOperator",
+    "Watermark",
+    "WorkUnit",
+    "WriteCommitStepsOperator",
+    "Writer",
+    "YamlIngestion",
+    "dataset_asset",
+    "dataset_key",
+    "ingestion_params",
+    "load_ingestions",
+    "publish_file",
+    "publish_folder",
+    "publish_units",
+    "record",
+    "register_watermark",
+]
+
+_MODULES = {
+    "YAML_SCHEMA": "operators.yaml_ingestions",
+    "AddColumn": "rows.converters.columns",
+    "Administration": "admin.actions",
+    "AirflowConnections": "hooks.connections",
+    "AlreadyCoveredError": "errors",
+    "CheckFailedError": "errors",
+    "CheckableSource": "rows.sources.base",
+    "ClaimError": "errors",
+    "CommitPolicy": "model.policy",
+    "CommitStep": "steps.publishing",
+    "ConfigurationError": "errors",
+    "Connections": "connections",
+    "Consistency": "rows.sources.base",
+    "Converter": "rows.converters.base",
+    "Coverage": "model.coverage",
+    "CreateWorkUnitsOperator": "operators.tasks",
+    "Dataset": "model.work",
+    "DatasetCronTimetable": "plugins.timetables",
+    "DatasetPlan": "rows.sources.base",
+    "DatasetState": "model.state",
+    "DropColumns": "rows.converters.columns",
+    "EnvironmentMismatchError": "errors",
+    "ExecuteCommitStepsOperator": "operators.tasks",
+    "Extract": "model.work",
+    "ExtractKind": "model.work",
+    "ExtractOperator": "operators.extract",
+    "FileIdentity": "storage.files.base",
+    "Files": "storage.files.base",
+    "FinishOperator": "operators.tasks",
+    "GobblinError": "errors",
+    "GobblinIngestion": "operators.task_group",
+    "InRange": "rows.converters.checks",
+    "IncompleteRunError": "errors",
+    "Ingestion": "ingestion",
+    "IngestionNotifier": "events.notifier",
+    "Journal": "journal.journal",
+    "Json": "model.watermark",
+    "Layout": "rows.sinks.base",
+    "Limits": "model.work",
+    "LongWatermark": "model.watermark",
+    "LostRaceError": "errors",
+    "Matches": "rows.converters.checks",
+    "MissingExtraError": "errors",
+    "MultiLongWatermark": "model.watermark",
+    "NeverPublishedError": "errors",
+    "NoSuchRangeError": "errors",
+    "NotFoundError": "errors",
+    "NotNull": "rows.converters.checks",
+    "OnBadRow": "rows.converters.base",
+    "OverlapError": "errors",
+    "ParquetSink": "rows.sinks.parquet",
+    "PausedError": "errors",
+    "PlacedReader": "rows.sources.base",
+    "Plan": "model.plan",
+    "PlanRequest": "rows.sources.base",
+    "Predicate": "rows.sources.sql.tables",
+    "PublishedDataset": "journal.published",
+    "PublishedFile": "journal.published",
+    "QuarantinedError": "errors",
+    "Range": "model.coverage",
+    "RangeRequest": "rows.sources.base",
+    "RangeSource": "rows.sources.base",
+    "ReadRequest": "rows.sources.base",
+    "Reader": "rows.sources.base",
+    "RecordError": "errors",
+    "RenameColumns": "rows.converters.columns",
+    "RowCheck": "rows.converters.base",
+    "SchemaConflictError": "errors",
+    "Sink": "rows.sinks.base",
+    "SnapshotSource": "rows.sources.base",
+    "Source": "rows.sources.base",
+    "SourceDataError": "errors",
+    "SourceError": "errors",
+    "SparkOptions": "operators.spark_options",
+    "SqlSource": "rows.sources.sql",
+    "SqlTable": "rows.sources.sql.tables",
+    "StagedFile": "model.work",
+    "StagedOutput": "storage.files.base",
+    "StepConflictError": "errors",
+    "StepContext": "steps.publishing",
+    "StepError": "errors",
+    "StepLostError": "errors",
+    "StepStatus": "steps.publishing",
+    "StoreError": "errors",
+    "TargetError": "errors",
+    "TimestampWatermark": "model.watermark",
+    "UnitResult": "model.work",
+    "UnitState": "model.work",
+    "UnitSummary": "model.work",
+    "UnknownKindError": "errors",
+    "UnknownOutcomeError": "errors",
+    "UnreliableStoreError": "errors",
+    "VerifyRecoverOperator": "operators.tasks",
+    "Watermark": "model.watermark",
+    "WorkUnit": "model.work",
+    "WriteCommitStepsOperator": "operators.tasks",
+    "Writer": "rows.sinks.base",
+    "YamlIngestion": "operators.yaml_ingestions",
+    "dataset_asset": "events.assets",
+    "dataset_key": "model.naming",
+    "ingestion_params": "operators.run_requests",
+    "load_ingestions": "operators.yaml_ingestions",
+    "publish_file": "steps.publishing",
+    "publish_folder": "steps.publishing",
+    "publish_units": "rows.sinks.base",
+    "record": "model.wire",
+    "register_watermark": "model.watermark",
+}
+"""The module below this package that each name comes from."""
+
+
+if not TYPE_CHECKING:  # whose checkers would take any name for one that is there
+
+    def __getattr__(name: str) -> object:
+        """Import a name of the face from its module, once.
+
+        :raises AttributeError: there is no such name; its text has those that may be meant.
+        """
+        if name not in _MODULES:
+            from airflow_gobblin.model.naming import meant
+
+            hint = "" if name.startswith("_") else meant(__all__, name)
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}. {hint}".rstrip())
+        from importlib import import_module
+
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

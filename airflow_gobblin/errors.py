@@ -1,38 +1,38 @@
 """The tree of errors.
 
-Every error names the *operation* that failed, its *subject* (a dataset, a file, a table …), the *cause*, and a *hint*: the
-way out. Two questions decide what a caller may do, so each error answers them:
+Every error names the *operation* that failed, its *subject* (a dataset, a file, a table …), the *cause*, and a *hint*: the way
+out. Each error answers two questions that decide how a caller may react:
 
-* may a retry heal it? (`retryable`; a task fails at once, without retries, where it may not), and
-* is it known that nothing happened? (`UnknownOutcomeError` says it is not: read back before anything else, promise I12).
+* may a retry succeed? (`retryable`; otherwise a task fails at once, without retries), and
+* is it certain that nothing happened? (not after an `UnknownOutcomeError`: read back before anything else, promise I12).
 
     GobblinError
-    ├── ConfigurationError            what the DAG author wrote can't work
+    ├── ConfigurationError            the DAG author's configuration can't work
     │   ├── MissingExtraError         an optional dependency is not installed
-    │   ├── EnvironmentMismatchError  installed parts don't fit together
+    │   ├── EnvironmentMismatchError  installed parts are incompatible
     │   ├── NotFoundError             there is no such journal, ingestion or dataset
-    │   │   └── NeverPublishedError   … of the dataset nothing was ever published
+    │   │   └── NeverPublishedError   … the dataset was never published
     │   ├── NoSuchRangeError          a dataset has no such range as a backfill asks for
-    │   ├── OverlapError              a backfill asks for what is covered, and not to replace it
-    │   └── UnknownKindError          a record of a kind that nobody registered
+    │   ├── OverlapError              a backfill overlaps a covered range without replacing it
+    │   └── UnknownKindError          a record has a kind that isn't registered
     ├── SourceError                   the source can't be planned or read as asked
-    │   └── SourceDataError           … because of what is in it: only mending it there helps
-    ├── SchemaConflictError           the source's schema doesn't fit what was published
+    │   └── SourceDataError           … because of its data, which must be corrected there
+    ├── SchemaConflictError           the source's schema conflicts with the published one
     ├── CheckFailedError              a row check failed
-    ├── StoreError                    a store's answer was "failed"; nothing was written
-    │   └── UnknownOutcomeError       a store's answer was lost; it may have happened
-    ├── UnreliableStoreError          a store can't do what the journal rests on
+    ├── StoreError                    a store operation failed; nothing was written
+    │   └── UnknownOutcomeError       a store's answer was lost; the operation may have happened
+    ├── UnreliableStoreError          a store lacks a guarantee that the journal relies on
     ├── RecordError                   a record is unreadable, torn, or newer than this version
     ├── ClaimError                    a target belongs to another journal, ingestion or dataset
     ├── TargetError                   a target isn't the one that the journal's slots are published to
     ├── StepError                     a commit step can't be carried out
-    │   ├── StepConflictError         something else stands where the step publishes
+    │   ├── StepConflictError         something else exists where the step publishes
     │   └── StepLostError             neither the staged file nor the published one exists
     ├── LostRaceError                 another run decided first
-    │   └── AlreadyCoveredError       … and what it committed covers what this plan wanted
+    │   └── AlreadyCoveredError       … and committed the range that this plan wanted
     ├── QuarantinedError              the dataset is skipped until it is released
     ├── PausedError                   the dataset is skipped until it is resumed
-    └── IncompleteRunError            a run ended with datasets not as the policy wants them
+    └── IncompleteRunError            a run ended without every dataset as the policy requires
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ __all__ = [
 
 
 class GobblinError(Exception):
-    """Base of all errors of this package.
+    """Base class of all errors of this package.
 
-    :param operation: what was being done, as a verb phrase ("plan", "publish").
-    :param subject: the thing it was done to ("dataset 'main.flights'").
-    :param cause: what went wrong: a sentence, or the exception underneath.
-    :param hint: what to do about it.
+    :param operation: the operation that failed, as a verb phrase ("plan", "publish").
+    :param subject: its object ("dataset 'main.flights'").
+    :param cause: a sentence, or the underlying exception.
+    :param hint: the recommended action.
     """
 
     retryable = False
@@ -96,12 +96,12 @@ class GobblinError(Exception):
 
     @property
     def with_notes(self) -> str:
-        """Its text, and what was added to it on its way."""
+        """The error's text with its notes."""
         return " ".join([str(self), *getattr(self, "__notes__", ())])
 
     @property
     def why(self) -> str | None:
-        """The cause as text, which is what is left of it in another process."""
+        """The cause as text, the only form that survives in another process."""
         if isinstance(self.cause, BaseException):
             return f"{type(self.cause).__name__}: {self.cause}"
         return self.cause
@@ -114,7 +114,7 @@ class GobblinError(Exception):
 
 
 def without_stop(text: str) -> str:
-    """A sentence without its full stop, for one that goes on behind it."""
+    """Return a sentence without its full stop, so that it can be continued."""
     return text if text.endswith("..") else text.removesuffix(".")
 
 
@@ -125,7 +125,7 @@ def _rebuild(
 
 
 class ConfigurationError(GobblinError):
-    """What the DAG author wrote can't work; no retry heals it."""
+    """The DAG author's configuration can't work; no retry helps."""
 
 
 class MissingExtraError(ConfigurationError):
@@ -133,23 +133,23 @@ class MissingExtraError(ConfigurationError):
 
 
 class EnvironmentMismatchError(ConfigurationError):
-    """Installed parts don't fit together (for example `pyspark` and `pyspark-client`)."""
+    """Installed parts are incompatible (for example `pyspark` and `pyspark-client`)."""
 
 
 class NotFoundError(ConfigurationError):
-    """There is no such journal, ingestion or dataset; what is there and alike is named. Looking for it made nothing."""
+    """There is no such journal, ingestion or dataset; similar existing names are listed. The lookup created nothing."""
 
 
 class NeverPublishedError(NotFoundError):
-    """No run has published the dataset, not even without rows; the last failure is the cause, where one is known."""
+    """No run has published the dataset, not even without rows; the cause is the last failure, if one is known."""
 
 
 class NoSuchRangeError(ConfigurationError):
-    """A dataset has no such range as a backfill asks for: it is outside its data, or can't be said in its positions."""
+    """A dataset has no such range as a backfill asks for: it is outside its data, or can't be expressed in its positions."""
 
 
 class OverlapError(ConfigurationError):
-    """A backfill asks for a range of which a part is covered, and not to replace that."""
+    """A backfill asks for a range that is partly covered, without replacing that part."""
 
 
 class UnknownKindError(ConfigurationError):
@@ -163,35 +163,35 @@ class SourceError(GobblinError):
 
 
 class SourceDataError(SourceError):
-    """What is in the source can't be ingested as asked: a row without a position, a value that doesn't fit its type."""
+    """Data in the source can't be ingested as asked: a row has no position, or a value doesn't fit its type."""
 
     retryable = False
 
 
 class SchemaConflictError(GobblinError):
-    """The source's schema doesn't fit the schema of what was published."""
+    """The source's schema conflicts with the published schema."""
 
 
 class CheckFailedError(GobblinError):
-    """A row check that is set to fail found a bad row."""
+    """A row check that is set to fail found an invalid row."""
 
 
 class StoreError(GobblinError):
-    """A store said that the operation failed: nothing was written."""
+    """A store reported that the operation failed: nothing was written."""
 
     retryable = True
 
 
 class UnknownOutcomeError(StoreError):
-    """A store's answer was lost: the write may stand or not. Read back before anything else (I12)."""
+    """A store's answer was lost: the write may have happened. Read back before anything else (I12)."""
 
 
 class UnreliableStoreError(GobblinError):
-    """A store can't do what the journal rests on: create once, read what was written, list it."""
+    """A store lacks a guarantee that the journal relies on: create once, read what was written, list it."""
 
 
 class RecordError(GobblinError):
-    """A record is unreadable, torn, doesn't fit its chain, or was written by a newer version (I14)."""
+    """A record is unreadable, torn, inconsistent with its chain, or was written by a newer version (I14)."""
 
 
 class ClaimError(GobblinError):
@@ -199,7 +199,7 @@ class ClaimError(GobblinError):
 
 
 class TargetError(GobblinError):
-    """A target isn't the one that the journal's slots are published to: empty, not mounted, not shared, or another one."""
+    """A target isn't the one that the journal's slots are published to: it is empty, not mounted, not shared, or another one."""
 
     retryable = True
 
@@ -211,7 +211,7 @@ class StepError(GobblinError):
 
 
 class StepConflictError(StepError):
-    """Something else stands where the step publishes; it is left as it is (I10)."""
+    """Something else exists where the step publishes; it is left unchanged (I10)."""
 
     retryable = False
 
@@ -223,7 +223,7 @@ class StepLostError(StepError):
 
 
 class LostRaceError(GobblinError):
-    """Another run decided first, and this plan no longer holds. Plan again."""
+    """Another run decided first, so this plan is no longer valid. Plan again."""
 
 
 class AlreadyCoveredError(LostRaceError):
@@ -235,8 +235,8 @@ class QuarantinedError(GobblinError):
 
 
 class PausedError(GobblinError):
-    """A dataset is paused: nothing new of it is planned or decided until somebody resumes it."""
+    """A dataset is paused: nothing new is planned or decided for it until somebody resumes it."""
 
 
 class IncompleteRunError(GobblinError):
-    """A run ended, and not every dataset is as the commit policy wants it."""
+    """A run ended without every dataset in the state that the commit policy requires."""

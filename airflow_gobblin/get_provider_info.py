@@ -17,7 +17,7 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": "Gobblin",
                 "python-modules": [
                     "airflow_gobblin.operators.extract",
-                    "airflow_gobblin.operators.stages",
+                    "airflow_gobblin.operators.tasks",
                     "airflow_gobblin.operators.task_group",
                     "airflow_gobblin.operators.yaml_ingestions",
                 ],
@@ -59,13 +59,13 @@ def get_provider_info() -> dict[str, Any]:
             },
         ],
         "extra-links": ["airflow_gobblin.links.DatasetLink", "airflow_gobblin.links.SparkLink"],
-        "notifications": ["airflow_gobblin.announcing.notifier.IngestionNotifier"],
+        "notifications": ["airflow_gobblin.events.notifier.IngestionNotifier"],
         "asset-uris": [
             {
                 "schemes": ["gobblin"],
-                "handler": "airflow_gobblin.announcing.assets.sanitize_uri",
-                "factory": "airflow_gobblin.announcing.assets.dataset_asset",
-                "to_openlineage_converter": "airflow_gobblin.announcing.assets.convert_asset_to_openlineage",
+                "handler": "airflow_gobblin.events.assets.sanitize_uri",
+                "factory": "airflow_gobblin.events.assets.dataset_asset",
+                "to_openlineage_converter": "airflow_gobblin.events.assets.convert_asset_to_openlineage",
             }
         ],
         "cli": ["airflow_gobblin.cli.definition.get_gobblin_cli_commands"],

@@ -1,4 +1,4 @@
-"""An ingestion, as a DAG author describes it. Light to import: it is made whenever a DAG file is parsed."""
+"""An ingestion, as defined by a DAG author. Light to import: it is created whenever a DAG file is parsed."""
 
 from __future__ import annotations
 
@@ -6,38 +6,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from airflow_gobblin import wire
-from airflow_gobblin.converters.base import Converter, RowCheck
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.job import ExtractJob
-from airflow_gobblin.naming import check_ingestion_name
-from airflow_gobblin.places import object_place
-from airflow_gobblin.policy import CommitPolicy
-from airflow_gobblin.sinks.base import Sink
-from airflow_gobblin.sources.base import Source
-from airflow_gobblin.watermark import Json
-from airflow_gobblin.work import Limits
-
-DEFAULT_ATTEMPTS = 3
-DEFAULT_RETENTION = timedelta(hours=24)
+from airflow_gobblin.model import wire
+from airflow_gobblin.model.naming import check_ingestion_name
+from airflow_gobblin.model.policy import DEFAULT_ATTEMPTS, DEFAULT_RETENTION, CommitPolicy
+from airflow_gobblin.model.watermark import Json
+from airflow_gobblin.model.work import Limits
+from airflow_gobblin.rows.converters.base import Converter, RowCheck
+from airflow_gobblin.rows.sinks.base import Sink
+from airflow_gobblin.rows.sources.base import Source
+from airflow_gobblin.rows.work import RowsWork
+from airflow_gobblin.storage.locations import object_place
 
 
 @dataclass(frozen=True)
 class Ingestion:
-    """One named job: a source, a sink, and how they are brought together.
+    """One named job: a source, a sink, and the settings that connect them.
 
-    :param name: the name of its journal: mandatory, lasting, never derived from a DAG's or group's id.
-    :param journal: where the journal is: `file:///…`, `sqlite:////…`, `s3://[connection@]bucket/prefix`, or the id of an Airflow
-        connection to PostgreSQL.
-    :param policy: what a failed unit means for its dataset, as a `CommitPolicy` or its name.
-    :param partial_ok: a run that published only a part of a dataset is green, too.
-    :param max_packs: how many Spark applications a run has at the most.
-    :param max_pack_weight: what a pack may weigh at the most, in the weights of work units (bytes, by default); a heavier
-        dataset has a pack alone, and what has no room waits for the next run. `None`: all that is planned has room.
-    :param attempts: after how many runs that failed to finish a slot its dataset is quarantined.
-    :param retention: how long replaced files stay.
+    :param name: the name of its journal: mandatory, permanent, never derived from the id of a DAG or group.
+    :param journal: the location of the journal: `file:///…`, `sqlite:////…`, `s3://[connection@]bucket/prefix`, or the id of an
+        Airflow connection to PostgreSQL.
+    :param policy: the effect of a failed unit on its dataset, as a `CommitPolicy` or its name.
+    :param partial_ok: whether a run succeeds if it published only a part of a dataset.
+    :param max_packs: the maximum number of Spark applications in a run.
+    :param max_pack_weight: the maximum weight of a pack, in the weights of work units (bytes, by default); a heavier dataset has
+        a pack alone, and datasets that don't fit wait for the next run. `None`: everything planned fits.
+    :param attempts: the number of runs that fail to finish a slot before its dataset is quarantined.
+    :param retention: how long replaced files are kept.
     :param code: modules with the author's own sources, sinks, converters, checks, steps and watermarks.
-    :raises ConfigurationError: the name, the policy or a number can't be one, or a class is not registered with `wire.record`.
+    :raises ConfigurationError: the name, the policy or a number is invalid, or a class is not registered with `wire.record`.
     """
 
     name: str
@@ -80,15 +77,15 @@ class Ingestion:
                 )
 
     @property
-    def job(self) -> ExtractJob:
-        """What Spark needs to know of it."""
-        return ExtractJob(
+    def work(self) -> RowsWork:
+        """The work on its units, with everything that Spark needs."""
+        return RowsWork(
             self.name, self.source, self.sink, self.converters, self.checks, self.limits, self.options, self.code
         )
 
     @property
     def source_identity(self) -> str:
-        """What the source is known by, without a secret: its kind and its connections."""
+        """The identity of the source, without a secret: its kind and its connections."""
         return " ".join((wire.kind_of(self.source), *self.source.connection_ids))
 
     @property

@@ -1,28 +1,34 @@
-"""Taking secrets out of text, in whatever spelling they come: the one place that knows how (I16).
+"""Redaction of secrets from text, in any spelling: the only code that does this (I16).
 
-A secret seldom stands in an error as it was given. It comes as `repr`, JSON, a shell's or an SQL literal, part of a URL, HTML,
-bytes, base64 or hexadecimal, and as one of these within another. So what is looked for is not a list of texts, but a pattern
-in which each character may be spelled in any of these ways.
+A secret seldom appears in an error as it was given. It may appear as `repr`, JSON, a shell or SQL literal, part of a URL, HTML,
+bytes, UTF-16, base64, base32 or hexadecimal, in lines of some width, and as one of these within another. So the search is not for
+a list of texts, but for a pattern in which each character may be spelled in any of these ways.
 """
 
 from __future__ import annotations
 
 import base64
+import codecs
 import io
 import json
 import re
 import sys
+import threading
 import traceback
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from functools import lru_cache
 from html.entities import codepoint2name
 from itertools import groupby
-from typing import Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 from airflow_gobblin.errors import GobblinError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 __all__ = [
     "RedactingStream",
@@ -36,25 +42,29 @@ __all__ = [
 
 REDACTED = "***"
 SHORTEST = 4
-"""How many characters a secret must have to be told from other text; for what may hold a shorter one, see `WITHHELD`."""
+"""The minimum length of a secret that can be distinguished from other text; see `WITHHELD` for texts with shorter ones."""
 WITHHELD = (
     f"[withheld, since it may show a secret of fewer than {SHORTEST} characters, which can't be told from other words; "
     "give the connection a longer one to see such messages]"
 )
 MOST_CHARACTERS = 1_000_000
-"""What is longer is cut before it is looked at."""
+"""Longer text is truncated before the search."""
 MOST_OF_AN_ERROR = 4000
-"""How many characters of each part of an error are kept."""
+"""The number of characters kept of each part of an error."""
 
 E = TypeVar("E", bound=GobblinError)
 X = TypeVar("X", bound=BaseException)
 
 
 class Redactor:
-    """Knows secrets, and takes them out of texts and errors. More of them may become known at any time."""
+    """A redactor of known secrets in texts and errors. More secrets may be added at any time."""
 
     def __init__(self, uris: Iterable[str] = (), secrets: Iterable[str] = ()) -> None:
-        """:param uris: of connections. :param secrets: as they are."""
+        """Create a redactor.
+
+        :param uris: URIs of connections, whose secrets are redacted.
+        :param secrets: further secrets, as they are.
+        """
         self._secrets: set[str] = set()
         self._patterns: tuple[re.Pattern[str] | None, re.Pattern[str] | None] | None = None
         for uri in uris:
@@ -62,38 +72,40 @@ class Redactor:
         self.learn(*secrets)
 
     def learn_uri(self, uri: str) -> None:
-        """Know the secrets of a connection from now on."""
+        """Add the secrets of a connection."""
         self.learn(*secrets_of(uri))
 
     def learn(self, *secrets: str) -> None:
-        """Know secrets from now on."""
+        """Add secrets."""
         new = {secret for secret in secrets if secret} - self._secrets
         if new:
             self._secrets |= new
             self._patterns = None
 
     def redact(self, text: str) -> str:
-        """The text with `***` in place of each secret, and of user and password in any URL, in characters that any record
-        can hold."""
+        """Return the text with `***` in place of each secret, and of user and password in any URL.
+
+        The result contains only characters that any record can contain.
+        """
         text = text[:MOST_CHARACTERS].encode(errors="replace").decode()
         if self._patterns is None:
             self._patterns = _patterns(frozenset(self._secrets))
         short, long = self._patterns
         if long is not None:
-            text = long.sub(REDACTED, text)
+            text = long.sub(REDACTED, _without_wrapped(long, text))
         if short is not None and short.search(text):
             return WITHHELD
         return _USER.sub(f"{REDACTED}@", text)
 
     def brief(self, text: str) -> str:
-        """The text without secrets, of a length that any record can hold."""
+        """Return the text without secrets, shortened to a length that any record can contain."""
         text = self.redact(text)
         return text if len(text) <= MOST_OF_AN_ERROR else text[: MOST_OF_AN_ERROR - 1] + "…"
 
     def shows_secret(self, error: BaseException) -> bool:
-        """Whether an error shows a secret wherever it may be printed: itself, its notes, and the errors that led to it.
+        """Return whether an error shows a secret wherever it may be printed: in itself, its notes, or the errors that led to it.
 
-        An interrupt does so only by what is said: it must stay one, though its class or a frame be named as a password is.
+        For an interrupt only messages count: it must remain one, even if its class or a frame is named like a password.
         """
         told = (
             "".join(traceback.TracebackException.from_exception(error).format())
@@ -106,9 +118,11 @@ class Redactor:
     def without_secrets(
         self, error: X, operation: str, subject: str, instead: type[GobblinError] = GobblinError
     ) -> X | GobblinError:
-        """An error that shows no secret, for one that may: itself, if it doesn't, and nothing that led to it either.
+        """Return an error that shows no secret: the same one if neither it nor the errors that led to it show any.
 
-        :param operation: and :param subject: of one that is none of ours; :param instead: what takes its place.
+        :param operation: the operation of the new error, if the given one isn't a `GobblinError`.
+        :param subject: its subject, likewise.
+        :param instead: its class, likewise.
         """
         if not self.shows_secret(error):
             return error
@@ -117,7 +131,7 @@ class Redactor:
         return self.described(error, operation, subject, instead)
 
     def described(self, error: BaseException, operation: str, subject: str, as_a: type[E]) -> E:
-        """An error of somebody else's code as one of ours: its class, its text without secrets, and where it was raised."""
+        """Convert a foreign error to one of ours: its class, its text without secrets, and where it was raised."""
         at = next(iter(traceback.extract_tb(error.__traceback__)[-1:]), None)
         return as_a(
             operation=operation,
@@ -128,7 +142,7 @@ class Redactor:
 
     @contextmanager
     def guarding(self, operation: str, subject: str, instead: type[GobblinError] = GobblinError) -> Iterator[None]:
-        """Let errors out as they are, but none that shows a secret. Parameters as of `without_secrets`."""
+        """Let errors pass unchanged, except those that show a secret. For the parameters see `without_secrets`."""
         try:
             yield
         except BaseException as error:
@@ -153,28 +167,52 @@ class Redactor:
 
 
 class RedactingStream(io.TextIOBase):
-    """Standard output or error of a process that has secrets: whatever is printed passes a redactor, line by line.
+    """Standard output or error of a process that has secrets: all output passes a redactor, line by line.
 
-    Whatever a library, another thread or Python itself prints comes this way; what native code writes does not.
+    This includes output of libraries, other threads and Python itself, also to `buffer`, but not of native code. Lines of several
+    threads don't interleave, and a line that may be wrapped waits for the next one.
     """
 
     def __init__(self, stream: TextIO, redactor: Redactor) -> None:
         self._stream = stream
         self._redactor = redactor
-        self._begun = ""
+        self._begun: dict[int, str] = {}
+        """The incomplete output of each thread."""
+        self._lock = threading.RLock()
+        self._buffer = _RedactingBuffer(self)
+
+    @property
+    def buffer(self) -> _RedactingBuffer:
+        """The stream for bytes."""
+        return self._buffer
 
     def write(self, text: str) -> int:
-        """Write whole lines; the beginning of one waits for its end."""
-        *lines, self._begun = (self._begun + text).split("\n")
-        self._stream.writelines(f"{self._redactor.redact(line)}\n" for line in lines)
-        if len(self._begun) > MOST_CHARACTERS:
-            self._end_line()
+        """Write whole lines; the beginning of a line waits for its end."""
+        me = threading.get_ident()
+        with self._lock:
+            lines = (self._begun.pop(me, "") + text).splitlines(keepends=True)
+            begun = ""
+            for line in lines:
+                begun += line
+                if (line.endswith("\n") and not _WRAPPED.search(line)) or len(begun) > MOST_CHARACTERS:
+                    self._write(begun)
+                    begun = ""
+            if begun:
+                self._begun[me] = begun
         return len(text)
 
     def flush(self) -> None:
-        """Write what was begun, too: whoever flushes has ended a secret, if there is one."""
-        self._end_line()
-        self._stream.flush()
+        """Write this thread's incomplete output, too: a secret in it, if any, is complete when flushed."""
+        with self._lock:
+            self._write(self._begun.pop(threading.get_ident(), ""))
+            self._stream.flush()
+
+    def end(self) -> None:
+        """Write the incomplete output of all threads."""
+        with self._lock:
+            while self._begun:
+                self._write(self._begun.popitem()[1])
+            self._stream.flush()
 
     def writable(self) -> bool:
         return True
@@ -189,26 +227,62 @@ class RedactingStream(io.TextIOBase):
     def encoding(self) -> str:  # type: ignore[override]
         return self._stream.encoding
 
-    def _end_line(self) -> None:
-        begun, self._begun = self._begun, ""
-        if begun:
-            self._stream.write(self._redactor.redact(begun))
+    def _write(self, text: str) -> None:
+        """Write lines that belong together, and the beginning of one."""
+        if text:
+            line, end = (text[:-1], "\n") if text.endswith("\n") else (text, "")
+            self._stream.write(self._redactor.redact(line) + end)
+
+
+class _RedactingBuffer(io.BufferedIOBase):
+    """A redacting stream for bytes. Bytes that can't be decoded are written as escapes."""
+
+    def __init__(self, stream: RedactingStream) -> None:
+        self._text = stream
+        self._encoding = stream.encoding or "utf-8"
+        self._decoders: dict[int, codecs.IncrementalDecoder] = {}
+        """The decoder of each thread, which may be within a character."""
+
+    def write(self, data: ReadableBuffer) -> int:
+        """Write bytes like text."""
+        view = memoryview(data)
+        me = threading.get_ident()
+        decoder = self._decoders.get(me) or codecs.getincrementaldecoder(self._encoding)("backslashreplace")
+        self._decoders[me] = decoder
+        self._text.write(decoder.decode(bytes(view)))
+        return view.nbytes
+
+    def flush(self) -> None:
+        """Write this thread's incomplete output."""
+        decoder = self._decoders.pop(threading.get_ident(), None)
+        if decoder is not None:
+            self._text.write(decoder.decode(b"", final=True))
+        self._text.flush()
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return self._text.isatty()
+
+    def fileno(self) -> int:
+        return self._text.fileno()
 
 
 @contextmanager
 def redacted_output(redactor: Redactor) -> Iterator[None]:
-    """Let nothing secret out by standard output and error, whoever prints it in Python."""
+    """Redact everything that Python code prints to standard output and error."""
     out, err = (RedactingStream(stream, redactor) for stream in (sys.stdout, sys.stderr))
     with redirect_stdout(out), redirect_stderr(err):
         try:
             yield
         finally:
-            out.flush()
-            err.flush()
+            out.end()
+            err.end()
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, and all that led to it."""
+    """Yield an error and all errors that led to it."""
     left, seen = [error], set[int]()
     while left:
         one = left.pop()
@@ -233,22 +307,26 @@ _SHOWN = re.compile(
     r"|target_session_attrs|universe_domain|verify",
     re.IGNORECASE | re.ASCII,
 )
-"""Settings whose values are shown, since errors are about them. The value of one that isn't known here is taken for secret."""
+"""Settings whose values are shown, since errors mention them. The values of all other settings count as secret."""
 _USER = re.compile(r"(?<=://)[^/\s@:]*:[^/\s@]*@|(?:(?<=http://)|(?<=https://))[^/\s@]*@")
 _WITH_PASSWORD = re.compile(r"://[^/?#@\s:]*:(?!\d*(?:[/?#]|$))")
+_HOST = r"(?:\[[^\]]*\]|[^:,\[]*)(?::\d*)?"
+_HOSTS = re.compile(f"{_HOST}(?:,{_HOST})*")
+_BEFORE_SETTING = re.compile(r"[^?]*\?[^=&]*(?=@)")
+_SEPARATORS = re.compile(r"[/?#@:\[\]\s]+")
 _WITH_SETTING = re.compile(r"[?&;\s](?:-D)?([\w.-]{1,100})=[^&;\s]")
 
 
 def is_sensitive(setting: str) -> bool:
-    """Whether a setting of this name holds a secret: `sslpassword`, `spark.hadoop.fs.s3a.secret.key`, `aws_session_token`.
+    """Return whether a setting of this name is secret: `sslpassword`, `spark.hadoop.fs.s3a.secret.key`, `aws_session_token`.
 
-    One that says where a secret is doesn't: `spark.authenticate.secret.file`, `fs.s3a.aws.credentials.provider`.
+    A setting with the location of a secret isn't: `spark.authenticate.secret.file`, `fs.s3a.aws.credentials.provider`.
     """
     return _SENSITIVE.search(setting) is not None
 
 
 def shows_password(text: str) -> bool:
-    """Whether a text that somebody wrote, which may be a URL or hold one, has a password in it, or a setting with one."""
+    """Return whether a user's text, which may be or contain a URL, contains a password or a setting with one."""
     for word in text.split():
         found = _WITH_PASSWORD.search(word)
         if found is not None and "@" in word[found.end() :]:
@@ -257,30 +335,54 @@ def shows_password(text: str) -> bool:
 
 
 def setting_shows_secret(name: str, value: object) -> bool:
-    """Whether a setting, as somebody wrote it, has a secret in it: not if it says where that is, `${env:TOKEN}`."""
+    """Return whether a setting, as the user wrote it, contains a secret: not if it refers to one, as `${env:TOKEN}`."""
     text = str(value)
     plain = text.lower() in ("", "true", "false") or re.fullmatch(r"\$\{[\w.:-]+\}", text) is not None
     return (is_sensitive(name) and not plain) or shows_password(text)
 
 
 def secrets_of(uri: str) -> set[str]:
-    """What is secret in the URI of a connection: its password, and the values of its query but for well-known settings."""
-    scheme, _, rest = uri.partition("://")
-    place, _, query = rest.partition("?")
-    # A password may hold '@' and '/', though it mustn't.
-    users = [text.rpartition("@")[0] for text in (re.split("[/?]", rest, maxsplit=1)[0], place)]
-    login, colon, password = max(users, key=len).partition(":")
-    found = {password}
+    """Return the secrets in the URI of a connection: its password, and the values of its query except well-known settings.
+
+    A password may contain unescaped `/`, `?`, `#` or `@`. Parsers of the URI then report its parts as host, port, path or
+    setting, so these are secret, too.
+    """
+    scheme, separator, rest = uri.partition("://")
+    if not separator and "@" in uri:
+        scheme, rest = "", uri
+    login, colon, password = _user_of(rest).partition(":")
+    found = {password, *_parts(password)}
     if not colon and not scheme.startswith(("postgres", "sqlite")):
         found.add(login)  # without a password, it may be a token
-    for pair in query.split("&"):
+    for pair in rest.partition("?")[2].split("&"):
         name, _, value = pair.partition("=")
-        found |= {*_in_setting(unquote_plus(name), unquote_plus(value))}
+        for text in {value, value.partition("#")[0]}:
+            found |= {*_in_setting(unquote_plus(name), unquote_plus(text))}
     return {decoded for text in found for decoded in (text, unquote(text), unquote_plus(text))} - {""}
 
 
+def _user_of(rest: str) -> str:
+    """Return login and password from a URI without its scheme, whether escaped correctly or not."""
+    authority, place = re.split("[/?#]", rest, maxsplit=1)[0], rest.partition("?")[0]
+    user = max((text.rpartition("@")[0] for text in (authority, place)), key=len)
+    if user:
+        return user
+    if ":" not in authority:
+        return ""
+    if not _HOSTS.fullmatch(authority):  # the supposed port is part of a password
+        return rest.rpartition("@")[0] or authority
+    asked = _BEFORE_SETTING.match(rest)
+    return asked[0] if asked else unquote(place).rpartition("@")[0]
+
+
+def _parts(password: str) -> Iterator[str]:
+    """Yield the parts of a password that contains separators of URIs."""
+    parts = _SEPARATORS.split(password)
+    yield from (part for part in parts if len(parts) > 1 and len(part) >= SHORTEST)
+
+
 def _in_setting(name: str, value: Any) -> Iterator[str]:
-    """What is secret in a setting, which may be JSON."""
+    """Yield the secrets in a setting, which may be JSON."""
     if isinstance(value, str) and value[:1] in ("{", "["):
         with suppress(ValueError):
             value = json.loads(value)
@@ -300,20 +402,27 @@ def _in_setting(name: str, value: Any) -> Iterator[str]:
 # --- How it may be spelled ----------------------------------------------------------------------------------------------------
 
 _QUOTES = "'\"\\"
-"""Marks that escaping doubles, mixes and nests. A run of them in a secret may come as any other run of them."""
+"""Characters that escaping doubles, mixes and nests. A run of them in a secret may appear as any other run of them."""
 _NESTED = 32
-"""As many backslashes may stand before a character: each escape within another one doubles them."""
+"""The maximum number of backslashes before a character: each nested escape doubles them."""
 _BACKSLASHES = rf"\\{{1,{_NESTED}}}+"
 _KEY = 48
-"""A secret of so many characters is a key: nothing escapes its letters and digits, and their patterns would take seconds."""
+"""A secret of this length or more is a key: nothing escapes its letters and digits, and patterns for that would take seconds."""
 _LONGEST = 128
-"""Of a longer secret, each piece of so many characters is a secret."""
+"""A longer secret is split into pieces of this length, each of which is a secret."""
 _SHORTEST_BASE64 = 5
+_SHORTEST_BASE32 = 6
+_SHORTEST_WRAPPED = 40
+"""The minimum number of characters of an encoded secret in a wrapped line: PEM has 64, MIME 76."""
+_WRAPPED = re.compile(rf"[A-Za-z0-9+/_-]{{{_SHORTEST_WRAPPED}}}\s*$")
+_BREAK = re.compile(
+    rf"(?<=[A-Za-z0-9+/_-]{{{_SHORTEST_WRAPPED}}})(?:[\r\n]|\\{{1,{_NESTED}}}[rn])+[ \t]*(?=[A-Za-z0-9+/_-])"
+)
 
 
 @lru_cache(16)
 def _patterns(secrets: frozenset[str]) -> tuple[re.Pattern[str] | None, re.Pattern[str] | None]:
-    """Patterns of secrets that can't be told from other words, and of the others."""
+    """Return a pattern of the secrets that can't be distinguished from other words, and one of the others."""
     pieces = {piece for secret in secrets for piece in _pieces(secret)}
     short = [piece for piece in pieces if len(piece.strip(_QUOTES)) < SHORTEST]
     long = sorted(pieces.difference(short), key=len, reverse=True)
@@ -321,18 +430,36 @@ def _patterns(secrets: frozenset[str]) -> tuple[re.Pattern[str] | None, re.Patte
     return _any_of(alone), _any_of([*map(_spelled, long), *(way for piece in long for way in _encoded(piece))])
 
 
+def _without_wrapped(secrets: re.Pattern[str], text: str) -> str:
+    """Redact secrets that continue on the next line after a long line."""
+    breaks = [found.span() for found in _BREAK.finditer(text)]
+    if not breaks:
+        return text
+    removed, at = [0], []  # length up to each break, and its place in the text without breaks
+    for start, end in breaks:
+        at.append(start - removed[-1])
+        removed.append(removed[-1] + end - start)
+    joined = _BREAK.sub("", text)
+    parts, done = [], 0
+    for found in secrets.finditer(joined):
+        low, high = found.span()
+        parts.append(text[done : low + removed[bisect_right(at, low)]])
+        done = high + removed[bisect_left(at, high)]
+    return REDACTED.join([*parts, text[done:]])
+
+
 def _any_of(patterns: Sequence[str]) -> re.Pattern[str] | None:
     return re.compile("|".join(dict.fromkeys(patterns))) if patterns else None
 
 
 def _pieces(secret: str) -> list[str]:
-    """A secret by its lines, as logs tell it, and in pieces of a length that a pattern can have."""
+    """Split a secret into lines, as in logs, and these into pieces short enough for a pattern."""
     lines = [line for line in re.split(r"[\r\n]+|(?:\\[rn])+", secret) if len(line) >= SHORTEST] or [secret]
     return [line[start : start + _LONGEST] for line in lines for start in range(0, len(line), _LONGEST)]
 
 
 def _spelled(secret: str) -> str:
-    """A pattern of a secret, each character of which may be spelled in any way."""
+    """Return a pattern of a secret in which each character may be spelled in any way."""
     if len(secret) >= _KEY:
         return "".join(char if char.isascii() and char.isalnum() else _spelled(char) for char in secret)
     return "".join(_run(kind, [*some]) for kind, some in groupby(secret, _kind))
@@ -348,7 +475,7 @@ def _run(kind: str, chars: list[str]) -> str:
         others = "|".join(way for char in _QUOTES for way in _escapes(char))
         return f"(?:{escaped}|{others}|[{re.escape(_QUOTES)}]){{1,{64 * len(chars)}}}"
     exact = "".join(map(_char, chars))
-    # What can't be encoded becomes a mark a character, or a byte.
+    # What can't be encoded becomes one replacement mark per character or per byte.
     return exact if kind == "ASCII" else rf"(?:{exact}|[?\ufffd]{{{len(chars)},{4 * len(chars)}}})"
 
 
@@ -358,13 +485,13 @@ def _char(char: str) -> str:
 
 
 def _raw(char: str) -> Iterator[str]:
-    """A character as it is, composed or not; decoded wrongly; a space in a form."""
+    """Yield a character as it is, composed or not; decoded wrongly; a space as in a form."""
     forms = [char, *(unicodedata.normalize(way, char) for way in ("NFC", "NFD")), char.encode().decode("latin-1")]
     yield from map(re.escape, dict.fromkeys([*forms, *("+" if char == " " else "")]))
 
 
 def _behind_backslash(char: str) -> Iterator[str]:
-    """A character in the escapes of Python, JSON, C and shells, without the first backslash."""
+    """Yield a character in the escapes of Python, JSON, C and shells, without the first backslash."""
     code, units = ord(char), char.encode("utf-16-be")
     for data in _bytes(char):
         yield _hex(_BACKSLASHES.join(f"x{byte:02x}" for byte in data))
@@ -379,7 +506,7 @@ def _behind_backslash(char: str) -> Iterator[str]:
 
 
 def _escapes(char: str) -> Iterator[str]:
-    """A character in the escapes of URLs, mail and HTML."""
+    """Yield a character in the escapes of URLs, mail and HTML."""
     code = ord(char)
     for data in _bytes(char):
         yield _hex("".join(f"%(?:25){{0,8}}{byte:02x}" for byte in data))
@@ -389,7 +516,7 @@ def _escapes(char: str) -> Iterator[str]:
 
 
 def _bytes(char: str) -> Iterator[bytes]:
-    """A character in UTF-8, and in Latin-1 if that has it."""
+    """Yield a character in UTF-8, and in Latin-1 if it exists there."""
     yield char.encode()
     if 127 < ord(char) < 256:
         yield bytes([ord(char)])
@@ -399,21 +526,51 @@ _NAMED_ESCAPES = {"\t": "t", "\b": "b", "\f": "f", "\v": "v", "\a": "a"}
 
 
 def _hex(pattern: str) -> str:
-    """A pattern in which hexadecimal digits are small or capital."""
+    """Return a pattern that accepts hexadecimal digits in either case."""
     return f"(?i:{pattern})"
 
 
 def _encoded(secret: str) -> Iterator[str]:
-    """Patterns of a secret in hexadecimal, and in base64 wherever in a longer text it stands there."""
+    """Yield patterns of a secret in hexadecimal, and in base64 and base32 at any offset in a longer text; also of its UTF-16."""
     forms = [secret, quote(secret, safe=""), quote(secret), quote_plus(secret), json.dumps(secret)[1:-1]]
-    for form in dict.fromkeys(forms):
-        data = form.encode()
+    wide = [secret.encode(encoding) for encoding in ("utf-16-le", "utf-16-be")]
+    for data in (*dict.fromkeys(form.encode() for form in forms), *wide):
         yield _hex("[ :-]?".join(f"{byte:02x}" for byte in data))
-        for shift in range(3):
-            # The first and the last characters depend on what stands around it.
-            core = base64.b64encode(b"\0" * shift + data)[-(-shift * 8 // 6) : (shift + len(data)) * 8 // 6].decode()
+        for core in _cores(data, 3, 6, base64.b64encode):
             if len(core) >= _SHORTEST_BASE64:
                 yield "".join(_BASE64.get(char, char) for char in core)
+    for core in _cores(secret.encode(), 5, 5, base64.b32encode):
+        if len(core) >= _SHORTEST_BASE32:
+            yield _hex(core)
+    byte = _plain_byte if len(secret) >= _KEY else _byte
+    yield from ("".join(map(byte, data)) for data in wide)
+
+
+def _cores(data: bytes, together: int, bits: int, encode: Callable[[bytes], bytes]) -> Iterator[str]:
+    """Yield the part of an encoding that is certain: the first and last characters depend on the surrounding bytes.
+
+    :param together: bytes that are encoded at once.
+    :param bits: bits in an encoded character.
+    """
+    for shift in range(together):
+        yield encode(b"\0" * shift + data)[-(-shift * 8 // bits) : (shift + len(data)) * 8 // bits].decode()
+
+
+def _byte(byte: int) -> str:
+    """Return a pattern of a byte of a text that is not in UTF-8, as it is or escaped."""
+    char = chr(byte)
+    named = {"\0": "0", "\n": "n", "\r": "r", **_NAMED_ESCAPES}.get(char)
+    ways = "|".join(filter(None, (f"x{byte:02x}", f"u00{byte:02x}", f"{byte:03o}", named)))
+    raw = re.escape(char)
+    if char in _QUOTES:
+        raw = rf"\\{{1,{_NESTED}}}?" if char == "\\" else rf"\\{{0,{_NESTED}}}+{raw}"
+    return f"(?:{raw}|{_hex(rf'{_BACKSLASHES}(?:{ways})|%(?:25){{0,8}}{byte:02x}')})"
+
+
+def _plain_byte(byte: int) -> str:
+    """Return a pattern of a byte of a key, whose letters and digits are never escaped."""
+    char = chr(byte)
+    return char if char.isascii() and char.isalnum() else _byte(byte)
 
 
 _BASE64 = {"+": r"(?:[+-]|%2[Bb])", "/": r"(?:\\{0,32}+[/_]|%2[Ff])"}

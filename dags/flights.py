@@ -12,11 +12,7 @@ import os
 
 from airflow.sdk import DAG
 
-from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin.operators import GobblinIngestion, SparkOptions
-from airflow_gobblin.sinks.parquet import ParquetSink
-from airflow_gobblin.sources.sql import SqlSource, SqlTable
-from airflow_gobblin.work import ExtractKind
+from airflow_gobblin import ExtractKind, GobblinIngestion, Ingestion, ParquetSink, SparkOptions, SqlSource, SqlTable
 
 LAKE = os.environ.get("FLIGHTS_LAKE") or os.path.join(os.environ.get("AIRFLOW_HOME", "~/airflow"), "lake")
 LAKE = os.path.abspath(os.path.expanduser(LAKE))

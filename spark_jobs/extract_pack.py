@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from airflow_gobblin.files import open_files
 from airflow_gobblin.spark.application import arguments_of_all, end, run_application
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.pack import run_pack
 from airflow_gobblin.spark.report import PackReport
 from airflow_gobblin.spark.session import spark_session
-from airflow_gobblin.staging import Staging
+from airflow_gobblin.storage.files import open_files
+from airflow_gobblin.workspace.staging import Staging
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the pack. The exit status is 0 if all units have results; otherwise the last line on stderr tells the first error."""
+    """Run the pack. The exit status is 0 if all units have results; otherwise the last line on stderr has the first error."""
     parser = argparse.ArgumentParser(description=__doc__, parents=[arguments_of_all()])
     parser.add_argument("--run", required=True, help="the run's id in staging")
     parser.add_argument("--pack", required=True, type=int, help="the pack's number in the run")

@@ -1,1 +1,1 @@
-"""`airflow gobblin …`: what people see of datasets, and do to them, on the command line."""
+"""The commands `airflow gobblin …`, to look at datasets and to act on them."""

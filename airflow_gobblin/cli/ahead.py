@@ -1,4 +1,4 @@
-"""What can be known ahead of a run: whether it can work, and what it would plan. Nothing is made, claimed or changed."""
+"""The commands to use ahead of a run: whether it can work, and what it would plan. Nothing is created, claimed or changed."""
 
 from __future__ import annotations
 
@@ -9,28 +9,30 @@ from collections.abc import Iterator
 from contextlib import closing, redirect_stdout
 from typing import Any
 
-from airflow_gobblin.checking import Check, checked, checks
 from airflow_gobblin.cli.dag_file import Described, Submit, described
-from airflow_gobblin.cli.finding import command
+from airflow_gobblin.cli.lookup import command
 from airflow_gobblin.cli.showing import print_rows, text
-from airflow_gobblin.environment import check_java, check_pyspark, check_submit
 from airflow_gobblin.hooks.connections import SECRETS, AirflowConnections
+from airflow_gobblin.hooks.environment import check_java, check_pyspark, check_submit
 from airflow_gobblin.hooks.ingestion import journal_to_look_at
 from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin.journal import Journal
-from airflow_gobblin.naming import many
-from airflow_gobblin.pipeline import Pipeline, RunRequest
-from airflow_gobblin.plan import DatasetProspect, Prospect
-from airflow_gobblin.work import WorkUnit
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.model.naming import many
+from airflow_gobblin.model.plan import DatasetProspect, Prospect
+from airflow_gobblin.model.work import WorkUnit
+from airflow_gobblin.run.checking import Check, checked, checks
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.plan import would_plan
+from airflow_gobblin.run.request import RunRequest
 
 _RANGES = 20
-"""How many ranges of a dataset's units are shown."""
+"""The number of ranges shown of a dataset's units."""
 
 
 @command
 def check(args: Namespace) -> None:
-    """See whether the ingestions of a DAG can run."""
-    with redirect_stdout(sys.stderr):  # what a DAG file prints, and Airflow logs of it, is none of the output
+    """Check whether the ingestions of a DAG can run."""
+    with redirect_stdout(sys.stderr):  # keep a DAG file's prints, and Airflow's logs of it, out of the output
         found = [(one, each) for one in described(args.dag_id, args.ingestion) for each in _checks(one, args.dag_id)]
     print_rows([_check_row(one.ingestion, each) for one, each in found], args.output)
     bad = sum(each.error is not None for _, each in found)
@@ -52,8 +54,8 @@ def plan(args: Namespace) -> None:
 def _prospect(ingestion: Ingestion, args: Namespace) -> Prospect:
     journal = journal_to_look_at(ingestion)
     with closing(journal.store):
-        pipeline = Pipeline(ingestion, journal, AirflowConnections())
-        return pipeline.would_plan(RunRequest(f"{args.dag_id}/plan", datasets=tuple(args.urn)))
+        opened = OpenJob(ingestion, journal, AirflowConnections())
+        return would_plan(opened, RunRequest(f"{args.dag_id}/plan", datasets=tuple(args.urn)))
 
 
 def _checks(one: Described, dag_id: str) -> Iterator[Check]:
@@ -74,7 +76,7 @@ def _checks(one: Described, dag_id: str) -> Iterator[Check]:
 
 
 def _spark(submit: Submit) -> Iterator[Check]:
-    """Whether a driver can be started: by its connection, and the Spark and the Java that are here."""
+    """Check whether a driver can be started: its connection, and the Spark and Java installed here."""
     from airflow_gobblin.hooks.spark import CONNECT, check_spark_connection, driver_environment
 
     kinds: list[str] = []
@@ -84,7 +86,7 @@ def _spark(submit: Submit) -> Iterator[Check]:
         return f"of type {kinds[0]!r}"
 
     yield checked("connection", submit.conn_id, look, SECRETS)
-    if kinds and kinds[0] != CONNECT:  # on a Spark that runs already, nothing is started here but a Python
+    if kinds and kinds[0] != CONNECT:  # with Spark Connect, only a Python process starts here
         yield checked("spark", "pyspark", check_pyspark, SECRETS)
         environment = os.environ | driver_environment("")
 
@@ -126,7 +128,7 @@ def _plan_rows(ingestion: Ingestion, prospect: Prospect) -> Iterator[dict[str, A
 
 
 def _ranges(one: DatasetProspect) -> list[Any]:
-    """The ranges of its units, the first of many, each with its weight."""
+    """Return the ranges of a dataset's units, the first of many, each with its weight."""
     return [{"unit": unit.id, "range": _range(unit), "weight": unit.weight} for unit in one.units[:_RANGES]]
 
 

@@ -1,4 +1,4 @@
-"""What each command does: arguments are in `definition`, what is shown is from `inspection`, what is done `administration`."""
+"""The commands' code: `definition` has their arguments, `admin.views` reads what they show, `admin.actions` makes changes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,10 @@ from typing import Any
 
 from airflow.utils.platform import getuser
 
-from airflow_gobblin.administration import Administration, Change
-from airflow_gobblin.cli.finding import command, find_ingestion
-from airflow_gobblin.cli.showing import dataset_row, one_line, print_properties, print_rows, properties, slot_row, text
-from airflow_gobblin.errors import ConfigurationError, GobblinError
-from airflow_gobblin.exported import ExportedDataset, as_document, has_state, read_document
-from airflow_gobblin.exported import export as exported
-from airflow_gobblin.history import History
-from airflow_gobblin.home import Tenant
-from airflow_gobblin.hooks.registry import Registered, open_administration, open_journal, open_target
-from airflow_gobblin.inspection import (
+from airflow_gobblin.admin.actions import Administration, Change
+from airflow_gobblin.admin.export import ExportedDataset, as_document, has_state, read_document
+from airflow_gobblin.admin.export import export as exported
+from airflow_gobblin.admin.views import (
     AuditLevel,
     DatasetView,
     FileState,
@@ -33,15 +27,21 @@ from airflow_gobblin.inspection import (
     list_slots,
     parse_position,
 )
-from airflow_gobblin.inspection import audit as audited
-from airflow_gobblin.inspection import verify as verified
-from airflow_gobblin.journal import Journal, Slot, now
-from airflow_gobblin.naming import many, shown
-from airflow_gobblin.records import NoteKind
-from airflow_gobblin.watermark import Json
+from airflow_gobblin.admin.views import audit as audited
+from airflow_gobblin.admin.views import verify as verified
+from airflow_gobblin.cli.lookup import command, find_ingestion
+from airflow_gobblin.cli.showing import dataset_row, one_line, print_properties, print_rows, properties, slot_row, text
+from airflow_gobblin.commit.homes import Tenant
+from airflow_gobblin.errors import ConfigurationError, GobblinError
+from airflow_gobblin.hooks.registry import Registered, open_administration, open_journal, open_target
+from airflow_gobblin.journal.history import History, Slot
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.journal.records import NoteKind, now
+from airflow_gobblin.model.naming import many, shown
+from airflow_gobblin.model.watermark import Json
 
 _SHOWN = 20
-"""How many changes are shown before they are made."""
+"""The number of changes shown before asking for confirmation."""
 
 
 # Looking
@@ -122,7 +122,7 @@ def verify(args: Namespace) -> None:
 
 @command
 def audit(args: Namespace) -> None:
-    """See that the ranges, rows and files of datasets add up."""
+    """Check that the ranges, rows and files of datasets add up."""
     where = find_ingestion(args, target=True)
     journal = open_journal(where)
     found = [*audited(journal, open_target(where), args.urn)]
@@ -193,14 +193,14 @@ def release(args: Namespace) -> None:
 
 @command
 def pause(args: Namespace) -> None:
-    """Let nothing new of a dataset be published until it is resumed."""
+    """Publish nothing new of a dataset until it is resumed."""
     admin, _ = _administration(args)
     _note_pause(args, admin, NoteKind.PAUSED, admin.pause)
 
 
 @command
 def resume(args: Namespace) -> None:
-    """Let a paused dataset go on where it stopped."""
+    """Resume a paused dataset where it stopped."""
     admin, _ = _administration(args)
     _note_pause(args, admin, NoteKind.RESUMED, admin.resume)
 
@@ -263,7 +263,7 @@ def release_claim(args: Namespace) -> None:
 
 @command
 def move(args: Namespace) -> None:
-    """Let an ingestion go on at another target, or with another source."""
+    """Let an ingestion continue at another target, or with another source."""
     where = _where(args)
     admin = open_administration(where, getuser())
     home, tenant = admin.would_move(), Tenant(where.dag_id, where.source)
@@ -285,7 +285,7 @@ def move(args: Namespace) -> None:
 
 @command
 def export(args: Namespace) -> None:
-    """Write what datasets have come to as JSON."""
+    """Write the state of datasets as JSON."""
     journal = open_journal(find_ingestion(args))
     histories = [known_history(journal, urn) for urn in args.urn] or _all_histories(journal)
     if not histories:
@@ -317,7 +317,7 @@ def export(args: Namespace) -> None:
 
 @command
 def import_(args: Namespace) -> None:
-    """Take over what another journal or tool knows of datasets."""
+    """Import the state of datasets from another journal or tool."""
     states = _wanted(read_document(_document(args.file), kind=args.kind, last_read=args.last_read), args.urn)
     admin, _ = _administration(args, new=True)
     changes = []
@@ -365,24 +365,30 @@ def _wanted(states: Iterable[ExportedDataset], urns: Iterable[str]) -> list[Expo
     return [by_urn[urn] for urn in urns] or [*by_urn.values()]
 
 
-# What the actions share
+# Shared by the actions
 
 
 def _administration(args: Namespace, *, new: bool = False) -> tuple[Administration, Journal]:
-    """The actions on the datasets of an ingestion. :param new: there may be no journal yet."""
+    """Open the actions on the datasets of an ingestion, and its journal.
+
+    :param new: there may be no journal yet.
+    """
     admin = open_administration(_where(args), getuser(), new=new)
     return admin, admin.journal
 
 
 def _where(args: Namespace) -> Registered:
-    """The ingestion that something is done to. :raises ConfigurationError: no reason is given."""
+    """Return the ingestion to act on.
+
+    :raises ConfigurationError: no reason is given.
+    """
     if not args.reason.strip():
         raise ConfigurationError(operation="act without", subject="a reason", hint='Say why: --reason "…".')
     return find_ingestion(args, target=True)
 
 
 def _kind(journal: Journal, urn: str, given: str | None) -> str:
-    """The kind of a dataset's watermark."""
+    """Return the kind of a dataset's watermark."""
     watermark = journal.state(urn).watermark
     if watermark is not None and given in (None, watermark.kind):
         return watermark.kind
@@ -399,7 +405,7 @@ def _kind(journal: Journal, urn: str, given: str | None) -> str:
 
 
 def _carry_out(args: Namespace, admin: Administration, changes: list[Change]) -> None:
-    """Show what changes would do, ask, and make them, one after the other."""
+    """Show the effect of changes, ask, and make them one after the other."""
 
     def make() -> Iterator[dict[str, Any]]:
         return (_done(admin.carry_out(change, args.reason)) for change in changes)
@@ -408,7 +414,7 @@ def _carry_out(args: Namespace, admin: Administration, changes: list[Change]) ->
 
 
 def _done(slot: Slot) -> dict[str, Any]:
-    """What a person did to a slot."""
+    """Return a row that describes a person's action on a slot."""
     decision, outcome = slot.decision, slot.outcome
     by = outcome if outcome is not None and outcome.actor else decision
     action = "abandon" if slot.abandoned else decision.action
@@ -432,9 +438,9 @@ def _change_row(change: Change) -> dict[str, Any]:
 
 
 def _confirm(args: Namespace, rows: Sequence[Mapping[str, Any]], act: Callable[[], Iterable[dict[str, Any]]]) -> None:
-    """Show what will happen and ask, unless `--yes` is given; then do it, and print what was done, also if something stops it.
+    """Show what will happen and ask, unless `--yes` is given; then do it, and print what was done, even if an error stops it.
 
-    :param act: does one thing after the other, and gives what it did.
+    :param act: does one thing after the other, and yields a row for each.
     """
     if not rows:
         print_rows([], args.output)
@@ -451,7 +457,7 @@ def _confirm(args: Namespace, rows: Sequence[Mapping[str, Any]], act: Callable[[
     done: list[dict[str, Any]] = []
     try:
         for one in act():
-            done.append(one)  # noqa: PERF402 - what was done before an error counts
+            done.append(one)  # noqa: PERF402 - keeps what was done before an error
     except GobblinError as error:
         if done:
             were = "was done and stays so; it is" if len(done) == 1 else "were done and stay so; they are"
@@ -463,7 +469,7 @@ def _confirm(args: Namespace, rows: Sequence[Mapping[str, Any]], act: Callable[[
 
 
 def _tell_of_loss(admin: Administration) -> None:
-    """Warn that a target isn't there: it may be lost for good, or only not mounted where the command is typed."""
+    """Warn if the target is missing: it may be lost for good, or just not mounted where the command runs."""
     if admin.lost:
         _tell(
             f"Target {admin.root} is taken for lost: {admin.lost}. If it is somewhere, type this where it is mounted."
@@ -471,12 +477,12 @@ def _tell_of_loss(admin: Administration) -> None:
 
 
 def _tell_of_modules(where: Registered, args: Namespace, views: Sequence[DatasetView]) -> None:
-    """What may help with datasets that can't be read: the author's modules, which aren't imported because a DAG names them."""
+    """Suggest `--module` if datasets are unreadable: the author's modules aren't imported just because a DAG names them."""
     missing = [name for name in where.code if name not in args.module]
     if missing and any(one.status == "unreadable" for one in views):
         _tell(f"To read what the author's own classes wrote, add {' '.join(f'--module {name}' for name in missing)}")
 
 
 def _tell(line: str) -> None:
-    """Something for people, beside the output."""
+    """Write a line for people to standard error, apart from the output."""
     sys.stderr.write(f"{line}\n")

@@ -1,4 +1,4 @@
-"""The ingestions of one DAG, by importing its file: for what is asked before a run. No other command runs a DAG's code."""
+"""Imports the file of one DAG for its ingestions, for the commands used ahead of a run. No other command runs a DAG's code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_gobblin.errors import ConfigurationError, NotFoundError
-from airflow_gobblin.naming import near
+from airflow_gobblin.model.naming import meant
 
 if TYPE_CHECKING:
     from airflow.models.dag import DagModel
@@ -30,7 +30,10 @@ class Described:
 
 @dataclass(frozen=True)
 class Submit:
-    """How an `extract` task is submitted. :param mode: the deploy mode that it asks for itself."""
+    """How an `extract` task is submitted.
+
+    :param mode: the deploy mode that the task itself sets.
+    """
 
     conn_id: str
     mode: str | None
@@ -38,16 +41,15 @@ class Submit:
 
 
 def described(dag_id: str, ingestion: str | None) -> tuple[Described, ...]:
-    """The ingestions of a DAG, whose file is imported. :param ingestion: only the one of this name.
+    """Import the file of a DAG, and return its ingestions.
 
-    :raises NotFoundError: Airflow knows no such DAG, or it has no such ingestion. :raises ConfigurationError: its file can't be
-        imported.
+    :param ingestion: only the one of this name.
+    :raises NotFoundError: Airflow knows no such DAG, or it has no such ingestion.
+    :raises ConfigurationError: its file can't be imported.
     """
-    from airflow_gobblin.operators import CreateWorkUnitsOperator, ExtractOperator
-
     tasks = [_arguments(task) for task in _imported(dag_id).tasks]
-    submits = [(given["ingestion"], _submit(given)) for kind, given in tasks if issubclass(kind, ExtractOperator)]
-    every = [given["ingestion"] for kind, given in tasks if issubclass(kind, CreateWorkUnitsOperator)]
+    submits = [(given["ingestion"], _submit(given)) for kind, given in tasks if _is(kind, "extract")]
+    every = [given["ingestion"] for kind, given in tasks if _is(kind, "create_work_units")]
     found = tuple(
         Described(one, tuple(dict.fromkeys(submit for of, submit in submits if of.name == one.name)))
         for one in every
@@ -64,8 +66,13 @@ def described(dag_id: str, ingestion: str | None) -> tuple[Described, ...]:
     return found
 
 
+def _is(operator: type, task: str) -> bool:
+    """Return whether an operator is that of a task of the graph; its own code is a floor above."""
+    return getattr(operator, "graph_task", None) == task
+
+
 def _arguments(task: Any) -> tuple[type, dict[str, Any]]:
-    """The class of a task, and what of its arguments matters here; of one that is mapped, those that all instances share."""
+    """Return the class of a task, and its relevant arguments; of a mapped task, those that all instances share."""
     if hasattr(task, "partial_kwargs"):
         return task.operator_class, task.partial_kwargs
     names = ("ingestion", "durable", "conf", "_conn_id", "_deploy_mode", "_conf")
@@ -79,7 +86,7 @@ def _submit(given: dict[str, Any]) -> Submit:
 
 
 def _imported(dag_id: str) -> Any:
-    """A DAG, from its file."""
+    """Import a DAG from its file."""
     from airflow.dag_processing.dagbag import BundleDagBag
 
     model = _model(dag_id)
@@ -119,19 +126,16 @@ def _model(dag_id: str) -> DagModel:
         if model is not None:
             session.expunge(model)
             return model
-    alike = near(dag_id, known)
     raise NotFoundError(
         operation="find",
         subject=f"DAG {dag_id!r}",
         cause="Airflow knows none of this id",
-        hint=f"Did you mean {' or '.join(map(repr, alike))}?"
-        if alike
-        else "Is the DAG processor running, and the DAG free of import errors?",
+        hint=meant(known, dag_id, otherwise="Is the DAG processor running, and the DAG free of import errors?"),
     )
 
 
 def _bundle_path(model: DagModel) -> Path:
-    """The folder that a DAG file's own imports start from."""
+    """Return the folder from which a DAG file's own imports start."""
     from airflow.dag_processing.bundles.manager import DagBundlesManager
 
     bundle = DagBundlesManager().get_bundle(model.bundle_name)  # type: ignore[no-untyped-call]

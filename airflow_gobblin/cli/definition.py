@@ -1,4 +1,4 @@
-"""The commands and their arguments. Airflow imports this for every command of its own, so it is light: the rest comes late."""
+"""The commands and their arguments. Airflow imports this for every command of its own, so it is light: the rest loads late."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COUNT = positive_int(allow_zero=True)  # type: ignore[no-untyped-call]
 
 
 def _arg(*flags: str, **options: Any) -> Arg:
-    """An argument, as `argparse` takes it."""
+    """Return an argument, as `argparse` takes it."""
     return Arg(flags, **options)  # type: ignore[no-untyped-call]
 
 
@@ -94,7 +94,7 @@ def _command(name: str, text: str, *args: Arg, more: str = "") -> ActionCommand:
 
 
 def _ahead(name: str, text: str, *args: Arg, more: str) -> ActionCommand:
-    """A command that imports the file of one DAG, which no other does."""
+    """Return a command that imports the file of one DAG; no other command does."""
     func = lazy_load_command(f"airflow_gobblin.cli.ahead.{name}")
     return ActionCommand(
         name=name,
@@ -205,5 +205,5 @@ COMMANDS = (
 
 
 def get_gobblin_cli_commands() -> list[CLICommand]:
-    """The commands that this provider adds to Airflow's."""
+    """Return the commands that this provider adds to Airflow's."""
     return [GroupCommand(name="gobblin", help="See and mend the datasets of ingestions", subcommands=COMMANDS)]

@@ -1,4 +1,4 @@
-"""How what is known of datasets is printed: as Airflow prints its own lists."""
+"""Prints datasets, slots and lists in the way that Airflow prints its own."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 from airflow.cli.simple_table import AirflowConsole
 from rich.markup import escape
 
-from airflow_gobblin.coverage import Range
-from airflow_gobblin.inspection import DatasetDetail, DatasetView, PositionCoverage, SlotView
-from airflow_gobblin.naming import shown
-from airflow_gobblin.watermark import TimestampWatermark, Watermark
+from airflow_gobblin.admin.views import DatasetDetail, DatasetView, PositionCoverage, SlotView
+from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.naming import shown
+from airflow_gobblin.model.watermark import TimestampWatermark, Watermark
 
 __all__ = ["dataset_row", "one_line", "print_properties", "print_rows", "properties", "slot_row", "text"]
 
@@ -23,11 +23,11 @@ _NOTES = 10
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], output: str) -> None:
-    """A list, as a table or in another form that Airflow's commands have."""
+    """Print a list, as a table or in another form that Airflow's commands have."""
     plain = [{name: text(value) for name, value in row.items()} for row in rows]
     console = AirflowConsole()
     if output == "json":
-        # With numbers as numbers: `print_as` makes text of them.
+        # Keep numbers as numbers: `print_as` turns them into text.
         console.print_as_json(plain)  # type: ignore[arg-type]
     elif output == "yaml":
         console.print_as_yaml(plain)  # type: ignore[arg-type]
@@ -37,7 +37,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]], output: str) -> None:
 
 
 def print_properties(one: Mapping[str, Any], output: str) -> None:
-    """One thing: a line for each property, or an object."""
+    """Print one thing: a line for each property, or an object."""
     if output in ("table", "plain"):
         print_rows([{"property": name, "value": value} for name, value in one.items()], output)
     else:
@@ -45,7 +45,7 @@ def print_properties(one: Mapping[str, Any], output: str) -> None:
 
 
 def text(value: Any) -> Any:
-    """A value as it is printed: text or a number, or a list or an object of such."""
+    """Return a value in printable form: text or a number, or a list or an object of such."""
     if isinstance(value, Enum):
         return value.value
     if value is None or isinstance(value, bool | int | float | str):
@@ -68,7 +68,7 @@ def text(value: Any) -> Any:
 
 
 def one_line(value: Any) -> str:
-    """A value, as `text` gives it, in one line: in a cell of a table, for example."""
+    """Return a value, as `text` gives it, in one line: for a cell of a table, for example."""
     if value is None or value == "":
         return ""
     if isinstance(value, Mapping):
@@ -80,7 +80,7 @@ def one_line(value: Any) -> str:
 
 
 def dataset_row(one: DatasetView) -> dict[str, Any]:
-    """A dataset among others."""
+    """Return the row of a dataset in a list."""
     return {
         "urn": one.urn,
         "status": one.status,
@@ -99,7 +99,7 @@ def dataset_row(one: DatasetView) -> dict[str, Any]:
 
 
 def slot_row(one: SlotView) -> dict[str, Any]:
-    """A slot of a dataset."""
+    """Return the row of a slot."""
     return {
         "slot": one.slot,
         "action": one.action,
@@ -123,7 +123,7 @@ def slot_row(one: SlotView) -> dict[str, Any]:
 
 
 def properties(one: DatasetDetail) -> dict[str, Any]:
-    """A dataset, closely."""
+    """Return all properties of a dataset."""
     last, pending = one.view.last_commit, one.view.pending
     found = dataset_row(one.view)
     del found["error"], found["pending_slot"]
@@ -148,5 +148,5 @@ def properties(one: DatasetDetail) -> dict[str, Any]:
 
 
 def _of(position: PositionCoverage, every: Sequence[PositionCoverage], part: Range) -> Any:
-    """A range, with its position where there are several."""
+    """Return a range, with its position if there are several."""
     return part if len(every) == 1 else {"position": position.position, "range": part}

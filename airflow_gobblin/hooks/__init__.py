@@ -1,1 +1,1 @@
-"""How the tasks reach what is outside: connections, journals, Spark."""
+"""How the tasks reach the world outside: connections, journals, Spark."""

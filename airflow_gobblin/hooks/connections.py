@@ -1,4 +1,4 @@
-"""Airflow's connections, as the rest of the package takes them: resolved when a task runs, and not before."""
+"""Airflow's connections in the form that the rest of the package takes, resolved only when a task runs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.places import ObjectPlace
 from airflow_gobblin.redaction import Redactor
+from airflow_gobblin.storage.locations import ObjectPlace
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["JOURNAL_CONNECTION", "SECRETS", "AirflowConnections"]
 
 SECRETS = Redactor()
-"""What this process has learned of secrets: of all that a task, a command or a driver of theirs tells, nothing shows one."""
+"""The secrets that this process has learned: nothing that a task, a command or one of their drivers outputs shows one."""
 
 JOURNAL_CONNECTION = "gobblin_journal"
-"""The type of a connection that says where a journal is."""
+"""The type of connections that hold the URL of a journal."""
 
 # Other extras of a connection are settings of Airflow's hooks, which PostgreSQL doesn't know.
 _POSTGRES_SETTINGS = (
@@ -44,13 +44,13 @@ _OBJECT_STORES = ("aws", "google_cloud_platform", "wasb", "adls")
 class AirflowConnections:
     """Airflow's connections as URIs: `postgresql://…`, `sqlite:////path`, `aws://key:secret@/?region_name=…`.
 
-    One of type `gobblin_journal` is the URL of a journal.
+    A connection of type `gobblin_journal` is the URL of a journal.
     """
 
     def uri(self, conn_id: str) -> str:
-        """A connection as a URI, with its password, which `SECRETS` knows from now on.
+        """Return a connection as a URI, with its password, which `SECRETS` learns.
 
-        :raises ConfigurationError: there is no such connection, or it is of a type that isn't known here.
+        :raises ConfigurationError: there is no such connection, or its type isn't known here.
         """
         uri = self._uri(conn_id)
         SECRETS.learn_uri(uri)
@@ -116,12 +116,12 @@ def _sqlite_uri(connection: Connection) -> str:
 
 
 def _journal_url(connection: Connection) -> str:
-    """The URL of the journal that a connection names, with its login and password.
+    """Return the URL of the journal that a connection names, with its login and password.
 
     :raises ConfigurationError: it names none, or one with a password in it.
     """
-    from airflow_gobblin.stores import store_place
-    from airflow_gobblin.stores.sql import holds_secret
+    from airflow_gobblin.storage.stores import store_place
+    from airflow_gobblin.storage.stores.sql import holds_secret
 
     url = connection.extra_dejson.get("url")
     if not isinstance(url, str) or not url:

@@ -1,4 +1,4 @@
-"""How an Airflow task reaches an ingestion: its secrets are Airflow connections, resolved when the task runs and not before."""
+"""How an Airflow task opens an ingestion: its secrets are Airflow connections, resolved only when the task runs."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import ConfigurationError, NotFoundError
-from airflow_gobblin.files import check_target
 from airflow_gobblin.hooks.connections import AirflowConnections
-from airflow_gobblin.places import ObjectPlace
+from airflow_gobblin.storage.files import check_target
+from airflow_gobblin.storage.locations import ObjectPlace
 
 if TYPE_CHECKING:
     from airflow_gobblin.ingestion import Ingestion
-    from airflow_gobblin.journal import Journal
-    from airflow_gobblin.pipeline import Pipeline
+    from airflow_gobblin.journal.journal import Journal
+    from airflow_gobblin.run.open_job import OpenJob
 
-__all__ = ["check_ingestion", "check_journal", "is_place", "journal_to_look_at", "open_pipeline"]
+__all__ = ["check_ingestion", "check_journal", "is_place", "journal_to_look_at", "open_job"]
 
 
 def check_ingestion(ingestion: Ingestion) -> None:
-    """See that an ingestion can work, as far as that is known when a DAG is parsed, without going anywhere.
+    """Check, as far as is possible when a DAG is parsed, that an ingestion can work, without contacting anything.
 
-    :raises ConfigurationError: its journal or its target can't be one.
+    :raises ConfigurationError: its journal or its target is not valid.
     """
     check_journal(ingestion.journal)
     check_target(ingestion.sink.target)
 
 
 def check_journal(journal: str) -> None:
-    """Look at where a journal is said to be, without going there: when a DAG is parsed.
+    """Check the name of a journal when a DAG is parsed, without contacting it.
 
     :raises ConfigurationError: it is empty, relative, a URL that can't be read, or one with a password in it.
     """
-    from airflow_gobblin.stores import store_place
-    from airflow_gobblin.stores.sql import holds_secret
+    from airflow_gobblin.storage.stores import store_place
+    from airflow_gobblin.storage.stores.sql import holds_secret
 
     if is_place(journal):
         place = store_place(journal)
@@ -55,37 +55,37 @@ def check_journal(journal: str) -> None:
 
 
 def is_place(journal: str) -> bool:
-    """Whether a journal is named by its place; else it is by the id of a connection."""
+    """Return whether a journal is named by its place, rather than by the id of a connection."""
     return "://" in journal or journal.startswith("/")
 
 
-def open_pipeline(ingestion: Ingestion) -> Pipeline:
-    """The stages of an ingestion's runs, on its journal, with Airflow's connections. For a task that runs, not for a DAG file.
+def open_job(ingestion: Ingestion) -> OpenJob:
+    """Open an ingestion on its journal, with Airflow's connections. For a running task, not for a DAG file.
 
-    :raises ConfigurationError: the journal, a connection or a module of `code` isn't there. :raises StoreError: the journal's
-        store can't be reached.
+    :raises ConfigurationError: the journal, a connection or a module of `code` doesn't exist.
+    :raises StoreError: the journal's store can't be reached.
     """
-    from airflow_gobblin.journal import Journal
-    from airflow_gobblin.kinds import import_kinds
-    from airflow_gobblin.pipeline import Pipeline
+    from airflow_gobblin.journal.journal import Journal
+    from airflow_gobblin.model.registry import import_kinds
+    from airflow_gobblin.run.open_job import OpenJob
 
     import_kinds(ingestion.code)
     connections = AirflowConnections()
     place = _url(ingestion, connections)
-    return Pipeline(ingestion, Journal.create(place, ingestion.name, connections), connections)
+    return OpenJob(ingestion, Journal.create(place, ingestion.name, connections), connections)
 
 
 def journal_to_look_at(ingestion: Ingestion) -> Journal:
-    """The journal of an ingestion, to be read; an empty one in memory, where its first run has yet to make it.
+    """Return the journal of an ingestion for reading; an empty one in memory if its first run has yet to create it.
 
-    :raises ConfigurationError: the journal, a connection or a module of `code` isn't there. :raises StoreError: the journal's
-        store can't be reached, or can't be made.
+    :raises ConfigurationError: the journal, a connection or a module of `code` doesn't exist.
+    :raises StoreError: the journal's store can't be reached, or can't be created.
     """
-    from airflow_gobblin.checking import check_writable
-    from airflow_gobblin.journal import Journal
-    from airflow_gobblin.kinds import import_kinds
-    from airflow_gobblin.stores import path_of_store
-    from airflow_gobblin.stores.memory import MemoryStore
+    from airflow_gobblin.journal.journal import Journal
+    from airflow_gobblin.model.registry import import_kinds
+    from airflow_gobblin.run.checking import check_writable
+    from airflow_gobblin.storage.stores import path_of_store
+    from airflow_gobblin.storage.stores.memory import MemoryStore
 
     import_kinds(ingestion.code)
     connections = AirflowConnections()

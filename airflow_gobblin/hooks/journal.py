@@ -1,8 +1,7 @@
-"""The connection type `gobblin_journal`: where a journal is, kept in Airflow rather than in a DAG file.
+"""The connection type `gobblin_journal`: the location of a journal, kept in Airflow rather than in a DAG file.
 
 An ingestion names it by its id, `Ingestion(journal="shop_journal", …)`. Its form has the journal's URL and, for PostgreSQL,
-a login and a password. Its test button opens a journal that is there as a run does, and says which ingestions
-are in it; it makes none.
+a login and a password. Its test button opens an existing journal as a run does, and lists its ingestions; it creates none.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from airflow_gobblin.errors import GobblinError, NotFoundError
 from airflow_gobblin.hooks.connections import JOURNAL_CONNECTION, SECRETS, AirflowConnections
 
 if TYPE_CHECKING:
-    from airflow_gobblin.stores import Store
+    from airflow_gobblin.storage.stores import Store
 
 __all__ = ["GobblinJournalHook"]
 
@@ -39,23 +38,23 @@ class GobblinJournalHook(BaseHook):
         self.gobblin_journal_conn_id = gobblin_journal_conn_id
 
     def get_conn(self) -> Store:
-        """The store, probed.
+        """Open and probe the store.
 
-        :raises ConfigurationError: the connection can be no journal's. :raises StoreError: the store can't be reached, or
-            can't be relied on.
+        :raises ConfigurationError: the connection can't be a journal's.
+        :raises StoreError: the store can't be reached, or can't be relied on.
         """
-        from airflow_gobblin.stores import open_store
+        from airflow_gobblin.storage.stores import open_store
 
         connections = AirflowConnections()
         return open_store(connections.uri(self.gobblin_journal_conn_id), connections)
 
     def test_connection(self) -> tuple[bool, str]:
-        """See that there is a journal, that it can be relied on as a run relies on it, and what is in it.
+        """Check that a journal exists and is as reliable as a run needs, and describe its content.
 
-        Where there is none, none is made: its first run does that.
+        A missing journal isn't created: its first run does that.
         """
-        from airflow_gobblin.journal import read_id
-        from airflow_gobblin.stores import open_store_to_read
+        from airflow_gobblin.journal.journal import read_id
+        from airflow_gobblin.storage.stores import open_store_to_read
 
         connections = AirflowConnections()
         try:
@@ -70,8 +69,8 @@ class GobblinJournalHook(BaseHook):
 
 
 def _told(store: Store) -> str:
-    """What a store holds, in a sentence."""
-    from airflow_gobblin.journal import ingestions
+    """Describe the content of a store in a sentence."""
+    from airflow_gobblin.journal.journal import ingestions
 
     names = ingestions(store)
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

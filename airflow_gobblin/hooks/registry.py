@@ -1,6 +1,6 @@
-"""Which ingestions there are, and where: read from Airflow's serialized DAGs, so no DAG's code runs where they are looked at.
+"""The ingestions that exist, and where: read from Airflow's serialized DAGs, so no DAG's code runs to look at them.
 
-`CreateWorkUnitsOperator` leaves its ingestion's place in a templated field. It holds URLs and ids of connections, and no secret:
+`CreateWorkUnitsOperator` keeps its ingestion's place in a templated field. It holds URLs and ids of connections, and no secret:
 `hooks.ingestion.check_ingestion` refuses a URL with one when the DAG is parsed, and so does everything here that takes a URL.
 """
 
@@ -10,15 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_gobblin.files import Files, check_target, open_files
 from airflow_gobblin.hooks.connections import AirflowConnections
 from airflow_gobblin.hooks.ingestion import check_journal, is_place
-from airflow_gobblin.naming import check_ingestion_name
+from airflow_gobblin.model.naming import check_ingestion_name
+from airflow_gobblin.storage.files import Files, check_target, open_files
 
 if TYPE_CHECKING:
-    from airflow_gobblin.administration import Administration
+    from airflow_gobblin.admin.actions import Administration
     from airflow_gobblin.ingestion import Ingestion
-    from airflow_gobblin.journal import Journal
+    from airflow_gobblin.journal.journal import Journal
 
 __all__ = ["Registered", "ingestions", "open_administration", "open_journal", "open_target", "place_of"]
 
@@ -30,9 +30,11 @@ _TEXTS = frozenset(("ingestion", "journal", "target"))
 class Registered:
     """An ingestion of a DAG, and where it is.
 
-    :param task_id: the task that plans it. :param journal: and :param target: as the DAG's author wrote them.
-    :param source: its source's kind and connections; empty where it isn't known.
-    :param code: modules with the author's own classes; they are named to people, and never imported because a DAG says so.
+    :param task_id: the task that plans it.
+    :param journal: as the DAG's author wrote it.
+    :param target: as the DAG's author wrote it.
+    :param source: its source's kind and connections; empty if unknown.
+    :param code: modules with the author's own classes; shown to people, and never imported because a DAG names them.
     """
 
     dag_id: str
@@ -45,7 +47,7 @@ class Registered:
 
 
 def place_of(ingestion: Ingestion) -> dict[str, Any]:
-    """Where an ingestion is, for its serialized DAG."""
+    """Return the place of an ingestion, for its serialized DAG."""
     return {
         "ingestion": ingestion.name,
         "journal": ingestion.journal,
@@ -56,7 +58,7 @@ def place_of(ingestion: Ingestion) -> dict[str, Any]:
 
 
 def ingestions(dag_ids: Sequence[str] | None = None) -> tuple[Registered, ...]:
-    """The ingestions of the DAGs that Airflow knows, by DAG and task, from the newest version of each.
+    """Return the ingestions of the DAGs that Airflow knows, by DAG and task, from the newest version of each.
 
     :param dag_ids: only these DAGs; `None` for all.
     """
@@ -76,7 +78,7 @@ def ingestions(dag_ids: Sequence[str] | None = None) -> tuple[Registered, ...]:
         .join(of, (DagVersion.dag_id == of.c.dag_id) & (DagVersion.version_number == of.c.number))
         .join(DagModel, DagModel.dag_id == SerializedDagModel.dag_id)
         .where(DagModel.is_stale.is_(False))
-        # Most DAGs are none of ours, and needn't be read; what is compressed can't be looked into.
+        # Most DAGs have no ingestion and needn't be read; compressed ones can't be searched.
         .where(or_(SerializedDagModel._data.is_(None), cast(SerializedDagModel._data, String).contains('"journal"')))
     )
     with create_session() as session:
@@ -85,7 +87,7 @@ def ingestions(dag_ids: Sequence[str] | None = None) -> tuple[Registered, ...]:
 
 
 def registered(dag_id: str, serialized: Mapping[str, Any]) -> Iterator[Registered]:
-    """The ingestions of a serialized DAG."""
+    """Yield the ingestions of a serialized DAG."""
     for task in serialized.get("dag", {}).get("tasks", ()):
         fields = task.get("__var", task)
         place = fields.get(_PLACE)
@@ -96,40 +98,42 @@ def registered(dag_id: str, serialized: Mapping[str, Any]) -> Iterator[Registere
 
 
 def open_journal(where: Registered) -> Journal:
-    """The journal of an ingestion, to be read: nothing is made.
+    """Open the journal of an ingestion for reading; nothing is created.
 
-    :raises NotFoundError: it isn't there. :raises ConfigurationError: its URL holds a secret, or its connection isn't known.
+    :raises NotFoundError: it doesn't exist.
+    :raises ConfigurationError: its URL holds a secret, or its connection isn't known.
     :raises StoreError: it can't be reached.
     """
-    from airflow_gobblin.journal import Journal
+    from airflow_gobblin.journal.journal import Journal
 
     return Journal.open(*_place(where))
 
 
 def open_target(where: Registered) -> Files:
-    """What is under the target root of an ingestion.
+    """Open the files under the target root of an ingestion.
 
-    :raises ConfigurationError: it can't be one, holds a secret, or its connection isn't known.
+    :raises ConfigurationError: the root is not valid, holds a secret, or its connection isn't known.
     """
     check_target(where.target)
     return open_files(where.target, AirflowConnections())
 
 
 def open_administration(where: Registered, actor: str, *, new: bool = False) -> Administration:
-    """The actions on an ingestion's datasets. Parameters and errors as of `open_journal` and `open_target`.
+    """Open the actions on an ingestion's datasets. Parameters and errors as of `open_journal` and `open_target`.
 
-    :param actor: who acts. :param new: the journal may be one that no run has made yet.
+    :param actor: the acting user.
+    :param new: the journal may be one that no run has created yet.
     """
-    from airflow_gobblin.administration import Administration
-    from airflow_gobblin.journal import Journal
+    from airflow_gobblin.admin.actions import Administration
+    from airflow_gobblin.journal.journal import Journal
 
     journal = Journal.create(*_place(where)) if new else Journal.open(*_place(where), write=True)
     return Administration(journal, open_target(where), actor)
 
 
 def _place(where: Registered) -> tuple[str, str, AirflowConnections]:
-    """What `Journal.open` and `Journal.create` ask for; all kinds of records are known then."""
-    from airflow_gobblin.kinds import import_kinds
+    """Return the arguments of `Journal.open` and `Journal.create`, and import all kinds of records."""
+    from airflow_gobblin.model.registry import import_kinds
 
     check_ingestion_name(where.ingestion)
     check_journal(where.journal)

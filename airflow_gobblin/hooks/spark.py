@@ -1,4 +1,4 @@
-"""How a driver is started: by which Spark connection, in which environment, and by `spark-submit` or for Spark Connect."""
+"""How a driver is started: with which Spark connection, in which environment, and by `spark-submit` or for Spark Connect."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
-from airflow_gobblin.environment import check_pyspark, check_submit
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.hooks.connections import SECRETS
-from airflow_gobblin.places import object_place
+from airflow_gobblin.hooks.environment import check_pyspark, check_submit
+from airflow_gobblin.spark.class_archive import ClassArchive, class_archive
 from airflow_gobblin.spark.report import FIRST_ERROR, SPARK_UI
-from airflow_gobblin.spark.session import CONF, REMOTE, submit_options
-from airflow_gobblin.spark.ship import private_folder
+from airflow_gobblin.spark.session import CONF, JVM_OPTIONS, REMOTE, submit_options
+from airflow_gobblin.spark.ship import private_folder, shared_folder
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -54,10 +54,10 @@ PAGE = re.compile(r"(?=.{,250}$)https?://[\w.:\[\]-]+(/[\w./%~-]*)?", re.ASCII)
 
 
 def check_spark_connection(conn_id: str, *deploy_modes: object, durable: bool = False) -> Connection:
-    """Make sure that a Spark connection exists, and that a driver runs beside the Airflow task, where it can be given secrets.
+    """Check that a Spark connection exists, and that a driver runs beside the Airflow task, where it can be given secrets.
 
-    :param deploy_modes: what else may say in which mode the driver runs. :param durable: it is to run on the cluster instead, and
-        to find secrets there.
+    :param deploy_modes: other settings that may set the driver's mode.
+    :param durable: the driver is to run on the cluster instead, and to find secrets there.
     :return: the connection; of Spark Connect, if its type is `CONNECT`.
     :raises ConfigurationError: it doesn't exist (the provider would go on with `master=yarn`), or it is of cluster mode.
     """
@@ -85,13 +85,15 @@ def check_spark_connection(conn_id: str, *deploy_modes: object, durable: bool = 
 
 
 def driver_environment(master: str, *more: Mapping[str, object]) -> dict[str, str]:
-    """What to set in the environment of `spark-submit`, so that it finds Spark, and runs the driver on the Python that this is.
+    """Return the environment for `spark-submit` to find Spark, and to run the driver on this Python.
 
-    What somebody has set already stays.
+    Variables that are already set keep their values.
     """
     environment = {
         "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON", sys.executable),
         "SPARK_SUBMIT_OPTS": submit_options(),
+        # For the JVM that only builds the driver's command line.
+        "SPARK_LAUNCHER_OPTS": " ".join(filter(None, (JVM_OPTIONS, os.environ.get("SPARK_LAUNCHER_OPTS")))),
     }
     if master.startswith("local"):
         environment["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
@@ -107,22 +109,31 @@ def driver_environment(master: str, *more: Mapping[str, object]) -> dict[str, st
 def prepare_submit(
     hook: SparkSubmitHook, secrets: Mapping[str, str], notice: Callable[[str], None] | None = None
 ) -> None:
-    """Have a hook run a driver beside the Airflow task: with its secrets, in its environment, and with its output watched.
+    """Prepare a hook to run a driver beside the Airflow task, with its secrets and environment, and to watch its output.
 
-    :param notice: as of `watch_output`. :raises EnvironmentMismatchError: `spark-submit` or Java isn't there.
+    :param notice: as of `watch_output`.
+    :raises EnvironmentMismatchError: `spark-submit` or Java is missing.
     """
-    hook._env = driver_environment(hook._connection["master"], secrets)
-    check_submit(hook._connection["spark_binary"], os.environ | hook._env)
-    watch_output(hook, notice)
+    environment, binary = driver_environment(hook._connection["master"], secrets), hook._connection["spark_binary"]
+    check_submit(binary, os.environ | environment)
+    if hook._driver_class_path or hook._properties_file:
+        archive = ClassArchive()
+    else:
+        archive = class_archive(os.environ | environment, binary, hook._conf)
+    options = (archive.options, environment["SPARK_SUBMIT_OPTS"])  # Java takes the last of two options
+    hook._env = environment | {"SPARK_SUBMIT_OPTS": " ".join(filter(None, options))}
+    watch_output(hook, notice, archive.keep)
 
 
 def driver_hook(
     options: Mapping[str, Any], name: str, arguments: Sequence[str], zips: Iterable[str], secrets: Mapping[str, str]
 ) -> SparkSubmitHook | ConnectHook:
-    """What starts a driver beside the Airflow task, by `spark-submit` or for Spark Connect.
+    """Return a hook that starts a driver beside the Airflow task, by `spark-submit` or for Spark Connect.
 
     :param options: the connection's id and how an application is submitted: arguments of `SparkSubmitHook`.
-    :param name: of the application. :param arguments: the script's. :param zips: the code that executors need.
+    :param name: the application's name.
+    :param arguments: the script's arguments.
+    :param zips: the code that executors need.
     :raises ConfigurationError: there is no such connection, or a driver can't be given secrets there.
     """
     rest = dict(options)
@@ -145,45 +156,51 @@ def close_output(hook: SparkSubmitHook | None) -> None:
         process.stdout.close()
 
 
-def code_folder(target: str, root: str) -> Path:
-    """Where code for Spark is put: below the target; with a target in an object store, beside the driver that is started.
+def code_folder(shared: str | None = None) -> Path:
+    """Return the folder for Spark's code: beside the driver if it starts here, below the target if it runs elsewhere.
 
-    :param root: the target root, as a path.
+    :param shared: the target root, as a path that is valid on the other host, too.
+    :raises ConfigurationError: others may write to the folder below the target.
     """
-    from airflow_gobblin.staging import ROOT
+    from airflow_gobblin.workspace.staging import ROOT
 
-    if object_place(target) is None:
-        return Path(root) / ROOT / "code"
+    if shared is not None:
+        return shared_folder(Path(shared) / ROOT / f"code-{os.getuid()}")
     return private_folder(f"airflow-gobblin-{os.getuid()}")
 
 
 def told(output: str) -> str | None:
-    """The first error that a driver told, from the end of its output."""
+    """Return the first error that a driver reported, from the end of its output."""
     lines = [line for line in output.splitlines() if line.startswith(FIRST_ERROR)]
     return lines[-1].removeprefix(FIRST_ERROR) if lines else None
 
 
-def watch_output(hook: SparkSubmitHook, notice: Callable[[str], None] | None = None) -> None:
-    """See that nothing secret gets into the task's log by the output of `spark-submit`, and notice where the driver's UI is.
+def watch_output(
+    hook: SparkSubmitHook, notice: Callable[[str], None] | None = None, ended: Callable[[], None] | None = None
+) -> None:
+    """Keep secrets in the output of `spark-submit` out of the task's log, and notice the address of the driver's UI.
 
-    :param notice: is given the address of the UI, as `PAGE` has it, once, as soon as the driver tells it.
+    :param notice: called once with the address of the UI, as `PAGE` has it, as soon as the driver logs it.
+    :param ended: called when the output, and so the driver's JVM, has ended.
     """
     read = hook._process_spark_submit_log
 
     def read_and_watch(itr: Iterator[str]) -> None:
         read(_noticing(map(_redacted, itr), notice or (lambda _: None)))
+        if ended is not None:
+            ended()
 
     hook._process_spark_submit_log = read_and_watch  # type: ignore[method-assign]
 
 
 def _redacted(line: str) -> str:
-    """A line of a driver's output without secrets; what it begins with by agreement stays."""
+    """Return a line of a driver's output without secrets, but with its agreed prefix."""
     mark = next(filter(line.startswith, (FIRST_ERROR, SPARK_UI)), "")
     return mark + SECRETS.redact(line.removeprefix(mark))
 
 
 def _noticing(lines: Iterable[str], notice: Callable[[str], None]) -> Iterator[str]:
-    """Pass the lines of a driver's output on. Its own word comes first; what looks like it later is of what runs in it."""
+    """Yield the lines of a driver's output. Its own UI line comes first; later lines like it come from the code it runs."""
     noticed = False
     for line in lines:
         if line.startswith(SPARK_UI) and not noticed:
@@ -194,12 +211,15 @@ def _noticing(lines: Iterable[str], notice: Callable[[str], None]) -> Iterator[s
 
 
 class ConnectHook:
-    """Runs a driver beside the Airflow task that works on a Spark which runs already, by Spark Connect: nothing is submitted.
+    """Runs a driver beside the Airflow task that works on an already running Spark, by Spark Connect: nothing is submitted.
 
     It has the methods of the provider's `SparkSubmitHook` that are needed here.
 
-    :param conn_id: a connection of type Spark Connect. :param arguments: the script's. :param zips: the code that executors need.
-    :param conf: settings of a Spark session. :param environment: what to set for the driver.
+    :param conn_id: a connection of type Spark Connect.
+    :param arguments: the script's arguments.
+    :param zips: the code that executors need.
+    :param conf: settings of a Spark session.
+    :param environment: what to set for the driver.
     """
 
     def __init__(
@@ -216,7 +236,10 @@ class ConnectHook:
         self._driver: subprocess.Popen[str] | None = None
 
     def submit(self, application: str) -> None:
-        """Run a script of `spark_jobs` to its end. :raises AirflowException: it failed; the end of its output is in the text."""
+        """Run a script of `spark_jobs` to its end.
+
+        :raises AirflowException: it failed; the text has the end of its output.
+        """
         environment = os.environ | self._environment | {REMOTE: self._url}
         command = [sys.executable, application, *self._arguments]
         log.info("driver for Spark Connect: %s", shlex.join(command))
@@ -238,7 +261,7 @@ class ConnectHook:
             raise AirflowException("\n".join([f"the driver ended with status {driver.returncode}:", *last]))
 
     def on_kill(self) -> None:
-        """End the driver; it cancels what it has running on the server."""
+        """Stop the driver; it cancels its work on the server."""
         driver = self._driver
         if driver is None or driver.poll() is not None:
             return

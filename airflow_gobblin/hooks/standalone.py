@@ -1,7 +1,7 @@
 """Drivers that run on the workers of a Spark standalone cluster, and outlive the Airflow task that submitted them.
 
-Spark itself lets no Python application run there. So what is submitted is Spark's own submitter, `SparkSubmit`, as a Java
-application; it then runs the Python driver in client mode, on a worker. Its jar is empty, for Spark's classes are there already.
+Spark itself doesn't run Python applications there. So Spark's own submitter, `SparkSubmit`, is submitted as a Java application;
+it then runs the Python driver in client mode, on a worker. Its jar is empty, as Spark's classes are already there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SUBMITTER = "org.apache.spark.deploy.SparkSubmit"
 SUCCEEDED = "FINISHED"
 ENDED = frozenset({SUCCEEDED, "FAILED", "KILLED", "ERROR"})
 UNKNOWN = "NOT_FOUND"
-"""No master knows the driver, any more: one was started anew, and forgot it."""
+"""The status of a driver that no master knows any more: one was restarted, and forgot it."""
 _TIMEOUT = (10, 30)
 _PASSED_ON = (
     "HOME",
@@ -39,7 +39,7 @@ _PASSED_ON = (
 
 
 class StandaloneMasters:
-    """The masters of a standalone cluster, by their REST servers, which take submits and know how each driver does.
+    """The masters of a standalone cluster, by their REST servers, which accept submits and report the status of each driver.
 
     :param hook: of a connection to the cluster, in cluster mode.
     :raises ConfigurationError: it is to another kind of cluster.
@@ -61,11 +61,14 @@ class StandaloneMasters:
 
     @property
     def rest_url(self) -> str:
-        """The URL for `spark-submit` to them. The older way tells the cluster the whole environment of the submitter."""
+        """The URL of the masters for `spark-submit`. The older protocol sends the submitter's whole environment."""
         return "spark://" + ",".join(f"{host}:{self._port}" for host in self._hosts)
 
     def status(self, driver: str) -> str:
-        """How a driver does, in Spark's words, or `UNKNOWN`. :raises AirflowException: no master that could know it answers."""
+        """Return the status of a driver in Spark's words, or `UNKNOWN`.
+
+        :raises AirflowException: no master that could know it answers.
+        """
         failure: Exception | None = None
         for host in self._hosts:
             try:
@@ -80,7 +83,10 @@ class StandaloneMasters:
         raise AirflowException(f"no Spark master at {self.rest_url} tells how driver {driver} does: {failure}")
 
     def kill(self, driver: str) -> None:
-        """End a driver, with all that it runs. :raises AirflowException: no master does it."""
+        """Stop a driver, with everything that it runs.
+
+        :raises AirflowException: no master does it.
+        """
         said: list[str] = []
         for host in self._hosts:
             try:
@@ -102,5 +108,5 @@ class StandaloneMasters:
 
 
 def submitting_environment() -> dict[str, str]:
-    """What `spark-submit` is to see of the environment. The cluster is told some of it; Airflow's is none of its business."""
+    """Return the environment for `spark-submit`. The cluster receives some of it, so Airflow's own variables are left out."""
     return {name: os.environ[name] for name in _PASSED_ON if name in os.environ}

@@ -1,4 +1,4 @@
-"""Long commit sequences on Spark, as an Airflow task has them done there."""
+"""Runs long commit sequences on Spark for an Airflow task."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException
 
+from airflow_gobblin.commit.remote import StepFolder, pieces_of
 from airflow_gobblin.errors import StepError
 from airflow_gobblin.hooks.connections import AirflowConnections
 from airflow_gobblin.hooks.spark import ConnectHook, close_output, code_folder, driver_hook, told
-from airflow_gobblin.naming import many
+from airflow_gobblin.hooks.spark_jobs import spark_job
+from airflow_gobblin.model.naming import many
 from airflow_gobblin.spark.connections import give_connections
 from airflow_gobblin.spark.ship import ship
-from airflow_gobblin.spark_jobs import spark_job
-from airflow_gobblin.step_work import StepFolder, pieces_of
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
-    from airflow_gobblin.pipeline import Pipeline
-    from airflow_gobblin.plan import Plan
-    from airflow_gobblin.step_work import StepAnswers
-    from airflow_gobblin.work import UnitResult
+    from airflow_gobblin.commit.remote import StepAnswers
+    from airflow_gobblin.model.plan import Plan
+    from airflow_gobblin.model.work import UnitResult
+    from airflow_gobblin.run.open_job import OpenJob
 
 __all__ = ["StepsOnSpark"]
 
@@ -35,38 +35,39 @@ log = logging.getLogger(__name__)
 class StepsOnSpark:
     """A `StepRunner`: each sequence is one Spark application, each shard of it one Spark task.
 
-    :param pipeline: of the ingestion. :param options: how applications are submitted: arguments of `SparkSubmitHook`.
-    :param above: sequences of more steps than these are its business.
+    :param opened: the opened job of the ingestion.
+    :param options: how applications are submitted: arguments of `SparkSubmitHook`.
+    :param above: it runs sequences of more steps than this.
     """
 
-    def __init__(self, pipeline: Pipeline, options: Mapping[str, Any], above: int) -> None:
+    def __init__(self, opened: OpenJob, options: Mapping[str, Any], above: int) -> None:
         self.above = above
-        self._pipeline = pipeline
+        self._opened = opened
         self._options = options
         self._hook: SparkSubmitHook | ConnectHook | None = None
 
     def write(self, plan: Plan, results: Iterable[UnitResult], staging: str) -> Iterator[tuple[bytes, int]]:
-        """As `StepRunner.write`."""
+        """See `StepRunner.write`."""
         with self._work(staging) as work:
-            pieces = work.put(pieces_of(self._pipeline.ingestion.sink, results))
+            pieces = work.put(pieces_of(self._opened.ingestion.work, results))
             self._run("write", work, pieces, plan.urn, staging)
             yield from work.shards()
 
     def carry_out(self, urn: str, slot: int, staging: str, shards: Iterable[bytes]) -> int:
-        """As `StepRunner.carry_out`."""
+        """See `StepRunner.carry_out`."""
         with self._work(staging) as work:
             answers = self._run("carry_out", work, work.put(shards), urn, staging, slot)
         return sum(answer.steps for answer in answers.answers)
 
     def on_kill(self) -> None:
-        """End the driver that runs."""
+        """Stop the running driver."""
         if self._hook is not None:
             self._hook.on_kill()
 
     @contextmanager
     def _work(self, staging: str) -> Iterator[StepFolder]:
-        """A folder for a piece of work, which goes with it; what a crash leaves goes with the token's staging."""
-        work = StepFolder(self._pipeline.files, f"{staging}/{uuid.uuid4().hex}")
+        """Create a folder for a piece of work, and remove it afterwards; leftovers of a crash go with the token's staging."""
+        work = StepFolder(self._opened.files, f"{staging}/{uuid.uuid4().hex}")
         try:
             yield work
         finally:
@@ -74,13 +75,17 @@ class StepsOnSpark:
                 work.remove()
 
     def _run(self, verb: str, work: StepFolder, pieces: int, urn: str, staging: str, slot: int = 0) -> StepAnswers:
-        """Have a piece of work done. :raises StepError: the first that failed, or that the application came to nothing."""
-        ingestion, files = self._pipeline.ingestion, self._pipeline.files
-        shipped = ship(ingestion.code, code_folder(ingestion.sink.target, files.root))
+        """Run a piece of work on Spark.
+
+        :raises StepError: the first that failed, or the application came to nothing.
+        :raises TargetError: the target is missing: on this host, which is the driver's, or for a Spark task.
+        """
+        ingestion = self._opened.ingestion
+        shipped = ship(ingestion.code, code_folder())
         told_to = {
             "verb": verb,
             "root": ingestion.sink.target,
-            "staging": self._pipeline.staging.folder,
+            "staging": self._opened.staging.folder,
             "work": work.folder,
             "pieces": pieces,
             "urn": urn,
@@ -96,6 +101,7 @@ class StepsOnSpark:
         failure = self._submit()
         answers = work.answers()
         if answers is None:
+            self._opened.staging.check_shared()
             raise StepError(
                 operation=_DOING[verb],
                 subject=f"the commit steps of dataset {urn!r} on Spark",

@@ -1,4 +1,4 @@
-"""The connection type `gobblin_webhook`: the URL of a chat's incoming webhook, which is a secret, and a button that tries it."""
+"""The connection type `gobblin_webhook`: the URL of a chat's incoming webhook, which is a secret, and a button that tests it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from airflow.sdk import BaseHook
+from airflow.sdk.log import redact  # type: ignore[attr-defined]
 
 from airflow_gobblin.errors import ConfigurationError, GobblinError
+from airflow_gobblin.hooks.connections import SECRETS
 
 __all__ = ["GobblinWebhookHook"]
 
@@ -15,7 +17,7 @@ _SECONDS = 30
 
 
 class GobblinWebhookHook(BaseHook):
-    """Posts texts to a webhook, as `{"text": …}`: Slack, Mattermost, Rocket.Chat and Google Chat take that.
+    """Posts texts to a webhook as `{"text": …}`, which Slack, Mattermost, Rocket.Chat and Google Chat accept.
 
     :param gobblin_webhook_conn_id: the id of a connection of type `gobblin_webhook`, whose password is the URL.
     """
@@ -30,9 +32,10 @@ class GobblinWebhookHook(BaseHook):
         self.gobblin_webhook_conn_id = gobblin_webhook_conn_id
 
     def post(self, text: str) -> None:
-        """Post a text.
+        """Post a text, without the secrets that this process knows or that Airflow masks in its logs.
 
-        :raises ConfigurationError: the connection has no URL. :raises GobblinError: it can't be reached, or refuses the text.
+        :raises ConfigurationError: the connection has no URL.
+        :raises GobblinError: it can't be reached, or refuses the text.
         """
         import httpx
 
@@ -45,15 +48,17 @@ class GobblinWebhookHook(BaseHook):
                 cause="its password is no URL of a webhook",
                 hint="Give the webhook's URL, 'https://…', as its password: who knows it may post.",
             )
+        SECRETS.learn(url)
+        shown = SECRETS.redact(str(redact(text)))
         try:
-            answer = httpx.post(url, json={"text": text}, timeout=_SECONDS)
-        except httpx.HTTPError as error:  # its text may tell the URL
+            answer = httpx.post(url, json={"text": shown}, timeout=_SECONDS)
+        except httpx.HTTPError as error:  # its text may contain the URL
             raise GobblinError(operation="post to", subject=subject, cause=type(error).__name__) from None
         if not answer.is_success:
             raise GobblinError(operation="post to", subject=subject, cause=f"it answered {answer.status_code}")
 
     def test_connection(self) -> tuple[bool, str]:
-        """Post a text that says that this works."""
+        """Post a test message."""
         try:
             self.post("Airflow can tell this channel about its ingestions.")
         except GobblinError as error:

@@ -1,6 +1,6 @@
-"""Links of an ingestion's tasks: to what the page in Airflow's UI shows of their datasets, and to Spark's own pages.
+"""Links of an ingestion's tasks: to their datasets on the page in Airflow's UI, and to Spark's own pages.
 
-Airflow asks for them in the process of the task, when it has ended, however it did. Until then a link leads where the task says.
+Airflow asks for them in the task's process when the task has ended, even by failure. Until then the task itself sets a link.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ __all__ = ["NAME", "DatasetLink", "SparkLink", "page_address"]
 log = logging.getLogger(__name__)
 
 NAME = "gobblin"
-"""Of the page: in its own address, and in that of Airflow's UI around it."""
+"""The page's name in its own address, and in that of Airflow's UI around it."""
 
 
 class DatasetLink(BaseOperatorLink):
-    """To the page of the task's dataset, or, where it has several, to the list of the ingestion's."""
+    """Links to the page of the task's dataset or, if it has several, to the list of the ingestion's datasets."""
 
     name = "Datasets"
 
@@ -35,9 +35,9 @@ class DatasetLink(BaseOperatorLink):
 
 
 class SparkLink(BaseOperatorLink):
-    """To the UI of the driver that extracts the pack, and afterwards to what Spark's history server shows of its application.
+    """Links to the UI of the driver that extracts the pack, and afterwards to its application in Spark's history server.
 
-    Where the server is, `[gobblin] spark_history_url` says. Of several applications it is the newest.
+    The server's address is set by `[gobblin] spark_history_url`. Of several applications, the newest is linked.
     """
 
     name = "Spark UI"
@@ -48,36 +48,36 @@ class SparkLink(BaseOperatorLink):
         return f"{server.rstrip('/')}/history/{quote(application, safe='')}/" if application else ""
 
     def lead_to(self, address: str) -> None:
-        """Lead there from the task that runs, until it has ended."""
+        """Link the running task to an address, until the task has ended."""
         try:
             get_current_context()["ti"].xcom_push(self.xcom_key, address)
-        except Exception as error:  # no link is a reason to fail
+        except Exception as error:  # a missing link is no reason to fail
             log.warning("the task has no link to %s: %s", address, error)
 
 
 def page_address(dag_id: str, ingestion: str, urn: str | None = None) -> str:
-    """The address, relative to Airflow's own, that leads to the page of a dataset, or to the list of an ingestion's."""
+    """Return the address, relative to Airflow's own, of the page of a dataset, or of the list of an ingestion's."""
     words = {"dag_id": dag_id, "ingestion": ingestion} | ({} if urn is None else {"urn": urn})
     return f"{NAME}/open?{urlencode(words, quote_via=quote)}"
 
 
 def _urns(ingestion: Ingestion, reference: Any) -> tuple[str, ...]:
-    """The datasets of a pack; none of a pack that was swept, and where there is no pack."""
-    from airflow_gobblin.hooks.ingestion import open_pipeline
+    """Return the datasets of a pack; none if the pack was swept or there is no pack."""
+    from airflow_gobblin.hooks.ingestion import open_job
 
     if not isinstance(reference, dict):  # a task of the whole ingestion, or one that failed before it knew its pack
         return ()
-    pack = open_pipeline(ingestion).staging.pack(reference["run"], reference["pack"])
+    pack = open_job(ingestion).staging.pack(reference["run"], reference["pack"])
     return () if pack is None else tuple(dataset.urn for dataset in pack.datasets)
 
 
 def _application(ingestion: Ingestion, reference: Any) -> str:
-    """What Spark calls the application that extracted a pack; empty if none told."""
-    from airflow_gobblin.hooks.ingestion import open_pipeline
+    """Return Spark's id of the application that extracted a pack; empty if none is reported."""
+    from airflow_gobblin.hooks.ingestion import open_job
     from airflow_gobblin.spark.report import PackReport
 
     if not isinstance(reference, dict):
         return ""
-    reports = open_pipeline(ingestion).staging.reports(reference["run"], PackReport)
+    reports = open_job(ingestion).staging.reports(reference["run"], PackReport)
     mine = [report for report in reports if report.pack == reference["pack"] and report.application]
     return max(mine, key=lambda report: report.started).application if mine else ""

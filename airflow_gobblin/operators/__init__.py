@@ -1,17 +1,17 @@
-"""The tasks of an ingestion, as a task group and one by one; and ingestions that are written in YAML."""
+"""The tasks of an ingestion, as a task group and one by one; and ingestions written in YAML."""
 
 from __future__ import annotations
 
 from airflow_gobblin.operators.extract import ExtractOperator
 from airflow_gobblin.operators.run_requests import ingestion_params
-from airflow_gobblin.operators.stages import (
+from airflow_gobblin.operators.task_group import GobblinIngestion, SparkOptions
+from airflow_gobblin.operators.tasks import (
     CreateWorkUnitsOperator,
     ExecuteCommitStepsOperator,
     FinishOperator,
     VerifyRecoverOperator,
     WriteCommitStepsOperator,
 )
-from airflow_gobblin.operators.task_group import GobblinIngestion, SparkOptions
 from airflow_gobblin.operators.yaml_ingestions import CronSchedule, DagOptions, YamlIngestion, load_ingestions
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Extracting one pack on Spark."""
+"""The task that extracts one pack on Spark."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_gobblin import errors
-from airflow_gobblin.environment import check_pyspark, check_submit
 from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.hooks.connections import SECRETS, AirflowConnections
-from airflow_gobblin.hooks.ingestion import check_ingestion, open_pipeline
+from airflow_gobblin.hooks.environment import check_pyspark, check_submit
+from airflow_gobblin.hooks.ingestion import check_ingestion, open_job
 from airflow_gobblin.hooks.spark import (
     CONNECT,
     ConnectHook,
@@ -27,6 +27,7 @@ from airflow_gobblin.hooks.spark import (
     told,
     watch_output,
 )
+from airflow_gobblin.hooks.spark_jobs import spark_job
 from airflow_gobblin.hooks.standalone import (
     ENDED,
     SUBMITTER,
@@ -36,16 +37,15 @@ from airflow_gobblin.hooks.standalone import (
     submitting_environment,
 )
 from airflow_gobblin.links import DatasetLink, SparkLink
-from airflow_gobblin.naming import many
+from airflow_gobblin.model.naming import many
 from airflow_gobblin.operators.spark_options import check_conf
-from airflow_gobblin.operators.stages import failing_at_once
-from airflow_gobblin.operators.telling import log_replacing, log_reports, tell_swept_pack
-from airflow_gobblin.places import object_place
+from airflow_gobblin.operators.task_logs import log_replacing, log_reports, log_swept_pack
+from airflow_gobblin.operators.tasks import failing_at_once
 from airflow_gobblin.redaction import is_sensitive
 from airflow_gobblin.spark.connections import give_connections
 from airflow_gobblin.spark.report import PackReport
 from airflow_gobblin.spark.ship import ship, ship_file, ship_launcher
-from airflow_gobblin.spark_jobs import spark_job
+from airflow_gobblin.storage.locations import object_place
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -53,13 +53,13 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from airflow_gobblin.ingestion import Ingestion
-    from airflow_gobblin.pipeline import Pipeline
+    from airflow_gobblin.run.open_job import OpenJob
 
 __all__ = ["ExtractOperator"]
 
 DATASETS_LOGGED = 20
 MISSES = 10
-"""How often in a row nobody may know how a durable driver does."""
+"""The number of failed status requests in a row that are tolerated for a durable driver."""
 _OF_SUBMITS = (
     "durable",
     "files",
@@ -80,22 +80,24 @@ _OF_SUBMITS = (
     "_total_executor_cores",
     "_yarn_queue",
 )
-"""What says how an application is started, which Spark Connect doesn't do."""
+"""The settings for starting an application, which Spark Connect doesn't do."""
 
 
 class ExtractOperator(SparkSubmitOperator):
     """Runs the work units of one pack on Spark: one submit, the units in parallel as Spark tasks.
 
-    A retry runs the units that have no result that stands, and nothing at all once the pack is decided. Whether the units
-    have results is what counts, not how the driver ended.
+    A retry runs the units that have no valid result, and nothing at all once the pack is decided. Success depends on whether
+    the units have results, not on how the driver ended.
 
-    :param ingestion: the job. :param pack: the reference of the pack that `create_work_units` gave. (templated)
-    :param conn_id: the Spark connection: of local or client mode, or of Spark Connect, where the driver works on a Spark that
-        runs already. All else is `SparkSubmitOperator`'s.
+    :param ingestion: the job.
+    :param pack: the reference to the pack that `create_work_units` returned. (templated)
+    :param conn_id: the Spark connection, in local or client mode or of Spark Connect, where the driver works on a Spark that is
+        already running. All other arguments are `SparkSubmitOperator`'s.
     :param durable: the driver runs on a worker of a standalone cluster and outlives the Airflow task; a retry finds it again. It
         finds its secrets there (see `spark.connections`). Otherwise every try submits anew.
     """
 
+    graph_task = "extract"
     template_fields: Sequence[str] = ("pack", *SparkSubmitOperator.template_fields)
     operator_extra_links: Collection[BaseOperatorLink] = (DatasetLink(), SparkLink())
 
@@ -126,18 +128,18 @@ class ExtractOperator(SparkSubmitOperator):
         self._submitted = False
 
     def execute(self, context: Context) -> None:
-        """Submit what is missing, and see that nothing is missing afterwards."""
+        """Submit the missing units, and check that none is missing afterwards."""
         failure: AirflowException | None = None
         with failing_at_once():
-            pipeline = open_pipeline(self.ingestion)
-            pipeline.check_target()  # else it would seem swept
-            if self._is_whole(pipeline):
-                self._log_nothing(pipeline, context)
+            opened = open_job(self.ingestion)
+            opened.check_target()  # else it would seem swept
+            if self._is_whole(opened):
+                self._log_nothing(opened, context)
                 return
-            self._prepare(pipeline)
+            self._prepare(opened)
             try:
                 self._run_driver(context)
-                if self.durable and not self._submitted and not self._is_whole(pipeline):
+                if self.durable and not self._submitted and not self._is_whole(opened):
                     self.log.warning(
                         "the driver of an earlier try has ended, and units have no result: submitting anew"
                     )
@@ -145,36 +147,41 @@ class ExtractOperator(SparkSubmitOperator):
                     self._run_driver(context)
             except AirflowException as error:
                 failure = error
-            missing = [*self._missing(pipeline)]
+            missing = [*self._missing(opened)]
             if missing:
-                raise self._failed(pipeline, missing, failure) from failure
+                raise self._failed(opened, missing, failure) from failure
         if failure:
             self.log.warning("spark-submit failed, though every unit has its result: %s", failure)
 
-    def _missing(self, pipeline: Pipeline) -> Iterator[tuple[str, str]]:
-        """The token and the id of each unit that has no result, a plan at a time in memory."""
-        pack = pipeline.staging.pack(self.pack["run"], self.pack["pack"])
+    def _missing(self, opened: OpenJob) -> Iterator[tuple[str, str]]:
+        """Yield the token and the id of each unit without a result, with one plan at a time in memory."""
+        from airflow_gobblin.run.extract import missing_units
+
+        pack = opened.staging.pack(self.pack["run"], self.pack["pack"])
         if pack is not None:
-            yield from ((plan.token, unit.id) for plan, unit in pipeline.missing_units(pack))
+            yield from ((plan.token, unit.id) for plan, unit in missing_units(opened, pack))
 
-    def _log_nothing(self, pipeline: Pipeline, context: Context) -> None:
+    def _log_nothing(self, opened: OpenJob, context: Context) -> None:
+        from airflow_gobblin.run.extract import decided
+
         self.log.info("every unit of %s has a result, or is no longer wanted: nothing to do", self.pack["label"])
-        pack = pipeline.staging.pack(self.pack["run"], self.pack["pack"])
+        pack = opened.staging.pack(self.pack["run"], self.pack["pack"])
         if pack is None:
-            tell_swept_pack(self.log, pipeline, self.pack, context)
+            log_swept_pack(self.log, opened, self.pack, context)
             return
-        reports = [*pipeline.decided(pack, DATASETS_LOGGED)]
+        reports = [*decided(opened, pack, DATASETS_LOGGED)]
         log_reports(self.log, reports)
-        log_replacing(self.log, pipeline, reports, context)
+        log_replacing(self.log, opened, reports, context)
 
-    def _is_whole(self, pipeline: Pipeline) -> bool:
-        """Whether every unit that is wanted has a result."""
-        return next(self._missing(pipeline), None) is None
+    def _is_whole(self, opened: OpenJob) -> bool:
+        """Return whether every wanted unit has a result."""
+        return next(self._missing(opened), None) is None
 
-    def _prepare(self, pipeline: Pipeline) -> None:
-        """Fill in what is submitted. Templates are rendered and shown before, so nothing of this is."""
-        staging, code = pipeline.staging, self.ingestion.code
-        shipped = ship(code, code_folder(self.ingestion.sink.target, staging.files.root))
+    def _prepare(self, opened: OpenJob) -> None:
+        """Set what to submit. Templates are rendered and shown before this, so none of it is shown."""
+        staging, code = opened.staging, self.ingestion.code
+        elsewhere = self.durable and object_place(self.ingestion.sink.target) is None
+        shipped = ship(code, code_folder(staging.files.root if elsewhere else None))
         self.py_files = ",".join(filter(None, [str(shipped), self.py_files]))
         self.application = str(spark_job("extract_pack.py"))
         self._zips = self.py_files.split(",")
@@ -185,10 +192,13 @@ class ExtractOperator(SparkSubmitOperator):
         arguments += [f"--code={module}" for module in code]
         arguments += [f"--connection={conn_id}" for conn_id in self.ingestion.connection_ids]
         self._arguments = self.application_args = [*arguments, *(["--durable"] if self.durable else [])]
-        self.external_id_key = f"spark_driver_{self.pack['run']}_{self.pack['pack']}"  # another pack's is none of ours
+        self.external_id_key = f"spark_driver_{self.pack['run']}_{self.pack['pack']}"  # not another pack's driver
 
     def _run_driver(self, context: Context) -> None:
-        """Run a driver to its end, by `spark-submit` or for Spark Connect. :raises AirflowException: it failed."""
+        """Run a driver to its end, by `spark-submit` or for Spark Connect.
+
+        :raises AirflowException: it failed.
+        """
         modes = (self._deploy_mode, (self.conf or {}).get("spark.submit.deployMode"))
         if check_spark_connection(self._conn_id, *modes, durable=self.durable).conn_type == CONNECT:
             self._connect = self._get_connect_hook()
@@ -221,13 +231,13 @@ class ExtractOperator(SparkSubmitOperator):
         if self.durable:
             return self._get_durable_hook()
         self._deploy_mode = "client"
-        # The provider's own way for `env_vars` ends on the command line of some masters.
+        # With some masters, the provider puts `env_vars` on the command line.
         secrets = self._secrets()
         hook = super()._get_hook()
         prepare_submit(hook, secrets, SparkLink().lead_to)
         return hook
 
-    # A durable driver: what `execute_resumable` asks for
+    # A durable driver: the methods that `execute_resumable` calls
 
     def _get_durable_hook(self) -> SparkSubmitHook:
         self._deploy_mode, self._java_class = "cluster", SUBMITTER
@@ -257,26 +267,32 @@ class ExtractOperator(SparkSubmitOperator):
         return hook
 
     def submit_job(self, context: Context) -> str:
-        """Submit a durable driver. :return: its id."""
+        """Submit a durable driver.
+
+        :return: its id.
+        """
         assert self._hook is not None
         self._submitted = True
         return str(self._hook.submit(self.application, env=submitting_environment()))
 
     def get_job_status(self, external_id: JsonValue, context: Context) -> str:
-        """How a durable driver does."""
+        """Return the status of a durable driver."""
         assert self._masters is not None
         return self._masters.status(str(external_id))
 
     def is_job_active(self, status: str) -> bool:
-        """Whether a durable driver is worth waiting for."""
+        """Return whether a durable driver is worth waiting for."""
         return status not in {*ENDED, UNKNOWN}
 
     def is_job_succeeded(self, status: str) -> bool:
-        """Whether a durable driver has ended well, as far as it knows."""
+        """Return whether a durable driver ended well, as far as it knows."""
         return status == SUCCEEDED
 
     def poll_until_complete(self, external_id: JsonValue, context: Context) -> None:
-        """Wait for a durable driver's end. :raises AirflowException: it wasn't good."""
+        """Wait for a durable driver to end.
+
+        :raises AirflowException: it didn't end well, or its status can't be read.
+        """
         self._driver, status, misses = str(external_id), "", 0
         while self.is_job_active(status):
             time.sleep(self._status_poll_interval)
@@ -294,28 +310,28 @@ class ExtractOperator(SparkSubmitOperator):
             raise AirflowException(f"driver {external_id} ended as {status}; the log is with its worker")
 
     def _failed(
-        self, pipeline: Pipeline, missing: Sequence[tuple[str, str]], failure: AirflowException | None
+        self, opened: OpenJob, missing: Sequence[tuple[str, str]], failure: AirflowException | None
     ) -> AirflowException:
-        """What to raise for units without a result: a failure for good, if no retry heals any of them."""
-        results = {token: pipeline.staging.failed_results(token) for token in {token for token, _ in missing}}
+        """Return the error for units without a result: a final failure if no retry can heal any of them."""
+        results = {token: opened.staging.failed_results(token) for token in {token for token, _ in missing}}
         found = [results[token].get(unit) for token, unit in missing]
         causes = [result.error if result else None for result in found]
-        first = told(str(failure)) or next(filter(None, causes), None) or self._left(pipeline)
+        first = told(str(failure)) or next(filter(None, causes), None) or self._left(opened)
         first = first or str(failure or "the driver told none")
         text = f"no result of {many(len(missing), 'unit')} of {self.pack['label']}. The first error: {first}"
         healing = [cause is None or _may_heal(cause) for cause in (causes if any(causes) else [first])]
         return AirflowException(text) if any(healing) else AirflowFailException(text)
 
-    def _left(self, pipeline: Pipeline) -> str | None:
-        """The first error of the last driver that left one: nobody reads the output of one that runs elsewhere."""
+    def _left(self, opened: OpenJob) -> str | None:
+        """Return the first error of the last driver that left one: the output of a driver that runs elsewhere isn't read."""
         if not self.durable:
             return None
-        reports = pipeline.staging.reports(self.pack["run"], PackReport)
+        reports = opened.staging.reports(self.pack["run"], PackReport)
         failed = [report for report in reports if report.pack == self.pack["pack"] and report.errors]
         return max(failed, key=lambda report: report.started).errors[0] if failed else None
 
     def on_kill(self) -> None:
-        """End the driver, and `spark-submit` with it."""
+        """Stop the driver, and `spark-submit` with it."""
         if self._connect is not None:
             self._connect.on_kill()
         elif self._hook is not None:
@@ -327,6 +343,6 @@ class ExtractOperator(SparkSubmitOperator):
 
 
 def _may_heal(error: str) -> bool:
-    """Whether a retry may heal an error, by the class that its text begins with; of what isn't ours nobody knows."""
+    """Return whether a retry may heal an error, by the class that its text begins with; true for an unknown class."""
     known = getattr(errors, error.partition(":")[0], GobblinError)
     return known is GobblinError or bool(known.retryable)

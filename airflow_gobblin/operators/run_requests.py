@@ -1,9 +1,9 @@
-"""What a DAG run asks of an ingestion: by its data interval, its partition key, and its configuration.
+"""The request that a DAG run makes of an ingestion: by its data interval, its partition key, and its configuration.
 
     {"datasets": ["urn", …], "start": "2026-01-01", "end": "2026-02-01", "replace": true, "request": "any text"}
 
-A scheduled run asks for all that is open up to the end of its interval, a backfill for its interval, and a run by hand for all
-that is open up to now, or for the range from start to end.
+A scheduled run requests everything open up to the end of its interval, a backfill its interval, and a manual run everything
+open up to now, or the range from start to end.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param, timezone
 
-from airflow_gobblin.coverage import Range
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.naming import near
-from airflow_gobblin.watermark import LongWatermark, TimestampWatermark
+from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.naming import meant
+from airflow_gobblin.model.watermark import LongWatermark, TimestampWatermark
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_gobblin.pipeline import RunRequest
-    from airflow_gobblin.sources.base import Bound
+    from airflow_gobblin.rows.sources.base import Bound
+    from airflow_gobblin.run.request import RunRequest
 
 __all__ = ["ingestion_params", "replacing_command", "run_request"]
 
@@ -36,11 +36,11 @@ _TYPES = {
     "replace": "true or false",
     "request": "a text",
 }
-"""What a run's configuration may hold for us."""
+"""The keys that a run's configuration may hold for us, with their types in words."""
 
 
 def ingestion_params(datasets: Iterable[str] = ()) -> dict[str, Param]:
-    """The form that Airflow shows to trigger a run of an ingestion, as `params` of its DAG: datasets, range, replace.
+    """Return the form that Airflow shows to trigger a run of an ingestion, as `params` of its DAG: datasets, range, replace.
 
     :param datasets: URNs to choose from; by default any may be typed.
     """
@@ -72,11 +72,11 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def run_request(context: Context) -> RunRequest:
-    """What a DAG run asks for.
+    """Return the request of a DAG run.
 
-    :raises ConfigurationError: its configuration holds what is none of ours or of the DAG's, or contradicts itself or the run.
+    :raises ConfigurationError: its configuration has a key that is neither ours nor the DAG's, or contradicts itself or the run.
     """
-    from airflow_gobblin.pipeline import RunRequest
+    from airflow_gobblin.run.request import RunRequest
 
     run, dag = context["dag_run"], context["dag"]
     asked = _checked(run.conf or {}, {*dag.params})
@@ -111,7 +111,7 @@ def run_request(context: Context) -> RunRequest:
 
 
 def _interval(run: Any) -> tuple[datetime, datetime] | None:
-    """What a run is for. The interval of a run by hand says nothing: it is the last one before it."""
+    """Return the interval of a run. A manual run has none: the one that Airflow gives it is only the last one before it."""
     start, end = run.data_interval_start, run.data_interval_end
     if run.run_type not in ("scheduled", "backfill") or start is None or end is None or not start < end:
         return None
@@ -119,17 +119,17 @@ def _interval(run: Any) -> tuple[datetime, datetime] | None:
 
 
 def _checked(conf: Mapping[str, Any], others: set[str]) -> dict[str, Any]:
-    """What is meant for us of a run's configuration. A form gives null for what is left empty.
+    """Return the part of a run's configuration that is for us. A form gives null for fields left empty.
 
-    :param others: what else the DAG's tasks know.
+    :param others: the other keys that the DAG's tasks know.
+    :raises ConfigurationError: a key is unknown, or its value doesn't fit.
     """
     for name in conf:
         if name not in _TYPES and name not in others:
-            alike = near(name, [*_TYPES])
             raise _refused(
                 f"{name!r}",
                 "there is no such key",
-                f"Did you mean {alike[0]!r}?" if alike else f"Known are {', '.join(sorted({*_TYPES} | others))}.",
+                meant([*_TYPES], name, most=1, otherwise=f"Known are {', '.join(sorted({*_TYPES} | others))}."),
             )
     asked = {name: conf[name] for name in _TYPES if conf.get(name) is not None}
     for name, value in asked.items():
@@ -155,7 +155,7 @@ def _fits(name: str, value: object) -> bool:
 
 
 def _bound(name: str, value: str | int | None) -> Bound | None:
-    """A bound as text or integer. What has no offset is in Airflow's default time zone."""
+    """Return a bound, a point in time or an integer. A text without an offset is in Airflow's default time zone."""
     if value is None or isinstance(value, int):
         return value
     try:
@@ -171,12 +171,12 @@ def _refused(what: str, cause: str, hint: str) -> ConfigurationError:
 
 
 def replacing_command(context: Context, urn: str, slot: int, covered: Range | None) -> str:
-    """What to type to have a range of a dataset ingested anew: a backfill of the run's interval, if it published that.
+    """Return the command that ingests a range of a dataset anew: a backfill of the run's interval, if it published that.
 
-    Where positions are neither times nor integers, it is a rewind, which takes back what comes after the range, too.
+    If positions are neither times nor integers, it is a rewind, which takes back everything after the range, too.
 
-    :param slot: the newest of the dataset; it tells the request from the one before. :param covered: a snapshot has none, and
-        any run publishes it anew.
+    :param slot: the newest of the dataset; it distinguishes the request from the one before.
+    :param covered: a snapshot has none, and any run publishes it anew.
     """
     run, interval = context["dag_run"], _interval(context["dag_run"])
     dag_id = shlex.quote(run.dag_id)

@@ -20,7 +20,10 @@ SECRET_SETTING_HINT = (
 
 
 def check_conf(conf: Mapping[str, object]) -> None:
-    """See that no setting of Spark's holds a secret. :raises ConfigurationError: one does; it is named, and not shown."""
+    """Check that no setting of Spark's holds a secret.
+
+    :raises ConfigurationError: one does; it is named, and not shown.
+    """
     for name, value in conf.items():
         if setting_shows_secret(name, value):
             raise ConfigurationError(
@@ -32,9 +35,9 @@ def check_conf(conf: Mapping[str, object]) -> None:
 class SparkOptions:
     """How the tasks submit to Spark: `extract` each pack, the others the steps of very long commit sequences.
 
-    :param conn_id: the Spark connection: `local[*]`, a cluster in client mode, or Spark Connect: a Spark that runs already, which
-        spares each pack the seconds that one takes to start.
-    :param conf: Spark's own settings, none of them a secret. What is left `None` is as the connection or Spark says.
+    :param conn_id: the Spark connection: `local[*]`, a cluster in client mode, or Spark Connect to a running Spark, which spares
+        each pack the seconds of starting one.
+    :param conf: Spark's own settings, none of them a secret. Fields left `None` are as the connection or Spark sets them.
     :param durable: drivers run on the workers of a standalone cluster, and are found again after a crash (see `ExtractOperator`).
         For `extract` only.
     :param steps_above: commit sequences of more steps than these are written and carried out on Spark; `None`: none is.
@@ -51,14 +54,17 @@ class SparkOptions:
     steps_above: int | None = 20_000
 
     def __post_init__(self) -> None:
-        """:raises ConfigurationError: a setting holds a secret."""
+        """Check the settings.
+
+        :raises ConfigurationError: a setting holds a secret.
+        """
         check_conf(self.conf)
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments for `ExtractOperator`."""
+        """Return the arguments for `ExtractOperator`."""
         return self.submit_arguments() | {"durable": self.durable}
 
     def submit_arguments(self) -> dict[str, Any]:
-        """How any application is submitted: arguments of `SparkSubmitHook`."""
+        """Return the arguments of `SparkSubmitHook` for any application."""
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("durable", "steps_above")}
         return {name: value for name, value in given.items() if value is not None} | {"conf": dict(self.conf)}

@@ -10,7 +10,7 @@ from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.operators.extract import ExtractOperator
 from airflow_gobblin.operators.spark_options import SparkOptions
-from airflow_gobblin.operators.stages import (
+from airflow_gobblin.operators.tasks import (
     CreateWorkUnitsOperator,
     ExecuteCommitStepsOperator,
     FinishOperator,
@@ -28,10 +28,11 @@ class GobblinIngestion(TaskGroup):
 
     Any of them may be killed, retried or cleared at any time.
 
-    :param ingestion: what is ingested, from where, to where. :param spark: how it is submitted to Spark.
-    :param group_id: the group's id; by default the ingestion's name, as far as it can be an id.
-    :param arguments: anything else that a `TaskGroup` takes, for example `default_args`.
-    :raises ConfigurationError: it can't work, as far as that is known without going anywhere.
+    :param ingestion: its source, datasets and target.
+    :param spark: how it is submitted to Spark.
+    :param group_id: the group's id; by default the ingestion's name, with `_` for `.`.
+    :param arguments: other arguments of `TaskGroup`, for example `default_args`.
+    :raises ConfigurationError: it can't work, as far as that is known without contacting anything.
     """
 
     def __init__(

@@ -1,11 +1,11 @@
-"""Ingestions written in YAML, for teams with hundreds of datasets: a file each, named as the arguments in Python are.
+"""Ingestions written in YAML, for teams with hundreds of datasets: one file each, with the names of the Python arguments.
 
     for one in load_ingestions("ingestions/*.yaml"):
         with DAG(**one.dag.arguments()):
             GobblinIngestion(one.ingestion, spark=one.spark)
 
-Files are checked by the JSON schema `SCHEMA` (draft 2020-12), which editors use too, and then by the constructors. No name in
-a file is ever imported, but for the author's own modules, `code`.
+Files are checked against the JSON schema `YAML_SCHEMA` (draft 2020-12), which editors use too, then by the constructors. No name
+in a file is ever imported, except the author's own modules, `code`.
 """
 
 from __future__ import annotations
@@ -24,38 +24,40 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 from zoneinfo import ZoneInfo
 
-from airflow_gobblin import located_yaml, wire
-from airflow_gobblin.converters.base import Converter, RowCheck
 from airflow_gobblin.errors import ConfigurationError, GobblinError, RecordError
-from airflow_gobblin.files import check_target
 from airflow_gobblin.hooks.ingestion import check_journal
 from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin.kinds import import_kinds
-from airflow_gobblin.located_yaml import Document, Place, Problem, Unreadable, ValuePath
-from airflow_gobblin.naming import near
+from airflow_gobblin.model import wire
+from airflow_gobblin.model.naming import meant
+from airflow_gobblin.model.registry import import_kinds
+from airflow_gobblin.model.watermark import Json
+from airflow_gobblin.operators import located_yaml
+from airflow_gobblin.operators.located_yaml import Document, Place, Problem, Unreadable, ValuePath
 from airflow_gobblin.operators.run_requests import ingestion_params
 from airflow_gobblin.operators.spark_options import SECRET_SETTING, SECRET_SETTING_HINT, SparkOptions
 from airflow_gobblin.redaction import setting_shows_secret, shows_password
-from airflow_gobblin.sinks.base import Sink
-from airflow_gobblin.sinks.parquet import ParquetSink
-from airflow_gobblin.sources.base import Source
-from airflow_gobblin.sources.sql import SqlSource
-from airflow_gobblin.watermark import Json
+from airflow_gobblin.rows.converters.base import Converter, RowCheck
+from airflow_gobblin.rows.sinks.base import Sink
+from airflow_gobblin.rows.sinks.parquet import ParquetSink
+from airflow_gobblin.rows.sources.base import Source
+from airflow_gobblin.rows.sources.sql import SqlSource
+from airflow_gobblin.storage.files import check_target
 
-__all__ = ["SCHEMA", "CronSchedule", "DagOptions", "YamlIngestion", "load_ingestions"]
+__all__ = ["YAML_SCHEMA", "CronSchedule", "DagOptions", "YamlIngestion", "load_ingestions"]
 
-SCHEMA = Path(__file__).with_name("ingestions.schema.json")
+YAML_SCHEMA = Path(__file__).with_name("ingestions.schema.json")
 """The JSON schema of a file."""
 
 MOST_TOLD = 10
-"""How many problems an error tells at once."""
+"""The number of problems that one error reports."""
 
 
 @dataclass(frozen=True)
 class CronSchedule:
     """A schedule with data intervals, which backfills need, and runs of one dataset by partition key.
 
-    :param cron: an expression or a preset. :param timezone: in which it is meant.
+    :param cron: an expression or a preset.
+    :param timezone: the time zone of the expression.
     """
 
     cron: str
@@ -68,7 +70,7 @@ class CronSchedule:
             raise ValueError(f"there is no time zone {self.timezone!r}") from error
 
     def timetable(self) -> Any:
-        """It as Airflow has it."""
+        """Return Airflow's timetable for this schedule."""
         from airflow_gobblin.plugins.timetables import DatasetCronTimetable
 
         return DatasetCronTimetable(self.cron, self.timezone)
@@ -76,13 +78,13 @@ class CronSchedule:
 
 @dataclass(frozen=True)
 class DagOptions:
-    """The DAG that an ingestion is in, by the names that Airflow's `DAG` gives its arguments.
+    """The DAG of an ingestion, with the names of the arguments of Airflow's `DAG`.
 
-    :param schedule: a cron expression or a preset, as Airflow is configured to take it; or one with data intervals; `None`: it
-        runs when it is triggered.
-    :param start_date: without an offset it is in Airflow's default time zone; `end_date` too.
-    :param max_active_runs: more do no harm, but of two runs that take a snapshot at once one loses and is red.
-    :param datasets: URNs that its form offers. They are in no file: they are those of the tables that its source names.
+    :param schedule: a cron expression or a preset, as Airflow is configured to take it; or one with data intervals; `None`: the
+        DAG runs when it is triggered.
+    :param start_date: in Airflow's default time zone if it has no offset; so is `end_date`.
+    :param max_active_runs: more are safe, but of two runs that take a snapshot at once, one loses and fails.
+    :param datasets: URNs offered by the trigger form. They are no key of the file, but those of the tables that its source names.
     """
 
     dag_id: str | None = None
@@ -97,7 +99,7 @@ class DagOptions:
     datasets: tuple[str, ...] = ()
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments for `DAG`, with a form to trigger it; what is left `None` is as Airflow has it."""
+        """Return the arguments for `DAG`, with a form to trigger it; Airflow's defaults apply to those left `None`."""
         given = {f.name: getattr(self, f.name) for f in fields(self)}
         given |= {"tags": [*self.tags], "default_args": dict(self.default_args)}
         given["params"] = ingestion_params(given.pop("datasets"))
@@ -108,9 +110,9 @@ class DagOptions:
 
 @dataclass(frozen=True)
 class YamlIngestion:
-    """What a file says.
+    """An ingestion as described by one file.
 
-    :param dag: with its `dag_id`, by default the ingestion's name, and the datasets that the file names.
+    :param dag: has its `dag_id`, by default the ingestion's name, and the datasets that the file names.
     """
 
     path: Path
@@ -120,12 +122,12 @@ class YamlIngestion:
 
 
 def load_ingestions(pattern: str, *, relative_to: str | Path | None = None) -> tuple[YamlIngestion, ...]:
-    """Read the ingestions of all YAML files that match, in the order of their paths. For a DAG file: it goes nowhere else.
+    """Read the ingestions of all matching YAML files, in the order of their paths. For a DAG file: it reads nothing else.
 
     :param pattern: of paths below the DAG file's folder, as `Path.glob` takes it: `*.yaml`, `ingestions/**/*.yaml`.
     :param relative_to: another folder, or a file in it.
-    :raises ConfigurationError: a file is no YAML, doesn't fit the schema or can't work, two have one name, or there is none. It
-        names file, line and column of each thing that is wrong, the first ten of them.
+    :raises ConfigurationError: a file is not YAML, doesn't fit the schema or can't work, two share a name, or there is none. It
+        names file, line and column of each problem, up to the first ten.
     """
     folder = _folder(relative_to or sys._getframe(1).f_globals.get("__file__"))
     loaded: list[YamlIngestion] = []
@@ -176,7 +178,10 @@ def _files(pattern: str, folder: Path) -> list[Path]:
 
 
 def _read(path: Path) -> Document:
-    """A file that fits the schema. :raises Unreadable: it doesn't."""
+    """Read a file and check that it fits the schema.
+
+    :raises Unreadable: it can't be read or doesn't fit.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(located_yaml.MOST_BYTES + 1)
@@ -190,7 +195,7 @@ def _read(path: Path) -> Document:
 
 
 def _taken(loaded: YamlIngestion, document: Document, seen: dict[tuple[str, str], str]) -> Iterator[Problem]:
-    """Names that another file has taken."""
+    """Yield a problem for each name that another file has taken."""
     for what, name, path in (
         ("ingestion", loaded.ingestion.name, ("name",)),
         ("DAG", str(loaded.dag.dag_id), ("dag", "dag_id")),
@@ -210,7 +215,7 @@ def _refused(problems: list[tuple[Path, Problem]]) -> ConfigurationError:
         operation="load",
         subject=f"ingestions from {str(next(iter(bad)))!r}" if len(bad) == 1 else f"ingestions from {len(bad)} files",
         cause="".join(lines) + "\n",
-        hint=f"What a file may hold is said by the JSON schema {str(SCHEMA)!r}; editors show it while you type.",
+        hint=f"What a file may hold is said by the JSON schema {str(YAML_SCHEMA)!r}; editors show it while you type.",
     )
 
 
@@ -218,7 +223,7 @@ def _refused(problems: list[tuple[Path, Problem]]) -> ConfigurationError:
 
 
 def _secrets(document: Document, value: Json, path: ValuePath) -> Iterator[Problem]:
-    """URLs with a password, wherever they are, and settings with a secret; nothing that is said of them shows it."""
+    """Yield a problem for each URL with a password and each setting with a secret; no problem shows them."""
     if isinstance(value, str) and shows_password(value):
         cause = (
             "it holds a URL with a password, which everyone who reads the file would see; make it an Airflow connection"
@@ -243,7 +248,7 @@ _SETTINGS: tuple[ValuePath, ...] = (("spark", "conf"), ("dag", "default_args"))
 
 
 def _misfits(document: Document) -> Iterator[Problem]:
-    """Where a document doesn't fit the schema."""
+    """Yield a problem for each part of a document that doesn't fit the schema."""
     for error in _validator().iter_errors(document.value):
         path = tuple(error.absolute_path)
         if error.validator == "additionalProperties":
@@ -259,9 +264,9 @@ def _validator() -> Any:
     from jsonschema import Draft202012Validator
     from jsonschema.validators import extend
 
-    # To JSON Schema 1.0 is an integer; to the constructors it is none.
+    # JSON Schema takes 1.0 for an integer; the constructors don't.
     integers = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
-    return extend(Draft202012Validator, type_checker=integers)(json.loads(SCHEMA.read_text()))
+    return extend(Draft202012Validator, type_checker=integers)(json.loads(YAML_SCHEMA.read_text()))
 
 
 def _is_known(key: str, schema: Mapping[str, Any]) -> bool:
@@ -270,9 +275,8 @@ def _is_known(key: str, schema: Mapping[str, Any]) -> bool:
 
 
 def _unknown(key: str, known: Mapping[str, Any]) -> str:
-    alike = near(key, [*known])
-    hint = f"did you mean {alike[0]!r}?" if alike else f"known are {', '.join(sorted(known))}"
-    return f"there is no such key; {hint}"
+    hint = meant([*known], key, most=1, otherwise=f"Known are {', '.join(sorted(known))}")
+    return f"there is no such key. {hint}"
 
 
 _TYPES = {
@@ -287,7 +291,7 @@ _TYPES = {
 
 
 def _shown(value: Json) -> str:
-    """A value in an error. Of a URL or a long text nothing is shown."""
+    """Return a value as an error shows it; a URL or a long text isn't shown."""
     match value:
         case None:
             return "nothing"
@@ -327,20 +331,20 @@ _EXPLAINED: dict[str, Callable[[Any, Any], str]] = {
     "minProperties": lambda least, found: "expected one key, found none",
     "maxProperties": lambda most, found: f"expected one key, found {', '.join(map(repr, found))}",
 }
-"""What is said of a value that doesn't fit, by the schema's keyword."""
+"""The message for a value that doesn't fit, by the schema's keyword."""
 
 
-# --- From a file that fits to an ingestion ------------------------------------------------------------------------------------
+# --- From a valid file to an ingestion ----------------------------------------------------------------------------------------
 
 _BUILT_IN: dict[Any, Mapping[str, type[Any]]] = {Source: {"sql": SqlSource}, Sink: {"parquet": ParquetSink}}
-_MODULES = {Converter: "airflow_gobblin.converters.columns", RowCheck: "airflow_gobblin.converters.checks"}
-"""Where the built-in ones are, which load Arrow: they are imported when a file names one."""
+_MODULES = {Converter: "airflow_gobblin.rows.converters.columns", RowCheck: "airflow_gobblin.rows.converters.checks"}
+"""The modules of the built-in ones. They load Arrow, so they are imported only when a file names one."""
 
 _FAILED: Any = object()
 
 
 class _Loading:
-    """One file, becoming an ingestion. Its problems are gathered, so that all are told."""
+    """One file on its way to an ingestion. Its problems are collected, so that all are reported."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -348,7 +352,10 @@ class _Loading:
         self._problems: list[Problem] = []
 
     def ingestion(self, path: Path) -> YamlIngestion:
-        """:raises Unreadable: a constructor refused something, or the ingestion can't work."""
+        """Build the ingestion.
+
+        :raises Unreadable: a constructor refused something, or the ingestion can't work.
+        """
         root = self._root
         own = {
             name: value for name, value in root.items() if name not in ("dag", "spark") and not name.startswith("x-")
@@ -365,7 +372,7 @@ class _Loading:
         return YamlIngestion(path, ingestion, spark, dag)
 
     def _built(self, cls: Any, given: Mapping[str, Any], path: ValuePath) -> Any:
-        """A dataclass from a mapping of its fields."""
+        """Build a dataclass from a mapping of its fields."""
         hints = _hints(cls)
         arguments = {name: self._fitted(hints[name], value, (*path, name)) for name, value in given.items()}
         if any(value is _FAILED for value in arguments.values()):
@@ -373,7 +380,7 @@ class _Loading:
         return self._tried(path, lambda: cls(**arguments))
 
     def _fitted(self, hint: Any, value: Any, path: ValuePath) -> Any:
-        """A value as a field wants it; the schema has seen to its shape."""
+        """Convert a value to the type of a field; the schema has checked its shape."""
         if hint in _BUILT_IN or hint in _MODULES:
             return self._part(hint, value, path)
         options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
@@ -390,12 +397,12 @@ class _Loading:
         return value
 
     def _part(self, port: Any, value: Mapping[str, Any], path: ValuePath) -> Any:
-        """A source, sink, converter or check: `{its kind: its arguments}`."""
+        """Build a source, sink, converter or check from `{its kind: its arguments}`."""
         ((kind, given),) = value.items()
         inner = (*path, kind)
         if built_in := _BUILT_IN.get(port, {}).get(kind):
             return self._built(built_in, given, inner)
-        if "." in kind:  # the schema has seen to it that all others are built in
+        if "." in kind:  # the schema ensures that all others are built in
             if self._tried(("code",), lambda: import_kinds(self._root.get("code", ()))) is _FAILED:
                 return _FAILED
         else:
@@ -404,18 +411,18 @@ class _Loading:
         return self._tried(inner, lambda: wire.from_json(port, written, f"a {port.__name__}"))
 
     def _tried(self, path: ValuePath, make: Callable[[], Any]) -> Any:
-        """What is made, or a problem."""
+        """Return what `make` returns, or record a problem and return `_FAILED`."""
         try:
             return make()
         except (GobblinError, TypeError, ValueError, OverflowError) as error:
-            cause = error.cause if isinstance(error, RecordError) else error  # it was no record that somebody wrote
+            cause = error.cause if isinstance(error, RecordError) else error  # no stored record is involved
             told = str(cause) if isinstance(cause, GobblinError) else f"it can't be used: {cause}"
             self._problems.append(self._document.problem(path, told))
         return _FAILED
 
 
 def _named(source: Source) -> tuple[str, ...]:
-    """The URNs that are known without asking the source: an author's own one may have to look at what there is."""
+    """Return the URNs that are known without asking the source; an author's own source may have to look them up."""
     return tuple(table.urn for table in source.tables) if isinstance(source, SqlSource) else ()
 
 

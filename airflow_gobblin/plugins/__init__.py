@@ -1,4 +1,4 @@
-"""What Airflow loads through the `airflow.plugins` entry point: in each of its processes, so nothing heavy is imported here."""
+"""The plugin that Airflow loads by the entry point `airflow.plugins` in each of its processes; nothing heavy is imported here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TITLE = "Gobblin"
 
 
 async def _page(scope: Scope, receive: Receive, send: Send) -> None:
-    """The page, imported when somebody first looks at it: only the API server needs it."""
+    """Serve the page, imported on the first request: only the API server needs it."""
     from airflow_gobblin.plugins.page.app import app
 
     await app(scope, receive, send)
@@ -46,7 +46,7 @@ _TIMETABLES = [DatasetCronTimetable]
 
 
 class GobblinPlugin(AirflowPlugin):
-    """What this package adds to Airflow beside its operators: a timetable, and a page of datasets."""
+    """Adds to Airflow, beside the operators, a timetable and a page of datasets."""
 
     name = NAME
     timetables = _TIMETABLES

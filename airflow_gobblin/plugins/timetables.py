@@ -1,4 +1,4 @@
-"""Timetables that Airflow has none of. They are registered by `GobblinPlugin`, for Airflow to find them in serialized DAGs."""
+"""Timetables that Airflow lacks. `GobblinPlugin` registers them, so that Airflow finds them in serialized DAGs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["DatasetCronTimetable"]
 
 
 class DatasetCronTimetable(CronDataIntervalTimetable):
-    """Runs by a cron expression, each for the data interval that ends then; and runs by hand of one dataset, by partition key.
+    """Runs by a cron expression, each for the data interval that ends then; and manual runs of one dataset, by partition key.
 
     Airflow's own timetables with data intervals, which backfills need, take no partition keys, and those that take
     partition keys have no data intervals. ::
@@ -21,7 +21,8 @@ class DatasetCronTimetable(CronDataIntervalTimetable):
         with DAG("shop", schedule=DatasetCronTimetable("0 2 * * *", timezone="Europe/Paris"), …):
             GobblinIngestion(…)
 
-    :param expression: a cron expression or a preset. :param timezone: in which it is meant.
+    :param expression: a cron expression or a preset.
+    :param timezone: the time zone of the expression.
     """
 
     partitioned_at_runtime = True

@@ -1,1 +1,1 @@
-"""Running a pack in Spark: what is submitted, and what its tasks call."""
+"""The run of a pack in Spark: the submitted code, and the functions that its tasks call."""

@@ -1,4 +1,4 @@
-"""What the scripts of `spark_jobs` share: their arguments, and how they end."""
+"""The common part of the scripts of `spark_jobs`: their arguments, and how they end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["arguments_of_all", "end", "run_application"]
 
 
 def arguments_of_all() -> argparse.ArgumentParser:
-    """The arguments that every script takes."""
+    """Return the arguments that every script takes."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--root", required=True, help="the target root")
     parser.add_argument("--staging", required=True, help="the ingestion's staging folder, relative to the target root")
@@ -40,17 +40,17 @@ def run_application(
     conn_ids: Iterable[str],
     failed: Callable[[str, str], None] | None = None,
 ) -> int:
-    """Run a script's work. If it fails, the last line on stderr tells the first error. Nothing that is printed is secret.
+    """Run a script's work. If it fails, the last line on stderr is the first error. No output contains a secret.
 
-    :param run: is given a tag for what it runs on Spark, and the connections; gives the first error, if there is one.
-    :param conn_ids: the connections that it needs; all that were given, if none is named.
-    :param failed: is told tag and error, if the work came to nothing.
+    :param run: called with a tag for its operations on Spark, and the connections; returns the first error, if any.
+    :param conn_ids: the connections that it needs; if none is named, all that were given.
+    :param failed: called with the tag and the error if the work raises one.
     :return: the exit status.
     """
     redactor = Redactor(secrets=_secrets_of_connect())
     with redacted_output(redactor):
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        # py4j tells of every lost connection at length.
+        # py4j logs every lost connection at length.
         logging.getLogger("py4j").setLevel(logging.WARNING)
         tag = uuid.uuid4().hex
         try:
@@ -58,8 +58,8 @@ def run_application(
             for uri in connections.uris.values():
                 redactor.learn_uri(uri)
             error = run(tag, connections)
-        except BaseException as raised:  # an author's module may end in any way when it is imported here
-            if not isinstance(raised, GobblinError):  # one of ours tells its cause itself
+        except BaseException as raised:  # importing an author's module may end in any way
+            if not isinstance(raised, GobblinError):  # one of ours contains its cause
                 traceback.print_exc()
             error = redactor.brief(f"{type(raised).__name__}: {raised}")
             if failed is not None:
@@ -71,7 +71,7 @@ def run_application(
 
 
 def _secrets_of_connect() -> list[str]:
-    """What is secret in the environment of a driver that works by Spark Connect: the server's token, and some settings."""
+    """Return the secrets in the environment of a driver that uses Spark Connect: the server's token, and some settings."""
     url, conf = os.environ.get(REMOTE, ""), json.loads(os.environ.get(CONF, "{}"))
     options = (option.partition("=") for option in url.partition("/;")[2].split(";"))
     return [
@@ -81,7 +81,7 @@ def _secrets_of_connect() -> list[str]:
 
 
 def end(status: int) -> NoReturn:
-    """End the process, with all said. Python's own end takes apart all that was imported, one thing after the other: 0.2 s."""
+    """End the process, with all output flushed. Python's own end takes 0.2 s to dismantle everything imported."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

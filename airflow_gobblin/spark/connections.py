@@ -1,10 +1,10 @@
-"""How secrets reach Spark: in the environment of the driver's process, then in the closure of each Spark task. Nowhere else.
+"""The transport of secrets to Spark: in the environment of the driver's process, then in the closure of each Spark task.
 
-An argument of a command line is seen by everyone on the host, a Spark setting in Spark's UI and event log, a file by whoever
-finds it. The driver takes the variable out of its environment as soon as it starts.
+Nothing else carries them: everyone on the host sees a command line's arguments, Spark's UI and event log show its settings,
+and anyone may find a file. The driver removes the variable from its environment as soon as it starts.
 
-A durable driver runs on a worker of the cluster, which nobody can hand a secret to in private. So it has to find them there:
-in the same variable of the worker's environment, or in a file that another variable names and Spark's user alone may read.
+A durable driver runs on a worker of the cluster, and nobody can pass it a secret in private. So it has to find them there:
+in the same variable of the worker's environment, or in a file that another variable names and only Spark's user may read.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from airflow_gobblin.connections import GuardedConnections
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.guarded import GuardedConnections
 from airflow_gobblin.redaction import Redactor
 
 if TYPE_CHECKING:
-    from airflow_gobblin.sources.base import Connections
+    from airflow_gobblin.connections import Connections
 
 __all__ = ["FILE_VARIABLE", "VARIABLE", "SparkConnections", "give_connections", "take_connections"]
 
@@ -49,22 +49,26 @@ class SparkConnections:
             ) from None
 
     def guarded(self) -> GuardedConnections:
-        """They, in a process where no error may show a secret of any of them."""
+        """Return the connections for a process in which no error may show a secret of theirs."""
         return GuardedConnections(self, Redactor(self.uris.values()))
 
 
 def give_connections(connections: Connections, conn_ids: Iterable[str]) -> dict[str, str]:
-    """The environment variable for a driver's process. :raises ConfigurationError: there is no such connection."""
+    """Return the environment variable for a driver's process.
+
+    :raises ConfigurationError: there is no such connection.
+    """
     return {VARIABLE: json.dumps({conn_id: connections.uri(conn_id) for conn_id in sorted(set(conn_ids))})}
 
 
 def take_connections(
     environment: MutableMapping[str, str] | None = None, conn_ids: Iterable[str] | None = None
 ) -> SparkConnections:
-    """The connections given to this process, which are then no longer in its environment.
+    """Take the connections given to this process out of its environment.
 
-    :param conn_ids: those that are wanted; the others stay where they are.
-    :raises ConfigurationError: none were given, not even an empty list; or the file with them can't be read, or can be by others.
+    :param conn_ids: return only these; all by default.
+    :raises ConfigurationError: none were given, not even an empty list; or the file with them can't be read, or others can
+        read or write it.
     """
     environment = os.environ if environment is None else environment
     given, file = environment.pop(VARIABLE, None), environment.get(FILE_VARIABLE)

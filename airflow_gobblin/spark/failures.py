@@ -1,4 +1,4 @@
-"""What a failure of Spark says, in one line."""
+"""One-line texts of Spark's failures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["cause_of"]
 
 
 def cause_of(error: Exception) -> str:
-    """The text of an error that Spark raised, without the Java stack: its beginning, and the end of a Python traceback in it."""
+    """Return the text of Spark's error, without the Java stack: its beginning, and the end of a Python traceback in it."""
     lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__

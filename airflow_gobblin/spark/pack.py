@@ -1,7 +1,7 @@
-"""Running a pack on Spark: every unit without a result becomes a part of a Spark task, and each result is kept when it comes.
+"""The run of a pack on Spark: every unit without a result becomes part of a Spark task, and each result is kept at once.
 
-Units run through DataFrames, not RDDs. A Spark job is one task of one group of units, so that a result is written as soon as the
-driver accepts it, and a driver that is killed leaves all it had. Results are only ever what Spark handed over: files of a
+Units run through DataFrames, not RDDs. A Spark job is one task of one group of units, so that a result is written as soon as
+the driver accepts it, and a killed driver leaves all its results. Only results that Spark returned count: files of a
 speculative or dead attempt are not looked for.
 """
 
@@ -16,26 +16,24 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_gobblin import wire
 from airflow_gobblin.errors import GobblinError, LostRaceError, StoreError
-from airflow_gobblin.extraction import extract_unit
-from airflow_gobblin.files import open_files
-from airflow_gobblin.job import ExtractJob
-from airflow_gobblin.kinds import built_in_modules, import_kinds
-from airflow_gobblin.naming import many
-from airflow_gobblin.object_storage import OBJECT_CLIENTS
-from airflow_gobblin.packing import worst_fit_decreasing
-from airflow_gobblin.places import object_place
-from airflow_gobblin.plan import Plan
-from airflow_gobblin.sources.snapshots import PackSnapshot
+from airflow_gobblin.job import Attempt, Held, Work
+from airflow_gobblin.model import wire
+from airflow_gobblin.model.naming import many
+from airflow_gobblin.model.packing import worst_fit_decreasing
+from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.model.registry import built_in_modules, import_kinds
+from airflow_gobblin.model.work import Pack, UnitResult, UnitState, WorkUnit
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.failures import cause_of
 from airflow_gobblin.spark.probe import probe_executors
 from airflow_gobblin.spark.report import GroupReport, PackReport
-from airflow_gobblin.spark.task import Order, run_order
+from airflow_gobblin.spark.task import TaskSpec, run_task
 from airflow_gobblin.spark.worker import reading_last
-from airflow_gobblin.staging import Staging
-from airflow_gobblin.work import Pack, UnitResult, UnitState, WorkUnit
+from airflow_gobblin.storage.files import open_files
+from airflow_gobblin.storage.filesystems import OBJECT_CLIENTS
+from airflow_gobblin.storage.locations import object_place
+from airflow_gobblin.workspace.staging import Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,14 +45,15 @@ log = logging.getLogger(__name__)
 GROUPS_PER_SLOT = 4
 """Few enough that a task is worth its start, many enough that load evens out and a killed driver has most results."""
 MIN_JOBS = 32
-"""At least so many Spark jobs are on their way at once: executors that come late find work waiting."""
+"""The least Spark jobs at once: executors that come late find work waiting."""
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """A unit that is to be run, and no more of it than that takes: a pack may have very many. Its Spark task reads the rest.
+    """A unit to run, in brief, as a pack may have very many. Its Spark task reads the rest.
 
-    :param token: that of its plan. :param snapshot: what it is read in, if its plan wants one.
+    :param token: its plan's token.
+    :param snapshot: the snapshot that it is read in, if its plan needs one.
     """
 
     urn: str
@@ -83,12 +82,15 @@ def run_pack(
 ) -> PackReport:
     """Run the units of a pack that have no result.
 
-    A unit that fails is a result, and a dataset whose plan can't be read an error of the report; the others go on.
+    A failed unit is a result, and a dataset whose plan can't be read is an error of the report; the others go on.
 
-    :param target: the target root. :param staging: the ingestion's staging folder below it.
-    :param index: the pack's number in its run. :param code: the author's modules, which the Spark application was given.
-    :param attempt: the id of this run of a driver, by default a new one; what it runs on Spark is tagged with it.
-    :raises StoreError: the pack is not in staging. :raises EnvironmentMismatchError: the executors lack something.
+    :param target: the target root.
+    :param staging: the ingestion's staging folder below it.
+    :param index: the pack's number in its run.
+    :param code: the author's modules, which the Spark application was given.
+    :param attempt: the id of this run of a driver, by default a new one; its operations on Spark are tagged with it.
+    :raises StoreError: the pack is not in staging.
+    :raises EnvironmentMismatchError: the executors lack something.
     """
     return _PackRun(spark, target, staging, tuple(code), connections, attempt or uuid.uuid4().hex).run(run, index)
 
@@ -119,10 +121,10 @@ class _PackRun:
     def run(self, run: str, index: int) -> PackReport:
         started, clock = datetime.now(UTC), time.monotonic()
         import_kinds(self._code)
-        pack, job = self._pack(run, index), self._staging.job(run)
-        with PackSnapshot(job.source, self._connections) as snapshot:
-            missing = list(self._missing(pack, job, snapshot))
-            slots, groups = self._run_missing(job, missing, run) if missing else (0, [])
+        pack, work = self._pack(run, index), self._staging.work(run)
+        with work.hold(self._connections) as held:
+            missing = list(self._missing(pack, work, held))
+            slots, groups = self._run_missing(work, missing, run) if missing else (0, [])
         report = PackReport(
             run=run,
             pack=index,
@@ -155,48 +157,48 @@ class _PackRun:
             )
         return pack
 
-    def _missing(self, pack: Pack, job: ExtractJob, snapshot: PackSnapshot) -> Iterator[_Piece]:
-        """The units without a result. Empty ones get theirs here."""
+    def _missing(self, pack: Pack, work: Work, held: Held) -> Iterator[_Piece]:
+        """Yield the units without a result. Empty ones get theirs here."""
         for ref in pack.datasets:
             try:
                 plan = self._staging.plan(ref.token)
                 if plan is None:
                     log.warning("dataset %r: its plan is swept, so it can win no more and is not extracted", ref.urn)
                     continue
-                yield from self._missing_of(plan, job, snapshot)
+                yield from self._missing_of(plan, work, held)
             except LostRaceError as error:
                 log.warning("dataset %r is not extracted: %s", ref.urn, error)
             except GobblinError as error:
                 self._note(f"{type(error).__name__}: {error}")
 
-    def _missing_of(self, plan: Plan, job: ExtractJob, snapshot: PackSnapshot) -> Iterator[_Piece]:
+    def _missing_of(self, plan: Plan, work: Work, held: Held) -> Iterator[_Piece]:
         for unit, done in self._staging.units_done(plan):
             if done:
                 self._standing += 1
                 continue
             piece = _Piece(plan.urn, plan.token, unit.id, unit.weight)
             try:
-                piece = replace(piece, snapshot=snapshot.of(plan))
-            except GobblinError as error:  # none of its units can be read, and the first says why
+                piece = replace(piece, snapshot=held.of(plan))
+            except GobblinError as error:  # none of its units can be read, and the first one's result has the reason
                 self._keep(piece, None, f"{type(error).__name__}: {error}")
                 return
             if unit.empty:
-                self._keep_empty(job, plan, unit, piece.snapshot)
+                self._keep_empty(work, plan, unit, piece.snapshot)
             else:
                 yield piece
 
-    def _keep_empty(self, job: ExtractJob, plan: Plan, unit: WorkUnit, snapshot: str) -> None:
+    def _keep_empty(self, work: Work, plan: Plan, unit: WorkUnit, snapshot: str) -> None:
         folder = self._staging.token_folder(plan.token)
-        files, connections = self._staging.files, self._connections
-        result = extract_unit(job, plan, unit, self._attempt, files, folder, connections, snapshot)
+        attempt = Attempt(self._attempt, self._staging.files, folder, self._connections, snapshot)
+        result = work.run(unit, plan, attempt)
         self._staging.put_result(plan.token, result)
         self._empty += 1
 
-    def _run_missing(self, job: ExtractJob, missing: list[_Piece], run: str) -> tuple[int, list[GroupReport]]:
+    def _run_missing(self, work: Work, missing: list[_Piece], run: str) -> tuple[int, list[GroupReport]]:
         place = object_place(self._target)
         folder = None if place else f"{self._staging.files.root}/{self._staging.folder}"
         client = (OBJECT_CLIENTS[place.scheme],) if place else ()
-        mine, drivers = (run_order.__module__, *built_in_modules()), job.source.modules(self._connections)
+        mine, drivers = (run_task.__module__, *built_in_modules()), work.modules(self._connections)
         modules = ("pyarrow", *mine, *client, *self._code, *drivers)
         self._spark.addTag(self._attempt)
         clock = time.monotonic()
@@ -211,7 +213,7 @@ class _PackRun:
             return slots, [done.result() for done in as_completed(running)]
 
     def _run_group(self, run: str, group: _Group) -> GroupReport:
-        order = Order(
+        spec = TaskSpec(
             code=self._code,
             target=self._target,
             staging=self._staging.folder,
@@ -222,7 +224,7 @@ class _PackRun:
             connections=self._connections,
         )
         try:
-            results = dict(self._collect(order))
+            results = dict(self._collect(spec))
         except Exception as error:  # whatever Spark raises, these units have failed and the others go on
             log.exception("a Spark job failed")
             results, cause = {}, self._connections.guarded().redactor.brief(cause_of(error))
@@ -238,16 +240,16 @@ class _PackRun:
             seconds=sum(result.seconds for result in kept),
         )
 
-    def _collect(self, order: Order) -> Iterator[tuple[tuple[str, str], UnitResult]]:
+    def _collect(self, spec: TaskSpec) -> Iterator[tuple[tuple[str, str], UnitResult]]:
         def task(batches: Iterable[Any]) -> Iterator[Any]:
-            return reading_last(run_order(order), batches)
+            return reading_last(run_task(spec), batches)
 
         for row in self._spark.range(0, 1, 1, 1).mapInArrow(task, "token string, result binary").collect():
             result = wire.loads(bytes(row.result), UnitResult, "a result from a Spark task")
             yield (row.token, result.unit), result
 
     def _keep(self, piece: _Piece, result: UnitResult | None, cause: str) -> UnitResult:
-        """Write a unit's result, or that it has none. A result whose files the driver can't see is none."""
+        """Write a unit's result, or that it has none. A result whose files the driver can't see counts as none."""
         named = f"unit {piece.unit!r} of dataset {piece.urn!r}"
         if result is not None and not self._staging.intact(result):
             result, cause = None, f"its staged files are not visible to the driver below {self._staging.files.root!r}"
@@ -269,7 +271,7 @@ class _PackRun:
 
 
 def _groups(pieces: list[_Piece], slots: int) -> list[_Group]:
-    """The units of each Spark task, the heaviest group first; each unit alone where there are few."""
+    """Return the units of each Spark task, the heaviest group first; if there are few units, each alone."""
     groups = worst_fit_decreasing(
         pieces, GROUPS_PER_SLOT * slots, weight=lambda piece: piece.weight, name=lambda piece: piece.name
     )
@@ -277,7 +279,7 @@ def _groups(pieces: list[_Piece], slots: int) -> list[_Group]:
 
 
 def _by_token(group: _Group) -> dict[str, tuple[str, ...]]:
-    """The units of a group, by their plan."""
+    """Return the units of a group, by their plan."""
     units: dict[str, list[str]] = {}
     for piece in group:
         units.setdefault(piece.token, []).append(piece.unit)

@@ -1,6 +1,6 @@
-"""The first step on a cluster: does each executor's Python have what the units need?
+"""The first step on a cluster: a check that each executor's Python has everything that the units need.
 
-Only the standard library is imported here, for an executor may have nothing else.
+Only the standard library is imported here, as an executor may have nothing else.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _ROWS = 1000
 def probe_executors(spark: SparkSession, modules: Iterable[str], folder: str | None) -> int:
     """Try to import `modules` in the executors' Pythons, and to see `folder` there, by one small Spark job.
 
-    It goes by Arrow, as the units do: what of Spark and of Python they need is then loaded. Where that fails, perhaps for want
-    of pyarrow, a plain Python function tells why.
+    It uses Arrow, as the units do, which loads the parts of Spark and Python that they need. If that fails, perhaps for lack
+    of pyarrow, a plain Python function finds the reason.
 
-    :return: how many Spark tasks the cluster runs at once.
-    :raises EnvironmentMismatchError: naming host, Python and what is missing.
+    :return: the number of Spark tasks that the cluster runs at once.
+    :raises EnvironmentMismatchError: with host, Python and the missing parts.
     """
     wanted = tuple(modules)
     try:
@@ -45,7 +45,7 @@ def probe_executors(spark: SparkSession, modules: Iterable[str], folder: str | N
         except Exception as error:
             log.warning("the probe by Arrow failed: %s", cause_of(error))
             answers = _plainly(spark, wanted, folder)
-    except Exception as error:  # Spark has many ways to say that a Python doesn't start
+    except Exception as error:  # Spark has many errors for a Python that doesn't start
         raise EnvironmentMismatchError(
             operation="run", subject="Python on the executors", cause=cause_of(error), hint=_HINT
         ) from error
@@ -55,7 +55,7 @@ def probe_executors(spark: SparkSession, modules: Iterable[str], folder: str | N
 
 
 def _by_arrow(spark: SparkSession, modules: tuple[str, ...], folder: str | None) -> list[str]:
-    """What each Spark task found."""
+    """Return each Spark task's findings."""
 
     def look(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa
@@ -67,7 +67,7 @@ def _by_arrow(spark: SparkSession, modules: tuple[str, ...], folder: str | None)
 
 
 def _plainly(spark: SparkSession, modules: tuple[str, ...], folder: str | None) -> list[str]:
-    """What each Spark task found: the same without pyarrow, and slower."""
+    """Return each Spark task's findings without pyarrow, and more slowly."""
     from pyspark.sql.functions import spark_partition_id, udf
 
     told: list[str] = []  # each Spark task is given its own
@@ -99,12 +99,12 @@ def _raise_for(found: dict[str, str | list[str]]) -> None:
 
 
 def _found(modules: tuple[str, ...], folder: str | None) -> str:
-    """What is missing in this process, as JSON."""
+    """Return the parts that this process lacks, as JSON."""
     problems = []
     for module in modules:
         try:
             importlib.import_module(module)
-        except Exception as error:  # a broken native library raises all sorts
+        except Exception as error:  # a broken native library may raise anything
             problems.append(f"module {module!r} can't be imported: {type(error).__name__}: {error}")
     if folder is None:
         pass  # the target is in an object store

@@ -1,26 +1,29 @@
-"""What one run of a Spark driver says of its pack: predicted against actual load, and what went wrong."""
+"""The report of a Spark driver's run about its pack: predicted against actual load, and its errors."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from airflow_gobblin.naming import many
-from airflow_gobblin.wire import record
+from airflow_gobblin.model.naming import many
+from airflow_gobblin.model.wire import record
 
 __all__ = ["FIRST_ERROR", "SPARK_UI", "GroupReport", "PackReport"]
 
 FIRST_ERROR = "airflow-gobblin: first error: "
-"""How the last line of a driver that failed begins; the error follows, on the same line."""
+"""The start of a failed driver's last line; the error follows on the same line."""
 SPARK_UI = "airflow-gobblin: Spark UI: "
-"""How the line begins by which a driver tells, before it runs anything, where its UI is; the address follows, or "none"."""
+"""The start of the line in which a driver, before it runs anything, prints its UI's address, or "none"."""
 
 
 @dataclass(frozen=True)
 class GroupReport:
     """The units of one Spark task.
 
-    :param units: how many. :param weight: the predicted load. :param bytes: what was written. :param seconds: how long it took.
+    :param units: their number.
+    :param weight: the predicted load.
+    :param bytes: the bytes written.
+    :param seconds: the time taken.
     """
 
     units: int
@@ -36,10 +39,12 @@ class GroupReport:
 class PackReport:
     """A pack's extract, as its driver saw it.
 
-    :param slots: how many Spark tasks the cluster runs at once. :param standing: units that had a result already.
-    :param empty: units with nothing to read, which cost no Spark task. :param errors: in the order in which they came.
+    :param slots: the number of Spark tasks that the cluster runs at once.
+    :param standing: units that had a result already.
+    :param empty: units with nothing to read, which cost no Spark task.
+    :param errors: in order of occurrence.
     :param probe_seconds: the part of `seconds` until the executors' Pythons were started and checked.
-    :param application: what Spark calls the application; empty if it came to none.
+    :param application: Spark's name of the application; empty if there was none.
     """
 
     run: str
@@ -58,12 +63,12 @@ class PackReport:
 
     @classmethod
     def of_failure(cls, run: str, pack: int, attempt: str, error: str) -> PackReport:
-        """The report of a driver that came to nothing."""
+        """Return the report of a driver that failed as a whole."""
         now = datetime.now(UTC)
         return cls(run, pack, f"pack {pack}", attempt, now, 0.0, 0, 0, 0, (), (error,))
 
     def __str__(self) -> str:
-        """One line for a log."""
+        """Return one line for a log."""
         weight, written = sum(g.weight for g in self.groups), sum(g.bytes for g in self.groups)
         heaviest = max((g.weight for g in self.groups), default=0)
         slowest = max((g.seconds for g in self.groups), default=0.0)

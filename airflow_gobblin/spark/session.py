@@ -1,8 +1,8 @@
-"""Which Spark a driver works on: one that it starts itself, or a warm one that it reaches by Spark Connect.
+"""The Spark session of a driver: one that it starts itself, or a warm one that it reaches by Spark Connect.
 
-A session of a Connect server has Python workers of its own, which take seconds to start, and leaves their parent process behind
-for as long as the server lives. So drivers that ship the same code and set the same share a session, and nobody closes it: the
-server does, when it has been idle (`spark.connect.session.manager.defaultSessionTimeout`, an hour by default).
+A session of a Connect server has Python workers of its own, which take seconds to start, and leaves their parent process
+behind for as long as the server lives. So drivers that ship the same code and settings share a session, and nobody closes it:
+the server does, when it has been idle (`spark.connect.session.manager.defaultSessionTimeout`, an hour by default).
 """
 
 from __future__ import annotations
@@ -29,44 +29,51 @@ from airflow_gobblin.spark.report import SPARK_UI
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["CONF", "JVM_OPTIONS", "LOG_SETTINGS", "REMOTE", "spark_session", "submit_options"]
+__all__ = ["CONF", "JVM_OPTIONS", "LOG_SETTINGS", "REMOTE", "settings_folder", "spark_session", "submit_options"]
 
 log = logging.getLogger(__name__)
 
 REMOTE = "SPARK_REMOTE"
-"""The environment variable with the URL of a Connect server, and its token. Without it a driver starts a Spark of its own."""
+"""The environment variable with a Connect server's URL and token. Without it a driver starts a Spark of its own."""
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1"
-"""Of a driver's JVM, which only hands out work to Pythons: its thorough compiler takes cores from them, for seconds."""
+"""Options of a driver's JVM, which only hands out work to Pythons: its thorough compiler takes cores from them, for seconds."""
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
-"""What a driver's JVM logs, if nobody says otherwise."""
+"""The default log settings of a driver's JVM."""
 CONF = "AIRFLOW_GOBBLIN_SPARK_CONF"
-"""The environment variable with the settings of a Connect session, as JSON: they may be secret, and command lines are not."""
+"""The environment variable with the settings of a Connect session, as JSON: they may be secret, unlike command lines."""
 PATIENCE = 60.0
 """Seconds in which a Connect server must answer."""
 KILLED = 128 + signal.SIGTERM
 
 
 def submit_options() -> str:
-    """What `SPARK_SUBMIT_OPTS` is to be: of two options Java takes the last, so what somebody has set comes after ours.
+    """Return the value of `SPARK_SUBMIT_OPTS`: of two options Java takes the last, so people's own come after ours.
 
-    Spark logs some hundred lines of level INFO for each driver, so it logs warnings only, unless somebody has said what it logs:
+    Spark logs some hundred lines of level INFO for each driver, so only warnings are logged, unless people set something else:
     here, in Spark's folder of settings, or by the settings `spark.log.level` and `spark.driver.extraJavaOptions`.
     """
     quiet = "" if _has_log_settings() else f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
     return " ".join(filter(None, (JVM_OPTIONS, quiet, os.environ.get("SPARK_SUBMIT_OPTS"))))
 
 
+def settings_folder(environment: Mapping[str, str]) -> Path | None:
+    """Return the folder of Spark's settings, with `spark-env.sh` and `log4j2.properties`, if the environment names it."""
+    if folder := environment.get("SPARK_CONF_DIR"):
+        return Path(folder)
+    home = environment.get("SPARK_HOME")
+    return Path(home) / "conf" if home else None
+
+
 def _has_log_settings() -> bool:
-    home, folder = os.environ.get("SPARK_HOME"), os.environ.get("SPARK_CONF_DIR")
-    folder = folder or (os.path.join(home, "conf") if home else None)
-    return folder is not None and any(not name.name.endswith(".template") for name in Path(folder).glob("log4j2*"))
+    folder = settings_folder(os.environ)
+    return folder is not None and any(not name.name.endswith(".template") for name in folder.glob("log4j2*"))
 
 
 @contextmanager
 def spark_session(tag: str, *, zips: Sequence[str] = ()) -> Iterator[SparkSession]:
-    """The session to work with. A driver with a Spark of its own tells on stderr where the UI is.
+    """Open the session to work with. A driver with a Spark of its own prints the UI's address on stderr.
 
-    :param tag: what the operations of this driver are tagged with; if SIGTERM ends it, they are cancelled on the server.
+    :param tag: the tag of this driver's operations; if SIGTERM ends it, they are cancelled on the server.
     :param zips: the code that executors need. They and the settings in `CONF` are for Spark Connect only: another driver was
         given them by `spark-submit`.
     :raises GobblinError: the Connect server can't be reached.
@@ -94,12 +101,12 @@ def spark_session(tag: str, *, zips: Sequence[str] = ()) -> Iterator[SparkSessio
 
 
 def _tell_ui(spark: SparkSession) -> None:
-    """Tell where the UI of a session is, or that it has none: what others write later counts for nothing."""
+    """Print the address of a session's UI, or that it has none: later lines of this form don't count."""
     print(f"{SPARK_UI}{spark.sparkContext.uiWebUrl or 'none'}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _shared(url: str, zips: Sequence[str], conf: Mapping[str, str]) -> SparkSession:
-    """The session of everybody who ships this code with these settings: today's first one that isn't closed."""
+    """Return the session shared by all drivers with this code and these settings: today's first one that isn't closed."""
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -127,16 +134,16 @@ def _digest(*known_by: object) -> bytes:
 
 
 def _is_open(place: str) -> bool:
-    """Whether the server lets one go on with a session, or begin it.
+    """Return whether the server accepts the use, or the start, of a session.
 
-    It is a client that asks: Spark takes a process's first session for its active one, whatever becomes of it, and each session
-    closes what all of them share when it is collected.
+    A client asks, not a session: Spark takes a process's first session for its active one, whatever becomes of it, and each
+    session closes resources that all of them share when it is collected.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql.connect.client import DefaultChannelBuilder, SparkConnectClient
 
     try:
-        # Spark's own patience is ten minutes, and it warns when that is at its end.
+        # Spark's own patience is ten minutes, and it warns at its end.
         with warnings.catch_warnings(action="ignore"):
             SparkConnectClient(place, retry_policy=_every_second(PATIENCE)).get_configs("spark.app.name")
     except PySparkException as error:
@@ -152,5 +159,5 @@ def _is_open(place: str) -> bool:
 
 
 def _every_second(seconds: float) -> dict[str, float]:
-    """A policy of Spark Connect's client; its times are milliseconds."""
+    """Return a retry policy for Spark Connect's client; its times are milliseconds."""
     return {"max_retries": round(seconds), "initial_backoff": 1000, "max_backoff": 1000, "jitter": 0}

@@ -1,8 +1,9 @@
-"""What goes to Spark: this package and the author's own modules, as one zip for `--py-files`.
+"""The code shipped to Spark: this package and the author's own modules, as one zip for `--py-files`.
 
-Executors have neither Airflow nor this package. What is shipped is named by its content and has the same bytes wherever it is
-built, so that it is written once and an unchanged one is found again. Modules are located without being imported: what a DAG
-author's package does on import is nobody's business here.
+Executors have neither Airflow nor this package. A zip is named by its content and has the same bytes wherever it is built,
+so that it is written once and an unchanged one is found again. Modules are located without being imported, as a DAG author's
+package may do anything on import. They are shipped compiled, too: otherwise the driver and each Python worker would compile
+everything they import from the zip, and Python never keeps that.
 """
 
 from __future__ import annotations
@@ -11,21 +12,25 @@ import atexit
 import hashlib
 import io
 import logging
+import marshal
 import os
 import shutil
 import stat
 import sys
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import MAGIC_NUMBER, source_hash
 from pathlib import Path
+from types import CodeType
 
 from airflow_gobblin.errors import ConfigurationError
 
-__all__ = ["private_folder", "ship", "ship_file", "ship_launcher"]
+__all__ = ["own_folder", "private_folder", "shared_folder", "ship", "ship_file", "ship_launcher"]
 
 log = logging.getLogger(__name__)
 
@@ -33,47 +38,81 @@ _PACKAGE = "airflow_gobblin"
 _AIRFLOW_SIDE = frozenset({"operators", "hooks", "links", "plugins", "cli", "_spark_jobs"})
 _NATIVE = (".so", ".pyd", ".dylib")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
+_UNCHECKED_HASH = 0b01
+"""The flag of a `.pyc` with a hash of its source that isn't checked. See PEP 552."""
 
 
 def ship(code: Iterable[str], folder: Path) -> Path:
-    """Write the zip that executors need into `folder`, unless it is there already.
+    """Write the zip that executors need into `folder`, unless it exists already.
 
-    :param code: the author's modules and packages, by name; each goes with all it holds.
+    :param code: the author's modules and packages, by name; each goes with everything in it.
     :return: the path of the zip.
-    :raises ConfigurationError: a module can't be found, or holds native code, which a zip can't carry.
+    :raises ConfigurationError: a module can't be found, or contains native code, which a zip can't carry.
     """
     entries = {name: data for name, data in _entries(_PACKAGE) if not _airflow_only(name)}
     for module in code:
         entries.update(_entries(module))
-    return _write(_zip(entries), folder, ".zip")
+    known = _digest(_zip(entries) + MAGIC_NUMBER)
+    for found in folder.glob(f"{known}-*.zip"):
+        if found.name == f"{known}-{_digest(found.read_bytes())}.zip":
+            return found
+    return _write(_zip(entries | _compiled(entries)), folder, ".zip", f"{known}-")
 
 
 def ship_file(path: Path, folder: Path) -> Path:
-    """Write a copy of a file into `folder`, unless it is there already, for a driver that runs elsewhere."""
+    """Write a copy of a file into `folder`, unless it exists already, for a driver that runs elsewhere."""
     return _write(path.read_bytes(), folder, path.suffix)
 
 
 def ship_launcher(folder: Path) -> Path:
-    """Write a jar without classes: what a Java application must bring that needs no more than Spark's own."""
+    """Write a jar without classes, for a Java application that needs only Spark's own."""
     return _write(_zip({"META-INF/MANIFEST.MF": b"Manifest-Version: 1.0\n"}), folder, ".jar")
 
 
 def private_folder(name: str) -> Path:
-    """A folder below the temporary directory that is this user's alone: what is found there is run, secrets in hand.
+    """Return a folder below the temporary directory that is this user's alone: its content is run, with secrets in hand.
 
-    Anyone may make folders there. One of this name that somebody else made, or may write to, is left as it is, and a fresh one
-    is made, for this process.
+    Anyone may make folders there. One of this name that somebody else made, or may write to, is left as it is, and a fresh
+    one is made, for this process.
     """
-    folder = Path(tempfile.gettempdir()) / name
-    with suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077:
+    folder = own_folder(name)
+    if folder is not None:
         return folder
     log.warning(
-        "%s isn't a folder of this user's alone, so a fresh one takes its place: see who made it, and remove it", folder
+        "%s isn't a folder of this user's alone, so a fresh one takes its place: see who made it, and remove it",
+        Path(tempfile.gettempdir()) / name,
     )
     return _fresh_folder(f"{name}-")
+
+
+def own_folder(name: str) -> Path | None:
+    """Return the folder of this name below the temporary directory, made if missing; `None` if it isn't this user's alone."""
+    folder = Path(tempfile.gettempdir()) / name
+    return folder if _is_own(folder, 0o700) else None
+
+
+def shared_folder(folder: Path) -> Path:
+    """Return a folder, made if missing, that others may read and only this user may write to.
+
+    :raises ConfigurationError: somebody else made it, or may write to it.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if _is_own(folder, 0o755):
+        return folder
+    raise ConfigurationError(
+        operation="ship",
+        subject=f"code to Spark by {folder}",
+        cause="it isn't a folder of this user's alone, and what is found there is run, secrets in hand",
+        hint="See who made it, and remove it; or leave out `durable`, and it isn't needed.",
+    )
+
+
+def _is_own(folder: Path, mode: int) -> bool:
+    """Return whether a folder, made if missing, is this user's, with no more rights for others than a mode has."""
+    with suppress(FileExistsError):
+        folder.mkdir(mode=mode)
+    found = folder.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o777 & ~mode
 
 
 @cache
@@ -88,7 +127,7 @@ def _airflow_only(name: str) -> bool:
 
 
 def _entries(module: str) -> Iterator[tuple[str, bytes]]:
-    """The files of a module or package, and the `__init__` of each package above it, by their names in the zip."""
+    """Yield the files of a module or package, and the `__init__` of each package above it, by their names in the zip."""
     names = module.split(".")
     search: list[str] | None = None
     for depth, name in enumerate(names, start=1):
@@ -108,10 +147,10 @@ def _entries(module: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _find(name: str, search: list[str] | None, module: str) -> ModuleSpec:
-    """The spec of a module or of one part of its name, without importing what is above it."""
+    """Return the spec of a module or of one part of its name, without importing the packages above it."""
     if search is not None:
         spec = PathFinder.find_spec(name, search)
-    else:  # the import system's own finders: an editable install may have brought one
+    else:  # the import system's own finders: an editable install may have added one
         spec = next(filter(None, (finder.find_spec(name, None) for finder in sys.meta_path)), None)
     if spec is None:
         raise _unshippable(module, f"there is no {name!r} {'in it' if search else 'on the path of this Python'}")
@@ -137,8 +176,25 @@ def _tree(folder: Path, inside: str, module: str) -> Iterator[tuple[str, bytes]]
             yield f"{inside}/{path.relative_to(folder).as_posix()}", path.read_bytes()
 
 
+def _compiled(entries: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return the modules as this Python compiles them; the magic number keeps another Python from using them."""
+    compiled = {}
+    with warnings.catch_warnings(action="ignore"):  # warnings about the author's code, which isn't run here
+        for name, data in entries.items():
+            if name.endswith(".py"):
+                with suppress(SyntaxError, ValueError):  # it is a template, or for another Python
+                    compiled[f"{name}c"] = _bytecode(compile(data, name, "exec", dont_inherit=True), data)
+    return compiled
+
+
+def _bytecode(code: CodeType, source: bytes) -> bytes:
+    """Return the content of a `.pyc` that needs no check. Version 2 of the format has no references, which vary by chance."""
+    flags = _UNCHECKED_HASH.to_bytes(4, "little")
+    return MAGIC_NUMBER + flags + source_hash(source) + marshal.dumps(code, 2)
+
+
 def _zip(entries: Mapping[str, bytes]) -> bytes:
-    """Stored, not deflated, and without times and modes: the same bytes from the same files, on every machine."""
+    """Return a zip, stored, not deflated, and without times and modes: the same bytes from the same files, on every machine."""
     buffer = io.BytesIO()
     # Before Python 3.13, a package without `__init__` is found in a zip only by an entry of its folder.
     folders = {f"{parent}/": b"" for name in entries for parent in map(str, list(Path(name).parents)[:-1])}
@@ -148,8 +204,12 @@ def _zip(entries: Mapping[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def _write(data: bytes, folder: Path, suffix: str) -> Path:
-    target = folder / f"{hashlib.sha256(data).hexdigest()[:32]}{suffix}"
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+def _write(data: bytes, folder: Path, suffix: str, prefix: str = "") -> Path:
+    target = folder / f"{prefix}{_digest(data)}{suffix}"
     if target.is_file() and target.read_bytes() == data:
         return target
     folder.mkdir(parents=True, exist_ok=True)

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from airflow_gobblin import wire
-from airflow_gobblin.carry_out import carry_out, carry_out_all, sync
+from airflow_gobblin.commit.remote import ResultsToPublish, StepAnswer, StepAnswers, StepFailure, StepFolder, shards_of
+from airflow_gobblin.connections import GuardedConnections
 from airflow_gobblin.errors import StepError, StepLostError
-from airflow_gobblin.files import open_files
-from airflow_gobblin.files.base import Files
-from airflow_gobblin.guarded import GuardedConnections
-from airflow_gobblin.kinds import import_kinds
-from airflow_gobblin.records import Shard
+from airflow_gobblin.journal.records import Shard
+from airflow_gobblin.model import wire
+from airflow_gobblin.model.registry import import_kinds
 from airflow_gobblin.redaction import redacted_output
 from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
 from airflow_gobblin.spark.worker import forget_zips
-from airflow_gobblin.staging import Staging
-from airflow_gobblin.step_work import ResultsToPublish, StepAnswer, StepAnswers, StepFailure, StepFolder, shards_of
-from airflow_gobblin.steps import HighWatermarkStep
+from airflow_gobblin.steps.execution import carry_out, carry_out_all, sync
+from airflow_gobblin.steps.publishing import HighWatermarkStep
+from airflow_gobblin.storage.files import open_files
+from airflow_gobblin.storage.files.base import Files
+from airflow_gobblin.workspace.staging import Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +30,7 @@ __all__ = ["StepOrder", "StepVerb", "run_steps"]
 
 
 class StepVerb(StrEnum):
-    """What is done to the steps."""
+    """The action on the steps."""
 
     WRITE = "write"
     CARRY_OUT = "carry_out"
@@ -38,11 +38,15 @@ class StepVerb(StrEnum):
 
 @dataclass(frozen=True)
 class StepOrder:
-    """What every Spark task of a piece of work is told; it travels in closures, with the secrets, and so is small.
+    """The order for every Spark task of a piece of work; it travels in closures, with the secrets, and so is small.
 
-    :param code: the author's modules. :param target: the target root; :param staging: the ingestion's staging folder below it,
-        and :param work: that of the work.
-    :param urn: whose steps, :param token: of which plan, and :param slot: of which slot, 0 while it has none.
+    :param code: the author's modules.
+    :param target: the target root.
+    :param staging: the ingestion's staging folder below the target root.
+    :param work: the work's folder below the target root.
+    :param urn: the dataset of the steps.
+    :param token: their plan.
+    :param slot: their slot, 0 while there is none.
     """
 
     verb: StepVerb
@@ -57,7 +61,13 @@ class StepOrder:
 
 
 def run_steps(spark: SparkSession, order: StepOrder, pieces: int) -> StepAnswers:
-    """Do the work, and leave the answers. A piece that fails is an answer; the others go on."""
+    """Do the work, and write the answers. A failed piece is an answer; the others go on.
+
+    :raises TargetError: the driver doesn't see the target; nothing was written there.
+    """
+    files = open_files(order.target, order.connections)
+    staging = Staging(files, order.staging)
+    staging.check_shared()
 
     def task(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa
@@ -75,16 +85,21 @@ def run_steps(spark: SparkSession, order: StepOrder, pieces: int) -> StepAnswers
     found = [wire.loads(bytes(row.answer), StepAnswers, "an answer of a Spark task") for row in rows]
     answers = sorted((answer for some in found for answer in some.answers), key=lambda answer: answer.piece)
     together = StepAnswers(tuple(answers))
-    StepFolder(open_files(order.target, order.connections), order.work).put_answers(together)
+    staging.check_shared()  # it may have disappeared meanwhile
+    StepFolder(files, order.work).put_answers(together)
     return together
 
 
 def _work_on(order: StepOrder, number: int, connections: GuardedConnections) -> StepAnswer:
-    """One piece; no `Exception` passes, and no other that shows a secret."""
+    """Work on one piece.
+
+    :raises BaseException: only if it is no `Exception` and shows no secret.
+    """
     subject = f"piece {number} of the steps of dataset {order.urn!r}"
     try:
         import_kinds(order.code)
         files = open_files(order.target, connections)
+        Staging(files, order.staging).check_shared()
         work = StepFolder(files, order.work)
         verb = _write if order.verb is StepVerb.WRITE else _carry_out
         return StepAnswer(number, verb(order, files, work, number))
@@ -100,7 +115,7 @@ def _write(order: StepOrder, files: Files, work: StepFolder, number: int) -> int
     plan = Staging(files, order.staging).plan(order.token)
     if plan is None:
         raise StepLostError(operation="publish", subject=f"dataset {order.urn!r}", cause="its plan was swept")
-    return work.put_shards(number, shards_of(order.token, given.sink.publish(plan, given.results, files)))
+    return work.put_shards(number, shards_of(order.token, given.work.publish(plan, given.results, files)))
 
 
 def _carry_out(order: StepOrder, files: Files, work: StepFolder, number: int) -> int:

@@ -1,4 +1,4 @@
-"""What runs in a Spark task: some units, one after the other; each gives a result, whatever becomes of it."""
+"""The code of a Spark task: it runs some units, one after the other; each yields a result, whatever becomes of it."""
 
 from __future__ import annotations
 
@@ -10,31 +10,33 @@ from itertools import islice
 
 import pyarrow as pa
 
-from airflow_gobblin import wire
-from airflow_gobblin.extraction import extract_unit
-from airflow_gobblin.files import open_files
-from airflow_gobblin.guarded import GuardedConnections
-from airflow_gobblin.kinds import import_kinds
+from airflow_gobblin.connections import GuardedConnections
+from airflow_gobblin.job import Attempt
+from airflow_gobblin.model import wire
+from airflow_gobblin.model.registry import import_kinds
 from airflow_gobblin.redaction import redacted_output
 from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
-from airflow_gobblin.staging import Staging
+from airflow_gobblin.storage.files import open_files
+from airflow_gobblin.workspace.staging import Staging
 
-__all__ = ["RESULTS", "Order", "run_order"]
+__all__ = ["RESULTS", "TaskSpec", "run_task"]
 
 RESULTS = pa.schema([("token", pa.string()), ("result", pa.binary())])
 
 
 @dataclass(frozen=True)
-class Order:
-    """What one Spark task is to do; it travels in the task's closure, with the secrets, and so is kept small.
+class TaskSpec:
+    """The units of one Spark task; it travels in the task's closure, with the secrets, and so is kept small.
 
     Spark writes a closure of a megabyte or more to a file on the driver's disk. Job and plans may be large: the task reads
     them from staging.
 
     :param code: the author's modules, imported before anything is decoded.
-    :param target: the target root, and :param staging: the ingestion's staging folder below it.
-    :param run: whose job it is. :param units: by the token of each plan, the units that this task runs.
-    :param snapshots: by the token of each plan that wants one, the name of the snapshot that the driver holds.
+    :param target: the target root.
+    :param staging: the ingestion's staging folder below it.
+    :param run: the run with its job.
+    :param units: by the token of each plan, the units that this task runs.
+    :param snapshots: by the token of each plan that needs one, the name of the snapshot that the driver holds.
     """
 
     code: tuple[str, ...]
@@ -47,31 +49,32 @@ class Order:
     connections: SparkConnections
 
 
-def run_order(order: Order) -> Iterator[pa.RecordBatch]:
-    """Run the units of an order; a row a result.
+def run_task(spec: TaskSpec) -> Iterator[pa.RecordBatch]:
+    """Run the units of a spec, and yield a row for each result.
 
-    What a failing task raises is in Spark's event log, on its pages and in the logs of executors: so is nothing secret of it.
+    The error of a failed task appears in Spark's event log, on its pages and in the logs of executors: so it has no secret.
     """
     os.environ.pop(VARIABLE, None)  # in local mode executors are started by the driver's process
-    connections = order.connections.guarded()
+    connections = spec.connections.guarded()
     with redacted_output(connections.redactor), connections.redactor.guarding("run", "a Spark task"):
-        yield from _results(order, connections)
+        yield from _results(spec, connections)
 
 
-def _results(order: Order, connections: GuardedConnections) -> Iterator[pa.RecordBatch]:
-    import_kinds(order.code)
-    staging = Staging(open_files(order.target, connections), order.staging)
-    job = staging.job(order.run)
-    for token, units in order.units.items():
+def _results(spec: TaskSpec, connections: GuardedConnections) -> Iterator[pa.RecordBatch]:
+    import_kinds(spec.code)
+    staging = Staging(open_files(spec.target, connections), spec.staging)
+    work = staging.work(spec.run)
+    for token, units in spec.units.items():
         plan = staging.plan(token)
         if plan is None:
-            continue  # swept since: it can win no more
+            continue  # swept since: it can no longer win
         folder = staging.token_folder(token)
-        wanted, snapshot = frozenset(units), order.snapshots.get(token, "")
+        wanted, snapshot = frozenset(units), spec.snapshots.get(token, "")
+        attempt = Attempt(spec.attempt, staging.files, folder, connections, snapshot)
         of_order = (unit for unit in staging.units(plan) if unit.id in wanted)
         for unit in islice(of_order, len(wanted)):
             started = time.time()
-            result = extract_unit(job, plan, unit, order.attempt, staging.files, folder, connections, snapshot)
+            result = work.run(unit, plan, attempt)
             times = {"started": started, "finished": time.time()}
             result = replace(result, metrics={**result.metrics, **times})
             yield pa.RecordBatch.from_pydict({"token": [token], "result": [wire.dumps(result)]}, RESULTS)

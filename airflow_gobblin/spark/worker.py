@@ -1,6 +1,6 @@
-"""What a Spark task does for the Python worker that it runs in, so that the worker's next task starts at once.
+"""The care of a Spark task for its Python worker, so that the worker's next task starts at once.
 
-Only the standard library is imported here, for a worker may have nothing else.
+Only the standard library is imported here, as a worker may have nothing else.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ Row = TypeVar("Row")
 
 
 def reading_last(rows: Iterable[Row], batches: Iterable[object]) -> Iterator[Row]:
-    """The rows that a task gives, and then its input, which nobody needs, but Spark wants read.
+    """Yield a task's rows, and then read its input, which isn't needed, but which Spark wants read.
 
-    Whoever reads it first waits 40 ms for it, for the JVM sends it in small pieces over TCP (Nagle's algorithm).
+    Reading it first would wait 40 ms, as the JVM sends it in small pieces over TCP (Nagle's algorithm).
     """
     yield from rows
     for _ in batches:
@@ -27,10 +27,10 @@ def reading_last(rows: Iterable[Row], batches: Iterable[object]) -> Iterator[Row
 
 
 def forget_zips() -> None:
-    """Drop what finds modules in zips; it is made again, from what is kept of each zip, when something is imported.
+    """Drop the finders of modules in zips; they are made again, from the cached directory of each zip, at the next import.
 
-    Before each task Spark has all finders look anew at what they know. Each that is for a zip then reads the zip's directory
-    (before Python 3.13), and there is one for each package in Spark's own zip: 0.1 s a task.
+    Before each task Spark invalidates all finders. Each one for a zip then reads the zip's directory again (before Python
+    3.13), and there is one for each package in Spark's own zip: 0.1 s a task.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):

@@ -1,1 +1,1 @@
-"""The page in Airflow's UI: what is known of datasets, and the actions on them."""
+"""The page in Airflow's UI, to look at datasets and to act on them."""

@@ -1,7 +1,7 @@
-"""Who asks, and what they may. Airflow doesn't authenticate the applications of plugins, so each route does it by this.
+"""Users and their permissions. Airflow doesn't authenticate the applications of plugins, so each route does it by this module.
 
-A write needs more than the session's cookie, which the browser sends for other sites, too: a ticket that the page has made
-for this user and for what the user was shown, which no other site can read or make.
+A write needs more than the session's cookie, which the browser sends for other sites, too: a ticket that the page made for
+this user and the content shown, and that no other site can read or make.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fastapi import Depends, HTTPException, Query, Request
 from itsdangerous import BadSignature, SignatureExpired, URLSafeTimedSerializer
 
 from airflow_gobblin.hooks.registry import Registered
-from airflow_gobblin.plugins.page.finding import find
+from airflow_gobblin.plugins.page.lookup import find
 
 if TYPE_CHECKING:
     from airflow.api_fastapi.auth.managers.base_auth_manager import ResourceMethod
@@ -44,25 +44,31 @@ __all__ = [
 
 User = Annotated[BaseUser, Depends(get_user)]
 Name = Annotated[str, Query(max_length=250, pattern=r"^[^\x00]*$")]
-"""A name in Airflow's database: it keeps no longer ones, and PostgreSQL no NUL."""
+"""A name in Airflow's database, which stores no longer ones; PostgreSQL stores no NUL."""
 _SECONDS = 3600
-"""How long one may think about a confirmation."""
+"""Seconds for which a confirmation is valid."""
 
 
 def may(method: ResourceMethod, dag_id: str, user: BaseUser) -> bool:
-    """Whether a user may look at a DAG (GET) or edit it (PUT)."""
+    """Return whether a user may look at a DAG (GET) or edit it (PUT)."""
     details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
     return bool(get_auth_manager().is_authorized_dag(method=method, details=details, user=user))
 
 
 def check(method: ResourceMethod, dag_id: str, user: BaseUser) -> None:
-    """See that a user may look at a DAG (GET) or edit it (PUT). :raises HTTPException: 403, this user may not."""
+    """Check that a user may look at a DAG (GET) or edit it (PUT).
+
+    :raises HTTPException: 403, this user may not.
+    """
     if not may(method, dag_id, user):
         raise HTTPException(403, f"You may not {'look at' if method == 'GET' else 'edit'} DAG {dag_id!r}.")
 
 
 def readable_of(some: Iterable[Registered], user: BaseUser) -> tuple[Registered, ...]:
-    """The ingestions whose DAGs a user may look at. :raises HTTPException: 403, this user may look at no DAG at all."""
+    """Return the ingestions whose DAGs a user may look at.
+
+    :raises HTTPException: 403, this user may look at no DAG at all.
+    """
     manager = get_auth_manager()
     allowed = manager.get_authorized_dag_ids(user=user, method="GET")
     if not allowed and not manager.is_authorized_dag(method="GET", user=user):
@@ -79,12 +85,18 @@ def _permitted(method: ResourceMethod, dag_id: str, ingestion: str, user: BaseUs
 
 
 def readable(dag_id: Name, ingestion: Name, user: User) -> Registered:
-    """An ingestion that the user may look at. :raises HTTPException: 401, 403 or 404."""
+    """Return an ingestion that the user may look at.
+
+    :raises HTTPException: 401, 403 or 404.
+    """
     return _permitted("GET", dag_id, ingestion, user)
 
 
 def editable(dag_id: Name, ingestion: Name, user: User) -> Registered:
-    """An ingestion whose datasets the user may act on. :raises HTTPException: 401, 403 or 404."""
+    """Return an ingestion whose datasets the user may act on.
+
+    :raises HTTPException: 401, 403 or 404.
+    """
     return _permitted("PUT", dag_id, ingestion, user)
 
 
@@ -94,10 +106,10 @@ Editable = Annotated[Registered, Depends(editable)]
 
 @dataclass(frozen=True)
 class Ticket:
-    """What a user was shown and asked to confirm; it is signed, and this is what is done, or nothing.
+    """An action that a user was shown and asked to confirm; signed, so that exactly this is done, or nothing.
 
-    :param stands: the dataset's newest slot, whether it is quarantined, and how much was noted of it: what was shown is true
-        only while they are the same.
+    :param stands: the dataset's newest slot, whether it is quarantined, and the number of its notes: the ticket is valid only
+        while they are the same.
     """
 
     user: str
@@ -110,12 +122,15 @@ class Ticket:
 
 
 def sign(ticket: Ticket) -> str:
-    """A ticket as the page sends it to the browser. No two are alike, so nothing is learnt from the size of a compressed page."""
+    """Return a ticket as sent to the browser. No two are alike, so the size of a compressed page reveals nothing."""
     return _signer().dumps([secrets.token_hex(8), asdict(ticket)])
 
 
 def read_ticket(text: str, where: Registered, user: BaseUser) -> Ticket:
-    """The inverse of `sign`. :raises HTTPException: 403, it is no ticket of this user's for this ingestion, or an old one."""
+    """Read and check a signed ticket: the inverse of `sign`.
+
+    :raises HTTPException: 403, it is no ticket of this user's for this ingestion, or an old one.
+    """
     try:
         ticket = Ticket(**_signer().loads(text, max_age=_SECONDS)[1])
     except SignatureExpired as error:
@@ -134,7 +149,10 @@ def _signer() -> URLSafeTimedSerializer:
 
 
 def check_same_site(request: Request) -> None:
-    """See that a write comes from this page, as far as the browser tells it. :raises HTTPException: 403, it doesn't."""
+    """Check that a write comes from this page, as far as the browser reports it.
+
+    :raises HTTPException: 403, it doesn't.
+    """
     if not _is_same_site(request):
         raise HTTPException(403, "This was sent by another site.")
 
@@ -145,9 +163,9 @@ def _is_same_site(request: Request) -> bool:
         return site == "same-origin"
     if origin is None:  # no browser, so there are no cookies to misuse
         return True
-    # Browsers tell the one only by HTTPS, and a proxy may have changed the name that the other is compared with.
+    # Browsers send Sec-Fetch-Site only over HTTPS; Origin is compared with a host name that a proxy may have changed.
     ours = {request.headers.get("host"), urlsplit(conf.get("api", "base_url", fallback="")).netloc}
     try:
         return urlsplit(origin).netloc in ours - {"", None}
-    except ValueError:  # it is no address
+    except ValueError:  # not an address
         return False

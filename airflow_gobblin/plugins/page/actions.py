@@ -1,6 +1,6 @@
-"""What a user can do to a dataset here: each action is shown first, as `administration` would do it, and then done or refused.
+"""The actions on a dataset: each is shown first, as `Administration` would do it, and then done or refused.
 
-What changes a dataset is in its journal, with the user's name and reason; Airflow's audit log has all of them.
+Changes of a dataset are in its journal, with the user's name and reason; Airflow's audit log has all actions.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.models.log import Log
 from airflow.utils.session import create_session
 
-from airflow_gobblin.administration import Administration, Change
+from airflow_gobblin.admin.actions import Administration, Change
+from airflow_gobblin.admin.views import FileCheck, FileState, known_history, verify
 from airflow_gobblin.errors import ConfigurationError, LostRaceError
-from airflow_gobblin.files import Files
-from airflow_gobblin.history import History, Slot
 from airflow_gobblin.hooks.registry import Registered, open_administration
-from airflow_gobblin.inspection import FileCheck, FileState, known_history, verify
+from airflow_gobblin.journal.history import History, Slot
 from airflow_gobblin.plugins.page.access import Ticket
-from airflow_gobblin.plugins.page.finding import opened, target
+from airflow_gobblin.plugins.page.lookup import opened, target
+from airflow_gobblin.storage.files import Files
 
 __all__ = ["ACTIONS", "Done", "Proposal", "carry_out", "propose", "stands"]
 
 MOST_READ = 4 << 30
-"""How many bytes a verification may read: somebody waits for the answer."""
+"""The number of bytes that a verification may read, as a user waits for the answer."""
 LONGEST_REASON = 2000
 _FILES_SHOWN = 100
 
@@ -38,7 +38,11 @@ Rows = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True)
 class Proposal:
-    """What an action would do. :param rows: what there is to know before; :param then: what comes of it, in a sentence or two."""
+    """The effect that an action would have.
+
+    :param rows: the facts to know before.
+    :param then: the consequences, in a sentence or two.
+    """
 
     title: str
     then: str
@@ -47,7 +51,10 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Done:
-    """What an action did. :param bad: files that are not as they were published, some of them."""
+    """The effect that an action had.
+
+    :param bad: files that are not as they were published, some of them.
+    """
 
     title: str
     rows: Rows
@@ -56,7 +63,7 @@ class Done:
 
 @dataclass(frozen=True)
 class _Request:
-    """An action on a dataset, as it is asked for."""
+    """A requested action on a dataset."""
 
     admin: Administration
     files: Files
@@ -69,16 +76,16 @@ class _Request:
 
 
 def stands(history: History) -> str:
-    """What tells whether a dataset is as it was when an action was shown: also to a person, who may have released it since."""
+    """Return a text that is the same while a dataset is as it was when an action was shown; a person's release changes it."""
     notes = sum(len(slot.notes) for slot in history.slots[-1:])
     state = "quarantined" if history.state.quarantined else "free"
     return f"{history.state.head} {history.last_digest} {state} {notes}"
 
 
 def propose(where: Registered, urn: str, action: str, to: str, user: BaseUser) -> tuple[Proposal, Ticket]:
-    """What an action would do to a dataset, and the ticket that does it.
+    """Return what an action would do to a dataset, and the ticket that does it.
 
-    :raises ConfigurationError: there is no such dataset, or the action can't mean what it says.
+    :raises ConfigurationError: there is no such dataset, or the action is not valid.
     """
     request = _request(Administration(opened(where), target(where), user.get_name()), where, urn, to)
     proposal = ACTIONS[action].proposal(request)
@@ -87,10 +94,10 @@ def propose(where: Registered, urn: str, action: str, to: str, user: BaseUser) -
 
 
 def carry_out(where: Registered, ticket: Ticket, reason: str, user: BaseUser) -> Done:
-    """Do what a ticket says.
+    """Carry out the action of a ticket.
 
-    :raises ConfigurationError: there is no reason, or it can't be done any more. :raises LostRaceError: the dataset has changed
-        since it was shown; nothing was done.
+    :raises ConfigurationError: the reason is missing or too long, or the action isn't possible any more.
+    :raises LostRaceError: the dataset has changed since it was shown; nothing was done.
     """
     if not 0 < len(reason.strip()) <= LONGEST_REASON:
         raise ConfigurationError(
@@ -123,7 +130,7 @@ def _request(admin: Administration, where: Registered, urn: str, to: str) -> _Re
 
 @contextmanager
 def _acting(where: Registered, ticket: Ticket, user: BaseUser, *, write: bool) -> Iterator[_Request]:
-    """What is asked for, on a journal that was opened for it."""
+    """Yield the request; for a write, on a journal opened for it alone."""
     if not write:
         admin = Administration(opened(where), target(where), user.get_name())
         yield _request(admin, where, ticket.urn, ticket.to)
@@ -134,7 +141,7 @@ def _acting(where: Registered, ticket: Ticket, user: BaseUser, *, write: bool) -
 
 
 def _log(ticket: Ticket, reason: str, user: BaseUser) -> None:
-    """Leave the action in Airflow's audit log, beside those of Airflow's own pages."""
+    """Record the action in Airflow's audit log, beside those of Airflow's own pages."""
     told = {name: getattr(ticket, name) for name in ("ingestion", "urn", "to") if getattr(ticket, name)}
     extra = json.dumps({**told, "reason": reason})
     entry = Log(
@@ -250,7 +257,10 @@ def _reads(request: _Request) -> bool:
 
 @dataclass(frozen=True)
 class _Action:
-    """:param writes: whether it changes the journal; to look at it is enough otherwise."""
+    """The functions of an action.
+
+    :param writes: whether it changes the journal; otherwise the journal is only read.
+    """
 
     proposal: Callable[[_Request], Proposal]
     carry_out: Callable[[_Request, str], Done]

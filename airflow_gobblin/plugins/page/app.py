@@ -1,4 +1,4 @@
-"""The page's routes. Each checks who asks, by `access`, before anything is read; what is static is open to all."""
+"""The page's routes. Each checks the user's permission, by `access`, before it reads anything; static files are open to all."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Resp
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.staticfiles import StaticFiles
 
+from airflow_gobblin.admin.views import dataset_detail, known_history, list_datasets, list_pending, list_slots
 from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError, UnknownOutcomeError
 from airflow_gobblin.hooks.connections import SECRETS
 from airflow_gobblin.hooks.registry import Registered
-from airflow_gobblin.inspection import dataset_detail, known_history, list_datasets, list_pending, list_slots
-from airflow_gobblin.journal import now
+from airflow_gobblin.journal.records import Action, now
 from airflow_gobblin.links import NAME
-from airflow_gobblin.naming import visible
+from airflow_gobblin.model.naming import visible
 from airflow_gobblin.plugins.page.access import (
     Editable,
     Name,
@@ -38,11 +38,10 @@ from airflow_gobblin.plugins.page.access import (
     sign,
 )
 from airflow_gobblin.plugins.page.actions import carry_out, propose
-from airflow_gobblin.plugins.page.finding import known, names, of_dag, opened, target
+from airflow_gobblin.plugins.page.lookup import known, names, of_dag, opened, target
 from airflow_gobblin.plugins.page.runs import published_by
 from airflow_gobblin.plugins.page.showing import Pages, chart, coverage_bars, remarks, render, to_dataset, to_list
 from airflow_gobblin.plugins.page.threads import Threads
-from airflow_gobblin.records import Action
 
 __all__ = ["app"]
 
@@ -53,10 +52,10 @@ _SLOTS = 25
 _COLUMNS = 60
 _STEPS = 30
 _VERIFIED = 500
-"""How many steps of a pending slot are verified each time somebody looks."""
+"""The number of steps of a pending slot that each view verifies."""
 
 _LARGEST_FORM = 256 << 10
-"""How many bytes may be sent: a ticket with the longest URN and the longest reason, with all of it escaped, are less."""
+"""The number of bytes that may be sent: a ticket with the longest URN and the longest reason, all of it escaped, is smaller."""
 _FIELDS = 8
 _FORM_SECONDS = 20.0
 _ACTING_SECONDS = 300.0
@@ -73,7 +72,7 @@ def _goes_on(subject: str, seconds: float) -> GobblinError:
 
 _looking = Threads(each=4, most=12, seconds=15, remembered=15)
 _acting = Threads(each=1, most=8, seconds=_ACTING_SECONDS, late=_goes_on)
-"""What is done to a dataset is done one after the other."""
+"""Threads for the actions on a dataset, which run one after the other."""
 
 Start = Annotated[int, Query(ge=0, le=10**9)]
 Text = Annotated[str, Query(max_length=4096)]
@@ -88,7 +87,7 @@ app.mount("/static", StaticFiles(directory=str(files("airflow_gobblin.plugins.pa
 
 @app.get("/")
 def index(user: User, dag_id: Name = "", search: Text = "", start: Start = 0) -> Response:
-    """The ingestions that the user may look at; of a DAG with one ingestion, its datasets."""
+    """Show the ingestions that the user may look at; of a DAG with one ingestion, its datasets."""
     if dag_id:
         check("GET", dag_id, user)
     found = [*readable_of(of_dag(dag_id) if dag_id else known(), user)]
@@ -102,7 +101,7 @@ def index(user: User, dag_id: Name = "", search: Text = "", start: Start = 0) ->
 
 @app.get("/datasets")
 async def datasets(where: Readable, search: Text = "", only: Literal["", "stuck"] = "", start: Start = 0) -> Response:
-    """The datasets of an ingestion; `only` those that are stuck: with an unfinished slot, never published, or unreadable."""
+    """Show the datasets of an ingestion; `only` those that are stuck: with an unfinished slot, never published, or unreadable."""
     return await _look(where, lambda: _datasets(where, search, only, start))
 
 
@@ -120,7 +119,7 @@ def _datasets(where: Registered, search: str, only: str, start: int) -> Response
 
 @app.get("/counts")
 async def counts(where: Readable) -> Response:
-    """How many datasets an ingestion has, and how many are stuck, by how."""
+    """Return how many datasets an ingestion has, and how many are stuck, by status."""
     return await _look(where, lambda: _counts(where))
 
 
@@ -135,7 +134,7 @@ def _counts(where: Registered) -> Response:
 
 @app.get("/dataset")
 async def dataset(where: Readable, user: User, urn: Text, start: Start = 0) -> Response:
-    """A dataset, closely."""
+    """Show a dataset in detail."""
     return await _look(where, lambda: _dataset(where, user, urn, start))
 
 
@@ -163,7 +162,7 @@ def _dataset(where: Registered, user: BaseUser, urn: str, start: int) -> Respons
 
 @app.get("/run")
 def run(user: User, dag_id: Name, run_id: Name) -> Response:
-    """What a DAG run published."""
+    """Show what a DAG run published."""
     check("GET", dag_id, user)
     found = [(one, published_by(one, run_id)) for one in of_dag(dag_id)]
     return _html("run", dag_id=dag_id, run_id=run_id, found=found)
@@ -171,7 +170,7 @@ def run(user: User, dag_id: Name, run_id: Name) -> Response:
 
 @app.get("/open")
 def open_in_airflow(where: Readable, urn: Text = "") -> Response:
-    """A dataset, or the list of an ingestion's, within Airflow's UI: the page's address there begins with the page's name."""
+    """Redirect to a dataset, or an ingestion's list, within Airflow's UI, where the page's address begins with its name."""
     address = to_dataset(where, urn) if urn else to_list(where)
     return RedirectResponse(f"{API_ROOT_PATH}plugin/{NAME}{API_ROOT_PATH}{NAME}/{address}", HTTPStatus.SEE_OTHER)
 
@@ -183,7 +182,7 @@ def open_in_airflow(where: Readable, urn: Text = "") -> Response:
 async def confirm(
     where: Editable, user: User, urn: Text, action: Literal["release", "abandon", "rewind", "verify"], to: Text = ""
 ) -> Response:
-    """What an action would do, and whether to do it."""
+    """Show what an action would do, and ask whether to do it."""
     return await _look(where, lambda: _confirm(where, user, urn, action, to))
 
 
@@ -194,7 +193,7 @@ def _confirm(where: Registered, user: BaseUser, urn: str, action: str, to: str) 
 
 @app.post("/action")
 async def act(request: Request, where: Editable, user: User) -> Response:
-    """Do what was confirmed. Who may is known from the address alone, before anything that was sent is read."""
+    """Carry out what was confirmed. Permission is checked by the address alone, before the form is read."""
     check_same_site(request)
     form = await _form(request)
     ticket, reason = read_ticket(form.get("ticket", ""), where, user), form.get("reason", "")
@@ -206,7 +205,10 @@ async def act(request: Request, where: Editable, user: User) -> Response:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """The fields that a form has sent. :raises HTTPException: 400, 408 or 413, there is too much of it, or it doesn't come."""
+    """Return the fields of a form.
+
+    :raises HTTPException: 400, 408 or 413, it has too many fields, is late, or is too large.
+    """
     sent = bytearray()
     try:
         async with asyncio.timeout(_FORM_SECONDS):
@@ -238,7 +240,7 @@ def _html(template: str, status: int = 200, **values: Any) -> HTMLResponse:
 
 @app.middleware("http")
 async def _guard(request: Request, call_next: Any) -> Response:
-    """What the browser is told: nothing from elsewhere, nothing inline, in no frame but Airflow's, and nothing kept."""
+    """Restrict the browser: nothing from elsewhere, nothing inline, no frame but Airflow's, and nothing cached."""
     response: Response = await call_next(request)
     response.headers["Content-Security-Policy"] = (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -252,7 +254,7 @@ async def _guard(request: Request, call_next: Any) -> Response:
 
 
 def _error(request: Request, status: int, title: str, detail: str) -> Response:
-    """What went wrong: a page, or for the page's own scripts an object."""
+    """Return an error as a page, or as an object for the page's own scripts."""
     detail = SECRETS.redact(detail)
     if request.headers.get("accept") == "application/json":
         return JSONResponse({"error": visible(detail)}, status)

@@ -1,4 +1,4 @@
-"""What a DAG run published, as Airflow's database knows it: by the asset events of its tasks."""
+"""The slots that a DAG run published, by the asset events of its tasks in Airflow's database."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from airflow.models.asset import AssetEvent, AssetModel
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
-from airflow_gobblin.announcing.assets import asset_uri
+from airflow_gobblin.events.assets import asset_uri
 from airflow_gobblin.hooks.registry import Registered
 
 __all__ = ["Published", "published_by"]
 
 _MOST = 1000
-"""How many events of one run are shown."""
+"""The number of events shown of one run."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """A slot that a DAG run announced: as a rule what it published, but it may be what an earlier run had left."""
+    """A slot that a DAG run announced: as a rule its own, but it may be one that an earlier run had left."""
 
     urn: str
     slot: int
@@ -32,7 +32,7 @@ class Published:
 
 
 def published_by(where: Registered, run_id: str) -> tuple[Published, ...]:
-    """What a DAG run announced of an ingestion's datasets, by URN and slot."""
+    """Return the slots of an ingestion's datasets that a DAG run announced, by URN and slot."""
     events = (
         select(AssetEvent.extra)
         .join(AssetModel, AssetModel.id == AssetEvent.asset_id)

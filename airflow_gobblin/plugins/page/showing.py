@@ -1,4 +1,4 @@
-"""How what is known of datasets is put on the page: words, lengths and places; the HTML is in `templates/`."""
+"""The page's words, lengths and positions for what it shows of datasets; the HTML is in `templates/`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from airflow_gobblin.admin.views import DatasetView, PositionCoverage, SlotView
 from airflow_gobblin.cli.showing import one_line, text
-from airflow_gobblin.coverage import Range
 from airflow_gobblin.hooks.registry import Registered
-from airflow_gobblin.inspection import DatasetView, PositionCoverage, SlotView
-from airflow_gobblin.journal import Note, now
-from airflow_gobblin.naming import many, shown, visible
-from airflow_gobblin.watermark import TimestampWatermark, Watermark, split
+from airflow_gobblin.journal.records import Note, now
+from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.naming import many, shown, visible
+from airflow_gobblin.model.watermark import TimestampWatermark, Watermark, split
 
 __all__ = [
     "WIDTH",
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 WIDTH = 1000
-"""Of a bar, in the units of its drawing."""
+"""The width of a bar, in the units of its drawing."""
 _THINNEST = 2.0
 _POSITIONS = 32
 _RANGES = 300
@@ -48,7 +48,11 @@ _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
 @dataclass(frozen=True)
 class Bar:
-    """A piece of a drawing. :param kind: what it stands for, a class of `page.css`. :param title: what is told of it."""
+    """A piece of a drawing.
+
+    :param kind: its meaning, a class of `page.css`.
+    :param title: its description.
+    """
 
     kind: str
     x: float
@@ -60,7 +64,10 @@ class Bar:
 
 @dataclass(frozen=True)
 class CoverageBar:
-    """What is covered of one position of a dataset. :param name: which, where there are several."""
+    """The coverage of one position of a dataset.
+
+    :param name: the position's name, if there are several.
+    """
 
     name: str
     low: str
@@ -69,7 +76,7 @@ class CoverageBar:
 
 
 def coverage_bars(coverage: Sequence[PositionCoverage], pending: SlotView | None) -> tuple[CoverageBar, ...]:
-    """The coverage of a dataset, drawn: each of its positions, the first of many."""
+    """Draw the coverage of a dataset: each of its positions, the first of many."""
     wanted = () if pending is None else pending.ranges
     if not coverage and wanted:  # of a first load, which has no origin until it is done
         starts = enumerate(split(wanted[0].low))
@@ -105,7 +112,10 @@ def _place(position: Watermark, low: Watermark, high: Watermark) -> float:
 
 
 def chart(slots: Sequence[SlotView], count: Callable[[SlotView], int], unit: str) -> tuple[Bar, ...]:
-    """A column for each of some slots, the newest first in `slots` and last in the drawing. :param unit: what one is called."""
+    """Draw a column for each of some slots, the newest first in `slots` and last in the drawing.
+
+    :param unit: the name of one counted thing.
+    """
     most = max((count(slot) for slot in slots), default=0) or 1
     step = WIDTH / max(len(slots), 20)
     columns = []
@@ -122,7 +132,10 @@ def chart(slots: Sequence[SlotView], count: Callable[[SlotView], int], unit: str
 
 @dataclass(frozen=True)
 class Pages:
-    """Where in a long list one is. :param start: how many come before what is shown."""
+    """The place in a long list.
+
+    :param start: the number of entries before those shown.
+    """
 
     start: int
     shown: int
@@ -131,17 +144,17 @@ class Pages:
 
     @property
     def before(self) -> int | None:
-        """Where the page before starts, if there is one."""
+        """The start of the previous page, if there is one."""
         return max(0, self.start - self.size) if self.start else None
 
     @property
     def after(self) -> int | None:
-        """Where the next page starts, if there is one."""
+        """The start of the next page, if there is one."""
         return self.start + self.size if self.start + self.shown < self.total else None
 
 
 def short(value: timedelta | None) -> str:
-    """A time span by its two largest units: `3 d 4 h`."""
+    """Return a time span by its two largest units: `3 d 4 h`."""
     if value is None:
         return ""
     left, parts = round(value.total_seconds()), []
@@ -153,24 +166,24 @@ def short(value: timedelta | None) -> str:
 
 
 def ago(value: datetime) -> str:
-    """How long ago: `3 d 4 h ago`."""
+    """Return how long ago a time was: `3 d 4 h ago`."""
     past = now() - value
     return f"{short(past)} ago" if past >= timedelta(seconds=1) else "just now"
 
 
 def size(value: int) -> str:
-    """A number of bytes: `1.2 MB`."""
+    """Return a number of bytes as text: `1.2 MB`."""
     power = min(len(str(value)) - 1, 15) // 3
     return f"{value / 1000**power:.{min(power, 1)}f} {_BYTES[power]}"
 
 
 def said(value: Any) -> str:
-    """Anything in one line."""
+    """Return any value in one line."""
     return one_line(text(value))
 
 
 def brief(value: Any) -> str:
-    """Anything in a short line; a time to the second."""
+    """Return any value in a short line; a time to the second."""
     if isinstance(value, TimestampWatermark):
         return value.value.strftime("%Y-%m-%d %H:%M:%S UTC")
     whole = said(value)
@@ -178,7 +191,7 @@ def brief(value: Any) -> str:
 
 
 def alike(items: Iterable[Any], name: str) -> tuple[tuple[Any, list[Any]], ...]:
-    """Things by what they have in common, the value of an attribute: an error that several have is told once."""
+    """Group things by the value of an attribute: an error that several have is shown once."""
     found: dict[Any, list[Any]] = {}
     for one in items:
         found.setdefault(getattr(one, name), []).append(one)
@@ -186,7 +199,10 @@ def alike(items: Iterable[Any], name: str) -> tuple[tuple[Any, list[Any]], ...]:
 
 
 def remarks(notes: Iterable[Note], told: Iterable[str] = ()) -> tuple[Note, ...]:
-    """Notes, in which a text that was told before isn't told again. :param told: what the page tells elsewhere."""
+    """Return notes in which a text shown before isn't repeated.
+
+    :param told: the texts that the page shows elsewhere.
+    """
     before, found = {*told}, []
     for note in notes:
         found.append(replace(note, detail=_AGAIN) if note.detail in before and note.detail else note)
@@ -198,37 +214,40 @@ def remarks(notes: Iterable[Note], told: Iterable[str] = ()) -> tuple[Note, ...]
 
 
 def to_list(where: Registered, **more: Any) -> str:
-    """The list of an ingestion's datasets."""
+    """Return the address of the list of an ingestion's datasets."""
     return _address("datasets", where, more)
 
 
 def to_dataset(where: Registered, one: DatasetView | str, **more: Any) -> str:
-    """The page of a dataset."""
+    """Return the address of the page of a dataset."""
     return _address("dataset", where, {"urn": one if isinstance(one, str) else one.urn, **more})
 
 
 def to_action(where: Registered, urn: str, action: str) -> str:
-    """The page that asks whether to do something to a dataset."""
+    """Return the address of the page that asks whether to do something to a dataset."""
     return _address("action", where, {"urn": urn, "action": action})
 
 
 def to_act(where: Registered) -> str:
-    """Where a confirmed action is sent to: whether the user may is seen from this address, before the form is read."""
+    """Return the address for a confirmed action: the user's permission is checked by it, before the form is read."""
     return _address("action", where, {})
 
 
 def to_counts(where: Registered) -> str:
-    """How many datasets an ingestion has."""
+    """Return the address of the number of datasets of an ingestion."""
     return _address("counts", where, {})
 
 
 def to_dag(dag_id: str) -> str:
-    """A DAG in Airflow's UI."""
+    """Return the address of a DAG in Airflow's UI."""
     return f"../dags/{quote(dag_id, safe='')}"
 
 
 def to_run(run: str) -> str:
-    """A DAG run in Airflow's UI. :param run: as a slot has it, `dag_id/run_id`."""
+    """Return the address of a DAG run in Airflow's UI.
+
+    :param run: as a slot has it, `dag_id/run_id`.
+    """
     dag_id, _, run_id = run.partition("/")
     return f"../dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"
 
@@ -260,11 +279,11 @@ def _filters() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def _finished(value: Any) -> Any:
-    """What a template puts out, with nothing in it that isn't seen; but for HTML, and what a form has to send back as it is."""
+    """Make invisible characters visible in a template's output, except in HTML and in what a form must send back unchanged."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-# Whatever is shown was written by others: everything is escaped. What must stay as it is, in a form, passes through `e`.
+# Everything shown was written by others, so all of it is escaped. Values that a form must keep unchanged pass through `e`.
 _TEMPLATES = Environment(
     loader=PackageLoader("airflow_gobblin.plugins.page"),
     autoescape=True,
@@ -278,5 +297,5 @@ _TEMPLATES.filters["number"] = lambda value: f"{value:,}"
 
 
 def render(template: str, **values: Any) -> str:
-    """A page."""
+    """Render a page."""
     return _TEMPLATES.get_template(f"{template}.html").render(values)

@@ -1,8 +1,8 @@
-"""Threads of the page's own for all that reads journals and targets, which may hang: nothing else of Airflow's waits for them.
+"""The page's own threads for reading journals and targets, which may hang: nothing else of Airflow's waits for them.
 
-Airflow's routes share a few threads. A journal that doesn't answer would hold one with each look, until none is left. So what
-may hang runs here: a few threads for one journal, not many for all, and a time limit after which the user is answered. A thread
-can't be stopped; one that hangs keeps its place until it ends. A journal that failed is not asked again for a while.
+Airflow's routes share a few threads. A journal that doesn't answer would hold one with each view, until none is left. So work
+that may hang runs here: in few threads for one journal, not many for all, and with a time limit after which the user is answered.
+A thread can't be stopped; one that hangs keeps its place until it ends. A journal that failed isn't asked again for a while.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = ["Late", "Threads"]
 
 T = TypeVar("T")
 Late = Callable[[str, float], GobblinError]
-"""What is raised when no answer comes in time: given the subject and the seconds that passed."""
+"""Makes the error for an answer that is late, from the subject and the seconds that passed."""
 
 
 def no_answer(subject: str, seconds: float) -> StoreError:
-    """What is raised when something can't be looked at in time."""
+    """Return the error for something that can't be looked at in time."""
     return StoreError(
         operation="look at",
         subject=subject,
@@ -40,9 +40,9 @@ def no_answer(subject: str, seconds: float) -> StoreError:
 
 @dataclass
 class _Lane:
-    """What goes on with one subject.
+    """The work on one subject.
 
-    :param users: how many wait or run.
+    :param users: the number of users that wait or run.
     :param failure: its last, remembered until `until`.
     """
 
@@ -52,7 +52,7 @@ class _Lane:
     until: float = 0.0
 
     def check(self) -> None:
-        """Raise the failure that is remembered."""
+        """Raise the remembered failure, if it still holds."""
         left = self.until - time.monotonic()
         if self.failure is not None and left > 0:
             raise StoreError(
@@ -64,13 +64,13 @@ class _Lane:
 
 
 class Threads:
-    """A limited number of threads for what may hang.
+    """A limited number of threads for work that may hang.
 
-    :param each: how many for one subject.
-    :param most: how many for all.
-    :param seconds: how long anybody waits, for a place, too.
-    :param remembered: for how many seconds a subject that failed isn't asked again.
-    :param late: the error when time is up.
+    :param each: the number for one subject.
+    :param most: the number for all.
+    :param seconds: the longest wait, including that for a place.
+    :param remembered: seconds for which a subject that failed isn't asked again.
+    :param late: makes the error when time is up.
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class Threads:
         self._lanes: dict[str, _Lane] = {}
 
     async def run(self, key: str, subject: str, work: Callable[[], T]) -> T:
-        """Do some work in a thread.
+        """Run work in a thread.
 
         :param key: of the subject, whose places are few and whose failures are remembered.
-        :param subject: what it is called.
-        :raises GobblinError: it wasn't done in time, or the subject has failed just now. Whatever the work raises.
+        :param subject: its name in errors.
+        :raises GobblinError: it wasn't done in time, or the subject has just failed. Errors of the work pass through.
         """
         lane = self._lanes.setdefault(key, _Lane(Semaphore(self._each)))
         lane.check()
@@ -124,7 +124,7 @@ class Threads:
                 error = raised
             _tell(loop, lambda: self._ended(key, lane, answer, result, error))
 
-        # A daemon: one that hangs doesn't keep the API server from stopping.
+        # A daemon: a hanging one doesn't keep the API server from stopping.
         Thread(target=run, name=f"gobblin page: {key}", daemon=True).start()
         return answer
 

@@ -1,0 +1,806 @@
+"""Views of datasets for people, as shown by `airflow gobblin` and by the page in Airflow's UI.
+
+Everything is read from the journal and from the target root, and neither is changed. Listing datasets takes one listing of
+the journal, and reads only the records of the datasets shown; a close look at one dataset takes more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from itertools import islice
+
+from airflow_gobblin.commit.homes import Homes
+from airflow_gobblin.errors import ConfigurationError, GobblinError, TargetError
+from airflow_gobblin.journal.history import History, Slot
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.journal.published import unknown_dataset, unknown_ingestion
+from airflow_gobblin.journal.records import Action, Decision, Note
+from airflow_gobblin.model import wire
+from airflow_gobblin.model.coverage import Coverage, Range, padded
+from airflow_gobblin.model.naming import dataset_key, many
+from airflow_gobblin.model.state import Pause, UnitRef
+from airflow_gobblin.model.watermark import MultiLongWatermark, TimestampWatermark, Watermark, decode, encode, split
+from airflow_gobblin.model.work import UnitState, UnitSummary
+from airflow_gobblin.steps.publishing import (
+    FileStep,
+    HighWatermarkStep,
+    PublishStep,
+    Step,
+    StepContext,
+    StepStatus,
+    files_of,
+)
+from airflow_gobblin.storage.files.base import Files, each
+from airflow_gobblin.workspace.claims import Claims
+from airflow_gobblin.workspace.manifests import check_no_slot_is_lost
+
+__all__ = [
+    "AuditFinding",
+    "AuditLevel",
+    "DatasetDetail",
+    "DatasetView",
+    "FileCheck",
+    "FileState",
+    "Page",
+    "PendingSteps",
+    "PositionCoverage",
+    "SlotView",
+    "StepView",
+    "audit",
+    "check_ingestion_is_there",
+    "dataset_detail",
+    "known_history",
+    "list_datasets",
+    "list_pending",
+    "list_slots",
+    "parse_position",
+    "verify",
+    "view",
+]
+
+_COMMITS = frozenset({Action.COMMIT, Action.NOOP, Action.IMPORT})
+_SKIPPING = frozenset({Action.SET, Action.IMPORT})
+"""Actions that cover ranges without publishing them."""
+_NAMED = 5
+"""The most items that a sentence names."""
+
+
+# Datasets in a list
+
+
+@dataclass(frozen=True)
+class SlotView:
+    """A slot, in short.
+
+    :param state: `pending`, `quarantined` (pending, and left alone), `done`, `abandoned`, or `aborted`: a plan that can no
+        longer win a slot.
+    :param ended: when its outcome was written, if it needs one and has one.
+    :param ranges: the ranges that it covers; unknown for a trimmed slot.
+    :param removed: the ranges that it uncovers; unknown for a trimmed slot.
+    :param rows_read: by the units that it publishes; `None` if it was trimmed.
+    :param retires: the number of units that it retires.
+    :param run: the DAG run that it was planned in, `dag_id/run_id`; empty if there was none or it isn't known.
+    :param actor: the person who asked for it, if any.
+    :param reason: that person's reason.
+    :param abandoned_by: the person who abandoned it.
+    :param abandon_reason: that person's reason.
+    :param failures: notes of the runs that failed to finish it.
+    :param releases: notes of people who released it, or the claim on the dataset's folder.
+    """
+
+    slot: int
+    action: Action
+    state: str
+    decided: datetime
+    ended: datetime | None
+    ranges: tuple[Range, ...]
+    removed: tuple[Range, ...]
+    files: int
+    rows: int
+    rows_read: int | None
+    retires: int
+    steps: int
+    run_key: str
+    run: str
+    actor: str
+    reason: str
+    abandoned_by: str
+    abandon_reason: str
+    failures: tuple[str, ...]
+    releases: tuple[Note, ...]
+    trimmed: bool
+
+
+@dataclass(frozen=True)
+class DatasetView:
+    """A dataset in a list.
+
+    :param key: its name in the journal.
+    :param urn: its URN, or its key if it can't be read.
+    :param lag: how far its watermark is behind, if the watermark is a time.
+    :param head: its newest slot.
+    :param attempts: the number of runs that failed to finish the pending slot since it was last released.
+    :param files: the number of published files.
+    :param rows: the number of rows in them.
+    :param bytes: their size.
+    :param holes: the number of open ranges below the highest covered position.
+    :param failure: for a dataset that was never published, why the last failed run failed.
+    :param error: why it can't be read; all else is empty then.
+    """
+
+    key: str
+    urn: str
+    watermark: Watermark | None = None
+    lag: timedelta | None = None
+    head: int = 0
+    generation: int = 0
+    last_commit: SlotView | None = None
+    pending: SlotView | None = None
+    quarantined: bool = False
+    paused: Pause | None = None
+    attempts: int = 0
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    holes: int = 0
+    published: bool = False
+    failure: str = ""
+    error: str = ""
+
+    @property
+    def status(self) -> str:
+        """The status in one word: `unreadable`, `quarantined`, `pending`, `paused`, `unpublished` (by any run yet), or `ok`."""
+        if self.error:
+            return "unreadable"
+        if self.quarantined:
+            return "quarantined"
+        if self.pending is not None:
+            return "pending"
+        if self.paused is not None:
+            return "paused"
+        return "ok" if self.published else "unpublished"
+
+    @property
+    def stuck(self) -> bool:
+        """Whether something is unfinished or failed, and needs a look."""
+        return bool(self.failure) if self.status == "unpublished" else self.status not in ("ok", "paused")
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some of an ingestion's datasets, by key.
+
+    :param total: the number of all datasets.
+    :param start: the number of datasets before these.
+    """
+
+    views: tuple[DatasetView, ...]
+    total: int
+    start: int
+
+
+def list_datasets(
+    journal: Journal,
+    at: datetime,
+    *,
+    search: str = "",
+    start: int = 0,
+    count: int | None = None,
+    names: MutableMapping[str, str] | None = None,
+) -> Page:
+    """Return some of an ingestion's datasets, by one listing; only their records are read.
+
+    :param at: the time, for the lag.
+    :param search: only datasets with this in their URN, ignoring case.
+    :param count: the most datasets to return.
+    :param names: URNs by key, where the key isn't the URN. A search reads the records of missing ones and adds them; a URN
+        never changes, so the mapping can be passed again.
+    """
+    names = {} if names is None else names
+    if search:
+        _learn(journal, names)
+    wanted = _Slice(search.lower(), start, count, names)
+    found = []
+    for key, history in journal.histories(worth=lambda keys: wanted.takes(keys.dataset)):
+        if isinstance(history, History) or key in wanted.taken or wanted.takes(key):
+            found.append(view(history, at, key))
+    return Page(tuple(sorted(found, key=_by_key)), wanted.seen, start)
+
+
+def _learn(journal: Journal, names: MutableMapping[str, str]) -> None:
+    """Add the URNs of the datasets whose keys don't show them."""
+    for key, history in journal.histories(worth=lambda keys: keys.dataset not in names and not _is_plain(keys.dataset)):
+        if isinstance(history, History):
+            names[key] = history.urn
+
+
+def list_pending(journal: Journal, at: datetime) -> tuple[DatasetView, ...]:
+    """Return the datasets with an unfinished slot, those that failed before they were ever published, and unreadable ones.
+
+    Only datasets that may be one of these are read.
+    """
+    histories = journal.histories(worth=lambda keys: keys.may_be_pending or keys.may_be_unpublished)
+    found = (view(history, at, key) for key, history in histories)
+    return tuple(sorted((one for one in found if one.stuck), key=_by_key))
+
+
+class _Slice:
+    """The keys of a listing that are to be read."""
+
+    def __init__(self, search: str, start: int, count: int | None, names: Mapping[str, str]) -> None:
+        self._search = search
+        self._start = start
+        self._end = None if count is None else start + count
+        self._names = names
+        self.seen = 0
+        self.taken: set[str] = set()
+
+    def takes(self, key: str) -> bool:
+        """Return whether the next key of the listing is to be read."""
+        if self._search not in self._names.get(key, key).lower():
+            return False
+        number, self.seen = self.seen, self.seen + 1
+        taken = number >= self._start and (self._end is None or number < self._end)
+        if taken:
+            self.taken.add(key)
+        return taken
+
+
+def _is_plain(key: str) -> bool:
+    """Return whether a dataset's key is its URN."""
+    return dataset_key(key) == key
+
+
+def _by_key(one: DatasetView) -> str:
+    return one.key
+
+
+def view(history: History | GobblinError, at: datetime, key: str = "") -> DatasetView:
+    """Return the view of a dataset in a list.
+
+    :param at: the time, for the lag.
+    :param key: its key, for a dataset that can't be read.
+    """
+    if isinstance(history, GobblinError):
+        return DatasetView(key, key, error=str(history))
+    state = history.state
+    live = state.live.values()
+    return DatasetView(
+        key=dataset_key(history.urn),
+        urn=history.urn,
+        watermark=state.watermark,
+        lag=_lag(state.watermark, at),
+        head=state.head,
+        generation=state.generation,
+        last_commit=next(
+            (_slot_view(s) for s in history.newest_first if s.done and s.decision.action in _COMMITS), None
+        ),
+        pending=None if history.pending is None else _slot_view(history.pending, quarantined=state.quarantined),
+        quarantined=state.quarantined,
+        paused=state.paused,
+        attempts=len(state.failures),
+        files=sum(unit.files for unit in live),
+        rows=sum(unit.rows_written for unit in live),
+        bytes=sum(unit.bytes for unit in live),
+        holes=sum(len(position.gaps) for position in _positions(state.coverage)),
+        published=history.published,
+        failure="" if history.published else history.failure,
+    )
+
+
+def _lag(watermark: Watermark | None, at: datetime) -> timedelta | None:
+    return max(timedelta(0), at - watermark.value) if isinstance(watermark, TimestampWatermark) else None
+
+
+def list_slots(history: History, *, start: int = 0, count: int | None = None) -> tuple[SlotView, ...]:
+    """Return some of a dataset's slots, the newest first."""
+    some = islice(history.newest_first, start, None if count is None else start + count)
+    return tuple(_slot_view(slot, quarantined=not slot.finished and history.state.quarantined) for slot in some)
+
+
+def _slot_view(slot: Slot, *, quarantined: bool = False) -> SlotView:
+    decision, outcome = slot.decision, slot.outcome
+    return SlotView(
+        slot=decision.slot,
+        action=decision.action,
+        state="quarantined" if quarantined else _slot_state(slot),
+        decided=decision.at,
+        ended=None if outcome is None else outcome.at,
+        ranges=decision.ranges,
+        removed=decision.removed,
+        files=slot.files,
+        rows=slot.rows,
+        rows_read=None if slot.trimmed else sum(unit.rows_read for unit in _published_units(decision)),
+        retires=len(decision.replaces),
+        steps=decision.steps,
+        run_key=decision.run_key,
+        run=decision.run,
+        actor=decision.actor,
+        reason=decision.reason,
+        abandoned_by=slot.abandoned_by,
+        abandon_reason=slot.abandon_reason,
+        failures=slot.failures,
+        releases=slot.releases,
+        trimmed=slot.trimmed is not None,
+    )
+
+
+def _slot_state(slot: Slot) -> str:
+    if not slot.finished:
+        return "pending"
+    if slot.abandoned:
+        return "abandoned"
+    return "aborted" if slot.decision.action is Action.ABORT else "done"
+
+
+def _published_units(decision: Decision) -> Iterator[UnitSummary]:
+    return (unit for unit in decision.units if unit.state is UnitState.SUCCESSFUL)
+
+
+# One dataset in detail
+
+
+@dataclass(frozen=True)
+class PositionCoverage:
+    """The coverage of one position of a dataset; most datasets have one position, a topic has one for each partition.
+
+    :param gaps: the open ranges between its origin and the highest covered position.
+    """
+
+    position: int
+    origin: Watermark
+    edge: Watermark
+    ranges: tuple[Range, ...]
+    gaps: tuple[Range, ...]
+
+
+@dataclass(frozen=True)
+class StepView:
+    """A commit step, as it was found.
+
+    :param step: its kind.
+    :param name: what it publishes, if that is a file.
+    """
+
+    step: str
+    name: str
+    status: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class PendingSteps:
+    """The commit sequence of the pending slot.
+
+    :param states: the number of verified steps found in each state.
+    :param steps: some of them, unfinished ones first.
+    :param error: why no more of them can be read.
+    """
+
+    slot: int
+    total: int
+    states: Mapping[str, int]
+    steps: tuple[StepView, ...]
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class DatasetDetail:
+    """One dataset in detail.
+
+    :param unpublished: units of the newest run that were not published, with their errors.
+    :param retired: the number of retired units that wait for clean-up.
+    :param notes: all notes on its newest slot, for people.
+    """
+
+    view: DatasetView
+    coverage: tuple[PositionCoverage, ...]
+    steps: PendingSteps | None
+    unpublished: tuple[UnitSummary, ...]
+    retired: int
+    notes: tuple[Note, ...]
+
+
+def dataset_detail(
+    journal: Journal, files: Files, urn: str, at: datetime, *, steps: int = 20, verified: int | None = None
+) -> DatasetDetail:
+    """Return one dataset in detail; the steps of its pending slot are verified.
+
+    :param steps: the number of steps to show.
+    :param verified: verify only this many, from the first; `None` for all.
+    :raises ConfigurationError: the journal has no such dataset.
+    """
+    history = known_history(journal, urn)
+    pending = history.pending
+    return DatasetDetail(
+        view=view(history, at),
+        coverage=_positions(history.state.coverage),
+        steps=None if pending is None else _pending_steps(journal, files, pending.decision, steps, verified),
+        unpublished=tuple(unit for unit in history.state.previous_units if unit.error),
+        retired=len(history.state.retired),
+        notes=journal.notes(urn, history.state.head),
+    )
+
+
+def known_history(journal: Journal, urn: str) -> History:
+    """Return the history of a dataset that has one.
+
+    :raises NotFoundError: it has none; names similar ones.
+    """
+    history = journal.history(urn)
+    if not history.known:
+        raise unknown_dataset(journal, urn)
+    return history
+
+
+def check_ingestion_is_there(journal: Journal) -> None:
+    """Check that an ingestion has a record in its journal.
+
+    :raises NotFoundError: it has none; names similar ones.
+    """
+    if next(iter(journal.store.list(f"{journal.ingestion}/")), None) is None:
+        raise unknown_ingestion(journal)
+
+
+def parse_position(text: str, kind: str | Watermark) -> Watermark:
+    """Parse a watermark as people write it: `42`, `2026-01-31T12:00:00+00:00`, `[5, 7]`, or the JSON of an author's own type.
+
+    :param kind: its type; or a watermark of that type, whose positions replace those left out, as in `[5, null]`.
+    :raises ConfigurationError: it can't be read.
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = text
+    if not isinstance(kind, str):
+        known, kind = kind, kind.kind
+        if isinstance(known, MultiLongWatermark) and isinstance(value, list) and len(value) == len(known.values):
+            value = [old if new is None else new for new, old in zip(value, known.values, strict=True)]
+    try:
+        return decode({"kind": kind, "value": text if kind == TimestampWatermark.kind else value})
+    except GobblinError as error:
+        raise ConfigurationError(
+            operation="read",
+            subject=f"position {text!r}",
+            cause=f"it is no watermark of kind {kind!r}: {error}",
+            hint=_EXAMPLES.get(kind, "Write it as the JSON that this type of watermark has."),
+        ) from error
+
+
+_EXAMPLES = {
+    "long": "Write an integer: 42.",
+    "multi_long": "Write a list of integers, one for each position: '[5, 7]'.",
+    "timestamp": "Write a time with its zone: 2026-01-31T12:00:00+00:00.",
+}
+
+
+def _positions(coverage: Coverage) -> tuple[PositionCoverage, ...]:
+    if coverage.origin is None:
+        return ()
+    edges = split(coverage.edge or coverage.origin)
+    found = []
+    for number, (have, origin, edge) in enumerate(zip(coverage.intervals, split(coverage.origin), edges, strict=True)):
+        ranges = tuple(Range(low, high) for low, high in have)
+        starts = (origin, *(high for _, high in have))
+        gaps = (Range(start, low) for start, (low, _) in zip(starts, have, strict=False) if start < low)
+        found.append(PositionCoverage(number, origin, edge, ranges, tuple(gaps)))
+    return tuple(found)
+
+
+def _pending_steps(
+    journal: Journal, files: Files, decision: Decision, shown: int, verified: int | None
+) -> PendingSteps:
+    states: Counter[str] = Counter()
+    done: list[StepView] = []
+    open_: list[StepView] = []
+    error = ""
+    try:
+        Homes(journal, files).check_mark()  # otherwise each staged file would seem to be lost
+        for found in each(files, lambda step: _step_view(step, files), islice(journal.steps(decision), verified)):
+            states[found.status] += 1
+            some = done if found.status == StepStatus.DONE else open_
+            if len(some) < shown:
+                some.append(found)
+    except GobblinError as unreadable:
+        error = str(unreadable)
+    return PendingSteps(decision.slot, decision.steps, dict(states), tuple((*open_, *done)[:shown]), error)
+
+
+def _step_view(step: Step, files: Files) -> StepView:
+    kind = wire.kind_of(step)
+    if isinstance(step, HighWatermarkStep):
+        to = "" if step.watermark is None else json.dumps(encode(step.watermark)["value"])
+        return StepView(kind, to, StepStatus.TODO)  # once it is done, the slot isn't pending
+    name = step.target if isinstance(step, PublishStep) else ""
+    try:
+        return StepView(kind, name, step.verify(StepContext(files)))
+    except Exception as error:  # an author's step may raise anything, and so may a disk
+        return StepView(kind, name, "unknown", f"{type(error).__name__}: {error}")
+
+
+# The published files
+
+
+class FileState(StrEnum):
+    """The state of a published file."""
+
+    OK = "ok"
+    CHANGED = "changed"
+    MISSING = "missing"
+    UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True)
+class FileCheck:
+    """A published file, compared with its record in the journal.
+
+    :param path: below the target root.
+    """
+
+    path: str
+    slot: int
+    unit: str
+    rows: int
+    bytes: int
+    state: FileState
+    detail: str = ""
+
+
+def verify(journal: Journal, files: Files, urn: str, *, content: bool = True) -> Iterator[FileCheck]:
+    """Compare every published file of a dataset with its record in the journal: its existence, size and content.
+
+    :param files: the files below a target root. Files that are published to another one are looked up there.
+    :param content: read each file, for its checksum; otherwise files with the recorded identity are trusted.
+    :raises ConfigurationError: the journal has no such dataset.
+    :raises RecordError: the steps that published it are lost.
+    :raises TargetError: the target doesn't exist.
+    """
+    history = known_history(journal, urn)
+    files = Homes(journal, files).files()
+    Homes(journal, files).check_mark()  # otherwise each file would seem to be missing
+    moves = journal.moves(history, history.state.live)
+    return each(files, lambda move: _check(files, move[0].slot, move[1], content), moves)
+
+
+def _check(files: Files, slot: int, step: FileStep, content: bool) -> FileCheck:
+    try:
+        state, detail = _compared(files, step, content)
+    except OSError as error:
+        state, detail = FileState.UNREADABLE, f"{type(error).__name__}: {error}"
+    return FileCheck(step.target, slot, step.unit, step.rows, step.size, state, detail)
+
+
+def _compared(files: Files, step: FileStep, content: bool) -> tuple[FileState, str]:
+    found = files.identity(step.target)
+    if found is None:
+        return FileState.MISSING, ""
+    if found.size != step.size:
+        return FileState.CHANGED, f"it has {found.size} bytes, and {step.size} were published"
+    same = found == step.identity
+    if same and not content:
+        return FileState.OK, ""
+    if files.checksum(step.target) != step.checksum:
+        return FileState.CHANGED, "its content is not what was published"
+    return FileState.OK, "" if same else "it was copied, or touched, since"
+
+
+# The audit
+
+
+class AuditLevel(StrEnum):
+    """The severity of a finding."""
+
+    NOTE = "note"
+    """Worth knowing, and permitted."""
+    PROBLEM = "problem"
+    """It doesn't add up, or somebody has to act."""
+
+
+@dataclass(frozen=True)
+class AuditFinding:
+    """A finding of an audit.
+
+    :param urn: the dataset; empty for a finding that concerns all of them.
+    :param check: the check that found it: `target`, `state`, `coverage`, `rows`, `files` or `journal`.
+    """
+
+    urn: str
+    check: str
+    level: AuditLevel
+    detail: str
+    slot: int | None = None
+
+
+def audit(journal: Journal, files: Files, urn: str | None = None) -> Iterator[AuditFinding]:
+    """Check that a dataset's ranges, rows and files add up; without a URN, those of all datasets, one after the other.
+
+    :param files: the files below a target root. Files that are published to another one are looked up there; if that doesn't
+        exist, this is the only finding.
+    :raises ConfigurationError: the journal has no such dataset.
+    """
+    homes = Homes(journal, files)
+    try:
+        homes.check()
+    except (ConfigurationError, TargetError) as error:
+        yield AuditFinding("", "target", AuditLevel.PROBLEM, str(error))
+        if isinstance(error, TargetError):
+            return
+    files = homes.files()
+    folders = _folders(journal, files)
+    if urn is not None:
+        yield from _audit(journal, files, known_history(journal, urn), folders)
+        return
+    for key, history in journal.histories():
+        if isinstance(history, History):
+            yield from _audit(journal, files, history, folders)
+        else:
+            yield AuditFinding(key, "journal", AuditLevel.PROBLEM, str(history))
+
+
+def _folders(journal: Journal, files: Files) -> dict[str, list[str]]:
+    """Return the folders that each dataset of a journal claims below a target root."""
+    found: dict[str, list[str]] = {}
+    for folder, claim in Claims(files).standing().items():
+        if claim.owner[:2] == (journal.id, journal.ingestion):
+            found.setdefault(claim.urn, []).append(folder)
+    return found
+
+
+def _audit(
+    journal: Journal, files: Files, history: History, folders: Mapping[str, Iterable[str]]
+) -> Iterator[AuditFinding]:
+    found = _Findings(history.urn)
+    checks: tuple[Callable[[], Iterator[AuditFinding]], ...] = (
+        lambda: _audit_state(found, history),
+        lambda: _audit_journal(found, journal, files, history),
+        lambda: _audit_coverage(found, history),
+        lambda: _audit_rows(found, journal, history),
+        lambda: _audit_files(found, journal, files, history, folders.get(history.urn, ())),
+    )
+    for check in checks:
+        try:
+            yield from check()
+        except (GobblinError, OSError) as error:  # the other checks may still find something
+            yield found.problem("journal", str(error))
+
+
+@dataclass(frozen=True)
+class _Findings:
+    """A factory of a dataset's findings."""
+
+    urn: str
+
+    def note(self, check: str, detail: str, slot: int | None = None) -> AuditFinding:
+        return AuditFinding(self.urn, check, AuditLevel.NOTE, detail, slot)
+
+    def problem(self, check: str, detail: str, slot: int | None = None) -> AuditFinding:
+        return AuditFinding(self.urn, check, AuditLevel.PROBLEM, detail, slot)
+
+
+def _audit_state(found: _Findings, history: History) -> Iterator[AuditFinding]:
+    pending, state = history.pending, history.state
+    if pending is None:
+        return
+    slot, failures = pending.decision.slot, len(state.failures)
+    if state.quarantined:
+        yield found.problem("state", f"quarantined after {many(failures, 'failed run')}: release or abandon it", slot)
+    else:
+        yield found.note("state", f"pending, after {many(failures, 'failed run')}: the next run finishes it", slot)
+
+
+def _audit_journal(found: _Findings, journal: Journal, files: Files, history: History) -> Iterator[AuditFinding]:
+    check_no_slot_is_lost(files, journal, history)
+    yield from ()
+
+
+def _audit_coverage(found: _Findings, history: History) -> Iterator[AuditFinding]:
+    """Check that the published units match the committed ranges: no overlap, none outside, and no range without a unit."""
+    coverage, units = history.state.coverage, history.state.live
+    if coverage.origin is None:
+        return
+    for position in _positions(coverage):
+        for gap in position.gaps:
+            yield found.note("coverage", f"{gap}{_at(position, coverage)} is open: the next run plans it")
+    accounted = Coverage().starting_at(coverage.origin)
+    for ref, narrow in _ranges(units):
+        part = padded(narrow, coverage.origin)
+        if accounted.overlaps(part):
+            yield found.problem(
+                "coverage", f"unit {ref.unit} holds a part of {part} that another one holds, too", ref.slot
+            )
+        if not coverage.covers(part):
+            yield found.problem("coverage", f"unit {ref.unit} holds {part}, which is not all committed", ref.slot)
+        accounted = accounted.filled(part)
+    yield from _without_unit(found, history, accounted)
+
+
+def _ranges(units: Mapping[UnitRef, UnitSummary]) -> Iterator[tuple[UnitRef, Range]]:
+    return ((ref, unit.range) for ref, unit in units.items() if unit.range is not None and not unit.range.empty)
+
+
+def _without_unit(found: _Findings, history: History, accounted: Coverage) -> Iterator[AuditFinding]:
+    """Find the committed ranges that no unit holds, which is right if somebody set the watermark past them."""
+    coverage = history.state.coverage
+    skipping = [s.decision.slot for s in history.newest_first if s.done and s.decision.action in _SKIPPING]
+    for position, held in zip(_positions(coverage), accounted.intervals, strict=False):
+        part = Coverage(position.origin, (held,))
+        for covered in position.ranges:
+            for bare in part.uncovered(covered):
+                text = f"{bare}{_at(position, coverage)} is committed, and no unit holds it"
+                if skipping:
+                    yield found.note("coverage", f"{text}: it was set or imported", skipping[0])
+                else:
+                    yield found.problem("coverage", text)
+
+
+def _at(position: PositionCoverage, coverage: Coverage) -> str:
+    return f" of position {position.position}" if len(coverage.intervals) > 1 else ""
+
+
+def _audit_rows(found: _Findings, journal: Journal, history: History) -> Iterator[AuditFinding]:
+    """Check that each slot published as many rows as it read, except rows dropped or added on purpose."""
+    for slot in history.slots:
+        if not slot.done or slot.decision.action is not Action.COMMIT:
+            continue
+        number, units = slot.decision.slot, [*_published_units(slot.decision)]
+        read, dropped = sum(u.rows_read for u in units), sum(u.rows_dropped for u in units)
+        text = f"{many(read, 'row')} read, {slot.rows:,} published and {dropped:,} dropped"
+        if slot.rows + dropped < read:
+            yield found.problem("rows", text, number)
+        elif slot.rows + dropped > read:
+            yield found.note("rows", f"{text}: converters added some", number)
+        elif dropped:
+            yield found.note("rows", text, number)
+    yield from _audit_rows_of_files(found, journal, history)
+
+
+def _audit_rows_of_files(found: _Findings, journal: Journal, history: History) -> Iterator[AuditFinding]:
+    """Check that the files of the published units hold as many rows as the units wrote."""
+    in_files: Counter[int] = Counter()
+    for decision, step in journal.moves(history, history.state.live):
+        in_files[decision.slot] += step.rows
+    written: Counter[int] = Counter()
+    for ref, unit in history.state.live.items():
+        written[ref.slot] += unit.rows_written
+    for number in sorted(written):
+        if written[number] != in_files[number]:
+            yield found.problem(
+                "rows", f"{many(written[number], 'row')} written, and its files hold {in_files[number]:,}", number
+            )
+
+
+def _audit_files(
+    found: _Findings, journal: Journal, files: Files, history: History, folders: Iterable[str]
+) -> Iterator[AuditFinding]:
+    """Find published files that are missing, retired ones that still exist, and files that belong to no slot."""
+    live = {step.target: decision.slot for decision, step in journal.moves(history, history.state.live)}
+    known = set(live)
+    for path, identity in zip(live, each(files, files.identity, live), strict=True):
+        if identity is None:
+            yield found.problem("files", f"{path} is missing", live[path])
+    for number, units in sorted(_retired(history).items()):
+        old = [step.target for _, step in journal.moves(history, units)]
+        known.update(old)
+        left = sum(identity is not None for identity in each(files, files.identity, old))
+        if left:
+            yield found.note("files", f"{many(left, 'file')} that it retired still there, until clean-up", number)
+    if history.pending is not None:
+        steps = journal.steps(history.pending.decision)
+        known.update(file.target for step in steps for file in files_of(step))
+    stray = sorted(path for folder in folders for path in files.walk(folder) if path not in known)
+    if stray:
+        some = ", ".join(stray[:_NAMED])
+        yield found.note("files", f"{many(len(stray), 'file')} below its folder and in no slot: {some}")
+
+
+def _retired(history: History) -> dict[int, list[UnitRef]]:
+    """Return the retired units that are not cleaned up, by the slot that retired them."""
+    by_slot: dict[int, list[UnitRef]] = {}
+    for ref, slot in history.state.retired.items():
+        by_slot.setdefault(slot, []).append(ref)
+    return by_slot

@@ -1,0 +1,399 @@
+"""Deciding slots and carrying them out: the protocol of the journal.
+
+Deciding. A plan binds generation, ranges and the units it replaces, but no slot. The slot after the newest is taken when the plan
+is decided, if all of that still holds; otherwise the plan loses, with an error. A writer that finds another token in the slot
+folds the chain again and looks for its own token there.
+
+Carrying out. From the decision on only the *stored* record is used. Files are linked to their published names, the folders are
+synced, and then the outcome is written: that one record publishes. The staged names are removed with the token's staging, once
+the outcome exists; until then a file that a crash unlinked can be linked again. A renamed folder has one name at any time. All
+of this may be repeated by any process, at any time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import cached_property, partial
+from itertools import chain
+
+from airflow_gobblin.commit.cleanup import Cleanup
+from airflow_gobblin.commit.homes import Homes
+from airflow_gobblin.commit.preconditions import check_goes_on, check_preconditions, check_whole, without
+from airflow_gobblin.commit.remote import StepRunner
+from airflow_gobblin.errors import (
+    GobblinError,
+    LostRaceError,
+    QuarantinedError,
+    RecordError,
+    StepError,
+    StepLostError,
+    TargetError,
+)
+from airflow_gobblin.journal.history import History, Slot
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.journal.records import Action, Decision, Note, NoteKind, Outcome, OutcomeState, now
+from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.naming import many
+from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.model.policy import DEFAULT_ATTEMPTS, DEFAULT_RETENTION
+from airflow_gobblin.model.work import UnitResult, UnitState, UnitSummary
+from airflow_gobblin.redaction import Redactor
+from airflow_gobblin.steps.execution import carry_out, carry_out_all, sync
+from airflow_gobblin.steps.publishing import CommitStep, HighWatermarkStep, Step, batches
+from airflow_gobblin.storage.files.base import Files
+from airflow_gobblin.workspace.claims import Claims
+
+log = logging.getLogger(__name__)
+
+STEPS_PER_BATCH = 1000
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The results of a plan, proposed for a slot.
+
+    :param units: a summary of every unit: the successful ones are published.
+    :param staging: the folder of the plan's token.
+    """
+
+    plan: Plan
+    units: tuple[UnitSummary, ...]
+    staging: str
+
+    @cached_property
+    def published(self) -> frozenset[str]:
+        """The ids of the units that are published."""
+        return frozenset(u.unit for u in self.units if u.state is UnitState.SUCCESSFUL)
+
+    @property
+    def decidable(self) -> bool:
+        """Whether it can take a slot: a unit is published, or there are no units at all, as in an empty snapshot."""
+        return bool(self.published) or not self.units
+
+    @property
+    def files(self) -> int:
+        """The number of files that it publishes."""
+        return sum(u.files for u in self.units if u.state is UnitState.SUCCESSFUL)
+
+    @property
+    def ranges(self) -> tuple[Range, ...]:
+        """The ranges that publishing it covers."""
+        if self.plan.planned is None:
+            return ()
+        published = (u.range for u in self.units if u.state is UnitState.SUCCESSFUL)
+        return tuple(r for r in published if r is not None and not r.empty)
+
+    @property
+    def complete(self) -> bool:
+        """Whether it contains all that was planned. A unit that stopped early counts as complete: the next run reads the rest."""
+        return all(u.state is UnitState.SUCCESSFUL for u in self.units)
+
+
+Results = Callable[[], Iterator[UnitResult]]
+"""The results to publish, in the order of the units, read on demand, since they may be too many to keep."""
+Publish = Callable[[Iterable[UnitResult]], Iterable[CommitStep]]
+"""The steps that publish results."""
+
+AfterStep = Callable[[Decision, int, int], None]
+"""Called with a decision, k and n, once k of its n steps are done."""
+
+
+class Committer:
+    """Makes and carries out the decisions of an ingestion.
+
+    :param files: the file system under the target root.
+    :param attempts: after how many runs that failed to finish a slot its dataset is quarantined.
+    :param retention: how long replaced files stay after the slot that retired them is done; `None`: they are left to others.
+    :param redactor: knows the secrets that no note may show.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        files: Files,
+        *,
+        attempts: int = DEFAULT_ATTEMPTS,
+        retention: timedelta | None = DEFAULT_RETENTION,
+        redactor: Redactor | None = None,
+    ) -> None:
+        self.journal = journal
+        self.files = files
+        self.homes = Homes(journal, files)
+        """Checks that this file system is the one that the journal's slots are published to."""
+        self.claims = Claims(files)
+        self._attempts = attempts
+        self.cleanup = Cleanup(journal, files, self.homes, retention)
+        """Removes the files that its slots leave."""
+        self._redactor = redactor if redactor is not None else Redactor()
+        self.runner: StepRunner | None = None
+        """Writes and carries out long sequences elsewhere, if set."""
+        self.after_step: AfterStep | None = None
+        """Called after each step that was done here, whichever run decided it."""
+
+    # Deciding
+
+    def decide(self, proposal: Proposal, results: Results, publish: Publish) -> Slot:
+        """Bind a plan to a slot, or find the slot that answers it already. Results and steps are streamed, a shard at a time.
+
+        :raises LostRaceError: the plan no longer holds, and why.
+        :raises StepError: an older slot can't be finished.
+        :raises PausedError: the dataset is paused.
+        :raises TargetError: the target isn't the one that the plan was made for.
+        """
+        plan = proposal.plan
+        shards: tuple[tuple[str, ...], int] | None = None
+        while True:
+            history = self.journal.history(plan.urn)
+            standing = history.by_token(plan.token) or history.answer(plan.run_key)
+            if standing is not None:
+                return self._standing(standing, plan)
+            if history.pending is not None:
+                with suppress(LostRaceError):  # it was abandoned just now: it is no longer in the way
+                    self.execute(history.pending, plan.run_key)
+                continue
+            check_goes_on(history)
+            check_preconditions(plan, proposal.ranges, history)
+            if shards is None:
+                try:
+                    shards = self._put_steps(proposal, history, results, publish)
+                except StepLostError:
+                    if self.journal.history(plan.urn).state.head == history.state.head:
+                        raise
+                    continue  # another run decided meanwhile, and this plan was swept: report that instead
+            self.homes.check_here()
+            self.journal.put_decision(self._decision(proposal, history, shards))
+
+    def _standing(self, slot: Slot, plan: Plan) -> Slot:
+        if slot.decision.action is Action.ABORT or slot.abandoned:
+            raise LostRaceError(
+                operation="commit",
+                subject=f"dataset {plan.urn!r}",
+                cause=f"this run's {slot.given_up}",
+                hint="Clear create_work_units to plan its range anew.",
+            )
+        return slot
+
+    def _put_steps(
+        self, proposal: Proposal, history: History, results: Results, publish: Publish
+    ) -> tuple[tuple[str, ...], int]:
+        coverage = without(history, proposal.plan)
+        if proposal.plan.planned is not None:
+            coverage = coverage.starting_at(proposal.plan.planned.low)
+        for added in proposal.ranges:
+            coverage = coverage.add(added)
+        check_whole(proposal.plan, history, coverage)
+        if not proposal.files and not proposal.plan.replaces:
+            return (), 0  # nothing to move and nothing to retire: its decision alone finishes it
+        last = HighWatermarkStep(coverage.edge)
+        if self.runner is not None and proposal.files > self.runner.above:
+            return self._put_written(self.runner, proposal, results, last)
+        return self.journal.put_shards(proposal.plan.urn, proposal.plan.token, chain[Step](publish(results()), [last]))
+
+    def _put_written(
+        self, runner: StepRunner, proposal: Proposal, results: Results, last: HighWatermarkStep
+    ) -> tuple[tuple[str, ...], int]:
+        """Put the shards that were written elsewhere, and the last step, into the journal."""
+        plan, journal = proposal.plan, self.journal
+        names, count = [], 0
+        for data, steps in runner.write(plan, results(), proposal.staging):
+            names.append(journal.put_shard(plan.urn, data))
+            count += steps
+        ending, one = journal.put_shards(plan.urn, plan.token, [last])
+        return (*names, *ending), count + one
+
+    def _decision(self, proposal: Proposal, history: History, shards: tuple[tuple[str, ...], int]) -> Decision:
+        plan = proposal.plan
+        return Decision(
+            slot=history.state.head + 1,
+            action=Action.COMMIT if shards[1] else Action.NOOP,
+            urn=plan.urn,
+            token=plan.token,
+            run_key=plan.run_key,
+            generation=plan.generation,
+            previous=history.last_digest,
+            at=now(),
+            ranges=proposal.ranges,
+            removed=plan.reopens,
+            planned=plan.planned,
+            replaces=plan.replaces,
+            schema=plan.schema,
+            units=proposal.units,
+            complete=proposal.complete,
+            staging=proposal.staging,
+            target=self.files.root,
+            shards=shards[0],
+            steps=shards[1],
+            run=plan.run,
+            kept_from=plan.kept_from,
+            provenance=plan.provenance,
+            folder=plan.folder,
+        )
+
+    # Carrying out
+
+    def execute(self, slot: Slot, run_key: str) -> Slot:
+        """Carry out a decided slot, to its outcome. Safe at any time, from any process, also concurrently.
+
+        :return: the slot with its outcome.
+        :raises LostRaceError: the slot was abandoned.
+        :raises StepError: a step can't be done; the slot stays pending.
+        :raises TargetError: the target isn't the one that it is to be published to; the slot stays pending.
+        :raises ConfigurationError: as `TargetError`.
+        :raises ClaimError: another dataset claimed its folder; the slot stays pending.
+        """
+        if slot.finished:
+            return self._ended(slot)
+        decision = slot.decision
+        if decision.staging is not None:  # else it has no file to publish
+            self.homes.check_here()  # the ingestion may have moved just before it was decided
+            self._check_claim(decision)
+        try:
+            outcome = self._carry_out_all(decision)
+        except (StepError, RecordError, OSError) as error:
+            outcome = self.journal.outcome(decision.urn, decision.slot)
+            if outcome is None:  # otherwise another process ended it, and may have cleaned up or trimmed since
+                if isinstance(error, GobblinError):
+                    raise
+                raise _disk_error(decision, error) from error
+        if outcome is None:
+            outcome = self.journal.put_outcome(slot, OutcomeState.DONE, run_key)
+        return self._ended(replace(slot, outcome=outcome))
+
+    def _check_claim(self, decision: Decision) -> None:
+        """Make sure that a slot's folder is still its dataset's: the claim may have been released from another journal."""
+        urn, folder = decision.urn, decision.folder
+        if not self.claims.has(self.journal, urn, folder):
+            log.warning(
+                "dataset %r: the claim on its folder was released while a slot is pending; it is claimed anew", urn
+            )
+            self.claims.check(self.journal, urn, folder, self.journal.history(urn))
+
+    def _carry_out_all(self, decision: Decision) -> Outcome | None:
+        """Carry out the stored steps, and make their results durable; an existing outcome ends this at once."""
+        if self.runner is not None and decision.steps > self.runner.above and decision.staging is not None:
+            return self._carry_out_elsewhere(self.runner, decision, decision.staging)
+        seen = done = 0
+        folders: set[str] = set()
+        steps = (step for step in self.journal.steps(decision) if not isinstance(step, HighWatermarkStep))
+        for batch in batches(steps, STEPS_PER_BATCH):
+            outcome = self.journal.outcome(decision.urn, decision.slot)
+            if outcome is not None:
+                return outcome
+            for done_here in carry_out_all(batch, self.files, partial(self._carry_out, decision)):
+                seen += 1
+                done += done_here
+                if done_here and self.after_step is not None:
+                    self.after_step(decision, seen, decision.steps)
+            folders.update(folder for step in batch for folder in step.folders())
+        self._sync(folders)
+        if seen:
+            _log_done(decision, seen, done, "here")
+        return None
+
+    def _carry_out_elsewhere(self, runner: StepRunner, decision: Decision, staging: str) -> Outcome | None:
+        outcome = self.journal.outcome(decision.urn, decision.slot)
+        if outcome is not None:
+            return outcome
+        done = runner.carry_out(decision.urn, decision.slot, staging, self.journal.shards(decision))
+        _log_done(decision, decision.steps - 1, done, "on Spark")
+        return None
+
+    def _carry_out(self, decision: Decision, step: CommitStep) -> bool:
+        return carry_out(step, self.files, decision.urn, decision.slot)
+
+    def _sync(self, folders: Iterable[str]) -> None:
+        sync(self.files, folders)
+
+    def _ended(self, slot: Slot) -> Slot:
+        if slot.abandoned:
+            raise LostRaceError(
+                operation="publish",
+                subject=f"slot {slot.decision.slot} of dataset {slot.decision.urn!r}",
+                cause=slot.given_up,
+                hint="Clear create_work_units to plan its range anew.",
+            )
+        return slot
+
+    # Recovering
+
+    def recover(self, urn: str, run_key: str) -> Slot | None:
+        """Finish what an earlier run decided and left, or count the failure.
+
+        :return: the slot that was finished, `None` if nothing was pending.
+        :raises QuarantinedError: it failed in too many runs.
+        :raises GobblinError: it failed this time.
+        """
+        history = self.journal.history(urn)
+        slot = history.pending
+        if slot is None:
+            return None
+        if history.state.quarantined:
+            raise QuarantinedError(
+                operation="recover",
+                subject=f"dataset {urn!r}",
+                cause=f"slot {slot.decision.slot} could not be finished in "
+                f"{many(len(history.state.failures), 'run')}: {slot.last_failure}",
+                hint="Mend the cause and release the dataset, or abandon the slot.",
+            )
+        log.info(
+            "dataset %r: slot %d%s was left unfinished; finishing it",
+            urn,
+            slot.decision.slot,
+            slot.decision.by_run,
+        )
+        try:
+            return self.execute(slot, run_key)
+        except LostRaceError:
+            return None  # it was abandoned just now: nothing is pending
+        except GobblinError as error:
+            self.count_failure(urn, run_key, error)
+            raise
+
+    def count_failure(self, urn: str, run_key: str, error: GobblinError) -> None:
+        """Note that a run failed to finish the pending slot, once a run; quarantine the dataset after too many.
+
+        A missing target isn't the dataset's fault and isn't counted. Raises nothing: the first error is the one to report.
+        """
+        if isinstance(error, TargetError):
+            return
+        try:
+            self._count_failure(urn, run_key, error)
+        except GobblinError:
+            log.warning("dataset %r: its failure could not be noted", urn, exc_info=True)
+
+    def _count_failure(self, urn: str, run_key: str, error: GobblinError) -> None:
+        history = self.journal.history(urn)
+        slot = history.pending
+        if slot is None or history.state.quarantined:
+            return
+        failures, told = history.state.failures, self._redactor.brief(str(error))
+        if run_key not in failures:
+            self.journal.put_note(urn, slot.decision.slot, Note(NoteKind.FAILED, run_key, now(), told))
+            failures = (*failures, run_key)
+        if len(failures) >= self._attempts:
+            self.journal.put_note(urn, slot.decision.slot, Note(NoteKind.QUARANTINED, run_key, now(), told))
+
+
+def _log_done(decision: Decision, seen: int, done: int, where: str) -> None:
+    log.info(
+        "dataset %r, slot %d, of %s: %d were found done, %d are done %s; the last hands over the watermark",
+        decision.urn,
+        decision.slot,
+        many(decision.steps, "step"),
+        seen - done,
+        done,
+        where,
+    )
+
+
+def _disk_error(decision: Decision, error: OSError) -> StepError:
+    return StepError(
+        operation="publish",
+        subject=f"slot {decision.slot} of dataset {decision.urn!r}",
+        cause=error,
+        hint="Nothing is lost: clear execute_commit_steps once the cause is mended, or abandon the slot.",
+    )

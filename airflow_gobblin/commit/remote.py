@@ -1,0 +1,233 @@
+"""Work on long commit sequences that is done elsewhere: the pieces handed out, and the answers.
+
+They are kept in a folder of the token's staging, and removed with it:
+
+    s/<token>/<attempt>/in/<n>        input of one Spark task: a step shard as stored in the journal, or results to publish
+    s/<token>/<attempt>/out/<n>-<k>   the step shards that it wrote for these results
+    s/<token>/<attempt>/answers       the result of each task, written by the driver once all have ended
+
+The tasks see no journal: the process that waits for the answers hands out the shards, and puts them into the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from airflow_gobblin.errors import GobblinError, StepConflictError, StepError, StepLostError, TargetError
+from airflow_gobblin.job import Work
+from airflow_gobblin.journal.records import Shard
+from airflow_gobblin.model import wire
+from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.model.wire import record
+from airflow_gobblin.model.work import UnitResult
+from airflow_gobblin.steps.publishing import CommitStep, batches
+from airflow_gobblin.storage.files.base import Files
+from airflow_gobblin.storage.stores.base import put_or_read
+
+__all__ = [
+    "FILES_PER_PIECE",
+    "ResultsToPublish",
+    "StepAnswer",
+    "StepAnswers",
+    "StepFailure",
+    "StepFolder",
+    "StepRunner",
+    "pieces_of",
+    "shards_of",
+]
+
+FILES_PER_PIECE = 1000
+"""How many files' steps one task writes, if no unit has more: about one shard."""
+
+
+class StepRunner(Protocol):
+    """Writes and carries out the steps of long sequences elsewhere, many at once. Safe at any time, as the steps are."""
+
+    @property
+    def above(self) -> int:
+        """The number of steps above which a sequence is handed to it."""
+
+    def write(self, plan: Plan, results: Iterable[UnitResult], staging: str) -> Iterator[tuple[bytes, int]]:
+        """Yield the steps that publish these results, as shards, each with the number of its steps.
+
+        :param results: read once.
+        :param staging: the folder of the plan's token.
+        :raises StepError: they can't be written.
+        :raises TargetError: the target isn't available where the work is done.
+        """
+
+    def carry_out(self, urn: str, slot: int, staging: str, shards: Iterable[bytes]) -> int:
+        """Carry out the steps of some shards, and make their results durable.
+
+        :return: how many were done there.
+        :raises StepError: a step can't be done; the first such error.
+        :raises TargetError: as `write`.
+        """
+
+
+class FailureKind(StrEnum):
+    """The kind of a step's failure."""
+
+    FAILED = "failed"
+    CONFLICT = "conflict"
+    LOST = "lost"
+    TARGET = "target"
+    """The step didn't fail: the target isn't available."""
+
+
+_ERRORS: dict[FailureKind, type[GobblinError]] = {
+    FailureKind.FAILED: StepError,
+    FailureKind.CONFLICT: StepConflictError,
+    FailureKind.LOST: StepLostError,
+    FailureKind.TARGET: TargetError,
+}
+
+
+@dataclass(frozen=True)
+class StepFailure:
+    """An error of a step, to be passed between processes."""
+
+    kind: FailureKind
+    operation: str
+    subject: str
+    cause: str
+    hint: str | None
+
+    @classmethod
+    def of(cls, error: Exception, subject: str) -> StepFailure:
+        """Convert an error.
+
+        :param subject: the subject of an error that names none.
+        """
+        if not isinstance(error, GobblinError):
+            return cls(FailureKind.FAILED, "work on", subject, f"{type(error).__name__}: {error}", None)
+        kind = next((k for k, known in _ERRORS.items() if type(error) is known), FailureKind.FAILED)
+        cause = error.cause
+        told = f"{type(cause).__name__}: {cause}" if isinstance(cause, BaseException) else str(cause or "")
+        return cls(kind, error.operation, error.subject, told, error.hint)
+
+    def error(self) -> GobblinError:
+        """Recreate the error."""
+        known = _ERRORS[self.kind]
+        return known(operation=self.operation, subject=self.subject, cause=self.cause, hint=self.hint)
+
+
+@dataclass(frozen=True)
+class StepAnswer:
+    """The result of one task.
+
+    :param piece: the number of its piece.
+    :param steps: how many steps it wrote, or carried out, until it failed.
+    """
+
+    piece: int
+    steps: int
+    failure: StepFailure | None = None
+
+
+@record("step_answers")
+@dataclass(frozen=True)
+class StepAnswers:
+    """The results of all tasks, in the order of their pieces."""
+
+    answers: tuple[StepAnswer, ...]
+
+    @property
+    def failure(self) -> StepFailure | None:
+        """The first failure."""
+        return next((answer.failure for answer in self.answers if answer.failure), None)
+
+
+@record("results_to_publish")
+@dataclass(frozen=True)
+class ResultsToPublish:
+    """Results whose steps one task writes."""
+
+    work: Work
+    results: tuple[UnitResult, ...]
+
+
+class StepFolder:
+    """The staging folder of work that is split into many tasks.
+
+    :param files: the file system under the target root.
+    :param folder: the folder described in this module, below that root.
+    """
+
+    def __init__(self, files: Files, folder: str) -> None:
+        self.files = files
+        self.folder = folder
+        self._store = files.records(folder)
+
+    def put(self, data: Iterable[bytes]) -> int:
+        """Write the inputs of the tasks, one at a time in memory.
+
+        :return: the number of tasks.
+        """
+        count = 0
+        for count, piece in enumerate(data, start=1):
+            put_or_read(self._store, f"in/{count - 1:06d}", piece)
+        return count
+
+    def piece(self, number: int) -> bytes:
+        """Return the input of a task.
+
+        :raises StepLostError: it was swept, as its slot has ended.
+        """
+        data = self._store.get(f"in/{number:06d}")
+        if data is None:
+            raise StepLostError(operation="read", subject=f"piece {number} of {self.folder}", cause="it is gone")
+        return data
+
+    def put_shards(self, number: int, shards: Iterable[tuple[bytes, int]]) -> int:
+        """Store the shards that a task wrote; those of its first attempt count.
+
+        :return: the number of steps in them.
+        """
+        steps = 0
+        for part, (shard, count) in enumerate(shards):
+            put_or_read(self._store, f"out/{number:06d}-{part:06d}.{count}", shard)
+            steps += count
+        return steps
+
+    def shards(self) -> Iterator[tuple[bytes, int]]:
+        """Yield all written shards, in order, each with the number of its steps, one shard at a time in memory."""
+        for key, data in self._store.get_many(sorted(self._store.list("out/"))):
+            if data is not None:
+                yield data, int(key.rpartition(".")[2])
+
+    def put_answers(self, answers: StepAnswers) -> None:
+        """Write the results of all tasks."""
+        put_or_read(self._store, "answers", wire.dumps(answers))
+
+    def answers(self) -> StepAnswers | None:
+        """Return the results of all tasks; `None` if they were never written."""
+        data = self._store.get("answers")
+        return None if data is None else wire.loads(data, StepAnswers, "answers")
+
+    def remove(self) -> None:
+        """Remove the folder; otherwise it is removed with the token's staging."""
+        self.files.remove_tree(self.folder)
+
+
+def pieces_of(work: Work, results: Iterable[UnitResult]) -> Iterator[bytes]:
+    """Split results into pieces with about the same number of files."""
+    some: list[UnitResult] = []
+    files = 0
+    for result in results:
+        some.append(result)
+        files += len(result.files)
+        if files >= FILES_PER_PIECE:
+            yield wire.dumps(ResultsToPublish(work, tuple(some)))
+            some, files = [], 0
+    if some:
+        yield wire.dumps(ResultsToPublish(work, tuple(some)))
+
+
+def shards_of(token: str, steps: Iterable[CommitStep]) -> Iterator[tuple[bytes, int]]:
+    """Split steps into shards of a token, each with the number of its steps."""
+    for some in batches(steps, FILES_PER_PIECE):
+        yield wire.dumps(Shard(some, token)), len(some)

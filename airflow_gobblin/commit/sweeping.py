@@ -1,0 +1,110 @@
+"""Sweeping staging: removing everything that can win no more, whichever run left it, and never by age (I11).
+
+A token is needed while its plan can still be decided, or its slot is decided and unfinished. If unsure, it is kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+import re
+
+from airflow_gobblin.commit.preconditions import can_win
+from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.workspace.claims import Claims
+from airflow_gobblin.workspace.staging import Staging
+
+log = logging.getLogger(__name__)
+
+_TOKEN = re.compile(r"([0-9a-f]{32})-")
+"""The beginning of a published name."""
+
+
+class Sweeper:
+    """Removes from an ingestion's staging everything that none of its runs needs any more.
+
+    :param claims: the owners of folders below the target root: an upload to another owner's folder is left alone.
+    """
+
+    def __init__(self, journal: Journal, staging: Staging, claims: Claims) -> None:
+        self._journal = journal
+        self._staging = staging
+        self._claims = claims
+
+    def sweep(self, keep: str = "") -> tuple[str, ...]:
+        """Delete the staging of every token that isn't needed, the runs that are over, and the uploads of such tokens.
+
+        :param keep: a run whose plan is kept, though its tokens are gone.
+        :return: the tokens that were swept.
+        """
+        staging = self._staging
+        swept = []
+        runs = staging.runs()  # before the tokens: a run is written after its plans
+        uploads = self._open_uploads()  # before the tokens, too: an upload begins after its plan is written
+        for token, plan in staging.plans():
+            try:
+                if self._needed(plan):
+                    continue
+                staging.remove_token(token)
+            except (GobblinError, OSError):  # an unreadable record might need it
+                log.warning("staging of token %s can't be judged or removed, and is kept", token, exc_info=True)
+                continue
+            swept.append(token)
+        tokens = set(staging.tokens())
+        for run in runs:
+            try:
+                if run != keep and self._over(run, tokens):
+                    staging.remove_run(run)
+                else:
+                    staging.remove_empty_run(run)
+            except (GobblinError, OSError):
+                log.warning("run %s in staging can't be judged or removed, and is kept", run, exc_info=True)
+        for target, upload in uploads:
+            try:
+                if self._abandoned(target, tokens):
+                    staging.abort_upload(target, upload)
+            except (GobblinError, OSError):
+                log.warning("the upload to %s can't be judged or aborted, and is kept", target, exc_info=True)
+        return tuple(swept)
+
+    def _open_uploads(self) -> tuple[tuple[str, str], ...]:
+        try:
+            return self._staging.open_uploads()
+        except OSError:  # on S3 it needs the permission s3:ListBucketMultipartUploads
+            log.warning(
+                "open uploads can't be listed, and those that nobody needs are left to the store", exc_info=True
+            )
+            return ()
+
+    def _over(self, run: str, tokens: set[str]) -> bool:
+        """Return whether a run was reported to its end, or planned anew, and none of its tokens is left."""
+        if self._staging.finished_run(run) is None:
+            return self._staging.was_removed(run)
+        found = self._staging.run(run)
+        return found is None or not tokens & {d.token for p in found.packs for d in p.datasets}
+
+    def _needed(self, plan: Plan | GobblinError | None) -> bool:
+        if plan is None:
+            return False
+        if isinstance(plan, GobblinError):
+            raise plan
+        history = self._journal.history(plan.urn)
+        slot = history.by_token(plan.token)
+        return can_win(plan, history) if slot is None else not slot.finished
+
+    def _abandoned(self, target: str, tokens: set[str]) -> bool:
+        """Return whether an upload is our own, of a token that isn't needed: a late attempt may have begun it after the sweep."""
+        folder, name = posixpath.split(target)
+        found = _TOKEN.match(name)
+        if found is None:  # the upload is in the folder of its unit
+            folder, name = posixpath.split(folder)
+            found = _TOKEN.match(name)
+        claim = self._claims.last(folder)  # the claim of a dropped dataset is released
+        if found is None or claim is None or claim.owner[:2] != (self._journal.id, self._journal.ingestion):
+            return False
+        if found[1] in tokens:
+            return False
+        slot = self._journal.history(claim.urn).by_token(found[1])
+        return slot is None or slot.finished

@@ -1,0 +1,53 @@
+"""Access to connections and their secrets, which are kept out of errors, logs, notes and results (I16)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from airflow_gobblin.errors import GobblinError, SourceError
+from airflow_gobblin.redaction import Redactor
+
+
+class Connections(Protocol):
+    """The source of secrets: Airflow's connections on a worker, the driver's environment in Spark."""
+
+    def uri(self, conn_id: str) -> str:
+        """Return a connection as a URI, with its password. Never put it in a record, a log or an error.
+
+        :raises ConfigurationError: there is no such connection.
+        """
+
+
+class GuardedConnections:
+    """Connections that remember the secrets they returned, so that none appears in an error's text.
+
+    :param connections: the underlying connections.
+    :param redactor: the redactor that these secrets are added to; a new one by default.
+    """
+
+    def __init__(self, connections: Connections, redactor: Redactor | None = None) -> None:
+        self._connections = connections
+        self.redactor = redactor if redactor is not None else Redactor()
+
+    def uri(self, conn_id: str) -> str:
+        """Return the URI of a connection, and add its secrets to the redactor."""
+        uri = self._connections.uri(conn_id)
+        self.redactor.learn_uri(uri)
+        return uri
+
+    @contextmanager
+    def redacting(self, operation: str, subject: str) -> Iterator[None]:
+        """Remove secrets from the errors of a user's source.
+
+        :raises GobblinError: as raised; anything else becomes a `SourceError` about `subject`, also an interrupt that shows a
+            secret. Other interrupts pass: they belong to Airflow.
+        """
+        with self.redactor.guarding(operation, subject, SourceError):
+            try:
+                yield
+            except GobblinError:
+                raise
+            except Exception as error:  # a user's source may raise anything
+                raise self.redactor.described(error, operation, subject, SourceError) from None

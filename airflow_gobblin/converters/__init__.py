@@ -1,1 +1,0 @@
-"""What happens to rows on their way: converters, and row checks."""

@@ -1,0 +1,77 @@
+"""How a task announces what was published: by asset events while it runs, and by all else once it has succeeded."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from airflow.sdk import AssetAlias
+
+from airflow_gobblin.events.assets import asset_uri, dataset_asset
+from airflow_gobblin.events.metrics import count_publication
+from airflow_gobblin.events.mirror import mirror_watermarks
+from airflow_gobblin.events.publication import Publication, publication
+from airflow_gobblin.events.structured import log_event
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_gobblin.journal.history import Slot
+    from airflow_gobblin.run.open_job import OpenJob
+
+__all__ = ["Announcement", "announce"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """The slots that a task announces, and their publications.
+
+    :param run_key: of the task's run.
+    """
+
+    opened: OpenJob
+    run_key: str
+    slots: tuple[Slot, ...] = ()
+    publications: tuple[Publication, ...] = ()
+
+    def succeeded(self, context: Context) -> None:
+        """Announce the slots to all others, and note it: Airflow has the events now, taken only from tasks that succeed."""
+        from airflow_gobblin.run.announce import announced
+
+        for told in self.publications:
+            _trying(partial(log_event, told, context))
+            _trying(partial(count_publication, told))
+        _trying(partial(mirror_watermarks, self.publications))
+        for slot in self.slots:
+            announced(self.opened, slot, self.run_key)
+
+
+def announce(opened: OpenJob, urns: Iterable[str] | None, run_key: str, context: Context) -> Announcement:
+    """Emit an event for each published slot of these datasets that has had none, no matter which run published it.
+
+    :param urns: `None` for all datasets.
+    """
+    from airflow_gobblin.run.announce import unannounced
+
+    ingestion = opened.ingestion.name
+    events = context["outlet_events"][AssetAlias(asset_uri(ingestion))]
+    slots, publications = [], []
+    for slot, report in unannounced(opened, urns):
+        told = publication(ingestion, slot, report.watermark)
+        events.add(dataset_asset(ingestion=ingestion, urn=told.urn), extra=dict(told.event))
+        slots.append(slot)
+        publications.append(told)
+    return Announcement(opened, run_key, tuple(slots), tuple(publications))
+
+
+def _trying(tell: Callable[[], None]) -> None:
+    """Call `tell`, and log its failure as a warning: the publish itself is valid."""
+    try:
+        tell()
+    except Exception:
+        log.warning("a publish can't be told", exc_info=True)

@@ -1,0 +1,65 @@
+"""One structured event for each published slot: a line of JSON, logged by `airflow_gobblin.events` at level INFO.
+
+It goes to the task's log, and wherever a handler of that logger sends it. Its fields are in `docs/airflow.md`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.watermark import Json, encode
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_gobblin.events.publication import Publication
+
+__all__ = ["LOGGER", "event", "log_event"]
+
+LOGGER = "airflow_gobblin.events"
+_VERSION = 1
+
+
+def log_event(publication: Publication, context: Context) -> None:
+    """Log that a slot was published."""
+    logging.getLogger(LOGGER).info("%s", json.dumps(event(publication, context), ensure_ascii=False))
+
+
+def event(publication: Publication, context: Context) -> Mapping[str, Json]:
+    """Return the event to log for a published slot.
+
+    :param context: of the announcing task, which needn't be the publishing one.
+    """
+    task = context["ti"]
+    return {
+        "event": "dataset_published",
+        "version": _VERSION,
+        "ingestion": publication.ingestion,
+        "urn": publication.urn,
+        "dataset": publication.dataset,
+        "slot": publication.slot,
+        "watermark": publication.position,
+        "lag_seconds": None if publication.lag is None else publication.lag.total_seconds(),
+        "ranges": [_range(found) for found in publication.ranges],
+        "rows": publication.rows,
+        "files": publication.files,
+        "bytes": publication.bytes,
+        "retired_units": publication.retired,
+        "decided_at": publication.decided.isoformat(),
+        "done_at": publication.done.isoformat(),
+        "publish_seconds": publication.took.total_seconds(),
+        "run_key": publication.run_key,
+        "dag_id": task.dag_id,
+        "run_id": task.run_id,
+        "task_id": task.task_id,
+        "map_index": task.map_index,
+        "try_number": task.try_number,
+    }
+
+
+def _range(found: Range) -> Json:
+    return {"low": encode(found.low), "high": encode(found.high)}

@@ -1,0 +1,562 @@
+"""A dataset's chain, folded: its slots, and the state that follows from them.
+
+The fold up to some slot may be kept as one record, a snapshot. It replaces all records of those slots, which are then void,
+whatever they contain: they are removed, and a record that a late attempt writes there doesn't count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import chain
+
+from airflow_gobblin.errors import without_stop
+from airflow_gobblin.journal.records import Action, Decision, Note, NoteKind, Outcome, OutcomeState
+from airflow_gobblin.model import wire
+from airflow_gobblin.model.coverage import Coverage
+from airflow_gobblin.model.state import DatasetState, Pause, Provenance, UnitRef
+from airflow_gobblin.model.watermark import Watermark, highest
+from airflow_gobblin.model.wire import record
+from airflow_gobblin.model.work import UnitState, UnitSummary, first_cause
+
+_PUBLISHING = frozenset({Action.COMMIT, Action.NOOP})
+_BY_PEOPLE = frozenset({NoteKind.RELEASED, NoteKind.CLAIM_RELEASED, NoteKind.PAUSED, NoteKind.RESUMED})
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A slot with its decision and outcome, and the digests of both as they are stored.
+
+    :param notes: the notes that the fold needs, in order.
+    :param kinds: the kinds of all its notes.
+    :param trimmed: what remains of the slot if its records were trimmed; the other fields are then filled from it where possible.
+    """
+
+    decision: Decision
+    outcome: Outcome | None
+    decision_digest: str
+    outcome_digest: str = ""
+    notes: tuple[Note, ...] = ()
+    kinds: frozenset[NoteKind] = frozenset()
+    trimmed: TrimmedSlot | None = None
+
+    @property
+    def digest(self) -> str:
+        """The digest by which the next decision names this slot."""
+        return wire.digest((self.decision_digest + self.outcome_digest).encode())
+
+    @property
+    def files(self) -> int:
+        """The number of files that it published, or is to publish."""
+        return self.trimmed.files if self.trimmed is not None else sum(u.files for u in _good(self.decision))
+
+    @property
+    def rows(self) -> int:
+        """The number of rows in them."""
+        return self.trimmed.rows if self.trimmed is not None else sum(u.rows_written for u in _good(self.decision))
+
+    @property
+    def positions(self) -> bool:
+        """Whether its units have positions; a snapshot's have none."""
+        return self.trimmed.positions if self.trimmed is not None else self.decision.planned is not None
+
+    @property
+    def releases(self) -> tuple[Note, ...]:
+        """Notes on its release, on the release of its folder's claim, and on pauses and resumptions of the dataset."""
+        return tuple(note for note in self.notes if note.says in _BY_PEOPLE)
+
+    @property
+    def abandoned_by(self) -> str:
+        """The person who abandoned it."""
+        return "" if self.outcome is None else self.outcome.actor
+
+    @property
+    def abandon_reason(self) -> str:
+        """The reason it was abandoned."""
+        return "" if self.outcome is None else self.outcome.reason
+
+    @property
+    def named(self) -> str:
+        """The slot with its action and its run or actor, as far as its record names them."""
+        decision = self.decision
+        by = f" by {decision.actor}: {without_stop(decision.reason)}" if decision.actor else decision.by_run
+        return f"slot {decision.slot} ({decision.action.value}{by})"
+
+    @property
+    def given_up(self) -> str:
+        """For an abandoned slot, or one that aborts a plan: by whom it was abandoned, and why."""
+        by = self.outcome if self.outcome is not None else self.decision
+        who = f" by {by.actor}" if by.actor else ""
+        return f"slot {self.decision.slot} was abandoned{who}: {without_stop(by.reason)}"
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """The noted errors of runs that failed to finish it."""
+        return tuple(note.detail for note in self.notes if note.says is NoteKind.FAILED)
+
+    @property
+    def last_failure(self) -> str:
+        """The last of these errors."""
+        return next(reversed(self.failures), "")
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing remains to be done to end it."""
+        return self.outcome is not None or not self.decision.action.needs_outcome
+
+    @property
+    def done(self) -> bool:
+        """Whether it counts."""
+        if not self.decision.action.needs_outcome:
+            return self.decision.action is not Action.ABORT
+        return self.outcome is not None and self.outcome.state is OutcomeState.DONE
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether it was abandoned."""
+        return self.outcome is not None and self.outcome.state is OutcomeState.ABANDONED
+
+    @property
+    def publishes(self) -> bool:
+        """Whether it published files, which must be announced."""
+        return self.done and self.decision.action is Action.COMMIT
+
+    @property
+    def leaves_files(self) -> bool:
+        """Whether there are files to clean up once it has ended: those it retired, or staged in vain."""
+        return self.abandoned or bool(self.decision.replaces)
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing remains to be done at all."""
+        announced = self.noted(NoteKind.ANNOUNCED) or not self.publishes
+        cleaned = self.noted(NoteKind.CLEANED) or not self.leaves_files
+        return self.finished and announced and cleaned
+
+    def noted(self, kind: NoteKind) -> bool:
+        """Return whether it has a note of this kind."""
+        return kind in self.kinds
+
+
+@dataclass(frozen=True)
+class TrimmedSlot:
+    """What remains of a slot whose records were trimmed: how it ended, for which run, and where any live units of it are.
+
+    :param actor: the person who asked for it.
+    :param reason: why they asked.
+    :param abandoned_by: the person who abandoned it.
+    :param abandon_reason: why they abandoned it.
+    :param releases: as of a `Slot`.
+    """
+
+    slot: int
+    action: Action
+    token: str
+    run_key: str
+    generation: int
+    complete: bool
+    at: datetime
+    outcome: OutcomeState | None
+    actor: str
+    reason: str
+    positions: bool
+    files: int
+    rows: int
+    shards: tuple[str, ...]
+    staging: str | None
+    target: str
+    run: str = ""
+    releases: tuple[Note, ...] = ()
+    kept_from: Watermark | None = None
+    abandoned_by: str = ""
+    abandon_reason: str = ""
+
+    def as_slot(self, urn: str) -> Slot:
+        """Return it as a slot that has ended. Trimmed fields are empty."""
+        decision = Decision(
+            slot=self.slot,
+            action=self.action,
+            urn=urn,
+            token=self.token,
+            run_key=self.run_key,
+            generation=self.generation,
+            previous="",
+            at=self.at,
+            complete=self.complete,
+            staging=self.staging,
+            target=self.target,
+            shards=self.shards,
+            actor=self.actor,
+            reason=self.reason,
+            run=self.run,
+            kept_from=self.kept_from,
+        )
+        outcome = None
+        if self.outcome is not None:
+            by, why = self.abandoned_by, self.abandon_reason
+            outcome = Outcome(self.slot, self.outcome, "", self.run_key, self.at, by, why)
+        return Slot(decision, outcome, "", notes=self.releases, trimmed=self)
+
+
+@record("snapshot")
+@dataclass(frozen=True)
+class Snapshot:
+    """The fold of a dataset's chain up to a slot.
+
+    :param digest: the digest of that slot, as the next decision names it.
+    :param slots: what remains of each slot, from 1 on.
+    :param units: the units that were live then.
+    :param unit_slots: the slot of each of these units.
+    """
+
+    slot: int
+    urn: str
+    digest: str
+    at: datetime
+    coverage: Coverage
+    generation: int
+    schema: str | None
+    previous_units: tuple[UnitSummary, ...]
+    slots: tuple[TrimmedSlot, ...]
+    unit_slots: tuple[int, ...]
+    units: tuple[UnitSummary, ...]
+    kept_from: Watermark | None = None
+    paused: Pause | None = None
+    provenance: Provenance | None = None
+
+    @property
+    def live(self) -> dict[UnitRef, UnitSummary]:
+        """The units that were live then."""
+        return {UnitRef(slot, unit.unit): unit for slot, unit in zip(self.unit_slots, self.units, strict=True)}
+
+    @property
+    def shards(self) -> set[str]:
+        """The step shards that are still needed to find these units' files."""
+        return {name for s in self.slots for name in s.shards}
+
+
+@dataclass(frozen=True)
+class History:
+    """A dataset's chain, folded: its slots, and the state that follows from them.
+
+    :param slots: the slots after the snapshot.
+    :param early_notes: notes from before the first slot.
+    :param snapshot: what replaces the slots before them.
+    :param void: keys of records that it replaces and that still exist.
+    """
+
+    urn: str
+    slots: tuple[Slot, ...] = ()
+    early_notes: tuple[Note, ...] = ()
+    snapshot: Snapshot | None = None
+    void: tuple[str, ...] = ()
+    state: DatasetState = field(default_factory=lambda: DatasetState(""))
+
+    @property
+    def pending(self) -> Slot | None:
+        """The newest slot, if its outcome is missing."""
+        return self.slots[-1] if self.slots and not self.slots[-1].finished else None
+
+    @property
+    def known(self) -> bool:
+        """Whether there is any record of the dataset."""
+        return self.state.head > 0 or bool(self.early_notes)
+
+    @property
+    def published(self) -> bool:
+        """Whether a run has published it, even without rows, since the last drop; else it may be pending, set or imported."""
+        return self._begun is not None and self._begun.decision.action is not Action.DROP
+
+    @property
+    def dropped(self) -> Slot | None:
+        """The slot that dropped it, if no run has published it since."""
+        return None if self.published else self._begun
+
+    @property
+    def _begun(self) -> Slot | None:
+        """The newest slot that published or dropped it."""
+        ends = {*_PUBLISHING, Action.DROP}
+        return next((slot for slot in self.newest_first if slot.done and slot.decision.action in ends), None)
+
+    @property
+    def newest_first(self) -> Iterator[Slot]:
+        """Its slots, the newest first; of trimmed slots, what remains of them."""
+        yield from reversed(self.slots)
+        yield from (trimmed.as_slot(self.urn) for trimmed in reversed(self.trimmed))
+
+    def published_after(self, number: int) -> bool:
+        """Return whether a run published it after a slot, even without rows."""
+        trimmed = (slot.as_slot(self.urn) for slot in self.trimmed[number:])
+        slots = chain(self.after(number), trimmed)
+        return any(slot.done and slot.decision.action in _PUBLISHING for slot in slots)
+
+    @property
+    def failure(self) -> str:
+        """Why the last run that noted, since the newest slot, that it published nothing did so; empty if there is none."""
+        notes = self.slots[-1].notes if self.slots else self.early_notes
+        last = next((note for note in reversed(notes) if note.says is NoteKind.UNPUBLISHED), None)
+        if last is None:
+            return ""
+        return last.detail or first_cause(last.units)
+
+    @property
+    def last_digest(self) -> str:
+        """The digest by which the next decision names the last slot."""
+        return _last_digest(self.snapshot, self.slots)
+
+    @property
+    def trimmed(self) -> tuple[TrimmedSlot, ...]:
+        """What remains of the trimmed slots, from 1 on."""
+        return self.snapshot.slots if self.snapshot is not None else ()
+
+    def slot(self, number: int) -> Slot:
+        """Return a slot by its number.
+
+        :raises IndexError: there is no such slot.
+        """
+        if 0 < number <= len(self.trimmed):
+            return self.trimmed[number - 1].as_slot(self.urn)
+        return self.slots[number - len(self.trimmed) - 1]
+
+    def after(self, number: int) -> tuple[Slot, ...]:
+        """Return the slots after a number, except trimmed ones."""
+        return self.slots[max(0, number - len(self.trimmed)) :]
+
+    def by_token(self, token: str) -> Slot | None:
+        """Return the slot that a token took, if any."""
+        slot = next((s for s in self.slots if s.decision.token == token), None)
+        trimmed = None if slot is not None else next((s for s in self.trimmed if s.token == token), None)
+        return slot if trimmed is None else trimmed.as_slot(self.urn)
+
+    def answer(self, run_key: str) -> Slot | None:
+        """Return the slot that answers a run key: finished, done, with everything asked for, and not taken back since."""
+        mine = (s for s in reversed(self.slots) if s.decision.run_key == run_key)
+        trimmed = (s.as_slot(self.urn) for s in reversed(self.trimmed) if s.run_key == run_key)
+        return next((s for slots in (mine, trimmed) for s in slots if self._answers(s)), None)
+
+    @property
+    def tried(self) -> datetime | None:
+        """When a run last decided a slot of it, or noted that it couldn't; used for fairness only."""
+        decided = (slot.decision.at for slot in self.slots if slot.decision.run_key)
+        notes = (*self.early_notes, *(note for slot in self.slots for note in slot.notes))
+        return max((*decided, *(n.at for n in notes if n.says is NoteKind.UNPUBLISHED)), default=None)
+
+    def runs(self) -> Iterator[tuple[UnitSummary, ...]]:
+        """Yield the results of the units of each run, published or not, the newest first, as far as they are kept."""
+        seen = set[str]()
+        told = chain.from_iterable(
+            (*((n.token, n.units) for n in reversed(slot.notes)), (slot.decision.token, slot.decision.units))
+            for slot in reversed(self.slots)
+        )
+        for token, units in chain(told, ((n.token, n.units) for n in reversed(self.early_notes))):
+            if units and token not in seen:
+                seen.add(token)
+                yield units
+
+    def until(self, slot: int) -> History:
+        """Return the chain up to a slot that was not trimmed, with the state that it had then."""
+        slots = self.slots[: slot - len(self.trimmed)]
+        return fold(self.urn, slots, self.early_notes, self.snapshot, self.void)
+
+    def settled(self, kept: int) -> int:
+        """Return the number up to which nothing remains to be done for any slot, leaving out the newest few; 0 if there is none.
+
+        :param kept: how many to leave out, at least one.
+        """
+        number = len(self.trimmed)
+        for slot in self.slots[:-kept]:
+            if not slot.settled:
+                break
+            number = slot.decision.slot
+        return number
+
+    def _answers(self, slot: Slot) -> bool:
+        return slot.done and slot.decision.complete and slot.decision.generation == self.state.generation
+
+
+def take_snapshot(history: History, slot: int, at: datetime) -> Snapshot:
+    """Make the snapshot that replaces a chain up to a slot, which isn't trimmed and has ended."""
+    past = history.until(slot)
+    state = past.state
+    live = {ref.slot for ref in state.live}
+    slots = (*past.trimmed, *(_trimmed(s) for s in past.slots))
+    return Snapshot(
+        slot=slot,
+        urn=history.urn,
+        digest=past.last_digest,
+        at=at,
+        coverage=state.coverage,
+        generation=state.generation,
+        schema=state.schema,
+        previous_units=state.previous_units,
+        slots=tuple(s if s.slot in live else replace(s, shards=(), staging=None, target="") for s in slots),
+        unit_slots=tuple(ref.slot for ref in state.live),
+        units=tuple(state.live.values()),
+        kept_from=state.kept_from,
+        paused=state.paused,
+        provenance=state.provenance,
+    )
+
+
+def _trimmed(slot: Slot) -> TrimmedSlot:
+    decision, outcome = slot.decision, slot.outcome
+    return TrimmedSlot(
+        slot=decision.slot,
+        action=decision.action,
+        token=decision.token,
+        run_key=decision.run_key,
+        generation=decision.generation,
+        complete=decision.complete,
+        at=decision.at,
+        outcome=None if outcome is None else outcome.state,
+        actor=decision.actor,
+        reason=decision.reason,
+        positions=slot.positions,
+        files=slot.files,
+        rows=slot.rows,
+        shards=decision.shards,
+        staging=decision.staging,
+        target=decision.target,
+        run=decision.run,
+        releases=slot.releases,
+        kept_from=decision.kept_from,
+        abandoned_by=slot.abandoned_by,
+        abandon_reason=slot.abandon_reason,
+    )
+
+
+def _good(decision: Decision) -> Iterator[UnitSummary]:
+    return (unit for unit in decision.units if unit.state is UnitState.SUCCESSFUL)
+
+
+def fold(
+    urn: str,
+    slots: tuple[Slot, ...],
+    early_notes: tuple[Note, ...],
+    snapshot: Snapshot | None,
+    void: tuple[str, ...],
+) -> History:
+    """Fold a chain into its state. The parameters are those of a `History`."""
+    growing = _StateBuilder(previous_units=_unpublished(early_notes), paused=_paused(early_notes, None))
+    if snapshot is not None:
+        growing.begin(snapshot)
+    for slot in slots:
+        growing.take(slot)
+    pending = slots[-1] if slots and not slots[-1].finished else None
+    state = DatasetState(
+        urn,
+        **vars(growing),
+        pending=pending is not None,
+        failures=() if pending is None else _failures(pending.notes),
+        quarantined=pending is not None and _quarantined(pending.notes),
+    )
+    return History(urn, slots, early_notes, snapshot, void, state)
+
+
+def _last_digest(snapshot: Snapshot | None, slots: tuple[Slot, ...]) -> str:
+    if slots:
+        return slots[-1].digest
+    return snapshot.digest if snapshot is not None else ""
+
+
+@dataclass
+class _StateBuilder:
+    """A state that is built slot by slot, in place, since there may be many slots and many units."""
+
+    coverage: Coverage = field(default_factory=Coverage)
+    generation: int = 0
+    head: int = 0
+    schema: str | None = None
+    live: dict[UnitRef, UnitSummary] = field(default_factory=dict)
+    retired: dict[UnitRef, int] = field(default_factory=dict)
+    previous_units: tuple[UnitSummary, ...] = ()
+    kept_from: Watermark | None = None
+    paused: Pause | None = None
+    provenance: Provenance | None = None
+
+    def begin(self, snapshot: Snapshot) -> None:
+        """Begin with the snapshot that replaces the slots before."""
+        self.coverage = snapshot.coverage
+        self.generation = snapshot.generation
+        self.head = snapshot.slot
+        self.schema = snapshot.schema
+        self.live = snapshot.live
+        self.previous_units = snapshot.previous_units
+        self.kept_from = snapshot.kept_from
+        self.paused = snapshot.paused
+        self.provenance = snapshot.provenance
+
+    def take(self, slot: Slot) -> None:
+        """Add one slot."""
+        decision = slot.decision
+        self.head = decision.slot
+        if decision.kept_from is not None:  # it may have been planned long before
+            self.kept_from = highest([decision.kept_from, self.kept_from or decision.kept_from])
+        if slot.done:
+            self._cover(decision)
+            self._publish(slot)
+            self.generation = decision.generation
+            self.schema = decision.schema or self.schema
+            self.previous_units = decision.units or self.previous_units
+            if decision.provenance is not None:
+                before = self.provenance or decision.provenance
+                self.provenance = before.followed_by(decision.provenance)
+            if decision.action is Action.DROP:
+                self.schema, self.previous_units, self.kept_from, self.provenance = None, (), None, None
+        self.previous_units = _unpublished(slot.notes) or self.previous_units
+        self.paused = _paused(slot.notes, self.paused)
+
+    def _publish(self, slot: Slot) -> None:
+        """Retire the units that a done slot replaces, and add those it publishes."""
+        decision = slot.decision
+        for ref in decision.replaces:
+            self.live.pop(ref, None)
+            if not slot.noted(NoteKind.CLEANED):
+                self.retired[ref] = decision.slot
+        if decision.action is Action.DROP:
+            self.live.clear()
+        if decision.action in (Action.COMMIT, Action.NOOP, Action.IMPORT):
+            for unit in decision.units:
+                if unit.state is UnitState.SUCCESSFUL:
+                    self.live[UnitRef(decision.slot, unit.unit)] = unit
+
+    def _cover(self, decision: Decision) -> None:
+        if decision.coverage is not None:
+            self.coverage = decision.coverage
+            return
+        for gone in (*(self.live[r].range for r in decision.replaces if r in self.live), *decision.removed):
+            if gone is not None and self.coverage.origin is not None:
+                self.coverage = self.coverage.remove(gone)
+        if decision.planned is not None:
+            self.coverage = self.coverage.starting_at(decision.planned.low)
+        for added in decision.ranges:
+            self.coverage = self.coverage.add(added)
+
+
+def _unpublished(notes: tuple[Note, ...]) -> tuple[UnitSummary, ...]:
+    return next((n.units for n in reversed(notes) if n.says is NoteKind.UNPUBLISHED and n.units), ())
+
+
+def _paused(notes: tuple[Note, ...], before: Pause | None) -> Pause | None:
+    """Return the pause of a dataset after some notes, if it is paused.
+
+    :param before: its pause before them.
+    """
+    last = next((n for n in reversed(notes) if n.says in (NoteKind.PAUSED, NoteKind.RESUMED)), None)
+    if last is None:
+        return before
+    return Pause(last.actor, last.detail, last.at) if last.says is NoteKind.PAUSED else None
+
+
+def _since_release(notes: tuple[Note, ...]) -> tuple[Note, ...]:
+    released = [i for i, n in enumerate(notes) if n.says is NoteKind.RELEASED]
+    return notes[released[-1] + 1 :] if released else notes
+
+
+def _failures(notes: tuple[Note, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(n.run_key for n in _since_release(notes) if n.says is NoteKind.FAILED))
+
+
+def _quarantined(notes: tuple[Note, ...]) -> bool:
+    return any(n.says is NoteKind.QUARANTINED for n in _since_release(notes))

@@ -1,0 +1,160 @@
+"""What was published, exactly once: the files of finished slots, and only these, as returned by `Journal.read_dataset`.
+
+Unlike a listing of the folder, this never shows part of a publish, a file that a paused process moved late, or a file that a
+later slot replaced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from airflow_gobblin.errors import NeverPublishedError, NotFoundError
+from airflow_gobblin.model.naming import many, meant
+from airflow_gobblin.model.watermark import Watermark
+from airflow_gobblin.storage.locations import object_place
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
+
+    from airflow_gobblin.connections import Connections
+    from airflow_gobblin.journal.history import History
+    from airflow_gobblin.journal.journal import Journal
+
+_NAMED = 5
+"""The most items that a sentence lists."""
+_GLOB = re.compile(r"[\\*?\[\]{}]")
+"""Characters of a path that Spark reads as a pattern unless escaped by a backslash."""
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """A file that a finished slot published.
+
+    :param path: absolute, or a URL.
+    """
+
+    path: str
+    slot: int
+    unit: str
+    rows: int
+    bytes: int
+    checksum: str
+
+
+@dataclass(frozen=True)
+class PublishedDataset:
+    """A dataset as recorded in the journal: a consistent view, even while it is being published.
+
+    :param slot: the newest slot included.
+    :param schema: the published schema, as written by `schema.encode`.
+    """
+
+    urn: str
+    slot: int
+    watermark: Watermark | None
+    schema: str | None
+    files: tuple[PublishedFile, ...]
+
+    @property
+    def paths(self) -> list[str]:
+        """The absolute paths of its files."""
+        return [f.path for f in self.files]
+
+    @property
+    def rows(self) -> int:
+        """The number of its rows."""
+        return sum(f.rows for f in self.files)
+
+    def to_arrow(self, connections: Connections | None = None, conn_id: str | None = None) -> ds.Dataset:
+        """Open it as an Arrow dataset.
+
+        :param connections: where to find the secrets of an object store; without them the environment is used.
+        :param conn_id: the id of their connection.
+        """
+        import pyarrow.dataset as ds
+
+        from airflow_gobblin.model import schema
+
+        arrow_schema = schema.decode(self.schema) if self.schema else None
+        place = object_place(self.paths[0]) if self.paths else None
+        if place is None:
+            return ds.dataset(self.paths, schema=arrow_schema, format="parquet")
+        from airflow_gobblin.storage.filesystems import open_filesystem
+
+        filesystem = open_filesystem(replace(place, conn_id=conn_id), connections)
+        names = [path.partition("://")[2] for path in self.paths]
+        return ds.dataset(names, schema=arrow_schema, format="parquet", filesystem=filesystem)
+
+    def to_spark(self, spark: Any) -> Any:
+        """Read it as a DataFrame. A timestamp without a zone stays one (`timestamp_ntz`), whatever the session's zone.
+
+        Spark reads S3 by its own client (`s3a`), with the session's settings.
+
+        :param spark: a `SparkSession`, classic or Connect.
+        """
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        from airflow_gobblin.model import schema
+
+        if self.schema is None:
+            return spark.createDataFrame([], "struct<>")
+        as_spark = from_arrow_schema(schema.decode(self.schema), prefer_timestamp_ntz=True)
+        if not self.files:
+            return spark.createDataFrame([], as_spark)
+        return spark.read.schema(as_spark).parquet(*map(_for_spark, self.paths))
+
+
+def unknown_dataset(journal: Journal, urn: str) -> NotFoundError:
+    """Make the error for a dataset that the journal doesn't have, suggesting similar names."""
+    known = journal.datasets()
+    if not known:
+        return unknown_ingestion(journal)
+    return NotFoundError(
+        operation="find",
+        subject=f"dataset {urn!r} of ingestion {journal.ingestion!r}",
+        cause=f"its journal has {many(len(known), 'dataset')}, and not this one",
+        hint=_hint(urn, known),
+    )
+
+
+def unknown_ingestion(journal: Journal) -> NotFoundError:
+    """Make the error for an ingestion that has no dataset in the journal, suggesting similar names."""
+    known = [name for name in journal.ingestions() if name != journal.ingestion]
+    there = f"it has {many(len(known), 'other')}" if known else "it has none yet"
+    return NotFoundError(
+        operation="find",
+        subject=f"ingestion {journal.ingestion!r} in the journal at {journal.store.name}",
+        cause=f"no dataset of it is there; {there}" if known else "it has no dataset yet",
+        hint=f"{_hint(journal.ingestion, known)} A dataset is there from its first run on.".strip(),
+    )
+
+
+def never_published(history: History) -> NeverPublishedError:
+    """Make the error for a dataset that no run has published yet, with the reason if it is known."""
+    pending, dropped = history.pending, history.dropped
+    if dropped is not None and pending is None:
+        failure = f"; the last failure: {history.failure}" if history.failure else ""
+        cause = f"{dropped.named} forgot it, and no run has published it since{failure}"
+        hint = "If it is still wanted, let its source have it: the next run begins it anew."
+    elif pending is not None:
+        cause = f"its first slot, {pending.decision.slot}, is decided and not finished"
+        hint = "The run that decided it finishes it, or the next one does: `airflow gobblin pending` shows it."
+    elif history.failure:
+        cause = f"no run has published it; the last failure: {history.failure}"
+        hint = "Once that is mended, the next run publishes it."
+    else:
+        cause = "no run has published it; what stands of it was set, imported or given up"
+        hint = "The next run publishes it."
+    return NeverPublishedError(operation="read", subject=f"dataset {history.urn!r}", cause=cause, hint=hint)
+
+
+def _hint(name: str, known: Sequence[str]) -> str:
+    some = ", ".join(map(repr, known[:_NAMED]))
+    return meant(known, name, otherwise=f"It has {some}." if some else "")
+
+
+def _for_spark(path: str) -> str:
+    return re.sub("^s3://", "s3a://", _GLOB.sub(r"\\\g<0>", path))

@@ -1,0 +1,190 @@
+"""The records of a dataset's journal: what a slot must do, how it ended, and the notes on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from airflow_gobblin.model.coverage import Coverage, Range
+from airflow_gobblin.model.state import Provenance, UnitRef
+from airflow_gobblin.model.watermark import Watermark
+from airflow_gobblin.model.wire import record
+from airflow_gobblin.model.work import UnitSummary
+from airflow_gobblin.steps.publishing import Step
+
+
+class Action(StrEnum):
+    """What a decision does. COMMIT, REWIND, IMPORT and DROP need an outcome; the others are finished by their decision."""
+
+    COMMIT = "commit"
+    NOOP = "noop"
+    """A commit without files: its ranges hold no rows."""
+    ABORT = "abort"
+    """Its token can no longer win a slot. A pause's token is no plan's: it takes the slot that another writer may be deciding."""
+    REWIND = "rewind"
+    SET = "set"
+    IMPORT = "import"
+    DROP = "drop"
+
+    @property
+    def needs_outcome(self) -> bool:
+        """Whether the slot is unfinished until an outcome exists."""
+        return self in (Action.COMMIT, Action.REWIND, Action.IMPORT, Action.DROP)
+
+
+class OutcomeState(StrEnum):
+    """How a slot ended."""
+
+    DONE = "done"
+    ABANDONED = "abandoned"
+
+
+@record("decision")
+@dataclass(frozen=True)
+class Decision:
+    """The binding content of a slot.
+
+    :param generation: the dataset's generation once the slot is done.
+    :param previous: the digest of the slot before, its outcome included; empty for the first.
+    :param ranges: the ranges that it covers.
+    :param removed: the ranges that it uncovers again.
+    :param coverage: the whole new coverage (SET, IMPORT, DROP), in place of those two.
+    :param planned: the range that was asked for; the first one gives the dataset its origin.
+    :param replaces: the units that it retires.
+    :param units: a summary of every unit of the plan, published or not.
+    :param complete: whether it contains everything that was asked for; only then is its run key answered.
+    :param staging: the folder of its token below `target`, the target root.
+    :param shards: digests of its step shards, in order.
+    :param actor: the person who asked.
+    :param reason: why, for the audited actions.
+    :param run: the DAG run that it was planned in, for people to read.
+    :param kept_from: where the source's rows began when it was planned, as far as the source could report it.
+    :param provenance: what its rows were read from, if a run made it.
+    :param folder: the folder that they are published to, if a run made it.
+    """
+
+    slot: int
+    action: Action
+    urn: str
+    token: str
+    run_key: str
+    generation: int
+    previous: str
+    at: datetime
+    ranges: tuple[Range, ...] = ()
+    removed: tuple[Range, ...] = ()
+    coverage: Coverage | None = None
+    planned: Range | None = None
+    replaces: tuple[UnitRef, ...] = ()
+    schema: str | None = None
+    units: tuple[UnitSummary, ...] = ()
+    complete: bool = True
+    staging: str | None = None
+    target: str = ""
+    shards: tuple[str, ...] = ()
+    steps: int = 0
+    actor: str = ""
+    reason: str = ""
+    run: str = ""
+    kept_from: Watermark | None = None
+    provenance: Provenance | None = None
+    folder: str = ""
+
+    @property
+    def by_run(self) -> str:
+        """The DAG run that it belongs to, if recorded, as a phrase to append to its name."""
+        return f" by run {self.run!r}" if self.run else ""
+
+
+@record("outcome")
+@dataclass(frozen=True)
+class Outcome:
+    """How a slot ended.
+
+    :param decision: the digest of the decision that it ends.
+    """
+
+    slot: int
+    state: OutcomeState
+    decision: str
+    run_key: str
+    at: datetime
+    actor: str = ""
+    reason: str = ""
+
+
+@record("shard")
+@dataclass(frozen=True)
+class Shard:
+    """Steps of a sequence, in order.
+
+    :param token: the token they belong to; no two decisions share a shard, so it can be removed with its decision.
+    """
+
+    steps: tuple[Step, ...]
+    token: str = ""
+
+
+class NoteKind(StrEnum):
+    """The kind of a note."""
+
+    FAILED = "failed"
+    """A run failed to finish the slot."""
+    QUARANTINED = "quarantined"
+    RELEASED = "released"
+    ANNOUNCED = "announced"
+    CLEANED = "cleaned"
+    """Everything that the slot retired, or staged and abandoned, is removed."""
+    UNPUBLISHED = "unpublished"
+    """A run after the slot published nothing: the note has the reason, or the run's units, which are kept for the next plan."""
+    CLAIM_RELEASED = "claim-released"
+    """The claim on the dataset's folder was released. It concerns no slot, so it is noted on the newest one."""
+    PAUSED = "paused"
+    """From here on nothing new of the dataset is planned or decided. Noted on the newest slot, too."""
+    RESUMED = "resumed"
+
+
+@record("note")
+@dataclass(frozen=True)
+class Note:
+    """A note on a slot.
+
+    :param urn: the dataset, which no other record names while it has no slot.
+    """
+
+    says: NoteKind
+    run_key: str
+    at: datetime
+    detail: str = ""
+    token: str = ""
+    units: tuple[UnitSummary, ...] = ()
+    actor: str = ""
+    urn: str = ""
+
+
+@record("home")
+@dataclass(frozen=True)
+class Home:
+    """Where an ingestion's slots are published, and which DAG owns it.
+
+    :param target: the target root.
+    :param mark: the id of the mark that was put there.
+    :param source: the kind of the source and its connections, to compare a second DAG with.
+    :param dag: the DAG that planned first, also for that comparison.
+    :param actor: the person who moved it there, if a person did.
+    :param reason: why they moved it.
+    """
+
+    target: str
+    mark: str
+    source: str
+    dag: str
+    at: datetime
+    actor: str = ""
+    reason: str = ""
+
+
+def now() -> datetime:
+    """Return the current time, for people to read; no rule depends on it (I13)."""
+    return datetime.now(UTC)

@@ -1,0 +1,217 @@
+"""Plans: the extraction of one run, written once to staging under a fresh token before anything is read.
+
+A plan binds generation, ranges, schema and the units it would replace. It does not bind a slot, which is taken when the run
+decides (`commit/committer.py`).
+
+The units of a large plan are split into separate pieces, so that no process has to hold them all in memory:
+`staging.Staging.units`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.model.coverage import Coverage, Range
+from airflow_gobblin.model.state import Provenance, UnitRef
+from airflow_gobblin.model.watermark import Watermark
+from airflow_gobblin.model.wire import record
+from airflow_gobblin.model.work import Dataset, DatasetRef, Pack, WorkUnit
+
+UNITS_TOGETHER = 1000
+"""The maximum number of units in a plan itself, and in each piece of a larger one."""
+
+
+@record("plan")
+@dataclass(frozen=True)
+class Plan:
+    """The plan of one dataset in one run.
+
+    :param token: its random id; its staged files are stored under it.
+    :param run_key: identifies a request when it is retried.
+    :param units: its units, or the first of them.
+    :param more: whether the other units are in pieces.
+    :param planned: the whole range that the run was to cover, if the dataset has positions.
+    :param open_end: whether its last unit continues beyond that range to an unknown end.
+    :param source_schema: the schema of the source, fixed here.
+    :param schema: the schema to publish, after the converters, fixed here.
+    :param folder: the dataset's folder below the target root.
+    :param replaces: the live units that this plan's units replace.
+    :param reopens: ranges covered without a unit, by an import or a skip, that this plan's units replace.
+    :param run: the DAG run of the plan, as named in the request.
+    :param kept_from: the first position that the source still had when this was planned.
+    :param one_snapshot: whether its units are read in one snapshot, which the pack's driver holds open.
+    :param provenance: the origin of its data, and the DAG that reads it.
+    :param head: the dataset's newest slot when it was planned.
+    """
+
+    token: str
+    ingestion: str
+    run_key: str
+    generation: int
+    dataset: Dataset
+    folder: str
+    units: tuple[WorkUnit, ...]
+    source_schema: str
+    schema: str
+    planned: Range | None = None
+    replaces: tuple[UnitRef, ...] = ()
+    reopens: tuple[Range, ...] = ()
+    run: str = ""
+    more: bool = False
+    kept_from: Watermark | None = None
+    open_end: bool = False
+    one_snapshot: bool = False
+    provenance: Provenance | None = None
+    head: int = 0
+
+    @property
+    def urn(self) -> str:
+        """The dataset's URN."""
+        return self.dataset.urn
+
+    @property
+    def asked(self) -> str:
+        """The range that it was to cover, for people."""
+        return f"{self.planned}".rpartition(", ")[0] + ", …)" if self.open_end else f"{self.planned}"
+
+
+@record("plan_piece")
+@dataclass(frozen=True)
+class PlanPiece:
+    """Further units of a plan that exceeds `UNITS_TOGETHER`.
+
+    :param more: whether another piece follows.
+    """
+
+    units: tuple[WorkUnit, ...]
+    more: bool
+
+
+def is_met(planned: Range, open_end: bool, coverage: Coverage) -> bool:
+    """Return whether a coverage completes a plan.
+
+    It covers the range, and part of the data after an open end; or, if that range is empty, gives the dataset its first
+    watermark.
+    """
+    if planned.empty and not open_end:
+        return coverage.starts(planned.low)
+    return coverage.covers(planned) and (not open_end or coverage.reaches_past(planned.high))
+
+
+def known_ranges(plan: Plan, units: Iterable[WorkUnit]) -> tuple[Range, ...]:
+    """Return the ranges that the units of a plan should cover, as far as known; ranges that touch are merged."""
+    ranges: list[Range] = []
+    for unit in units if plan.planned is not None else ():
+        if unit.low is None or unit.expected_high is None or unit.empty:
+            continue
+        touches = bool(ranges) and ranges[-1].high == unit.low
+        ranges.append(Range(ranges.pop().low if touches else unit.low, unit.expected_high))
+    return tuple(ranges)
+
+
+@dataclass(frozen=True)
+class DatasetNote:
+    """The reason why a run has no plan for a dataset, or other information about it: `status` is a word, `detail` a sentence.
+
+    :param retryable: whether storage was unavailable for planning, and may be back by the next try.
+    :param asked: whether the request itself can't be fulfilled: repeating it doesn't help.
+    """
+
+    urn: str
+    status: str
+    detail: str
+    retryable: bool = False
+    asked: bool = False
+
+    @property
+    def already(self) -> bool:
+        """Whether the run had committed it before it was planned again."""
+        return self.status == "committed"
+
+
+@dataclass(frozen=True)
+class DatasetProspect:
+    """The current prospect of a dataset in a run: `status` is `planned`, or the reason why there would be no plan.
+
+    :param plan: the plan, whose token will never be used.
+    :param units: its units.
+    :param error: the error that prevents planning.
+    """
+
+    urn: str
+    status: str
+    detail: str = ""
+    plan: Plan | None = None
+    units: tuple[WorkUnit, ...] = ()
+    error: GobblinError | None = None
+
+    @property
+    def weight(self) -> int:
+        """The estimated cost of its units."""
+        return sum(unit.weight for unit in self.units)
+
+    @property
+    def ref(self) -> DatasetRef | None:
+        """The dataset as an element of a pack, if it would be planned."""
+        plan = self.plan
+        return None if plan is None else DatasetRef(plan.urn, plan.token, self.weight, plan.planned, plan.open_end)
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """The plans that a run would make now.
+
+    :param datasets: in the source's order.
+    :param packs: the packs that would be planned.
+    """
+
+    datasets: tuple[DatasetProspect, ...]
+    packs: tuple[Pack, ...]
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The number of each planned dataset's pack, from 1."""
+        return {ref.urn: number for number, pack in enumerate(self.packs, 1) for ref in pack.datasets}
+
+
+@record("run_plan")
+@dataclass(frozen=True)
+class RunPlan:
+    """The result of `create_work_units` for a whole run: its packs, and a note for every dataset without a plan.
+
+    :param backfill: whether it was for a range, which no other run fills.
+    :param at: when it was planned, used only for fairness.
+    """
+
+    run: str
+    run_key: str
+    packs: tuple[Pack, ...]
+    notes: tuple[DatasetNote, ...]
+    backfill: bool = False
+    at: datetime | None = None
+
+
+@record("unwritten_steps")
+@dataclass(frozen=True)
+class UnwrittenSteps:
+    """A note that the commit steps of a plan could not be written.
+
+    :param why: the reported reason.
+    """
+
+    why: str
+    at: datetime
+
+
+@record("finished_run")
+@dataclass(frozen=True)
+class FinishedRun:
+    """A note that a run was reported to its end.
+
+    :param done: the tokens of its plans that were done then.
+    """
+
+    done: tuple[str, ...] = ()

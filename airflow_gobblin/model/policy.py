@@ -1,0 +1,42 @@
+"""Commit policies: the part of a dataset that is published when some of its units failed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from enum import StrEnum
+
+from airflow_gobblin.model.work import UnitResult, UnitState, UnitSummary
+
+DEFAULT_ATTEMPTS = 3
+"""The number of runs that fail to finish a slot before its dataset is quarantined."""
+DEFAULT_RETENTION = timedelta(hours=24)
+"""How long replaced files are kept."""
+
+
+class CommitPolicy(StrEnum):
+    """The effect of a failed unit on its dataset. Source: Gobblin's ``JobCommitPolicy``."""
+
+    FULL = "full"
+    """If one unit fails, nothing of the dataset is published."""
+    SUCCESSFUL = "successful"
+    """Successful units are published; the ranges of the others stay open and are planned first next time."""
+
+
+def publishable(policy: CommitPolicy, units: Sequence[UnitSummary]) -> tuple[UnitSummary, ...]:
+    """Return the units as judged by the policy: those still successful are published, other successful ones become skipped."""
+    if policy is CommitPolicy.SUCCESSFUL or all(unit.state is UnitState.SUCCESSFUL for unit in units):
+        return (*units,)
+    return tuple(replace(u, state=UnitState.SKIPPED) if u.state is UnitState.SUCCESSFUL else u for u in units)
+
+
+def reconciled(result: UnitResult) -> UnitResult:
+    """Return a result, failed if its row count differs from the source's, where that is known."""
+    if result.state is not UnitState.SUCCESSFUL or result.expected_rows in (None, result.rows_read):
+        return result
+    return replace(
+        result,
+        state=UnitState.FAILED,
+        error=f"the source says {result.expected_rows} rows, and {result.rows_read} were read",
+    )

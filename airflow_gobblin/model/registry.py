@@ -1,0 +1,54 @@
+"""Registration of the records that can be decoded: the kinds of this package, and those of modules named by the DAG author.
+
+A kind is looked up only among the classes registered by imported code, so these modules are imported before anything is decoded,
+whether on a worker, in a driver, or in a Spark task. Their names come from the DAG's code, never from a record.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable, Iterator
+
+from airflow_gobblin.errors import ConfigurationError
+
+__all__ = ["built_in_modules", "import_kinds", "import_named"]
+
+_BUILT_IN = ("airflow_gobblin.rows.sources", "airflow_gobblin.rows.sinks", "airflow_gobblin.rows.converters")
+_WORK = "airflow_gobblin.rows.work"
+
+
+def built_in_modules() -> Iterator[str]:
+    """Yield the modules of the built-in works, sources, sinks and converters."""
+    yield _WORK
+    for folder in _BUILT_IN:
+        for module in pkgutil.iter_modules(importlib.import_module(folder).__path__, f"{folder}."):
+            yield module.name
+
+
+def import_kinds(code: Iterable[str] = ()) -> None:
+    """Import the built-in works, sources, sinks and converters, and the author's modules. Harmless twice.
+
+    :raises ConfigurationError: an author's module can't be imported.
+    """
+    for module in built_in_modules():
+        importlib.import_module(module)
+    for name in code:
+        import_named(
+            name,
+            f"module {name!r} of `code=[...]`",
+            "It goes to Spark: it may import nothing of Airflow, and only what is installed there or shipped with it.",
+        )
+
+
+def import_named(name: str, subject: str, hint: str) -> None:
+    """Import a module named by a user.
+
+    :param subject: its name in errors.
+    :param hint: the hint of the error.
+    :raises ConfigurationError: it can't be imported.
+    """
+    try:
+        importlib.import_module(name)
+    except Exception as error:  # a module may raise anything on import
+        raise ConfigurationError(operation="import", subject=subject, cause=error, hint=hint) from error

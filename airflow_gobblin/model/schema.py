@@ -1,0 +1,67 @@
+"""Arrow schemas on the wire, and how a published schema may change: a new nullable column is accepted, nothing else."""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+
+import pyarrow as pa
+
+from airflow_gobblin.errors import RecordError, SchemaConflictError
+
+
+def encode(schema: pa.Schema) -> str:
+    """Encode a schema as text: Arrow's own IPC form in base64, without metadata."""
+    return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
+
+
+def decode(text: str) -> pa.Schema:
+    """Decode a schema encoded by `encode`.
+
+    :raises RecordError: the text is no schema.
+    """
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+    except (ValueError, OSError, pa.ArrowException) as error:
+        raise RecordError(operation="decode", subject="an Arrow schema", cause=error) from error
+
+
+def includes(text: str, other: str) -> bool:
+    """Return whether an encoded schema has all columns of another one, with the same types."""
+    if text == other:
+        return True
+    mine = decode(text)
+    return all(mine.get_field_index(f.name) >= 0 and mine.field(f.name).type == f.type for f in decode(other))
+
+
+def evolve(published: pa.Schema | None, planned: pa.Schema, urn: str) -> pa.Schema:
+    """Combine the published schema and the planned one into the schema to publish.
+
+    Columns keep their published order; new ones come last. A column that the source no longer has is kept, and null from now on.
+
+    :raises SchemaConflictError: a column changed its type, a new one isn't nullable, or one that isn't nullable is gone; or two
+        columns have the same name.
+    """
+    problems = [f"two columns are named {name!r}" for name, count in Counter(planned.names).items() if count > 1]
+    new = {field.name: field for field in planned}
+    published = planned if published is None else published
+    for field in published:
+        now = new.pop(field.name, None)
+        if now is None:
+            if not field.nullable:
+                problems.append(f"column {field.name!r} ({field.type}, not null) is gone")
+        elif now.type != field.type:
+            problems.append(f"column {field.name!r} was {field.type} and is now {now.type}")
+        elif now.nullable and not field.nullable:
+            problems.append(f"column {field.name!r} was not null and may now be null")
+    problems += [
+        f"new column {name!r} ({field.type}) is not nullable" for name, field in new.items() if not field.nullable
+    ]
+    if problems:
+        raise SchemaConflictError(
+            operation="plan",
+            subject=f"dataset {urn!r}",
+            cause="; ".join(problems),
+            hint="Cast the columns back in the source's `casts`, or publish under another URN.",
+        )
+    return pa.schema([*published, *new.values()])

@@ -1,0 +1,107 @@
+"""The state of a dataset: the fold of its journal, as planning sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from airflow_gobblin.model.coverage import Coverage
+from airflow_gobblin.model.watermark import Watermark
+from airflow_gobblin.model.work import UnitSummary
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class UnitRef:
+    """A published unit: the slot that published it and its id there. Units are retired whole."""
+
+    slot: int
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """The pause of a dataset, during which nothing new is planned for it or decided.
+
+    :param at: the start of the pause, for people to read.
+    """
+
+    actor: str
+    reason: str
+    at: datetime
+
+    def __str__(self) -> str:
+        return f"paused by {self.actor}: {self.reason.rstrip('.')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """The origin of a dataset, and the DAG that reads it.
+
+    :param read_from: a description of the origin without secrets.
+    :param dag: the DAG's id; empty if unknown.
+    :param homes: how many homes the ingestion had when this was planned.
+    :param given: the number of the home by which a person gave the ingestion to that DAG; 0 if nobody did.
+    """
+
+    read_from: str
+    dag: str
+    homes: int = 0
+    given: int = 0
+
+    def bars(self, other: Provenance) -> bool:
+        """Return whether another DAG would read the dataset from another origin, without having been given it since."""
+        known = all((self.read_from, self.dag, other.read_from, other.dag))
+        return known and self.dag != other.dag and self.read_from != other.read_from and not self._given_to(other)
+
+    def followed_by(self, other: Provenance) -> Provenance:
+        """Return the provenance after another one was published: a DAG that reads the same, or doesn't say what, is a guest."""
+        known = bool(other.read_from and other.dag)
+        return self if (self.read_from == other.read_from or not known) and not self._given_to(other) else other
+
+    def against(self, other: Provenance) -> str:
+        """Describe for people how another one differs."""
+        return f"DAG {self.dag!r} reads it from {self.read_from!r}, and this one from {other.read_from!r}"
+
+    def _given_to(self, other: Provenance) -> bool:
+        return other.given > self.homes
+
+
+@dataclass(frozen=True)
+class DatasetState:
+    """The state of a dataset according to the journal.
+
+    :param coverage: its committed ranges; empty for a snapshot-only dataset, which has none.
+    :param generation: incremented by rewind, set, import and drop; plans of an older one lose.
+    :param head: the newest slot, 0 before the first.
+    :param pending: whether the outcome of that slot is missing.
+    :param schema: the published schema (Arrow, encoded by `schema.py`).
+    :param live: the published units that no later slot retired.
+    :param retired: retired units whose files are not yet cleaned, with the slot that retired them.
+    :param previous_units: summaries, including failed units, with their properties, of the newest run that left any; if run after
+        run fails in the same way, of the third.
+    :param kept_from: the first position in the source when a slot was last decided; `None` if the source didn't report it.
+    :param failures: run keys of the runs that failed to finish the pending slot since it was last released.
+    :param provenance: its origin and DAG; `None` before the first slot, and after a drop.
+    :param paused: the current pause, if there is one.
+    """
+
+    urn: str
+    coverage: Coverage = field(default_factory=Coverage)
+    generation: int = 0
+    head: int = 0
+    pending: bool = False
+    schema: str | None = None
+    live: Mapping[UnitRef, UnitSummary] = field(default_factory=dict)
+    retired: Mapping[UnitRef, int] = field(default_factory=dict)
+    previous_units: tuple[UnitSummary, ...] = ()
+    kept_from: Watermark | None = None
+    failures: tuple[str, ...] = ()
+    quarantined: bool = False
+    paused: Pause | None = None
+    provenance: Provenance | None = None
+
+    @property
+    def watermark(self) -> Watermark | None:
+        """The contiguous edge of the coverage: the next position to read."""
+        return self.coverage.edge

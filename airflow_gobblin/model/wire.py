@@ -1,0 +1,504 @@
+"""The wire format: everything that crosses a process or outlives a run is JSON with a `kind` and a `version`.
+
+A record type is a frozen dataclass marked with `record`; encoding and decoding follow its type hints. The registry is closed: a
+kind is looked up only among the classes registered by imported code, never imported by a name found in data, and pickle is never
+used. A stored record carries its own digest, so that a torn one is recognized (I14)::
+
+    {"digest": "…", "record": {"kind": "decision", "version": 1, "slot": 4, …}}
+
+Many values of one class are stored as a table, one list per field, which takes a third of the space and is several times faster::
+
+    {"kind": "move_step", "version": 1, "columns": {"source": ["…", …], "identity": {"columns": {…}}, …}}
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from datetime import datetime
+from enum import Enum
+from functools import cache, partial
+from operator import attrgetter
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from airflow_gobblin.errors import ConfigurationError, GobblinError, RecordError, UnknownKindError
+from airflow_gobblin.model import watermark
+from airflow_gobblin.model.watermark import Json, Watermark
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Kind:
+    name: str
+    version: int
+
+
+_by_kind: dict[str, type[Any]] = {}
+_by_type: dict[type[Any], _Kind] = {}
+
+
+def record(kind: str, version: int = 1) -> Callable[[type[T]], type[T]]:
+    """Register a frozen dataclass as a record type under a permanent `kind`.
+
+    Users register their own sources, sinks, converters, checks and steps the same way, each with its own kind.
+
+    :raises ConfigurationError: the kind belongs to another class, or a field has the name of an envelope field.
+    """
+
+    def register(cls: type[T]) -> type[T]:
+        known = _by_kind.get(kind)
+        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise ConfigurationError(
+                operation="register",
+                subject=f"record kind {kind!r}",
+                cause=f"it belongs to {known.__module__}.{known.__qualname__}",
+                hint="Choose another kind, for example with your organisation's name before it.",
+            )
+        taken = {"kind", "version"} & {f.name for f in fields(cls)}  # type: ignore[arg-type]
+        if taken:
+            raise ConfigurationError(
+                operation="register",
+                subject=f"{cls.__module__}.{cls.__qualname__}",
+                cause=f"a record has a {' and a '.join(sorted(taken))} already",
+                hint="Call the field otherwise.",
+            )
+        _by_kind[kind] = cls
+        _by_type[cls] = _Kind(kind, version)
+        for found_out in (
+            _encoders.clear,
+            _columns_of.cache_clear,
+            _decoder.cache_clear,
+            _is_plain_part.cache_clear,
+            _shape.cache_clear,
+        ):
+            found_out()  # cached perhaps before the class was a record
+        return cls
+
+    return register
+
+
+def kind_of(value: object) -> str:
+    """Return the kind of a record.
+
+    :raises ConfigurationError: its class is not registered.
+    """
+    known = _by_type.get(type(value))
+    if known is None:
+        raise ConfigurationError(
+            operation="encode",
+            subject=f"{type(value).__module__}.{type(value).__qualname__}",
+            cause="the class is not registered",
+            hint="Mark it with @record('your.kind') and @dataclass(frozen=True).",
+        )
+    return known.name
+
+
+def newest_version(kind: str) -> int:
+    """Return the version in which a kind is written today, for example by a person; 1 if the kind isn't registered."""
+    cls = _by_kind.get(kind)
+    return 1 if cls is None else _by_type[cls].version
+
+
+def to_json(value: Any) -> Json:
+    """Encode a value of a record as JSON."""
+    encode = _encoders.get(type(value))
+    if encode is None:
+        encode = _encoders[type(value)] = _encoder(value)
+    return encode(value)
+
+
+_encoders: dict[type[Any], Callable[[Any], Json]] = {}
+"""The encoder of each class, determined once."""
+
+
+def _encoder(value: Any) -> Callable[[Any], Json]:  # one branch per shape
+    if isinstance(value, Enum):
+        return lambda value: to_json(value.value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return _same
+    if isinstance(value, datetime):
+        return datetime.isoformat
+    if isinstance(value, tuple | list):
+        return _encode_items
+    if isinstance(value, frozenset):
+        return lambda value: [to_json(v) for v in sorted(value)]
+    if isinstance(value, Mapping):
+        return lambda value: {str(k): to_json(v) for k, v in value.items()}
+    if type(value) in _by_type:
+        return _field_encoder(type(value), _envelope(type(value)))
+    if isinstance(value, Watermark):
+        return lambda value: {**watermark.encode(value)}
+    if is_dataclass(value):
+        return _field_encoder(type(value), {})
+    kind_of(value)
+    raise AssertionError("unreachable")
+
+
+TABLE_FROM = 16
+"""The minimum number of values of one class that are stored as a table."""
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+def _encode_items(values: Sequence[Any]) -> Json:
+    classes = {*map(type, values)} if len(values) >= TABLE_FROM else ()
+    cls = next(iter(classes), None)
+    names = _columns_of(cls) if len(classes) == 1 else ()
+    if not names:
+        return [*values] if cls in _PLAIN and len(classes) == 1 else [to_json(v) for v in values]
+    return {**_envelope(cls), "columns": {name: _encode_items([*map(attrgetter(name), values)]) for name in names}}
+
+
+@cache
+def _columns_of(cls: Any) -> tuple[str, ...]:
+    """Return the fields of a class whose values may be stored as a table; none if they may not."""
+    return tuple(f.name for f in fields(cls)) if cls in _by_type or _is_plain_part(cls) else ()
+
+
+def _envelope(cls: Any) -> dict[str, Json]:
+    known = _by_type.get(cls)
+    return {"kind": known.name, "version": known.version} if known is not None else {}
+
+
+def _field_encoder(cls: Any, envelope: dict[str, Json]) -> Callable[[Any], Json]:
+    names = tuple(f.name for f in fields(cls))
+    return lambda value: {**envelope, **{name: to_json(getattr(value, name)) for name in names}}
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def canonical(document: Json) -> bytes:
+    """Encode JSON in its canonical form: sorted keys, no spaces, UTF-8."""
+    return _CANONICAL.encode(document).encode()
+
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def digest(data: bytes) -> str:
+    """Return the digest by which records refer to each other."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def dumps(value: Any) -> bytes:
+    """Encode a record as bytes for storage.
+
+    :raises ConfigurationError: its class is not registered.
+    """
+    kind_of(value)
+    body = canonical(to_json(value))
+    return _HEAD + digest(body).encode() + _MIDDLE + body + b"}"
+
+
+_HEAD, _MIDDLE = b'{"digest":"', b'","record":'
+_BODY = len(_HEAD) + 64 + len(_MIDDLE)
+"""The offset of the record in the output of `dumps`."""
+
+
+def _digest_fits(document: dict[str, Any], data: bytes) -> bool:
+    """Return whether a record is whole: byte for byte, or as equivalent JSON formatted by somebody else."""
+    named = document["digest"]
+    if data[_BODY - len(_MIDDLE) : _BODY] == _MIDDLE and digest(data[_BODY:-1]) == named:
+        return True
+    return bool(named == digest(canonical(document["record"])))
+
+
+def loads(data: bytes, expected: type[T], subject: str) -> T:
+    """Decode a record encoded by `dumps`.
+
+    :param subject: the record's name in errors, for example its key.
+    :raises RecordError: the record is torn, unreadable, of another type, or newer than this version supports.
+    :raises UnknownKindError: it contains a kind that isn't registered.
+    """
+    try:
+        document = _DECODER.decode(data.decode())  # only UTF-8: `json.loads` also accepts other encodings
+        body = document["record"]
+        whole = _digest_fits(document, data)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise RecordError(
+            operation="read",
+            subject=subject,
+            cause=f"it is torn or no record ({len(data)} bytes): {error}",
+            hint="Restore it from a copy of the journal; the dataset stands still until then.",
+        ) from error
+    if not whole:
+        raise RecordError(
+            operation="read",
+            subject=subject,
+            cause="its digest doesn't fit its content",
+            hint="It was changed or torn. Restore it from a copy of the journal; the dataset stands still until then.",
+        )
+    found: T = from_json(expected, body, subject)
+    return found
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number in JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _no_number(text)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number, parse_float=_finite)
+
+
+def from_json(expected: Any, value: Json, subject: str) -> Any:
+    """Decode a JSON value as the expected type: a record, a tuple of records, a plain value …"""
+    try:
+        return _decode(expected, value)
+    except GobblinError as error:
+        if isinstance(error, UnknownKindError):
+            raise
+        raise RecordError(operation="read", subject=subject, cause=error, hint=error.hint) from error
+    except (TypeError, ValueError, KeyError) as error:
+        raise RecordError(
+            operation="read",
+            subject=subject,
+            cause=error,
+            hint="It was written by other code. Upgrade airflow-gobblin or the author's module here, or restore it from a copy.",
+        ) from error
+
+
+def _decode(expected: Any, value: Any) -> Any:
+    return _decoder(expected)(value)
+
+
+@cache
+def _decoder(expected: Any) -> Callable[[Any], Any]:  # one branch per shape
+    """Return the decoder for a type, determined once."""
+    origin = get_origin(expected)
+    if expected is Any or expected is Json or expected is object:
+        return _same
+    if origin in (Union, types.UnionType):
+        return _union_decoder(get_args(expected))
+    if origin is tuple:
+        return _tuple_decoder(get_args(expected))
+    if origin is frozenset:
+        element = _decoder(get_args(expected)[0])
+        return lambda value: frozenset(map(element, value))
+    if origin is not None and issubclass(origin, Mapping):
+        return partial(_decode_mapping, _decoder(get_args(expected)[1]))
+    if expected in (str, bool, type(None)):
+        return partial(_decode_plain, expected, expected.__name__)
+    if expected is int:
+        return partial(_decode_number, int, "an integer")
+    if expected is float:
+        return lambda value: float(_decode_number((int, float), "a number", value))
+    if expected is datetime:
+        return datetime.fromisoformat
+    if isinstance(expected, type) and issubclass(expected, Enum):
+        return expected
+    return partial(_decode_object, expected)
+
+
+def _decode_plain(expected: type[Any], name: str, value: Any) -> Any:
+    _expect(isinstance(value, expected), name, value)
+    return value
+
+
+def _decode_number(expected: type[Any] | tuple[type[Any], ...], name: str, value: Any) -> Any:
+    _expect(isinstance(value, expected) and not isinstance(value, bool), name, value)
+    return value
+
+
+def _decode_mapping(element: Callable[[Any], Any], value: Any) -> Any:
+    _expect(isinstance(value, dict), "an object", value)
+    return {k: element(v) for k, v in value.items()}
+
+
+def _tuple_decoder(arguments: tuple[Any, ...]) -> Callable[[Any], Any]:
+    elements = [_decoder(a) for a in arguments if a is not Ellipsis]
+
+    def decode(value: Any) -> Any:
+        if arguments[-1] is Ellipsis and isinstance(value, dict):
+            return tuple(_decode_table(arguments[0], value))
+        _expect(isinstance(value, list), "a list", value)
+        if arguments[-1] is Ellipsis:
+            return tuple(map(elements[0], value))
+        return tuple(element(v) for element, v in zip(elements, value, strict=True))
+
+    return decode
+
+
+def _decode_table(expected: Any, table: dict[str, Any]) -> Iterable[Any]:
+    """Decode the rows of a table, whose class must be compatible with the expected one."""
+    columns: Any = table.get("columns")
+    _expect(isinstance(columns, dict) and bool(columns) and table.keys() <= _ENVELOPE, "a list", table)
+    cls = _class_of_rows(expected, table)
+    shape = _shape(cls)
+    shape.expect_fit(cls, columns)
+    found = {name: _field(cls, name, partial(_decode_column, shape, name), column) for name, column in columns.items()}
+    _expect(len({*map(len, found.values())}) == 1, "columns of one length", [*map(len, found.values())])
+    if found.keys() == shape.fields.keys():
+        return map(cls, *(found[name] for name in shape.fields))
+    return (cls(**dict(zip(found, row, strict=True))) for row in zip(*found.values(), strict=True))
+
+
+_ENVELOPE = frozenset({"kind", "version", "columns"})
+
+
+def _class_of_rows(expected: Any, table: dict[str, Any]) -> Any:
+    if get_origin(expected) in (Union, types.UnionType):
+        for option in get_args(expected):
+            with suppress(ValueError):
+                return _class_of_rows(option, table)
+    _expect(isinstance(expected, type), "a list", table)
+    if _is_plain_part(expected):
+        return expected
+    return _class_of(expected, table)
+
+
+def _decode_column(shape: _Shape, name: str, column: Any) -> Sequence[Any]:
+    if isinstance(column, dict):
+        return tuple(_decode_table(shape.hints[name], column))
+    _expect(isinstance(column, list), "a list", column)
+    if {*map(type, column)} == {shape.hints[name]} and shape.hints[name] in _PLAIN:
+        return cast(list[Any], column)
+    return [*map(shape.fields[name], column)]
+
+
+def _union_decoder(options: tuple[Any, ...]) -> Callable[[Any], Any]:
+    if {list, dict} <= {get_origin(option) for option in options}:  # `Json`, as get_type_hints resolves it
+        return _same
+    optional = type(None) in options
+    rest = [o for o in options if o is not type(None)]
+    decoders = [_decoder(option) for option in rest]
+
+    def decode(value: Any) -> Any:
+        if value is None and optional:
+            return None
+        if len(decoders) == 1:
+            return decoders[0](value)
+        for option in decoders:  # a union of plain types and records: the first match
+            try:
+                return option(value)
+            except (TypeError, ValueError, KeyError):
+                continue
+        names = " or ".join(getattr(option, "__name__", str(option)) for option in rest)
+        raise ValueError(f"expected {names}, not {str(value)[:200]}")
+
+    return decode
+
+
+def _decode_object(expected: Any, value: Any) -> Any:
+    _expect(isinstance(value, dict), "an object", value)
+    if _is_plain_part(expected):
+        return _build(expected, value)
+    if value.keys() == {"kind", "value"}:
+        position = watermark.decode(value)
+        _expect_fit(type(position), expected, value)
+        return position
+    cls = _class_of(expected, value)
+    return _build(cls, {k: v for k, v in value.items() if k not in ("kind", "version")})
+
+
+def _class_of(expected: Any, value: dict[str, Any]) -> Any:
+    """Return the class that a record names, if it is compatible with the expected one."""
+    _expect("kind" in value, f"a {expected.__name__}", value)
+    cls = _by_kind.get(value["kind"])
+    if cls is None:
+        raise UnknownKindError(
+            operation="decode",
+            subject=f"record of kind {value['kind']!r}",
+            cause="no imported module registers it",
+            hint="Name the module that does in the ingestion's `code=[...]`.",
+        )
+    known = _by_type[cls]
+    version: Any = value.get("version")
+    _expect(type(version) is int and version > 0, f"a {known.name!r} with a version from 1 on", f"version {version!r}")
+    if version > known.version:
+        raise RecordError(
+            operation="decode",
+            subject=f"record of kind {known.name!r}",
+            cause=f"it is of version {version}, and this release knows {known.version}",
+            hint="Upgrade airflow-gobblin here to at least the release that wrote it.",
+        )
+    _expect_fit(cls, expected, value)
+    return cls
+
+
+@cache
+def _is_plain_part(expected: Any) -> bool:
+    """Return whether a class is a plain part of a record: neither a record nor a watermark. It may have a field named `kind`."""
+    return is_dataclass(expected) and expected not in _by_type and not hasattr(expected, "from_json")
+
+
+def _expect_fit(cls: Any, expected: Any, value: dict[str, Any]) -> None:
+    """Check that a class is compatible with the expected one: it is that class, or has every member of the protocol."""
+    if cls is expected:
+        return
+    protocol = getattr(expected, "_is_protocol", False)
+    missing = _lacking(cls, expected) if protocol else ()
+    found = f"a {value['kind']!r}" + (f", which has no {[*missing]}" if missing else "")
+    _expect(protocol and not missing, f"a {expected.__name__}", found)
+
+
+@cache
+def _lacking(cls: Any, protocol: Any) -> tuple[str, ...]:
+    """Return the members of a protocol that a class lacks."""
+    has = {*dir(cls), *(f.name for f in (fields(cls) if is_dataclass(cls) else ()))}
+    return tuple(name for name in _asked(protocol) if name not in has)
+
+
+def _asked(protocol: type[Any]) -> tuple[str, ...]:
+    """Return the public names of a protocol."""
+    names = {name for part in protocol.__mro__ for name in (*vars(part), *vars(part).get("__annotations__", ()))}
+    return tuple(sorted(name for name in names if not name.startswith("_")))
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """The decoders of a class's fields, their types, and the fields without a default."""
+
+    fields: Mapping[str, Callable[[Any], Any]]
+    hints: Mapping[str, Any]
+    required: frozenset[str]
+
+    def expect_fit(self, cls: Any, names: Mapping[str, Any]) -> None:
+        """Check that no field is missing and none is unknown."""
+        if names.keys() == self.fields.keys():
+            return
+        unknown, missing = names.keys() - self.fields.keys(), self.required - names.keys()
+        _expect(not unknown, f"fields of {cls.__name__} and not {sorted(unknown)}", names)
+        _expect(not missing, f"a {cls.__name__} with {sorted(missing)}", names)
+
+
+@cache
+def _shape(cls: Any) -> _Shape:
+    hints = get_type_hints(cls)
+    required = (f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING)
+    names = [f.name for f in fields(cls)]
+    return _Shape({n: _decoder(hints[n]) for n in names}, {n: hints[n] for n in names}, frozenset(required))
+
+
+def _build(cls: Any, value: dict[str, Any]) -> Any:
+    shape = _shape(cls)
+    shape.expect_fit(cls, value)
+    hints, decoders = shape.hints, shape.fields
+    return cls(
+        **{
+            name: v if type(v) is hints[name] and type(v) in _PLAIN else _field(cls, name, decoders[name], v)
+            for name, v in value.items()
+        }
+    )
+
+
+def _field(cls: Any, name: str, decode: Callable[[Any], Any], value: Any) -> Any:
+    try:
+        return decode(value)
+    except (TypeError, ValueError, KeyError) as error:
+        raise ValueError(f"field {name!r} of {cls.__name__}: {error}") from error
+
+
+def _expect(holds: bool, what: str, value: Any) -> None:
+    if not holds:
+        raise ValueError(f"expected {what}, not {str(value)[:200]}")

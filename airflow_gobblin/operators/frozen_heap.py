@@ -1,0 +1,28 @@
+"""Spares the garbage collector work while a task makes many short-lived objects."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def frozen_heap() -> Iterator[None]:
+    """Keep the collector from existing objects while the context lasts; new ones are collected as ever.
+
+    The steps of 10,000 files make CPython scan all of memory once. A task's is mostly Airflow's modules: 0.2 s for nothing, where
+    linking the files takes 0.1 s. Airflow does the same before it forks
+    (https://docs.python.org/3/library/gc.html#gc.freeze).
+
+    Only for a process that does little else, such as a task's: existing garbage may stay for long, as the collector counts
+    anew.
+    """
+    if gc.get_freeze_count():  # frozen by other code, which may unfreeze it
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

@@ -1,0 +1,1 @@
+"""The processing of rows on their way: converters, and row checks."""

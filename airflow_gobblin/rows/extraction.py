@@ -1,0 +1,453 @@
+"""The path of a row through a Spark task: read → convert → check → write, a batch at a time.
+
+Counts, the actual high, sizes and checksums are taken on the way, never by a second pass. Any error of a unit makes its result
+FAILED, with the first error and without a secret; its staged files are removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+import secrets
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_gobblin.connections import Connections, GuardedConnections
+from airflow_gobblin.errors import CheckFailedError, ConfigurationError, GobblinError, SchemaConflictError, SourceError
+from airflow_gobblin.model import schema as schemas
+from airflow_gobblin.model import wire
+from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.naming import many
+from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.model.watermark import Json, Watermark
+from airflow_gobblin.model.work import StagedFile, UnitResult, UnitState, WorkUnit
+from airflow_gobblin.rows.converters.base import Converter, OnBadRow, RowCheck
+from airflow_gobblin.rows.sinks.base import Writer
+from airflow_gobblin.rows.sources.base import Reader, ReadRequest
+from airflow_gobblin.rows.work import RowsWork
+from airflow_gobblin.storage.files.base import Files
+
+
+def converted_schema(converters: Sequence[Converter], checks: Sequence[RowCheck], source: pa.Schema) -> pa.Schema:
+    """Return the schema that the converters produce, for planning. They and the checks are tried on a batch without rows, so that
+    unsuitable ones are found before anything is read.
+
+    :raises ConfigurationError: a converter or check doesn't work on these columns, or produces another schema than it declares.
+    """
+    batch = pa.RecordBatch.from_pylist([], source)
+    for converter in converters:
+        promised = converter.schema(batch.schema)
+        batch = converter.convert(batch)
+        if not batch.schema.equals(promised, check_metadata=False):
+            raise ConfigurationError(
+                operation="use",
+                subject=f"converter {converter!r}",
+                cause=f"it promised {_columns(promised)} and gives {_columns(batch.schema)}",
+            )
+    for check in checks:
+        _good_rows(check, batch)
+    return batch.schema
+
+
+def extract_unit(
+    job: RowsWork,
+    plan: Plan,
+    unit: WorkUnit,
+    attempt: str,
+    files: Files,
+    staging_folder: str,
+    connections: Connections,
+    snapshot: str = "",
+) -> UnitResult:
+    """Read one work unit into staged files in its own folder, `<staging_folder>/<attempt>/<unit>-<random>/`.
+
+    Every Spark task attempt has a folder of its own, with nothing else in it; only the attempt whose result the driver accepts
+    counts. So a step may publish the folder of a unit's files by a rename: nobody writes to it any more.
+
+    :param staging_folder: the folder of the plan's staged files, relative to the root of `files`.
+    :param snapshot: the snapshot to read in, as `PackSnapshot.of` its plan returns it.
+    :return: a SUCCESSFUL result, or a FAILED one with the first error.
+    :raises BaseException: only if it is no `Exception` and shows no secret.
+    """
+    started = time.monotonic()
+    if unit.empty:
+        high = unit.expected_high
+        return UnitResult(unit.id, attempt, UnitState.SUCCESSFUL, actual_high=high, expected_rows=0, snapshot=snapshot)
+    folder = posixpath.join(staging_folder, attempt, f"{unit.id}-{secrets.token_hex(8)}")
+    guarded = connections if isinstance(connections, GuardedConnections) else GuardedConnections(connections)
+    way = _UnitRun(job, plan, unit, snapshot)
+    try:
+        staged = way.run(files, folder, guarded)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            files.remove_tree(folder)
+        if not isinstance(error, Exception) and not guarded.redactor.shows_secret(error):
+            raise
+        told = guarded.redactor.brief(_describe(error, plan, unit))
+        return way.result(attempt, UnitState.FAILED, started, error=told)
+    return way.result(attempt, UnitState.SUCCESSFUL, started, staged)
+
+
+@dataclass
+class _Tally:
+    """The counts of a unit. After each batch, read + added = written + dropped."""
+
+    read: int = 0
+    added: int = 0
+    converted: int = 0
+    dropped: int = 0
+    written: int = 0
+    batches: int = 0
+    arrow_bytes: int = 0
+    read_seconds: float = 0.0
+    write_seconds: float = 0.0
+    dropped_by: dict[str, int] = field(default_factory=dict)
+    bad: dict[int, int] = field(default_factory=dict)
+    """The number of bad rows that each check found, by the check's number, whether or not another check had dropped them."""
+
+    def drop(self, who: Converter | RowCheck, rows: int) -> None:
+        self.dropped += rows
+        name = f"rows_dropped_by_{wire.kind_of(who)}"
+        self.dropped_by[name] = self.dropped_by.get(name, 0) + rows
+
+    def metrics(self) -> dict[str, float]:
+        return {
+            "batches": self.batches,
+            "arrow_bytes": self.arrow_bytes,
+            "rows_added": self.added,
+            "read_seconds": self.read_seconds,
+            "write_seconds": self.write_seconds,
+            **self.dropped_by,
+        }
+
+
+@dataclass(frozen=True)
+class _End:
+    """A reader's report after its last batch, and in the end also the properties that the writer left."""
+
+    actual_high: Watermark | None = None
+    expected_rows: int | None = None
+    properties: Mapping[str, Json] = field(default_factory=dict)
+
+
+class _UnitRun:
+    """The extraction of one unit."""
+
+    def __init__(self, job: RowsWork, plan: Plan, unit: WorkUnit, snapshot: str) -> None:
+        self._job = job
+        self._plan = plan
+        self._unit = unit
+        self._snapshot = snapshot
+        self._tally = _Tally()
+        self._end = _End()
+        self._started = time.monotonic()
+        self._late = False
+
+    def run(self, files: Files, folder: str, connections: Connections) -> tuple[StagedFile, ...]:
+        self._check_snapshot()
+        incoming = schemas.decode(self._plan.source_schema)
+        published = schemas.decode(self._plan.schema)
+        request = ReadRequest(self._job.limits, self._job.options, self._snapshot)
+        reader = self._job.source.read(self._unit, incoming, request, connections)
+        try:
+            stem = f"{self._plan.folder}/{self._plan.token}-{self._unit.id}"
+            writer = self._job.sink.open(published, files, f"{folder}/{self._unit.id}", stem)
+            try:
+                end = self._pass_all(reader, incoming, published, writer)
+                wire.canonical(wire.to_json(end.properties))  # properties that can't be stored fail this unit only
+                self._end = end
+                self._reconcile(end)
+                self._check_dropped()
+                staged = self._finish(writer)
+                self._end = replace(end, properties=self._left(end, writer))
+                return staged
+            except BaseException:
+                with contextlib.suppress(Exception):  # the first error is the one to report
+                    writer.abort()
+                raise
+        finally:
+            with contextlib.suppress(Exception):  # nothing more is needed from it
+                reader.close()
+
+    def result(
+        self,
+        attempt: str,
+        state: UnitState,
+        started: float,
+        staged: tuple[StagedFile, ...] = (),
+        error: str | None = None,
+    ) -> UnitResult:
+        """Return the unit's result. Properties that a reader leaves for the next run are kept for a failed unit too, if it was
+        read to its end; those of a writer only for a successful one.
+        """
+        tally, end = self._tally, self._end
+        return UnitResult(
+            unit=self._unit.id,
+            attempt=attempt,
+            state=state,
+            actual_high=end.actual_high if state is UnitState.SUCCESSFUL else None,
+            files=staged,
+            rows_read=tally.read,
+            rows_written=tally.written,
+            rows_dropped=tally.dropped,
+            expected_rows=end.expected_rows,
+            seconds=time.monotonic() - started,
+            metrics=tally.metrics(),
+            properties=end.properties,
+            error=error,
+            ended=time.time(),
+            snapshot=self._snapshot,
+        )
+
+    def _check_snapshot(self) -> None:
+        """Check that the code that runs a one-snapshot plan's units holds the snapshot."""
+        if self._plan.one_snapshot and not self._snapshot:
+            raise GobblinError(
+                operation="extract",
+                subject=self._subject,
+                cause="its plan is to be read in one snapshot, and none is held",
+                hint="This is a fault of the code that runs its units: it gives each the snapshot of its pack.",
+            )
+
+    def _pass_all(self, reader: Reader, incoming: pa.Schema, published: pa.Schema, writer: Writer) -> _End:
+        """Pass on a reader's batches, up to a limit: a reader that doesn't keep to it is stopped between two positions.
+
+        :raises SourceError: it goes on after a limit, and can't be stopped.
+        """
+        placed = hasattr(reader, "position")
+        for batch in self._timed(reader):
+            if not placed:
+                self._check_limits(batch)
+            self._pass(batch, incoming, published, writer)
+            at: Watermark | None = getattr(reader, "position", None) if self._met is not None else None
+            if at is not None and self._unit.low is not None and not Range(self._unit.low, at).empty:
+                return _End(at, None, reader.properties)
+        return _End(reader.actual_high, reader.expected_rows, reader.properties)
+
+    @property
+    def _met(self) -> str | None:
+        """The first limit that is reached by now."""
+        limits, tally = self._job.limits, self._tally
+        reached = {"rows": tally.read, "bytes": tally.arrow_bytes, "seconds": time.monotonic() - self._started}
+        of = ((name, getattr(limits, name), value) for name, value in reached.items())
+        return next((f"{limit} {name}" for name, limit, value in of if limit is not None and value >= limit), None)
+
+    def _check_limits(self, batch: pa.RecordBatch) -> None:
+        """Refuse rows after a limit, except one batch for which a reader that checks the time beforehand may have waited.
+
+        :param batch: the next batch.
+        """
+        most = self._job.limits.rows
+        over = f"{most} rows" if most is not None and self._tally.read + batch.num_rows > most else None
+        met = over or (self._met if self._tally.read and batch.num_rows else None)
+        waited = met is not None and met.endswith(" seconds") and not self._late
+        if waited:
+            self._late = True
+        elif met is not None:
+            raise SourceError(
+                operation="extract",
+                subject=self._subject,
+                cause=f"its reader goes on after the limit of {met}, and doesn't say where it could be stopped",
+                hint="This is a fault of the source's code: let the reader keep to the limits of its request, or give it a "
+                "`position`. Or take the limits off.",
+            )
+
+    def _timed(self, reader: Reader) -> Iterator[pa.RecordBatch]:
+        batches = iter(reader)
+        while True:
+            started = time.monotonic()
+            batch = next(batches, None)
+            self._tally.read_seconds += time.monotonic() - started
+            if batch is None:
+                return
+            yield batch
+
+    def _pass(self, batch: pa.RecordBatch, incoming: pa.Schema, published: pa.Schema, writer: Writer) -> None:
+        tally = self._tally
+        _expect_columns(batch, incoming, self._subject)
+        tally.batches += 1
+        tally.read += batch.num_rows
+        tally.arrow_bytes += batch.nbytes
+        for converter in self._job.converters:
+            before, batch = batch.num_rows, converter.convert(batch)
+            tally.added += max(0, batch.num_rows - before)
+            if batch.num_rows < before:
+                tally.drop(converter, before - batch.num_rows)
+        good = self._checked(batch)
+        tally.converted += batch.num_rows
+        started = time.monotonic()
+        writer.write(conform(good, published, self._subject))
+        tally.write_seconds += time.monotonic() - started
+        tally.written += good.num_rows
+
+    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the batch without the rows that a check drops. Every check sees all rows, and a dropped row is counted once."""
+        kept: pa.BooleanArray | None = None
+        for number, check in enumerate(self._job.checks):
+            good = _good_rows(check, batch)
+            self._tally.bad[number] = self._tally.bad.get(number, 0) + batch.num_rows - good.true_count
+            bad = pc.invert(good) if kept is None else pc.and_not(kept, good)
+            if not bad.true_count:
+                continue
+            if check.on_bad is OnBadRow.FAIL:
+                raise CheckFailedError(
+                    operation="extract",
+                    subject=self._subject,
+                    cause=f"{bad.true_count} of the {batch.num_rows} rows of a batch fail the check {check!r}, "
+                    f"the first is row {self._tally.converted + bad.index(True).as_py()} of the unit, counted from 0",
+                    hint="Correct the rows at the source, or let the check drop and count them: on_bad=OnBadRow.DROP.",
+                )
+            self._tally.drop(check, bad.true_count)
+            kept = good if kept is None else pc.and_(kept, good)
+        return batch if kept is None else batch.filter(kept)
+
+    def _check_dropped(self) -> None:
+        """Check that no check found more bad rows than it may drop: the rows of a broken source must not be dropped silently."""
+        rows = self._tally.converted
+        for number, check in enumerate(self._job.checks):
+            most, bad = getattr(check, "at_most", None), self._tally.bad.get(number, 0)
+            if most is None or bad <= (most * rows if isinstance(most, float) else most):
+                continue
+            raise CheckFailedError(
+                operation="extract",
+                subject=self._subject,
+                cause=f"{bad} of its {many(rows, 'row')} fail the check {check!r}, and at most "
+                f"{f'{100 * most:g} %' if isinstance(most, float) else most} may be dropped",
+                hint="See what went wrong at the source. If that many are as they should be, raise at_most.",
+            )
+
+    def _reconcile(self, end: _End) -> None:
+        """Check that rows and position are what the source reports and the plan allows."""
+        expected = end.expected_rows
+        if expected is not None and expected != self._tally.read:
+            raise SourceError(
+                operation="extract",
+                subject=self._subject,
+                cause=f"{self._tally.read} rows were read, and the source says it should be {expected}",
+                hint="Rows came late or went: clear the extract task, and if it happens again give the source a longer lag.",
+            )
+        if self._unit.low is not None:
+            self._check_high(self._unit.low, end.actual_high)
+
+    def _check_high(self, low: Watermark, actual: Watermark | None) -> None:
+        planned = self._unit.expected_high
+        if planned is None and self._plan.planned is not None and not self._plan.open_end:
+            planned = self._plan.planned.high
+        if actual is None:
+            cause = "its reader doesn't say where it ended (actual_high)"
+        elif not Range(actual, low).empty or (planned is not None and not Range(planned, actual).empty):
+            cause = f"it ended at {actual.to_json()}, outside of its range {_range(low, planned)}"
+        elif self._tally.read and Range(low, actual).empty:  # no run would cover them, and each would publish them
+            cause = f"it gave {many(self._tally.read, 'row')}, and ended where it began, at {actual.to_json()}"
+        else:
+            return
+        raise SourceError(
+            operation="extract", subject=self._subject, cause=cause, hint="This is a fault of the source's code."
+        )
+
+    def _finish(self, writer: Writer) -> tuple[StagedFile, ...]:
+        started = time.monotonic()
+        staged = writer.close()
+        self._tally.write_seconds += time.monotonic() - started
+        rows = sum(file.rows for file in staged)
+        if rows != self._tally.written:
+            raise GobblinError(
+                operation="extract",
+                subject=self._subject,
+                cause=f"the sink was given {self._tally.written} rows, and its files hold {rows}",
+                hint="This is a fault of the sink's code.",
+            )
+        return staged
+
+    def _left(self, end: _End, writer: Writer) -> dict[str, Json]:
+        """Return the properties that reader and writer leave for the next run, together."""
+        left = dict(writer.properties)
+        if both := sorted(left.keys() & end.properties.keys()):
+            raise GobblinError(
+                operation="extract",
+                subject=self._subject,
+                cause=f"its reader and its writer both leave the property {both[0]!r} for the next run",
+                hint="This is a fault of the source's or the sink's code: give it another name in one of them.",
+            )
+        wire.canonical(wire.to_json(left))
+        return {**end.properties, **left}
+
+    @property
+    def _subject(self) -> str:
+        return f"unit {self._unit.id!r} of dataset {self._plan.urn!r}"
+
+
+def conform(batch: pa.RecordBatch, published: pa.Schema, subject: str) -> pa.RecordBatch:
+    """Return the batch in the published schema: columns in the published order, and nulls for those that the source has lost.
+
+    :raises SchemaConflictError: a column is of another type, is not published, or has nulls and must not.
+    """
+    problems = [
+        f"column {name!r} is not in the published schema" for name in batch.schema.names if name not in published.names
+    ]
+    columns = []
+    for wanted in published:
+        if wanted.name not in batch.schema.names:
+            columns.append(pa.nulls(batch.num_rows, wanted.type))
+        else:
+            columns.append(batch.column(wanted.name))
+        if columns[-1].type != wanted.type:
+            problems.append(f"column {wanted.name!r} is {columns[-1].type} and is published as {wanted.type}")
+        elif columns[-1].null_count and not wanted.nullable:
+            problems.append(f"column {wanted.name!r} is published as not null, and a row has no value there")
+    if problems:
+        raise SchemaConflictError(
+            operation="extract",
+            subject=subject,
+            cause="; ".join(problems),
+            hint="Clear create_work_units to plan anew, cast the columns back, or publish under another URN.",
+        )
+    return pa.RecordBatch.from_arrays(columns, schema=published)
+
+
+def _expect_columns(batch: pa.RecordBatch, planned: pa.Schema, subject: str) -> None:
+    if batch.schema.names != planned.names or batch.schema.types != planned.types:
+        raise SchemaConflictError(
+            operation="read",
+            subject=subject,
+            cause=f"planned was {_columns(planned)}, and the source gives {_columns(batch.schema)}",
+            hint="The source changed since the plan was made: clear create_work_units.",
+        )
+
+
+def _good_rows(check: RowCheck, batch: pa.RecordBatch) -> pa.BooleanArray:
+    good = check.good(batch)
+    if not pa.types.is_boolean(good.type) or len(good) != batch.num_rows or good.null_count:
+        raise ConfigurationError(
+            operation="apply",
+            subject=f"check {check!r}",
+            cause=f"it gave {len(good)} answers of type {good.type} with {good.null_count} nulls for {batch.num_rows} rows",
+            hint="good() gives true or false for every row.",
+        )
+    return good
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema) or "no columns"
+
+
+def _range(low: Watermark, high: Watermark | None) -> str:
+    return f"[{low.to_json()}, {'…' if high is None else high.to_json()})"
+
+
+def _describe(error: BaseException, plan: Plan, unit: WorkUnit) -> str:
+    """Return the error as text: operation, subject, cause and hint; for an unforeseen one also where it was raised."""
+    if not isinstance(error, GobblinError):
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        error = GobblinError(
+            operation="extract",
+            subject=f"unit {unit.id!r} of dataset {plan.urn!r}",
+            cause=error,
+            hint=f"Raised by {at.name} in {at.filename}, line {at.lineno}",
+        )
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,1 @@
+"""The destinations of rows: the protocol (`base`), and one file a sink."""

@@ -1,0 +1,128 @@
+"""The interface of sinks: a sink writes staged files in a Spark task, and names the commit steps that publish them.
+
+A sink is a frozen dataclass, registered with `wire.record`. It only ever writes to staging; the steps publish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+from airflow_gobblin.model.watermark import Json
+from airflow_gobblin.model.work import Dataset, StagedFile, UnitResult
+from airflow_gobblin.steps.publishing import PublishStep, publish_file, publish_folder
+from airflow_gobblin.storage.files.base import Files, each
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from airflow_gobblin.model.plan import Plan
+    from airflow_gobblin.steps.publishing import CommitStep
+
+FILES_PER_FOLDER = 10_000
+"""The most files of a folder that is published whole: one step must fit in memory, and in a record. Larger ones go file by
+file.
+"""
+
+
+class Layout(StrEnum):
+    """The layout of a dataset's files in its folder."""
+
+    FLAT = "flat"
+    """All side by side. Every reader of a folder finds them, Spark too, and may see one of a unit's files before the others."""
+    FOLDER_PER_UNIT = "folder_per_unit"
+    """Those of each work unit in a folder of their own, which is published by one rename: a reader of the folder sees all of a
+    unit, or nothing of it, and units of many files are published faster. For readers that look into folders: Arrow does, Spark
+    only with the option `recursiveFileLookup`; readers of the journal or of manifests need nothing. An object store has no
+    folders to rename: there each file is published by itself, under the same name.
+    """
+
+    def path(self, stem: str, index: int, suffix: str) -> str:
+        """Return the path of a unit's file.
+
+        :param stem: as passed to `Sink.open`.
+        """
+        return f"{stem}{'-' if self is Layout.FLAT else '/'}{index}.{suffix}"
+
+
+class Writer(Protocol):
+    """The files of one unit being written."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append a batch of the published schema."""
+
+    def close(self) -> tuple[StagedFile, ...]:
+        """Finish every file: whole, synced to disk, with its checksum. Without rows there is no file."""
+
+    @property
+    def properties(self) -> Mapping[str, Json]:
+        """After `close`: properties for the next run's plan, in addition to the reader's. A name that the reader leaves too fails
+        the unit.
+        """
+
+    def abort(self) -> None:
+        """Close and remove the written files; harmless twice."""
+
+
+class Sink(Protocol):
+    """The destination of rows."""
+
+    @property
+    def target(self) -> str:
+        """The target root: an absolute path, a `file://` URL or `s3://[connection@]bucket/prefix`, used as it is (Airflow doesn't
+        render it).
+        """
+
+    def folder(self, dataset: Dataset) -> str:
+        """Return a dataset's folder, relative to the target root; never outside it (see `naming.dataset_key`)."""
+
+    def schema(self, planned: pa.Schema, published: pa.Schema | None, urn: str) -> pa.Schema:
+        """Return the schema to publish by.
+
+        :raises SchemaConflictError: it doesn't fit the published one.
+        """
+
+    def open(self, schema: pa.Schema, files: Files, staged: str, published: str) -> Writer:
+        """Start the staged files of a unit, by `files.stage`.
+
+        :param staged: the stem of their paths, in a folder of this task attempt alone: `Layout.path` makes
+            `<staged>-<index>.<suffix>` or `<staged>/<index>.<suffix>` of it.
+        :param published: the stem of the paths that `publish` gives them, in the same way.
+        """
+
+    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
+        """Yield the steps that publish these results, to names made only from the plan's token, the unit and the index: the names
+        that the files were staged for. `publish_units` makes them.
+
+        Readers ignore names starting with `_` or `.`, so no published name does.
+
+        :raises StepLostError: a staged file is gone, or no longer matches its result.
+        """
+
+
+def publish_units(
+    plan: Plan, results: Iterable[UnitResult], files: Files, layout: Layout, suffix: str
+) -> Iterator[PublishStep]:
+    """Yield the steps that publish units whose files are named by a layout, from `<plan.folder>/<token>-<unit>` on.
+
+    :raises StepLostError: a staged file is gone, or no longer matches its result.
+    """
+
+    def pieces() -> Iterator[tuple[str, int, tuple[StagedFile, ...]]]:
+        """Yield the files of each step: those of a unit, or one of them, from an index on."""
+        for result in results:
+            if layout is Layout.FOLDER_PER_UNIT and files.moves_folders and 1 < len(result.files) <= FILES_PER_FOLDER:
+                yield result.unit, 0, result.files
+            else:
+                yield from ((result.unit, index, (file,)) for index, file in enumerate(result.files))
+
+    def steps(piece: tuple[str, int, tuple[StagedFile, ...]]) -> tuple[PublishStep, ...]:
+        unit, index, some = piece
+        stem = f"{plan.folder}/{plan.token}-{unit}"
+        if len(some) > 1:
+            return publish_folder(some, stem, unit, files)
+        return (publish_file(some[0], layout.path(stem, index, suffix), unit, files),)
+
+    for some in each(files, steps, pieces()):
+        yield from some

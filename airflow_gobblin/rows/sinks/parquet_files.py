@@ -1,0 +1,237 @@
+"""The writer of a unit's Parquet files."""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from airflow_gobblin.model.watermark import Json
+from airflow_gobblin.model.work import StagedFile
+from airflow_gobblin.rows.sinks.base import Layout
+from airflow_gobblin.storage.files.base import Files, StagedOutput
+
+MIB = 1 << 20
+ROW_GROUP_BYTES = 32 * MIB
+"""The most Arrow bytes of a row group: a writer holds that much in memory, and one column of it encoded."""
+DICTIONARY_BYTES = 256 << 10
+"""The size of a dictionary; a column of more distinct values is written plainly, in half the time and smaller than by default."""
+SAMPLE_ROWS = 1 << 16
+"""The number of rows in a file's first row group by which its columns' encodings are chosen."""
+_INT64_DIGITS = 18
+
+
+def fits_parquet(field: pa.Field) -> bool:
+    """Return whether Parquet can hold a column of this type."""
+    try:
+        pq.write_table(pa.schema([field]).empty_table(), pa.BufferOutputStream())
+    except pa.ArrowException:
+        return False
+    return True
+
+
+class ParquetFiles:
+    """The Parquet files of one unit being written: a `Writer`.
+
+    Batches are gathered up to a row group's size, so that memory use depends neither on the unit's nor on the file's size.
+
+    :param file_bytes: the file size to aim at.
+    :param compression_level: of zstd.
+    :param layout: the layout of their names.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        files: Files,
+        staged: str,
+        published: str,
+        *,
+        file_bytes: int,
+        compression_level: int,
+        layout: Layout = Layout.FLAT,
+    ) -> None:
+        self._schema = schema
+        self._files = files
+        self._stem = staged
+        self._published = published
+        self._layout = layout
+        self._file_bytes = file_bytes
+        self._compression_level = compression_level
+        self._group_bytes = min(ROW_GROUP_BYTES, max(1, file_bytes // 2))
+        self._gathered: list[pa.RecordBatch] = []
+        self._gathered_bytes = 0
+        self._current: _OpenFile | None = None
+        self._opened: list[StagedOutput] = []
+        self._staged: list[StagedFile] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append a batch of the published schema."""
+        for piece in _pieces(batch, self._group_bytes):
+            if self._gathered_bytes + piece.nbytes > self._group_bytes:
+                self._write_row_group()
+            self._gathered.append(piece)
+            self._gathered_bytes += piece.nbytes
+
+    def close(self) -> tuple[StagedFile, ...]:
+        """Finish every file: whole, synced to disk, with its checksum. Without rows there is no file."""
+        self._write_row_group()
+        self._finish_file()
+        if self._staged:
+            self._files.sync_folder(posixpath.dirname(self._name(self._stem)))
+        return tuple(self._staged)
+
+    @property
+    def properties(self) -> Mapping[str, Json]:
+        """Empty: the files contain everything."""
+        return {}
+
+    def abort(self) -> None:
+        """Close and remove the written files; harmless twice. Files that can't be removed stay, and don't count."""
+        self._gathered.clear()
+        if self._current is not None:
+            self._current.discard()
+            self._current = None
+        for output in self._opened:
+            output.abort()
+        self._opened.clear()
+        self._staged.clear()
+
+    def _write_row_group(self) -> None:
+        if not self._gathered:
+            return
+        rows = pa.Table.from_batches(self._gathered, self._schema)
+        if self._current is None:
+            self._opened.append(self._files.stage(self._name(self._stem), self._name(self._published)))
+            self._current = _OpenFile(self._opened[-1], rows, self._compression_level)
+        before = self._current.size
+        self._current.write(rows)
+        del rows  # hold one row group at a time
+        self._gathered.clear()
+        self._gathered_bytes = 0
+        # Stop if one more row group like this one would end farther above the target than the file is now below it.
+        if self._current.size + (self._current.size - before) / 2 >= self._file_bytes:
+            self._finish_file()
+
+    def _name(self, stem: str) -> str:
+        return self._layout.path(stem, len(self._staged), "parquet")
+
+    def _finish_file(self) -> None:
+        if self._current is None:
+            return
+        self._staged.append(self._current.finish())
+        self._current = None
+
+
+def _pieces(batch: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
+    """Yield the batch, cut where it is much larger than `limit` bytes, assuming rows of equal size."""
+    if batch.num_rows == 0:
+        return
+    step = max(1, batch.num_rows * limit // max(1, batch.nbytes))
+    for start in range(0, batch.num_rows, step):
+        yield batch.slice(start, step)
+
+
+def _encodings(rows: pa.Table, paths: Sequence[str]) -> dict[str, str]:
+    """Return the columns that are better written without a dictionary, by a file's first rows, with their encodings.
+
+    Numbers that hardly repeat gain nothing from one: integers, dates, times and short decimals take less room and less time
+    as differences from the value before.
+    """
+    return {
+        field.name: "PLAIN" if pa.types.is_floating(field.type) else "DELTA_BINARY_PACKED"
+        for field, column in zip(rows.schema, rows.slice(0, SAMPLE_ROWS).columns, strict=True)
+        if _is_number(field.type) and _hardly_repeats(column) and paths.count(field.name) == 1
+    }
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    """Return whether Parquet holds the type as an integer, or a float, of 32 or 64 bits."""
+    tests = (pa.types.is_integer, pa.types.is_float32, pa.types.is_float64, pa.types.is_temporal)
+    return any(test(kind) for test in tests) or bool(pa.types.is_decimal(kind) and kind.precision <= _INT64_DIGITS)
+
+
+def _hardly_repeats(column: pa.ChunkedArray) -> bool:
+    return bool(2 * pc.count_distinct(column).as_py() > len(column) - column.null_count)
+
+
+def _paths(schema: pa.Schema) -> list[str]:
+    """Return the paths of a schema's columns in Parquet; a nested column has several paths, or a longer one."""
+    empty = pa.BufferOutputStream()
+    pq.write_table(schema.empty_table(), empty)
+    columns = pq.read_metadata(pa.BufferReader(empty.getvalue())).schema
+    return [columns.column(n).path for n in range(len(columns))]
+
+
+class _OpenFile:
+    """A Parquet file being written.
+
+    :param first: its first row group, by which its encodings are chosen.
+    """
+
+    def __init__(self, output: StagedOutput, first: pa.Table, compression_level: int) -> None:
+        self._output = output
+        self._rows = 0
+        self._sink = _ParquetOutput(output)
+        paths = _paths(first.schema)
+        encodings = _encodings(first, paths)
+        try:
+            self._parquet = pq.ParquetWriter(
+                self._sink,
+                first.schema,
+                compression="zstd",
+                compression_level=compression_level,
+                use_dictionary=[path for path in paths if path not in encodings],
+                column_encoding=encodings or None,
+                store_decimal_as_integer=True,
+                dictionary_pagesize_limit=DICTIONARY_BYTES,
+                write_page_index=True,
+            )
+        except BaseException:  # it writes its first bytes at once
+            self._sink.swallow()
+            raise
+
+    @property
+    def size(self) -> int:
+        return self._output.size
+
+    def write(self, table: pa.Table) -> None:
+        self._parquet.write_table(table, row_group_size=table.num_rows)
+        self._rows += table.num_rows
+
+    def finish(self) -> StagedFile:
+        self._parquet.close()
+        return self._output.finish(self._rows)
+
+    def discard(self) -> None:
+        """Release the file after an error: the Parquet writer would write its footer, which is not wanted."""
+        self._sink.swallow()
+        with contextlib.suppress(pa.ArrowException, OSError, ValueError):
+            self._parquet.close()
+
+
+class _ParquetOutput:
+    """A staged file with the interface that the Parquet writer needs."""
+
+    def __init__(self, output: StagedOutput) -> None:
+        self._output = output
+        self._swallowing = False
+        self.closed = False
+
+    def write(self, data: bytes | pa.Buffer) -> int:
+        with memoryview(data) as view:
+            return view.nbytes if self._swallowing else self._output.write(view)
+
+    def flush(self) -> None:
+        """Do nothing: the bytes are made durable when the file is finished."""
+
+    def close(self) -> None:
+        self.closed = True
+
+    def swallow(self) -> None:
+        """Discard all further bytes."""
+        self._swallowing = True

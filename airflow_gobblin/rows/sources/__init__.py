@@ -1,0 +1,1 @@
+"""The origins of rows: the protocol (`base`), and one file a source."""

@@ -1,0 +1,205 @@
+"""The interface of sources: a source names datasets, plans work units from their state, and reads one unit as Arrow batches.
+
+`datasets` and `plan` run on an Airflow worker, `read` in a Spark task. A source is a frozen dataclass, registered with
+`wire.record`; it holds no secret, only the ids of connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from airflow_gobblin.connections import Connections
+from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.state import DatasetState
+from airflow_gobblin.model.watermark import Json, Watermark
+from airflow_gobblin.model.work import Dataset, Limits, WorkUnit
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Bound = datetime | int
+"""The start or end of a backfill: a point in time, or a position of a source whose positions are integers."""
+
+
+@dataclass(frozen=True)
+class RangeRequest:
+    """The range of a backfill, to be resolved to positions.
+
+    :param now: the time of planning, in UTC, by the worker's clock. A source that has a clock uses its own.
+    :param start: the start.
+    :param end: the end, exclusive; `None`: the highest position that the source can be read up to.
+    """
+
+    now: datetime
+    start: Bound
+    end: Bound | None = None
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """The request of a run.
+
+    :param end: the end of the run's data interval, exclusive; `None` for an unscheduled run: up to now.
+    :param now: the time of planning, in UTC, by the worker's clock. A source that has a clock uses its own.
+    :param ranges: for a backfill: these ranges, in order, instead of the uncovered ones, whether they hold rows or not.
+    """
+
+    now: datetime
+    end: datetime | None = None
+    limits: Limits = field(default_factory=Limits)
+    options: Mapping[str, Json] = field(default_factory=dict)
+    ranges: tuple[Range, ...] = ()
+
+
+class Consistency(StrEnum):
+    """The reason why the units of a load that takes a dataset whole show one state of it: a snapshot, or the first load of a
+    snapshot-append. If units are read at several moments, a row that moves meanwhile is read twice or never.
+    """
+
+    ONE_UNIT = "one_unit"
+    """There is one unit, read at one moment. A plan of more units is refused."""
+    ONE_SNAPSHOT = "one_snapshot"
+    """Each unit is read in the snapshot that the source, a `SnapshotSource`, shares."""
+    UNCHANGING = "unchanging"
+    """The things that the units name don't change: files that are never rewritten, a version of a table."""
+
+
+@dataclass(frozen=True)
+class DatasetPlan:
+    """The result of `Source.plan` for one dataset.
+
+    :param units: the work units, iterated once, so there may be more than fit in memory; none if there is nothing new, or if a
+        snapshot's dataset is empty: it is then published as empty.
+    :param schema: the schema that every unit will be read with; frozen.
+    :param planned: the whole range to cover, from the first low to the last expected high.
+    :param kept_from: the position from which the source still has its rows, if it removes old ones: rows removed since aren't
+        rewound.
+    :param consistency: why its units show one state of the dataset, if they take it whole.
+    """
+
+    units: Iterable[WorkUnit]
+    schema: pa.Schema
+    planned: Range | None = None
+    kept_from: Watermark | None = None
+    consistency: Consistency = Consistency.ONE_UNIT
+
+
+@dataclass(frozen=True)
+class ReadRequest:
+    """The settings for reading a unit.
+
+    :param options: the ingestion's options; use `WorkUnit.option`, as the unit's own override them.
+    :param snapshot: the name of the snapshot to read in, as `SnapshotSource.snapshot` returned it; empty for none.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    options: Mapping[str, Json] = field(default_factory=dict)
+    snapshot: str = ""
+
+
+class Reader(Protocol):
+    """A unit being read. Iterate it once, then read its results.
+
+    It keeps to the limits of its request, or is a `PlacedReader`: a reader that does neither fails its unit.
+    """
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Yield batches of the planned schema, each of bounded size.
+
+        :raises SourceError: for example, a row doesn't fit the schema.
+        """
+
+    @property
+    def actual_high(self) -> Watermark | None:
+        """After the last batch: the first position that was not read."""
+
+    @property
+    def expected_rows(self) -> int | None:
+        """After the last batch: the number of rows there should be, by the source; `None` if it doesn't know."""
+
+    @property
+    def properties(self) -> Mapping[str, Json]:
+        """Properties for the next run's plan."""
+
+    def close(self) -> None:
+        """Release connections; harmless twice."""
+
+
+class PlacedReader(Reader, Protocol):
+    """A reader that can be stopped between two batches, so that limits are kept for it; or that knows why it goes on."""
+
+    @property
+    def position(self) -> Watermark | None:
+        """Between two batches: the first position that wasn't yielded yet; `None` if it can't be stopped, within a position."""
+
+
+class Source(Protocol):
+    """The origin of rows."""
+
+    @property
+    def connection_ids(self) -> tuple[str, ...]:
+        """The connections that `read` needs: only these are given to Spark."""
+
+    def modules(self, connections: Connections) -> tuple[str, ...]:
+        """Return the modules that `read` needs and that can't be shipped, its drivers: executors must have them installed."""
+
+    def datasets(self, connections: Connections) -> tuple[Dataset, ...]:
+        """Return the source's datasets, in a stable order.
+
+        :raises SourceError: the source can't be reached.
+        """
+
+    def plan(
+        self, dataset: Dataset, states: Mapping[str, DatasetState], request: PlanRequest, connections: Connections
+    ) -> DatasetPlan:
+        """Plan the work units of one dataset: the uncovered ranges up to the request's end, holes first; or the request's ranges.
+
+        :param states: the state of every dataset of the ingestion, by URN.
+        :raises SourceError: this dataset can't be planned; the others go on.
+        """
+
+    def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> Reader:
+        """Start to read one unit, in a Spark task."""
+
+
+@runtime_checkable
+class RangeSource(Source, Protocol):
+    """A source that can be backfilled: it resolves a range to its own positions."""
+
+    def resolve(self, dataset: Dataset, request: RangeRequest, connections: Connections) -> Range:
+        """Return the positions of a backfill's range, up to where the source can be read now. Never called for a snapshot.
+
+        :raises SourceError: the source can't be reached.
+        :raises NoSuchRangeError: it is outside the data, or can't be expressed in positions of this dataset.
+        """
+
+
+@runtime_checkable
+class SnapshotSource(Source, Protocol):
+    """A source that can read several units in one snapshot: those of plans with `Consistency.ONE_SNAPSHOT`."""
+
+    def snapshot(self, connections: Connections) -> AbstractContextManager[str]:
+        """Hold a snapshot of everything, as it is now, open; its name is not secret, and no other snapshot ever has it.
+
+        The driver of a pack enters it once, before the first unit is read, and leaves it when the last one has ended. Spark
+        tasks get the name by `ReadRequest.snapshot`.
+
+        :raises SourceError: the source can't be reached.
+        """
+
+
+@runtime_checkable
+class CheckableSource(Source, Protocol):
+    """A source that can name every fault of a dataset at once, where planning stops at the first."""
+
+    def check(self, dataset: Dataset, connections: Connections) -> Iterator[GobblinError]:
+        """Yield the faults that keep a dataset from being planned, as far as they are known without its rows. Nothing is changed.
+
+        :raises SourceError: the source can't be reached.
+        """

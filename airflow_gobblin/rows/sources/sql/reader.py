@@ -1,0 +1,168 @@
+"""The reader of one work unit of a table."""
+
+from __future__ import annotations
+
+import bisect
+import time
+from collections.abc import Generator, Iterator, Mapping
+
+import pyarrow as pa
+
+from airflow_gobblin.errors import ConfigurationError, GobblinError
+from airflow_gobblin.model.watermark import Json, Watermark
+from airflow_gobblin.model.work import ExtractKind, WorkUnit
+from airflow_gobblin.rows.sources.base import ReadRequest
+from airflow_gobblin.rows.sources.sql.dialects import Session
+from airflow_gobblin.rows.sources.sql.planning import DELTA, end_position
+from airflow_gobblin.rows.sources.sql.scan import PLAN_AGAIN, Scan, open_scan
+from airflow_gobblin.rows.sources.sql.tables import SqlTable
+
+BULK_BYTES = 32 << 20
+"""The estimated size from which a unit is read in bulk, if possible: the setup takes a tenth of a second."""
+
+
+class SqlReader:
+    """A unit being read, in one transaction.
+
+    A limit of rows becomes the unit's end before it is read. Limits of bytes (of the Arrow batches, by their rows' average)
+    and seconds are checked while reading in order, and a unit stopped by them doesn't know its expected rows. Rows of one
+    position always stay together, so a limit is exceeded if one position alone is above it.
+
+    :param reconcile: whether to count the range's rows in the same transaction, after reading them.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        table: SqlTable,
+        unit: WorkUnit,
+        schema: pa.Schema,
+        request: ReadRequest,
+        reconcile: bool,
+    ) -> None:
+        self._session = session
+        self._unit = unit
+        self._limits = request.limits
+        self._reconcile = reconcile
+        self._high: Watermark | None = None
+        self._expected: int | None = None
+        self._scan = self._open(table, schema)
+
+    @property
+    def actual_high(self) -> Watermark | None:
+        """The first position that was not read; `None` for a whole table."""
+        return self._high
+
+    @property
+    def expected_rows(self) -> int | None:
+        """The count of the range that was read; `None` if it wasn't counted."""
+        return self._expected
+
+    @property
+    def position(self) -> Watermark | None:
+        """Always `None`: it keeps to its limits itself, going on only to the end of one position, and must not be stopped."""
+        return None
+
+    @property
+    def properties(self) -> Mapping[str, Json]:
+        """The column of its positions: planning checks that it stays the same. Empty for a snapshot."""
+        return {} if self._scan.table.kind is ExtractKind.SNAPSHOT_ONLY else {DELTA: self._scan.table.delta}
+
+    def close(self) -> None:
+        """End the transaction and close the connection."""
+        self._session.close()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        low, high = self._unit.low, self._end()
+        stopped: Watermark | None = None
+        if low is None or high is None or low < high:
+            if (self._limits.bytes, self._limits.seconds) == (None, None):
+                yield from self._in_schema(self._scan.batches(low, high, bulk=self._unit.weight >= BULK_BYTES))
+            else:
+                stopped = yield from self._limited(self._scan.batches(low, high, ordered=True))
+        self._high = stopped or high
+        if self._reconcile and stopped is None:
+            self._expected = self._scan.count(low, high)
+        self._scan.check_not_rewritten()
+
+    def _open(self, table: SqlTable, schema: pa.Schema) -> Scan:
+        try:
+            scan = open_scan(self._session, table, schema.names, planned=True)
+            changed = [
+                f"{f.name!r} was {f.type} and is now {n.type}"
+                for f, n in zip(schema, scan.schema, strict=True)
+                if f != n
+            ]
+            if changed:
+                raise ConfigurationError(
+                    operation="read",
+                    subject=self._session.subject,
+                    cause=f"since it was planned, columns have changed: {', '.join(changed)}",
+                    hint=PLAN_AGAIN,
+                )
+            if self._unit.low is None and self._limits.any:
+                raise ConfigurationError(
+                    operation="read",
+                    subject=self._session.subject,
+                    cause="a limit can't stop it: it has no positions",
+                    hint="Take the limits off for it.",
+                )
+        except GobblinError:
+            self._session.close()
+            raise
+        return scan
+
+    def _end(self) -> Watermark | None:
+        """Return where to read to: the expected high, or the present end; less if the rows are limited."""
+        low, high = self._unit.low, self._unit.expected_high
+        if low is None:
+            return high
+        if high is None:
+            end = end_position(self._scan)
+            high = end if end is not None and low < end else low
+        cut = self._scan.cut(low, high, self._limits.rows) if self._limits.rows is not None and low < high else None
+        return cut or high
+
+    def _in_schema(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        schema = self._scan.schema
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays(batch.columns[: len(schema)], schema=schema)
+
+    def _limited(self, batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, Watermark | None]:
+        """Yield batches up to a limit; return the first position that was not read, or `None` if no limit was met."""
+        schema = self._scan.schema
+        started, taken = time.monotonic(), 0
+        last: Watermark | None = None
+        full = False
+        for batch in batches:
+            budget = self._budget(batch, started, taken)
+            keys = batch.column(len(schema))
+            end = batch.num_rows
+            if full or budget < end:
+                end = self._cut_in(keys, 0 if full else budget, last)
+                full = True
+            rows = pa.RecordBatch.from_arrays(batch.columns[: len(schema)], schema=schema).slice(0, end)
+            if end:
+                yield rows
+            if end < batch.num_rows:
+                return self._scan.position(keys[end].as_py())
+            taken += rows.nbytes
+            last = self._scan.position(keys[end - 1].as_py())
+        return None
+
+    def _budget(self, batch: pa.RecordBatch, started: float, taken: int) -> int:
+        """Return the number of rows of a batch that the limits still allow."""
+        if self._limits.seconds is not None and time.monotonic() - started >= self._limits.seconds:
+            return 0
+        if self._limits.bytes is None:
+            return int(batch.num_rows)
+        rows: int = max(0, self._limits.bytes - taken) * batch.num_rows // max(1, batch.nbytes)
+        return rows
+
+    def _cut_in(self, keys: pa.Array, budget: int, last: Watermark | None) -> int:
+        """Return where to cut a batch: at the start of the position at `budget`, or at its end if it was partly yielded."""
+        positions = [self._scan.position(key) for key in keys.to_pylist()]
+        at = positions[budget]
+        start: int = bisect.bisect_left(positions, at)
+        end: int = bisect.bisect_right(positions, at)
+        return end if start == 0 and (last is None or not last < at) else start

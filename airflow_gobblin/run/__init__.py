@@ -1,0 +1,1 @@
+"""The tasks of a run's graph, independent of Airflow and Spark."""

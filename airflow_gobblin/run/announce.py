@@ -1,0 +1,34 @@
+"""The slots that no run has announced yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.journal.history import Slot
+from airflow_gobblin.journal.records import Note, NoteKind, now
+from airflow_gobblin.model.naming import dataset_key
+from airflow_gobblin.run import reports
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.reports import DatasetReport
+
+
+def unannounced(opened: OpenJob, urns: Iterable[str] | None = None) -> Iterator[tuple[Slot, DatasetReport]]:
+    """Yield the slots that published files and that no run has announced, whichever run finished them.
+
+    :param urns: only those of some datasets; `None` for all.
+    """
+    wanted = None if urns is None else {dataset_key(urn) for urn in urns}
+    for _, history in opened.journal.histories(
+        worth=lambda keys: keys.may_be_unannounced and (wanted is None or keys.dataset in wanted)
+    ):
+        if isinstance(history, GobblinError):
+            continue
+        for slot in history.slots:
+            if slot.publishes and not slot.noted(NoteKind.ANNOUNCED):
+                yield slot, reports.published(slot, "committed", "", history.state)
+
+
+def announced(opened: OpenJob, slot: Slot, run_key: str) -> None:
+    """Note that a slot was announced."""
+    opened.journal.put_note(slot.decision.urn, slot.decision.slot, Note(NoteKind.ANNOUNCED, run_key, now()))

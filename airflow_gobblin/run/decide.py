@@ -1,0 +1,136 @@
+"""`write_commit_steps`: applying the commit policy to the valid results, and deciding a slot for each dataset."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from airflow_gobblin.commit.committer import Proposal
+from airflow_gobblin.commit.preconditions import check_goes_on, check_preconditions
+from airflow_gobblin.errors import ClaimError, GobblinError, LostRaceError, PausedError, StepLostError, TargetError
+from airflow_gobblin.journal.history import Slot
+from airflow_gobblin.journal.records import OutcomeState, now
+from airflow_gobblin.model.plan import Plan, RunPlan, known_ranges
+from airflow_gobblin.model.policy import CommitPolicy, publishable, reconciled
+from airflow_gobblin.model.work import DatasetRef, Pack, UnitResult, UnitSummary, summarize
+from airflow_gobblin.run import reports
+from airflow_gobblin.run.answers import swept
+from airflow_gobblin.run.notes import keep_failure, keep_unpublished
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.reports import DatasetReport
+from airflow_gobblin.storage.files import with_listing_cache
+from airflow_gobblin.workspace.staging import PlanResults, batched, check_no_link
+
+log = logging.getLogger(__name__)
+
+
+def write_commit_steps(opened: OpenJob, run: RunPlan, pack: Pack) -> tuple[DatasetReport, ...]:
+    """Apply the commit policy to the valid results of each dataset, and decide its slot.
+
+    From here on the run is bound to publish exactly this.
+
+    :raises TargetError: as `check_target`.
+    :raises ConfigurationError: as `check_target`.
+    """
+    opened.check_target()
+    return tuple(_write(opened, ref, run.run_key) for ref in pack.datasets)
+
+
+def _write(opened: OpenJob, ref: DatasetRef, run_key: str) -> DatasetReport:
+    try:
+        plan = opened.staging.plan(ref.token)
+        if plan is None:
+            return swept(opened, ref, run_key, opened.journal.history(ref.urn))
+        history = opened.journal.history(ref.urn)
+        slot = history.by_token(ref.token)
+        if slot is None:
+            check_goes_on(history)
+            check_preconditions(plan, known_ranges(plan, opened.staging.units(plan)), history)
+            check_no_link(opened.files, plan.folder, plan.urn)
+            # A drop may have come to its end since.
+            if opened.claims.check(opened.journal, plan.urn, plan.folder, history):
+                log.warning(
+                    "dataset %r: the claim on its folder was released since it was planned; it is claimed anew",
+                    ref.urn,
+                )
+            decided = _decide(opened, plan)
+            if isinstance(decided, DatasetReport):
+                return decided
+            slot = _with_claim(opened, decided, plan)
+        if slot.finished and not slot.done:
+            return reports.given_up(slot, opened.journal.history(ref.urn))
+        status = "committed" if slot.done else "pending"
+        return reports.published(slot, status, f"slot {slot.decision.slot} is decided", opened.journal.state(ref.urn))
+    except Exception as error:
+        report = opened.failed("write the commit steps of", ref.urn, error)
+        if not isinstance(error, LostRaceError | PausedError | TargetError):
+            _keep_unwritten(opened, ref, report.detail)
+        if not isinstance(error, LostRaceError | PausedError):
+            keep_failure(opened, ref.urn, run_key, report.detail)
+        return report
+
+
+def _keep_unwritten(opened: OpenJob, ref: DatasetRef, why: str) -> None:
+    """Write to staging why the commit steps of a plan can't be written, for the end of its run."""
+    try:
+        opened.staging.put_unwritten(ref.token, why, now())
+    except (GobblinError, OSError):  # what keeps it from being written may be what failed
+        log.warning("that dataset %r failed can't be written to staging", ref.urn, exc_info=True)
+
+
+def _with_claim(opened: OpenJob, slot: Slot, plan: Plan) -> Slot:
+    """Return a slot that was just decided, after checking its folder's claim again, which may have been released meanwhile.
+
+    :raises ClaimError: another dataset claimed the folder; the slot was abandoned.
+    """
+    if slot.finished or slot.decision.token != plan.token:
+        return slot
+    try:
+        opened.claims.check(opened.journal, plan.urn, plan.folder, opened.journal.history(plan.urn))
+    except ClaimError as error:
+        opened.journal.put_outcome(slot, OutcomeState.ABANDONED, plan.run_key, reason=str(error))
+        opened.committer.cleanup.clean(opened.journal.history(plan.urn), plan.run_key)
+        raise
+    return slot
+
+
+def _decide(opened: OpenJob, plan: Plan) -> Slot | DatasetReport:
+    try:
+        return _decide_from(opened, plan, PlanResults(opened.staging, plan, checked=False))
+    except StepLostError:  # files of a result are gone: another result may be valid, or the unit has none
+        return _decide_from(opened, plan, PlanResults(opened.staging, plan, checked=True))
+
+
+def _decide_from(opened: OpenJob, plan: Plan, results: PlanResults) -> Slot | DatasetReport:
+    proposal = propose(opened, plan, results)
+    if proposal.decidable:
+        return opened.committer.decide(
+            proposal,
+            lambda: results.of(proposal.published),
+            lambda chosen: opened.ingestion.work.publish(plan, chosen, with_listing_cache(opened.files, plan.folder)),
+        )
+    history = opened.journal.history(plan.urn)
+    if (slot := history.by_token(plan.token)) is not None:
+        return slot
+    known = known_ranges(plan, opened.staging.units(plan))
+    check_preconditions(plan, known, history)  # results may be gone because staging that can win no more was swept
+    keep_unpublished(opened, plan, proposal.units)
+    return reports.unpublished(plan.urn, proposal.units)
+
+
+def propose(opened: OpenJob, plan: Plan, results: PlanResults) -> Proposal:
+    """Return the part of a plan that would be published, by the commit policy and its results."""
+    policy = CommitPolicy.FULL if plan.replaces or plan.reopens else opened.ingestion.policy
+    units = publishable(policy, tuple(_summaries(opened, plan, results)))
+    return Proposal(plan, units, opened.staging.token_folder(plan.token))
+
+
+def _summaries(opened: OpenJob, plan: Plan, results: PlanResults) -> Iterator[UnitSummary]:
+    """Yield a summary of every unit, without keeping its result."""
+    failed: dict[str, UnitResult] | None = None
+    for some in batched(opened.staging.units(plan)):
+        units = {unit.id: unit for unit in some}
+        found = {r.unit: summarize(units[r.unit], reconciled(r)) for r in results.read(units)}
+        if len(found) < len(some) and failed is None:
+            failed = opened.staging.failed_results(plan.token)
+        yield from (found.get(unit.id) or summarize(unit, (failed or {}).get(unit.id)) for unit in some)

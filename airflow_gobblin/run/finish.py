@@ -1,0 +1,135 @@
+"""`finish`: sweeping, cleaning up, and a report of every dataset of the run."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from itertools import chain
+
+from airflow_gobblin.commit.preconditions import check_goes_on, check_preconditions
+from airflow_gobblin.commit.sweeping import Sweeper
+from airflow_gobblin.errors import AlreadyCoveredError, GobblinError
+from airflow_gobblin.journal.history import History
+from airflow_gobblin.journal.records import NoteKind
+from airflow_gobblin.journal.trimming import trim, worth_trimming
+from airflow_gobblin.model.naming import dataset_key
+from airflow_gobblin.model.plan import FinishedRun, Plan, RunPlan, known_ranges
+from airflow_gobblin.model.watermark import Watermark
+from airflow_gobblin.model.work import DatasetRef
+from airflow_gobblin.run import reports
+from airflow_gobblin.run.answers import swept
+from airflow_gobblin.run.decide import propose
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.reports import DatasetReport
+from airflow_gobblin.workspace.manifests import put_manifests
+from airflow_gobblin.workspace.staging import PlanResults
+
+log = logging.getLogger(__name__)
+
+_TO_EXTRACT = "See the log of its extract; once that is mended, clear it with its downstream tasks"
+
+
+def finish(opened: OpenJob, run: RunPlan) -> tuple[DatasetReport, ...]:
+    """Sweep staging that can no longer win, clean up, and report every dataset of the run.
+
+    :return: a report per dataset; raise `incomplete(…)` for those that don't satisfy the policy.
+    :raises TargetError: as `check_target`.
+    :raises ConfigurationError: as `check_target`.
+    """
+    opened.check_target()
+    refs = {dataset_key(ref.urn): ref for pack in run.packs for ref in pack.datasets}
+    final: dict[str, DatasetReport] = {}
+    watermarks: dict[str, Watermark | None] = {}
+    pending: set[str] = set()
+    names = {key: ref.urn for key, ref in refs.items()}
+    before = opened.staging.finished_run(run.run) or FinishedRun()
+    for key, found in opened.journal.histories(names):  # including those that the source no longer has
+        if key in refs:
+            report = _final(opened, refs[key], run.run_key, found, before)
+            # No later run goes on with a backfill: it has failed.
+            late = run.backfill and report.status == "paused"
+            final[key] = replace(report, status="failed") if late else report
+        if isinstance(found, History):
+            watermarks[key] = found.state.watermark
+            if found.pending is not None:
+                pending.add(key)
+            _tidy(opened, found, run.run_key)
+        else:
+            log.warning("dataset %r can't be cleaned up: %s", key, found)
+    notes = (reports.noted(note, unfinished=dataset_key(note.urn) in pending) for note in run.notes)
+    of_plans = (
+        final.get(key) or _final(opened, ref, run.run_key, History(ref.urn), before) for key, ref in refs.items()
+    )
+    told = tuple(
+        report if report.watermark is not None else replace(report, watermark=watermarks.get(dataset_key(report.urn)))
+        for report in chain(notes, of_plans)
+    )
+    done = (ref.token for key, ref in refs.items() if key in final and final[key].status == "committed")
+    opened.staging.finish_run(run.run, done)
+    sweep(opened, keep=run.run)
+    return told
+
+
+def _final(
+    opened: OpenJob, ref: DatasetRef, run_key: str, history: History | GobblinError, before: FinishedRun
+) -> DatasetReport:
+    """Report a dataset at the end of a run.
+
+    :param before: what was already done when the run was first reported.
+    """
+    try:
+        if isinstance(history, GobblinError):
+            raise history
+        slot = history.by_token(ref.token) or history.answer(run_key)
+        if slot is not None:
+            report = reports.final(slot, history)
+            return reports.already(slot, history) if slot.done and ref.token in before.done else report
+        plan = opened.staging.plan(ref.token)
+        if plan is None:
+            return swept(opened, ref, run_key, history)
+        check_goes_on(history)
+        try:
+            check_preconditions(plan, known_ranges(plan, opened.staging.units(plan)), history)
+        except AlreadyCoveredError:
+            assert plan.planned is not None
+            return reports.covered(ref.urn, plan.planned, history, plan.open_end, besides=plan.replaces)
+        return _undecided(opened, plan, history)
+    except Exception as error:
+        return opened.failed("finish", ref.urn, error)
+
+
+def _undecided(opened: OpenJob, plan: Plan, history: History) -> DatasetReport:
+    """Report why a plan that could still be decided wasn't: because of its units, or else of its commit steps."""
+    proposal = propose(opened, plan, PlanResults(opened.staging, plan, checked=True))
+    if proposal.decidable:
+        return reports.unwritten(plan.urn, proposal.units, opened.staging.unwritten(plan.token))
+    return reports.unpublished(plan.urn, proposal.units, _TO_EXTRACT, reports.no_progress(history))
+
+
+def _tidy(opened: OpenJob, history: History, run_key: str) -> None:
+    """Clean up and trim a dataset, as any run may at its end; whatever fails is tried again by the next one."""
+    try:
+        for left in opened.committer.cleanup.clean(history, run_key):
+            log.warning("dataset %r: %s", history.urn, left)
+    except Exception as error:  # a user's step may raise anything
+        log.warning(
+            "dataset %r can't be cleaned up now",
+            history.urn,
+            exc_info=opened.shown("clean up", history.urn, error),
+        )
+    try:
+        if worth_trimming(history) or any(not slot.noted(NoteKind.ANNOUNCED) for slot in history.slots):
+            put_manifests(opened.files, opened.journal, history)  # before it is trimmed: they are made from its records
+            opened.committer.homes.check_here()
+            trim(opened.journal, history)
+    except (GobblinError, OSError):
+        log.warning("dataset %r: its manifests or its journal can't be seen to now", history.urn, exc_info=True)
+
+
+def sweep(opened: OpenJob, keep: str = "") -> tuple[str, ...]:
+    """Delete the staging of every token that has an outcome or can win no more; never by age (I11).
+
+    :param keep: a run whose plan is kept, though its tokens are gone.
+    :return: the tokens that were swept.
+    """
+    return Sweeper(opened.journal, opened.staging, opened.claims).sweep(keep)

@@ -1,0 +1,56 @@
+"""An open job: its journal, files, staging and committer, which the tasks of a run share."""
+
+from __future__ import annotations
+
+from airflow_gobblin.commit.committer import Committer
+from airflow_gobblin.connections import Connections, GuardedConnections
+from airflow_gobblin.errors import StepError
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.run import reports
+from airflow_gobblin.run.reports import DatasetReport
+from airflow_gobblin.storage.files import Files, open_files
+from airflow_gobblin.workspace.staging import Staging, staging_folder
+
+
+class OpenJob:
+    """An ingestion with its journal, files, staging, claims and committer, which the tasks of its runs share.
+
+    :param connections: where the source's secrets come from.
+    :param files: the file system under the target root, if it isn't the one the sink names.
+    """
+
+    def __init__(
+        self, ingestion: Ingestion, journal: Journal, connections: Connections, files: Files | None = None
+    ) -> None:
+        self.ingestion = ingestion
+        self.journal = journal
+        self.connections = GuardedConnections(connections)
+        self.files = files if files is not None else open_files(ingestion.sink.target, self.connections)
+        self.staging = Staging(self.files, staging_folder(journal.ingestion, journal.id))
+        self.committer = Committer(
+            journal,
+            self.files,
+            attempts=ingestion.attempts,
+            retention=ingestion.retention,
+            redactor=self.connections.redactor,
+        )
+        self.claims = self.committer.claims
+        self.recovered: list[DatasetReport] = []
+        """Reports of slots that earlier runs left and that were finished here."""
+
+    def check_target(self) -> None:
+        """Make sure that the target is the one that the journal's slots are published to, before anything relies on it.
+
+        :raises TargetError: it is empty, not mounted, not shared, or another one.
+        :raises ConfigurationError: the slots are published to another root.
+        """
+        self.committer.homes.check()
+
+    def failed(self, operation: str, urn: str, error: Exception) -> DatasetReport:
+        """Report a dataset that a task can't go on with, without secrets."""
+        return reports.failed(operation, urn, self.shown(operation, urn, error))
+
+    def shown(self, operation: str, urn: str, error: Exception) -> Exception:
+        """Return an error without secrets. An error of foreign code is worth a retry."""
+        return self.connections.redactor.without_secrets(error, operation, f"dataset {urn!r}", StepError)

@@ -1,0 +1,50 @@
+"""`verify_recover`: finishing what earlier runs decided and left."""
+
+from __future__ import annotations
+
+from airflow_gobblin.errors import GobblinError, QuarantinedError
+from airflow_gobblin.run import reports
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.reports import DatasetReport
+from airflow_gobblin.run.request import RunRequest
+
+
+def verify_recover(opened: OpenJob, request: RunRequest) -> tuple[DatasetReport, ...]:
+    """Finish what earlier runs decided and left, of all datasets of the journal.
+
+    A dataset that can't be recovered stays as it is, and the others go on. Only what may be unfinished is read.
+
+    :raises TargetError: as `check_target`.
+    :raises ConfigurationError: as `check_target`.
+    """
+    opened.check_target()
+    run_key = request.run_key(opened.ingestion.name)
+    found = []
+    for dataset, history in opened.journal.histories(worth=lambda keys: keys.may_be_pending):
+        if isinstance(history, GobblinError):
+            found.append(DatasetReport(dataset, "failed", str(history)))
+        elif history.pending is not None:
+            found.append(_recover(opened, history.urn, run_key))
+    return tuple(found)
+
+
+def _recover(opened: OpenJob, urn: str, run_key: str) -> DatasetReport:
+    try:
+        return finish_left(opened, urn, run_key) or DatasetReport(urn, "idle", "nothing was pending")
+    except QuarantinedError as error:
+        return DatasetReport(urn, "quarantined", str(error))
+    except Exception as error:
+        return opened.failed("recover", urn, error)
+
+
+def finish_left(opened: OpenJob, urn: str, run_key: str) -> DatasetReport | None:
+    """Finish what an earlier run decided and left of a dataset.
+
+    :return: its report; `None` if nothing was pending.
+    """
+    slot = opened.committer.recover(urn, run_key)
+    if slot is None:
+        return None
+    detail = f"slot {slot.decision.slot}, which an earlier run left, is done"
+    opened.recovered.append(reports.published(slot, "recovered", detail, opened.journal.state(urn)))
+    return opened.recovered[-1]

@@ -1,0 +1,232 @@
+"""The report of a task on a dataset: a status word, and a sentence for people."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+from airflow_gobblin.errors import (
+    AlreadyCoveredError,
+    GobblinError,
+    IncompleteRunError,
+    LostRaceError,
+    PausedError,
+    without_stop,
+)
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.journal.history import History, Slot
+from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.naming import many, shown
+from airflow_gobblin.model.plan import DatasetNote
+from airflow_gobblin.model.state import DatasetState, UnitRef
+from airflow_gobblin.model.watermark import Watermark, encode, highest, split
+from airflow_gobblin.model.work import UnitState, UnitSummary, first_cause
+from airflow_gobblin.run.backfill import by_slot
+
+log = logging.getLogger(__name__)
+
+TOLD = 10
+"""How many datasets, from the first on, a run's error gives the cause of."""
+_SLOTS_TOLD = 5
+STUCK_AFTER = 3
+"""The number of runs without progress after which it is reported."""
+_ANEW = "Clear create_work_units with its downstream tasks to plan its range anew."
+
+
+@dataclass(frozen=True)
+class DatasetReport:
+    """The result of a task for a dataset.
+
+    :param status: one word of: committed, noop, idle, partial, failed, skipped, lost, covered, quarantined, paused, waiting,
+        recovered, pending.
+    :param retryable: it failed, and the same task may succeed if it is retried.
+    :param already: it was committed before, and the task found nothing to do.
+    """
+
+    urn: str
+    status: str
+    detail: str = ""
+    slot: int | None = None
+    files: int = 0
+    rows: int = 0
+    watermark: Watermark | None = None
+    retryable: bool = False
+    already: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether a run that ends so is green (partial is, if the ingestion allows it)."""
+        return self.status in ("committed", "noop", "idle", "covered", "recovered", "paused", "waiting")
+
+
+def published(slot: Slot, status: str, detail: str, state: DatasetState) -> DatasetReport:
+    """Report a slot, with what it published."""
+    decision = slot.decision
+    return DatasetReport(
+        decision.urn, status, detail, decision.slot, files=slot.files, rows=slot.rows, watermark=state.watermark
+    )
+
+
+def already(slot: Slot, history: History) -> DatasetReport:
+    """Report a slot that was finished before."""
+    if not slot.done:
+        return given_up(slot, history)
+    report = published(slot, "committed", f"already committed in {said(slot)}", history.state)
+    return replace(report, already=True)
+
+
+def given_up(slot: Slot, history: History) -> DatasetReport:
+    """Report an abandoned slot: by whom, why, and what to do now."""
+    return published(slot, "lost", f"{slot.given_up}. {_ANEW}", history.state)
+
+
+def unpublished(urn: str, units: Collection[UnitSummary], then: str = "", stuck: str = "") -> DatasetReport:
+    """Report a plan of which the policy publishes nothing, in the same words in each task.
+
+    :param then: what to do.
+    :param stuck: as returned by `no_progress`.
+    """
+    why = f"nothing of its {many(len(units), 'unit')} is published" if units else "nothing of it was published"
+    cause = without_stop(first_cause(units)) + (f"; {stuck}" if stuck else "")
+    return DatasetReport(urn, "failed", f"{why}: {cause}. {then}" if then else f"{why}: {cause}")
+
+
+def unwritten(urn: str, units: Collection[UnitSummary], failure: str) -> DatasetReport:
+    """Report a plan whose units satisfy the policy, but whose commit steps were not written.
+
+    :param failure: why not; empty if unknown, since the task that writes them was killed or didn't run.
+    """
+    if failure:
+        then = "Once that is mended, clear write_commit_steps with its downstream tasks"
+        return DatasetReport(urn, "failed", f"{without_stop(failure)}. {then}")
+    why = f"its {many(len(units), 'unit')} have results, and write_commit_steps did not finish with them"
+    then = "See its log; once that is mended, clear it with its downstream tasks"
+    return DatasetReport(urn, "failed", f"{why}. {then}")
+
+
+def no_progress(history: History) -> str:
+    """Describe a unit of the newest run without progress in this and several runs before; empty if there is none."""
+    runs = [{unit.low or unit.unit: unit for unit in units if unit.stuck} for units in history.runs()]
+    for low, unit in runs[0].items() if len(runs) >= STUCK_AFTER else ():
+        count = sum(1 for _ in takewhile(lambda stuck, low=low: low in stuck, runs))  # type: ignore[misc]
+        if count >= STUCK_AFTER:
+            of = "" if unit.low is None else f" of {_bounds(unit)}"
+            why = "" if unit.state is UnitState.FAILED else ": it was read, and ended where it began"
+            return f"unit {unit.unit!r}{of} has made no progress in {count} runs or more{why}"
+    return ""
+
+
+def _bounds(unit: UnitSummary) -> str:
+    low, high = (None if at is None else encode(at)["value"] for at in (unit.low, unit.expected_high))
+    return f"[{low}, {'…' if high is None else high})"
+
+
+def said(slot: Slot) -> str:
+    """Describe a slot, with its run if recorded."""
+    return f"slot {slot.decision.slot}{slot.decision.by_run}"
+
+
+def covered(
+    urn: str, planned: Range, history: History, open_end: bool = False, besides: Collection[UnitRef] = ()
+) -> DatasetReport:
+    """Report a range that other runs committed.
+
+    :param open_end: whether it was to go on to an end that isn't known.
+    :param besides: units that don't conflict with it.
+    """
+    spared, end = {*besides}, history.state.coverage.end
+    if open_end and end is not None:
+        planned = Range(planned.low, highest([planned.high, end]))
+    units = {
+        ref: unit.range
+        for ref, unit in history.state.live.items()
+        if unit.range is not None and unit.range.overlaps(planned) and ref not in spared
+    }
+    if len(split(planned.low)) > 1:
+        by = [said(history.slot(number)) for number in sorted({ref.slot for ref in units})]
+    else:
+        by = [*by_slot(history, units)]
+    told = "; ".join(by[:_SLOTS_TOLD]) + (f"; and {len(by) - _SLOTS_TOLD} more" if len(by) > _SLOTS_TOLD else "")
+    how = f"was committed by another run: {told}" if by else "is covered without files (imported, or skipped)"
+    return DatasetReport(urn, "covered", f"range {planned} {how}")
+
+
+def final(slot: Slot, history: History) -> DatasetReport:
+    """Report the slot of a run at its end."""
+    number = slot.decision.slot
+    if not slot.finished:
+        status = "quarantined" if history.state.quarantined else "failed"
+        failed = f": {without_stop(slot.last_failure)}" if slot.last_failure else ""
+        why = f"slot {number} is decided and not finished{failed}. Clear execute_commit_steps"
+        return published(slot, status, why, history.state)
+    if not slot.done:
+        return given_up(slot, history)
+    stuck = no_progress(history) if number == history.state.head else ""
+    if not slot.decision.complete:
+        left = [u for u in slot.decision.units if u.state is not UnitState.SUCCESSFUL]
+        first = first_cause(left, "they are left to the next run")
+        first += f"; {stuck}" if stuck else ""
+        why = f"not published: {len(left)} of {many(len(slot.decision.units), 'unit')}: {first}"
+        return published(slot, "partial", f"slot {number} holds a part; {why}", history.state)
+    if stuck:
+        return published(slot, "partial", f"slot {number}; {stuck}", history.state)
+    return published(slot, "committed", f"slot {number}", history.state)
+
+
+def left_behind(history: History, pending: Slot) -> DatasetNote:
+    """Note a dataset that an earlier run left unfinished and that the source no longer has: no run is green while this holds."""
+    status = "quarantined" if history.state.quarantined else "failed"
+    why = f"slot {pending.decision.slot} is not finished, and the source has no such dataset any more"
+    return DatasetNote(history.urn, status, f"{why}: mend what keeps it from being finished, or abandon it")
+
+
+def noted(note: DatasetNote, *, unfinished: bool) -> DatasetReport:
+    """Report a note at the end of a run.
+
+    :param unfinished: its dataset has an unfinished slot, and the note has a hint already.
+    """
+    detail = note.detail
+    if note.status == "failed" and not unfinished and not note.asked:
+        detail = f"{without_stop(detail)}. Once that is mended, clear create_work_units with its downstream tasks"
+    return DatasetReport(note.urn, note.status, detail, already=note.already)
+
+
+def failed(operation: str, urn: str, error: Exception) -> DatasetReport:
+    """Report a dataset that a task can't go on with, so that the other datasets go on.
+
+    A user's sink or step may raise anything, and so may a disk.
+    """
+    if isinstance(error, AlreadyCoveredError):
+        return DatasetReport(urn, "covered", str(error))
+    if isinstance(error, LostRaceError):
+        return DatasetReport(urn, "lost", str(error))
+    if isinstance(error, PausedError):
+        return DatasetReport(urn, "paused", str(error))
+    if not isinstance(error, GobblinError):
+        log.error("can't %s dataset %r", operation, urn, exc_info=error)
+        hint = "See the log. Nothing is lost: clear the task once the cause is mended."
+        told = GobblinError(operation=operation, subject=f"dataset {urn!r}", cause=error, hint=hint)
+        return DatasetReport(urn, "failed", str(told), retryable=True)
+    return DatasetReport(urn, "failed", str(error), retryable=error.retryable)
+
+
+def unwanted(ingestion: Ingestion, reports: Iterable[DatasetReport]) -> list[DatasetReport]:
+    """Return the datasets that don't satisfy the policy."""
+    return [r for r in reports if not r.ok and not (r.status == "partial" and ingestion.partial_ok)]
+
+
+def incomplete(ingestion: Ingestion, reports: Iterable[DatasetReport]) -> IncompleteRunError | None:
+    """Return the error of a run in which not every dataset satisfies the policy, or `None`."""
+    bad = unwanted(ingestion, reports)
+    if not bad:
+        return None
+    lines = "; ".join(f"{shown(r.urn)}: {r.status} ({without_stop(r.detail)})" for r in bad[:TOLD])
+    more = f"; and {len(bad) - TOLD} more" if len(bad) > TOLD else ""
+    return IncompleteRunError(
+        operation="finish",
+        subject=f"the run of ingestion {ingestion.name!r}",
+        cause=f"{many(len(bad), 'dataset')} not as the policy wants: {lines}{more}",
+        hint="What was published stands. Each line names what to clear or mend.",
+    )

@@ -1,1 +1,0 @@
-"""Where rows go: the protocol (`base`), and one file a sink."""

@@ -1,1 +1,0 @@
-"""Where rows come from: the protocol (`base`), and one file a source."""

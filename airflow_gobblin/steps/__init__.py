@@ -1,0 +1,1 @@
+"""Commit steps: publishing actions, each with a verification, and their execution."""

@@ -1,0 +1,65 @@
+"""Files under a target root: the port (`base`), and one module per kind of storage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_gobblin.storage.files.base import (
+    FileIdentity,
+    Files,
+    RawOutput,
+    StagedOutput,
+    Uploads,
+    contained,
+    each,
+    with_listing_cache,
+)
+from airflow_gobblin.storage.files.local import LocalFiles
+from airflow_gobblin.storage.locations import local_path, object_place
+
+if TYPE_CHECKING:
+    from airflow_gobblin.connections import Connections
+
+__all__ = [
+    "FileIdentity",
+    "Files",
+    "LocalFiles",
+    "RawOutput",
+    "StagedOutput",
+    "Uploads",
+    "check_target",
+    "contained",
+    "each",
+    "open_files",
+    "with_listing_cache",
+]
+
+
+def open_files(target: str, connections: Connections | None = None) -> Files:
+    """Open the files under a target root.
+
+    :param target: a location as for `check_target`.
+    :param connections: access to an object store's secrets, if the target names a connection.
+    :raises ConfigurationError: the target is invalid, or there is no such connection.
+    """
+    place = object_place(target)
+    if place is None:
+        return LocalFiles(_local_root(target))
+    from airflow_gobblin.storage.files.objects import ObjectFiles
+    from airflow_gobblin.storage.filesystems import open_filesystem
+
+    return ObjectFiles(open_filesystem(place, connections), place)
+
+
+def check_target(target: str) -> None:
+    """Check that a target's location is valid, without accessing it.
+
+    :param target: an absolute path, `file:///…`, or `s3://[connection@]bucket/prefix` (also `gs://`, `abfs://`).
+    :raises ConfigurationError: it is relative, on another host, names no bucket, or contains a password.
+    """
+    if object_place(target) is None:
+        _local_root(target)
+
+
+def _local_root(target: str) -> str:
+    return str(local_path(target, operation="publish", subject=f"to target {target!r}"))

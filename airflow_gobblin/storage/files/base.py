@@ -1,0 +1,328 @@
+"""Files under a target root: the few operations that publishing relies on, and their order of durability.
+
+Paths are relative to the root, with `/`; none leaves it. `LocalFiles` and `ObjectFiles` are the real implementations; the tests
+wrap them to crash at every call. Nothing here overwrites: a file is published by a `link`, a folder of files by `move_folder`,
+and an upload made during extraction by completing it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar, cast
+
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.model.work import StagedFile, Upload
+
+if TYPE_CHECKING:
+    from airflow_gobblin.storage.stores.base import Store
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """The identity of a file: a move within a file system changes none of its three parts.
+
+    :param inode: 0 if there is none.
+    :param size: bytes.
+    :param stamp: changes whenever the content does: the time of its last change in ns, or an object's ETag.
+    """
+
+    inode: int
+    size: int
+    stamp: str
+
+
+class Uploads(Protocol):
+    """Uploads of an object store whose parts are stored, but which are not yet objects. Errors are `OSError`."""
+
+    def stands(self, target: str, upload: Upload) -> bool:
+        """Return whether an upload can still be completed: it is open, with all of its parts as they were sent."""
+
+    def complete(self, target: str, upload: Upload) -> None:
+        """Turn an upload into the object at its target, without moving a byte or ever overwriting.
+
+        :raises FileExistsError: an object exists there.
+        :raises FileNotFoundError: the upload is gone.
+        """
+
+    def abort(self, target: str, upload: str) -> None:
+        """Discard the parts of an upload; harmless if it was completed, or is gone.
+
+        :param upload: its id.
+        """
+
+    def open_below(self, folder: str) -> Iterator[tuple[str, str]]:
+        """Yield the target and the id of every upload below a folder that was neither completed nor aborted."""
+
+
+class Files(Protocol):
+    """Files under a root. Errors are `OSError`, with its errno."""
+
+    @property
+    def root(self) -> str:
+        """The absolute path or the URL of the root, without secrets."""
+
+    @property
+    def parallel(self) -> int:
+        """The number of calls worth making at once."""
+
+    @property
+    def uploads(self) -> Uploads | None:
+        """Its uploads, where staged files are uploads; `None` where they are files."""
+
+    @property
+    def moves_folders(self) -> bool:
+        """Whether it has folders, and can move one by a single rename."""
+
+    @property
+    def settles_after(self) -> timedelta:
+        """How long a request may still take effect after its sender is gone or has given it up; zero on a disk."""
+
+    def other(self, root: str) -> Files:
+        """Return the files under another root in the same storage."""
+
+    def records(self, folder: str) -> Store:
+        """Return a store of write-once records in a folder."""
+
+    def identity(self, path: str) -> FileIdentity | None:
+        """Return the identity of a file or anything else at a path; `None` if nothing exists there. Links aren't followed."""
+
+    def identities(self, path: str) -> Mapping[str, FileIdentity]:
+        """Return the identities of everything in a folder, by name; empty if it isn't a folder, or doesn't exist."""
+
+    def modified(self, path: str) -> datetime | None:
+        """Return when a file was last written, by the clock of the storage; `None` if nothing exists there."""
+
+    def names(self, paths: Sequence[str]) -> list[int]:
+        """Return the number of names of each file; 0 for one that doesn't exist."""
+
+    def read(self, path: str) -> bytes:
+        """Read a whole file into memory, such as a record."""
+
+    def checksum(self, path: str) -> str | None:
+        """Return the SHA-256 of a file in hex, read piece by piece; `None` if it isn't a regular file."""
+
+    def create(self, path: str) -> BinaryIO:
+        """Open a new file for writing, creating its folders.
+
+        :raises FileExistsError: it exists.
+        """
+
+    def stage(self, path: str, target: str) -> StagedOutput:
+        """Open a new staged file for writing, which a commit step may publish only at `target`.
+
+        :raises FileExistsError: it exists.
+        """
+
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name.
+
+        :raises FileExistsError: the target exists.
+        """
+
+    def unlink(self, path: str) -> None:
+        """Remove a name.
+
+        :raises FileNotFoundError: it doesn't exist, if the storage can determine this.
+        """
+
+    def make_folder(self, path: str) -> None:
+        """Create a folder and its parents; harmless if it exists."""
+
+    def make_private(self, path: str) -> None:
+        """Create a folder that only users with write access to the root can look into; harmless if it exists, and then unchanged.
+
+        Files published from it have other names, and the usual permissions of their writer's files.
+        """
+
+    def leads_to(self, path: str) -> str | None:
+        """Return the real path of a folder, if it or a folder above it and below the root is a link; `None` if none is."""
+
+    def move_folder(self, source: str, target: str) -> None:
+        """Rename a folder with its contents, atomically.
+
+        :raises FileExistsError: something exists at the target, even an empty folder.
+        :raises FileNotFoundError: the folder, or the parent of its new name, doesn't exist.
+        """
+
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder if it is empty; harmless if it isn't, or doesn't exist."""
+
+    def walk(self, path: str) -> Iterator[str]:
+        """Yield all files below a folder; none if it doesn't exist."""
+
+    def folders(self, path: str) -> tuple[str, ...]:
+        """Return the names of the folders in a folder, sorted; none if it doesn't exist."""
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a folder and everything below it; harmless if it doesn't exist."""
+
+    def sync_file(self, path: str) -> None:
+        """Wait until a file's content is durable."""
+
+    def sync_folder(self, path: str) -> None:
+        """Wait until the names in a folder are durable, and the folder's own name in its parent, up to the root and on to the
+        mount point of its file system.
+
+        A durable name of a folder is not synced again: a removed folder is never created again under its name, except by late
+        attempts that no longer count.
+        """
+
+
+class RawOutput(Protocol):
+    """The destination of a staged file's bytes."""
+
+    def write(self, data: memoryview) -> object:
+        """Append bytes; the buffer may be changed afterwards."""
+
+    def finish(self) -> tuple[str, FileIdentity, Upload | None]:
+        """Make its content complete and durable.
+
+        :return: its path, its identity, and the upload behind it, if there is one.
+        """
+
+    def abort(self) -> None:
+        """Remove everything written; harmless twice."""
+
+
+class StagedOutput:
+    """A staged file being written; its size and SHA-256 are computed along the way.
+
+    :param raw: the destination of its bytes.
+    """
+
+    def __init__(self, raw: RawOutput) -> None:
+        self._raw = raw
+        self._hash = hashlib.sha256()
+        self.size = 0
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Append bytes.
+
+        :return: their number.
+        """
+        with memoryview(data) as view:
+            self._raw.write(view)
+            self._hash.update(view)
+            self.size += view.nbytes
+            return view.nbytes
+
+    def finish(self, rows: int) -> StagedFile:
+        """Make its content complete and durable; its name becomes durable when its folder is synced.
+
+        :param rows: the number of rows in it.
+        :raises OSError: it doesn't exist as it was written.
+        """
+        path, found, upload = self._raw.finish()
+        if found.size != self.size:
+            raise OSError(f"staged file {path!r} has {found.size} bytes after writing {self.size}")
+        return StagedFile(path, self.size, self._hash.hexdigest(), rows, found.stamp, upload)
+
+    def abort(self) -> None:
+        """Remove everything written; harmless twice."""
+        self._raw.abort()
+
+
+_NO_NAMES = frozenset(("", ".", ".."))
+_ODD_ENDS = frozenset(("", ".", "/"))
+_AT_A_TIME = 1024
+
+
+def each(files: Files, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """Apply a function that calls `files` to each item, as many at once as is worthwhile; results are in order.
+
+    Only a bounded number of items is in memory.
+    """
+    if files.parallel == 1:
+        yield from map(function, items)
+        return
+    rest = iter(items)
+    with ThreadPoolExecutor(files.parallel) as pool:
+        while some := list(islice(rest, _AT_A_TIME)):
+            share = max(1, len(some) // (files.parallel * 4))  # submitting each item alone would cost more than a link
+            shares = (some[start : start + share] for start in range(0, len(some), share))
+            for done in pool.map(lambda mine: [*map(function, mine)], shares):
+                yield from done
+
+
+def with_listing_cache(files: Files, folder: str) -> Files:
+    """Return the same files with cached listings, to check many that don't change: files in a listing aren't checked one by one.
+
+    :param folder: the folder of their uploads.
+    """
+    if files.uploads is None:
+        return cast("Files", _ListedFiles(files))
+    return cast("Files", _WithUploads(files, _ListedUploads(files.uploads, folder)))
+
+
+class _ListedFiles:
+    """Files whose folders are listed, each when the first of its files is checked."""
+
+    parallel = 1  # a lookup in a listing is no call
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._listed: dict[str, Mapping[str, FileIdentity]] = {}
+
+    def identity(self, path: str) -> FileIdentity | None:
+        folder, _, name = path.rpartition("/")
+        if folder not in self._listed:
+            self._listed[folder] = self._files.identities(folder or ".")
+        return self._listed[folder].get(name) or self._files.identity(path)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+
+class _WithUploads:
+    """Files with listed uploads."""
+
+    def __init__(self, files: Files, uploads: Uploads) -> None:
+        self._files = files
+        self.uploads = uploads
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+
+class _ListedUploads:
+    """Uploads with a listing of those below a folder: an open one has all its parts, since a store keeps or drops it whole.
+
+    If a store lists none (MinIO), or not with these credentials, each one is checked individually.
+    """
+
+    def __init__(self, uploads: Uploads, folder: str) -> None:
+        self._uploads = uploads
+        self._open: set[tuple[str, str]] = set()
+        with suppress(OSError):
+            self._open = {*uploads.open_below(folder)}
+        self.complete, self.abort, self.open_below = uploads.complete, uploads.abort, uploads.open_below
+
+    def stands(self, target: str, upload: Upload) -> bool:
+        return (target, upload.id) in self._open or self._uploads.stands(target, upload)
+
+
+def contained(path: str) -> str:
+    """Return a relative path if it stays below its root.
+
+    :raises ConfigurationError: it is absolute, empty, or contains `..`.
+    """
+    odd = (
+        "/." in path or "//" in path or path[:1] in _ODD_ENDS or path[-1:] == "/"
+    )  # a quick check first, since there are many paths
+    if (odd and path != "." and not _NO_NAMES.isdisjoint(path.split("/"))) or "\0" in path:
+        raise ConfigurationError(
+            operation="use",
+            subject=f"path {path!r}",
+            cause="it must be a plain relative path below the target root",
+            hint="Give it as 'folder/file': no '/' at its start, no '..', '.' or empty part.",
+        )
+    return path

@@ -1,0 +1,288 @@
+"""Files on a local or mounted file system.
+
+Publishing is a `link`: unlike a rename it never overwrites, and a file keeps its inode, which is part of its identity.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+import stat
+import uuid
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from airflow_gobblin.model.work import Upload
+from airflow_gobblin.storage.files.base import FileIdentity, Files, StagedOutput, contained
+
+if TYPE_CHECKING:
+    from airflow_gobblin.storage.stores.base import Store
+
+
+class LocalFiles:
+    """Files on a local file system, or a mounted one that supports hard links (NFS, CephFS …)."""
+
+    def __init__(self, root: str | Path) -> None:
+        self._root = str(Path(root).absolute())  # a string, since every call joins paths, and `Path` is slow
+        self._durable: set[str] = set()  # folders whose own name is known to be on disk
+
+    @property
+    def root(self) -> str:
+        return self._root
+
+    @property
+    def parallel(self) -> int:
+        return min(4, os.cpu_count() or 1)  # a link takes microseconds, most of them in the kernel
+
+    @property
+    def uploads(self) -> None:
+        return None
+
+    @property
+    def moves_folders(self) -> bool:
+        return True
+
+    @property
+    def settles_after(self) -> timedelta:
+        return timedelta()
+
+    def other(self, root: str) -> LocalFiles:
+        return LocalFiles(root)
+
+    def records(self, folder: str) -> Store:
+        from airflow_gobblin.storage.stores.local import LocalStore
+
+        return LocalStore(self, folder)
+
+    def _at(self, path: str) -> str:
+        return f"{self._root}/{contained(path)}" if path != "." else self._root
+
+    def identity(self, path: str) -> FileIdentity | None:
+        try:
+            found = os.lstat(self._at(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return _identity(found)
+
+    def identities(self, path: str) -> dict[str, FileIdentity]:
+        try:
+            with os.scandir(self._at(path)) as entries:
+                return {e.name: _identity(e.stat(follow_symlinks=False)) for e in entries}
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+
+    def modified(self, path: str) -> datetime | None:
+        found = self.identity(path)
+        return None if found is None else datetime.fromtimestamp(int(found.stamp) / 1e9, UTC)
+
+    def names(self, paths: Sequence[str]) -> list[int]:
+        return [_names(self._at(path)) for path in paths]
+
+    def read(self, path: str) -> bytes:
+        with open(self._at(path), "rb", buffering=0) as file:
+            return file.readall()
+
+    def checksum(self, path: str) -> str | None:
+        at = self._at(path)
+        if not stat.S_ISREG(os.lstat(at).st_mode):
+            return None
+        with open(at, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def create(self, path: str) -> BinaryIO:
+        at = self._at(path)
+        try:
+            return open(at, "xb")
+        except FileNotFoundError:
+            self._make(os.path.dirname(at))
+            return open(at, "xb")
+
+    def stage(self, path: str, target: str) -> StagedOutput:
+        return stage_file(self, path)
+
+    def link(self, source: str, target: str) -> None:
+        os.link(self._at(source), self._at(target), follow_symlinks=False)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(self._at(path))
+
+    def make_folder(self, path: str) -> None:
+        self._make(self._at(path))
+
+    def _make(self, folder: str) -> None:
+        if os.path.isdir(folder):
+            return
+        if folder != self._root:
+            self._make(os.path.dirname(folder))
+        Path(folder).mkdir(parents=folder == self._root, exist_ok=True)
+        self._durable.discard(folder)
+
+    def make_private(self, path: str) -> None:
+        at = self._at(path)
+        above, name = os.path.split(at)
+        while not os.path.isdir(at):
+            self._make(above)
+            for left in os.listdir(above):
+                if left.startswith(f".{name}-"):  # its creator was killed; one still at work creates another
+                    with contextlib.suppress(OSError):
+                        os.rmdir(f"{above}/{left}")
+            made = f"{above}/.{name}-{uuid.uuid4().hex}"
+            os.mkdir(made, stat.S_IRWXU)
+            self._durable.discard(at)
+            try:
+                self._open_to_writers(made)
+                _rename(made, at)
+            except FileExistsError:
+                os.rmdir(made)
+                return
+            except FileNotFoundError:  # another process removed it as left over
+                continue
+
+    def _open_to_writers(self, folder: str) -> None:
+        """Give access to a private folder to everybody with write access to the root."""
+        root, made = os.stat(self._root), os.stat(folder)
+        mode = made.st_mode & stat.S_ISGID | root.st_mode & stat.S_ISVTX | stat.S_IRWXU
+        if root.st_mode & stat.S_IWGRP and root.st_gid == made.st_gid:
+            mode |= stat.S_IRWXG
+        if root.st_mode & stat.S_IWOTH:
+            mode |= stat.S_IRWXO
+        os.chmod(folder, mode)
+
+    def leads_to(self, path: str) -> str | None:
+        real, root = os.path.realpath(self._at(path)), os.path.realpath(self._root)
+        return None if real == (root if path == "." else f"{root.rstrip('/')}/{path}") else real
+
+    def move_folder(self, source: str, target: str) -> None:
+        _rename(self._at(source), self._at(target))
+
+    def remove_folder(self, path: str) -> None:
+        try:
+            os.rmdir(self._at(path))
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR):
+                raise
+        else:
+            self._durable.discard(self._at(path))
+
+    def walk(self, path: str) -> Iterator[str]:
+        for folder, folders, names in os.walk(self._at(path), onerror=_raise_unless_gone):
+            folders.sort()
+            for name in sorted(names):
+                yield f"{folder}/{name}"[len(self._root) + 1 :]
+
+    def folders(self, path: str) -> tuple[str, ...]:
+        try:
+            with os.scandir(self._at(path)) as entries:
+                return tuple(sorted(e.name for e in entries if e.is_dir(follow_symlinks=False)))
+        except FileNotFoundError:
+            return ()
+
+    def remove_tree(self, path: str) -> None:
+        at = self._at(path)
+        while os.path.lexists(at):  # somebody else may be removing it too
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(at)
+
+    def sync_file(self, path: str) -> None:
+        _fsync(self._at(path), os.O_RDONLY)
+
+    def sync_folder(self, path: str) -> None:
+        at = self._at(path)
+        _fsync(at, os.O_RDONLY | os.O_DIRECTORY)
+        while at not in self._durable and not os.path.ismount(at):
+            above = os.path.dirname(at)
+            try:
+                _fsync(above, os.O_RDONLY | os.O_DIRECTORY)
+            except PermissionError:
+                if at.startswith(f"{self._root}/"):
+                    raise
+                return  # folders above the root that can't be opened were created by others, long ago
+            self._durable.add(at)
+            at = above
+
+
+def _rename(source: str, target: str) -> None:
+    """Rename a folder.
+
+    :raises FileExistsError: something exists at the target.
+    """
+    # After this check, POSIX's rename can replace only an empty folder created meanwhile. Python has no RENAME_NOREPLACE, and
+    # needs none: nobody else creates a folder of that name, and one with contents is never replaced.
+    if not os.path.lexists(target):
+        try:
+            os.rename(source, target)
+        except OSError:
+            if not os.path.lexists(target):
+                raise
+        else:
+            return
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+
+
+def _names(at: str) -> int:
+    try:
+        return os.lstat(at).st_nlink
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+
+
+def _identity(found: os.stat_result) -> FileIdentity:
+    return FileIdentity(found.st_ino, found.st_size, str(found.st_mtime_ns))
+
+
+def stage_file(files: Files, path: str) -> StagedOutput:
+    """Open a staged file on a file system.
+
+    :raises FileExistsError: it exists.
+    """
+    return StagedOutput(_FileOutput(files, path))
+
+
+class _FileOutput:
+    """A `RawOutput`. Its folder is synced by the writer, once for all of its files."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._path = path
+        self._out: BinaryIO | None = files.create(path)
+
+    def write(self, data: memoryview) -> object:
+        assert self._out is not None, "it is finished"
+        return self._out.write(data)
+
+    def finish(self) -> tuple[str, FileIdentity, Upload | None]:
+        assert self._out is not None, "it is finished"
+        self._out.close()
+        self._out = None
+        self._files.sync_file(self._path)
+        found = self._files.identity(self._path)
+        if found is None:
+            raise FileNotFoundError(f"staged file {self._path!r} is gone")
+        return self._path, found, None
+
+    def abort(self) -> None:
+        with contextlib.suppress(OSError):
+            if self._out is not None:
+                self._out.close()
+        self._out = None
+        with contextlib.suppress(OSError):  # if it can't be removed it stays, and never counts
+            self._files.unlink(self._path)
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    """Raise an error unless the folder is gone: a folder that can't be listed isn't empty."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+def _fsync(path: str, flags: int) -> None:
+    handle = os.open(path, flags)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

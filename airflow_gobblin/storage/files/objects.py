@@ -1,0 +1,239 @@
+"""Files in an object store, through its fsspec file system.
+
+It has no folders, no links and nothing to sync: an object exists whole and durable, or not at all. If the store can keep uploads
+open (S3), a staged file *is* an upload to its published name, and publishing completes it without moving a byte. Elsewhere a
+staged file is an object that is copied by the store itself, and removed with its staging.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import posixpath
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from airflow_gobblin.model.work import Upload
+from airflow_gobblin.storage.files.base import FileIdentity, StagedOutput, Uploads, contained
+from airflow_gobblin.storage.files.object_copies import copy_if_absent
+from airflow_gobblin.storage.files.s3_uploads import S3Uploads, UploadOutput
+from airflow_gobblin.storage.filesystems import as_os_error
+from airflow_gobblin.storage.locations import ObjectPlace
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+    from airflow_gobblin.storage.stores.base import Store
+
+PARALLEL = 32
+SETTLES_AFTER = timedelta(minutes=15)
+"""S3 may take minutes to complete an upload, and a client waits a minute for each of its five tries."""
+_READ_BYTES = 8 << 20
+
+
+class ObjectFiles:
+    """Files below a prefix of a bucket.
+
+    :param filesystem: its fsspec file system, without listing cache.
+    :param place: bucket and prefix.
+    """
+
+    def __init__(self, filesystem: AbstractFileSystem, place: ObjectPlace) -> None:
+        self._fs: Any = filesystem
+        self._place = place
+        self._uploads = S3Uploads(filesystem, place.path) if place.scheme == "s3" else None
+
+    @property
+    def root(self) -> str:
+        return self._place.url
+
+    @property
+    def parallel(self) -> int:
+        return PARALLEL
+
+    @property
+    def uploads(self) -> Uploads | None:
+        return self._uploads
+
+    @property
+    def moves_folders(self) -> bool:
+        return False
+
+    @property
+    def settles_after(self) -> timedelta:
+        return SETTLES_AFTER
+
+    def other(self, root: str) -> ObjectFiles:
+        scheme, _, path = root.partition("://")
+        return ObjectFiles(self._fs, ObjectPlace(scheme, self._place.conn_id, path))
+
+    def records(self, folder: str) -> Store:
+        from airflow_gobblin.storage.stores.objects import ObjectStore
+
+        return ObjectStore(self._fs, posixpath.join(self._place.path, folder).rstrip("/"))
+
+    def _at(self, path: str) -> str:
+        return self._place.path if path == "." else posixpath.join(self._place.path, contained(path))
+
+    def identity(self, path: str) -> FileIdentity | None:
+        try:
+            with as_os_error("look at", path):
+                found = self._fs.info(self._at(path))
+        except FileNotFoundError:
+            return None
+        if found["type"] != "file":
+            return None
+        return FileIdentity(0, int(found["size"]), _stamp(found))
+
+    def modified(self, path: str) -> datetime | None:
+        try:
+            with as_os_error("look at", path):
+                found: datetime = self._fs.modified(self._at(path))
+        except FileNotFoundError:
+            return None
+        return found.astimezone(UTC)
+
+    def names(self, paths: Sequence[str]) -> list[int]:
+        return [int(self.identity(path) is not None) for path in paths]  # an object has one name
+
+    def read(self, path: str) -> bytes:
+        with as_os_error("read", path):
+            data: bytes = self._fs.cat_file(self._at(path))
+            return data
+
+    def checksum(self, path: str) -> str | None:
+        with as_os_error("read", path), self._fs.open(self._at(path), "rb", block_size=_READ_BYTES) as file:
+            found = hashlib.sha256()
+            while piece := file.read(_READ_BYTES):
+                found.update(piece)
+            return found.hexdigest()
+
+    def create(self, path: str) -> BinaryIO:
+        return _NewObject(self, path)
+
+    def put(self, path: str, data: bytes) -> None:
+        """Create an object.
+
+        :raises FileExistsError: it exists.
+        """
+        with as_os_error("write", path):
+            self._fs.pipe_file(self._at(path), data, mode="create")
+
+    def stage(self, path: str, target: str) -> StagedOutput:
+        if self._uploads is not None:
+            return StagedOutput(UploadOutput(self._uploads, target))
+        return StagedOutput(_ObjectOutput(self, path))
+
+    def link(self, source: str, target: str) -> None:
+        with as_os_error("copy", source):
+            copy_if_absent(self._fs, self._place.scheme, self._at(source), self._at(target))
+
+    def unlink(self, path: str) -> None:
+        with as_os_error("remove", path):
+            self._fs.rm_file(self._at(path))
+
+    def make_folder(self, path: str) -> None:
+        contained(path)
+
+    def make_private(self, path: str) -> None:
+        contained(path)  # read access is controlled by the bucket
+
+    def leads_to(self, path: str) -> None:
+        contained(path)
+
+    def move_folder(self, source: str, target: str) -> None:
+        raise OSError(errno.ENOTSUP, "an object store has no folders to move", target)
+
+    def remove_folder(self, path: str) -> None:
+        contained(path)
+
+    def identities(self, path: str) -> dict[str, FileIdentity]:
+        below = self._at(path)
+        try:
+            with as_os_error("list", path):
+                listed = self._fs.ls(below, detail=True)
+        except FileNotFoundError:
+            return {}
+        found = ((e["name"].removeprefix(f"{below}/"), e) for e in listed if e["type"] == "file")
+        return {name: FileIdentity(0, int(e["size"]), _stamp(e)) for name, e in found}
+
+    def walk(self, path: str) -> Iterator[str]:
+        below = self._at(path)
+        with as_os_error("list", path):
+            found = sorted(self._fs.find(below))
+        skip = len(self._place.path) + 1
+        return iter([name[skip:] for name in found if name.startswith(f"{below}/")])
+
+    def folders(self, path: str) -> tuple[str, ...]:
+        try:
+            with as_os_error("list", path):
+                found = self._fs.ls(self._at(path), detail=True)
+        except FileNotFoundError:
+            return ()
+        return tuple(sorted(posixpath.basename(e["name"].rstrip("/")) for e in found if e["type"] == "directory"))
+
+    def remove_tree(self, path: str) -> None:
+        names = [*self.walk(path)]
+        if not names:
+            return
+        with as_os_error("remove", path):
+            self._fs.rm([self._at(name) for name in names])
+        left = {*names} & {*self.walk(path)}  # s3fs silently skips objects whose removal was refused
+        for name in sorted(left):
+            self.unlink(name)
+
+    def sync_file(self, path: str) -> None:
+        contained(path)
+
+    def sync_folder(self, path: str) -> None:
+        contained(path)
+
+
+def _stamp(found: dict[str, Any]) -> str:
+    for name in ("ETag", "etag", "generation", "md5Hash"):
+        if found.get(name):
+            return str(found[name]).strip('"')
+    return ""
+
+
+class _NewObject(io.BytesIO):
+    """A small object being written; it exists once it is closed."""
+
+    def __init__(self, files: ObjectFiles, path: str) -> None:
+        super().__init__()
+        self._files = files
+        self._path = path
+
+    def close(self) -> None:
+        if not self.closed:
+            data = self.getvalue()
+            super().close()
+            self._files.put(self._path, data)
+
+
+class _ObjectOutput:
+    """A staged file in a store without open uploads: a `RawOutput`."""
+
+    def __init__(self, files: ObjectFiles, path: str) -> None:
+        self._files = files
+        self._path = path
+        with as_os_error("write", path):
+            self._out: Any = files._fs.open(files._at(path), "wb", block_size=_READ_BYTES)
+
+    def write(self, data: memoryview) -> object:
+        with as_os_error("write", self._path):
+            return self._out.write(bytes(data))
+
+    def finish(self) -> tuple[str, FileIdentity, Upload | None]:
+        with as_os_error("write", self._path):
+            self._out.close()
+        found = self._files.identity(self._path)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "the staged object is gone", self._path)
+        return self._path, found, None
+
+    def abort(self) -> None:
+        with as_os_error("abandon", self._path):
+            self._out.discard()

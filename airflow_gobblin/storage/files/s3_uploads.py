@@ -1,0 +1,186 @@
+"""Uploads to S3 that are kept open until the commit step completes them.
+
+The parts of a multipart upload are stored, and paid for, but no object exists or is visible; completing it is one small request,
+which with `If-None-Match: *` never overwrites. The future ETag of the object follows from its parts' ETags (unless the bucket
+encrypts with a KMS key; then a file is identified by its checksum).
+Source: https://docs.aws.amazon.com/AmazonS3/latest/API/API_CompleteMultipartUpload.html
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from airflow_gobblin.model.work import Upload
+from airflow_gobblin.storage.files.base import FileIdentity, contained
+from airflow_gobblin.storage.filesystems import as_os_error
+
+PART_BYTES = 16 << 20
+"""S3 accepts parts of at least 5 MiB, and 10,000 of them: files up to 160 GB."""
+PARTS_ON_THEIR_WAY = 2
+_MAX_PARTS = 10_000
+_CONFLICTS = ("ConditionalRequestConflict", "OperationAborted")
+"""S3's answers (409) while another request for the same key is in progress; botocore doesn't retry them."""
+_PAUSES = (0.1, 0.5, 2.0)
+"""Seconds between retries."""
+
+
+class S3Uploads:
+    """The uploads below a root.
+
+    :param filesystem: an `s3fs.S3FileSystem`.
+    :param root: bucket and prefix.
+    """
+
+    def __init__(self, filesystem: Any, root: str) -> None:
+        self._fs = filesystem
+        self._bucket, _, prefix = root.partition("/")
+        self._prefix = f"{prefix}/" if prefix else ""
+
+    def begin(self, target: str) -> str:
+        """Open an upload.
+
+        :return: its id.
+        """
+        with as_os_error("begin an upload to", target):
+            return str(self._call("create_multipart_upload", target)["UploadId"])
+
+    def send(self, target: str, upload: str, number: int, data: bytes) -> str:
+        """Send a part, counted from 1.
+
+        :return: its ETag.
+        """
+        with as_os_error("send a part of", target):
+            answer = self._call("upload_part", target, UploadId=upload, PartNumber=number, Body=data)
+            return str(answer["ETag"]).strip('"')
+
+    def stands(self, target: str, upload: Upload) -> bool:
+        found: list[str] = []
+        marker = 0
+        with as_os_error("look at the upload to", target):
+            while True:
+                try:
+                    answer = self._call("list_parts", target, UploadId=upload.id, PartNumberMarker=marker)
+                except FileNotFoundError:
+                    return False
+                found += [str(part["ETag"]).strip('"') for part in answer.get("Parts", ())]
+                if not answer.get("IsTruncated"):
+                    return tuple(found) == upload.etags
+                marker = int(answer["NextPartNumberMarker"])
+
+    def complete(self, target: str, upload: Upload) -> None:
+        parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(upload.etags, start=1)]
+        arguments = {"UploadId": upload.id, "MultipartUpload": {"Parts": parts}, "IfNoneMatch": "*"}
+        with as_os_error("complete the upload to", target):
+            for pause in (*_PAUSES, None):
+                try:
+                    self._call("complete_multipart_upload", target, **arguments)
+                    return
+                except OSError as error:
+                    # It doesn't determine whether the object exists. If the store dropped the upload with it, the next try
+                    # reports that.
+                    if pause is None or _code(error) not in _CONFLICTS:
+                        raise
+                    time.sleep(pause)
+
+    def abort(self, target: str, upload: str) -> None:
+        with as_os_error("abort the upload to", target), contextlib.suppress(FileNotFoundError):
+            self._call("abort_multipart_upload", target, UploadId=upload)
+
+    def open_below(self, folder: str) -> Iterator[tuple[str, str]]:
+        prefix = self._prefix if folder == "." else f"{self._prefix}{contained(folder)}/"
+        markers: dict[str, str] = {}
+        while True:
+            with as_os_error("list the uploads below", folder):
+                answer = self._fs.call_s3("list_multipart_uploads", Bucket=self._bucket, Prefix=prefix, **markers)
+            for found in answer.get("Uploads", ()):
+                yield str(found["Key"])[len(self._prefix) :], str(found["UploadId"])
+            if not answer.get("IsTruncated"):
+                return
+            markers = {"KeyMarker": answer["NextKeyMarker"], "UploadIdMarker": answer["NextUploadIdMarker"]}
+
+    def _call(self, method: str, target: str, **arguments: Any) -> Any:
+        try:
+            return self._fs.call_s3(method, Bucket=self._bucket, Key=self._prefix + contained(target), **arguments)
+        except Exception as error:
+            code = _code(error)
+            if code == "NoSuchUpload":
+                raise FileNotFoundError(errno.ENOENT, "there is no such upload", target) from error
+            if code in ("PreconditionFailed", "412"):
+                raise FileExistsError(errno.EEXIST, "an object stands there", target) from error
+            raise
+
+
+def _code(error: BaseException) -> str:
+    """Return the code of S3's error, which s3fs translates into an `OSError`."""
+    for found in (error, error.__cause__):
+        response = getattr(found, "response", None)
+        if isinstance(response, dict):
+            return str(response.get("Error", {}).get("Code", ""))
+    return ""
+
+
+def expected_etag(etags: tuple[str, ...]) -> str:
+    """Return the future ETag of the object from the ETags of its parts; empty if it can't be computed."""
+    try:
+        digests = b"".join(bytes.fromhex(etag) for etag in etags)
+    except ValueError:
+        return ""
+    return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(etags)}"
+
+
+class UploadOutput:
+    """A staged file that is an upload: a `RawOutput`. Parts are sent while the next one is filled.
+
+    It holds `PARTS_ON_THEIR_WAY` + 1 parts in memory, whatever the file's size.
+    """
+
+    def __init__(self, uploads: S3Uploads, target: str) -> None:
+        self._uploads = uploads
+        self._target = contained(target)
+        self._id: str | None = uploads.begin(target)
+        self._pool = ThreadPoolExecutor(PARTS_ON_THEIR_WAY, "upload")
+        self._parts: list[Future[str]] = []
+        self._buffer = bytearray()
+        self._size = 0
+
+    def write(self, data: memoryview) -> object:
+        self._buffer += data
+        self._size += data.nbytes
+        while len(self._buffer) >= PART_BYTES:
+            self._send(PART_BYTES)
+        return data.nbytes
+
+    def finish(self) -> tuple[str, FileIdentity, Upload | None]:
+        if self._buffer or not self._parts:
+            self._send(len(self._buffer))
+        etags = tuple(part.result() for part in self._parts)
+        self._pool.shutdown()
+        assert self._id is not None, "it was aborted"
+        return self._target, FileIdentity(0, self._size, expected_etag(etags)), Upload(self._id, etags)
+
+    def abort(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._buffer.clear()
+        if self._id is not None:
+            with contextlib.suppress(OSError):  # clean-up aborts it once its token can't win
+                self._uploads.abort(self._target, self._id)
+            self._id = None
+
+    def _send(self, size: int) -> None:
+        if len(self._parts) == _MAX_PARTS:
+            raise OSError(
+                errno.EFBIG, f"S3 takes {_MAX_PARTS} parts of {PART_BYTES} bytes; use smaller files", self._target
+            )
+        if len(self._parts) >= PARTS_ON_THEIR_WAY:
+            self._parts[-PARTS_ON_THEIR_WAY].result()  # no more than these are held in memory
+        data = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        number = len(self._parts) + 1
+        assert self._id is not None, "it was aborted"
+        self._parts.append(self._pool.submit(self._uploads.send, self._target, self._id, number, data))

@@ -1,0 +1,239 @@
+"""Access to object stores by their fsspec file systems, with credentials from an Airflow connection or the environment.
+
+fsspec's listing cache hides new objects, so it is off; and no file system is shared with other code in the process.
+Source: https://airflow.apache.org/docs/apache-airflow-providers-amazon/stable/connections/aws.html (fields of a connection).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from airflow_gobblin.errors import ConfigurationError, MissingExtraError
+from airflow_gobblin.storage.locations import OBJECT_SCHEMES, ObjectPlace
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+    from airflow_gobblin.connections import Connections
+
+OBJECT_CLIENTS = {"s3": "s3fs", "gs": "gcsfs", "abfs": "adlfs"}
+"""The client module of each scheme."""
+_SECONDS_TO_CONNECT = 10
+_SECONDS_TO_ANSWER = 60
+_TRIES = 5
+_CONCURRENT = 64
+
+
+def open_filesystem(
+    place: ObjectPlace,
+    connections: Connections | None = None,
+    *,
+    tries: int = _TRIES,
+    seconds: float = _SECONDS_TO_ANSWER,
+) -> AbstractFileSystem:
+    """Open the fsspec file system of a location.
+
+    :param connections: access to the credentials, if the location names a connection.
+    :param tries: how often the client sends a request before it gives up; 1 if the caller retries.
+    :param seconds: how long it waits for an answer.
+    :raises MissingExtraError: its client isn't installed.
+    :raises ConfigurationError: the connection can't be used for it.
+    """
+    from fsspec import get_filesystem_class
+
+    options: dict[str, Any] = _NO_CACHES | _SETTINGS[place.scheme](tries, seconds)
+    if place.conn_id is not None:
+        if connections is None:
+            raise ConfigurationError(
+                operation="open",
+                subject=place.url,
+                cause=f"connection {place.conn_id!r} can't be looked up here",
+                hint="Leave the connection out where the environment has the credentials.",
+            )
+        given = _CREDENTIALS[place.scheme](_Connection(place.conn_id, connections.uri(place.conn_id)))
+        options = {**options, **given}
+    try:
+        if place.scheme == "s3":
+            options["session"] = _s3_session(options.pop("profile", None))
+        kind = _plain_gs() if "endpoint_url" in options and place.scheme == "gs" else get_filesystem_class(place.scheme)
+        filesystem = kind(**options)
+    except ImportError as error:
+        extra = OBJECT_SCHEMES[place.scheme]
+        raise MissingExtraError(
+            operation="open",
+            subject=place.url,
+            cause=error,
+            hint=f"Install the extra: pip install 'airflow-gobblin[{extra}]'.",
+        ) from error
+    _try_no_more(filesystem)
+    return filesystem
+
+
+def reopened(filesystem: AbstractFileSystem) -> AbstractFileSystem:
+    """Return the same file system with new connections: those of another process can't be used after a fork."""
+    kind, arguments, options = type(filesystem), filesystem.storage_args, dict(filesystem.storage_options)
+    if "session" in options:
+        options["session"] = _s3_session(options["session"].profile)
+    again = kind(*arguments, skip_instance_cache=True, **options)
+    _try_no_more(again)
+    return again
+
+
+def _try_no_more(filesystem: AbstractFileSystem) -> None:
+    """Disable the five retries of s3fs, which repeat the client's own: otherwise a dead endpoint takes minutes to fail."""
+    if "s3" in filesystem.protocol:
+        filesystem.retries = 1
+
+
+@contextmanager
+def as_os_error(operation: str, path: str) -> Iterator[None]:
+    """Convert any other exception from an object store's client to `OSError`."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        raise OSError(f"can't {operation} {path!r}: {type(error).__name__}: {error}") from error
+
+
+_NO_CACHES: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True}
+
+
+def _plain_gs() -> Any:
+    """Return gcsfs without its detection of a bucket's kind by gRPC, which only Google's servers support."""
+    from gcsfs.core import GCSFileSystem
+
+    return GCSFileSystem
+
+
+def _s3_session(profile: str | None) -> Any:
+    """Create a session that sends no `Expect: 100-continue`: if a server hangs, the client waits for its answer forever."""
+    from aiobotocore.session import AioSession
+    from botocore.handlers import add_expect_header
+
+    session = AioSession(profile=profile)
+    session.register_component("data_loader", _service_models())
+    session.unregister("before-call.s3", add_expect_header)
+    return session
+
+
+@lru_cache
+def _service_models() -> Any:
+    """Return the descriptions of S3's requests; loading them takes longer than everything else that opens a client."""
+    from botocore.loaders import create_loader
+
+    return create_loader()
+
+
+def _s3_settings(tries: int, seconds: float) -> dict[str, Any]:
+    retries = {"total_max_attempts": tries, "mode": "standard"}
+    config = {
+        "connect_timeout": _SECONDS_TO_CONNECT,
+        "read_timeout": seconds,
+        "retries": retries,
+        "max_pool_connections": _CONCURRENT,
+    }
+    return {"config_kwargs": config, "default_fill_cache": False, "default_cache_type": "none"}
+
+
+def _gs_settings(_tries: int, _seconds: float) -> dict[str, Any]:
+    return {"cache_timeout": 0}
+
+
+def _abfs_settings(_tries: int, _seconds: float) -> dict[str, Any]:
+    return {"default_fill_cache": False, "default_cache_type": "none"}
+
+
+_SETTINGS: Mapping[str, Callable[[int, float], dict[str, Any]]] = {
+    "s3": _s3_settings,
+    "gs": _gs_settings,
+    "abfs": _abfs_settings,
+}
+
+
+class _Connection:
+    """An Airflow connection, from its URI."""
+
+    def __init__(self, conn_id: str, uri: str) -> None:
+        parts = urlsplit(uri)
+        self.conn_id = conn_id
+        self.type = parts.scheme.replace("-", "_")
+        self.login = unquote(parts.username or "")
+        self.password = unquote(parts.password or "")
+        self.host = unquote(parts.hostname or "")
+        self.extra: dict[str, Any] = dict(parse_qsl(parts.query))
+        if "__extra__" in self.extra:
+            self.extra = json.loads(self.extra["__extra__"])
+
+    def expect(self, *types: str) -> None:
+        if self.type not in types:
+            raise self.unfit(
+                f"it is of type {self.type!r}", f"Known for this store are connections of type {types[0]!r}."
+            )
+
+    def unfit(self, cause: str, hint: str) -> ConfigurationError:
+        return ConfigurationError(operation="use", subject=f"connection {self.conn_id!r}", cause=cause, hint=hint)
+
+
+def _s3_credentials(connection: _Connection) -> dict[str, Any]:
+    connection.expect("aws", "s3")
+    extra = connection.extra
+    if extra.get("role_arn"):
+        raise connection.unfit(
+            "it asks for a role to be assumed (role_arn)",
+            "Give the workers and executors that role, and leave the connection out.",
+        )
+    service = extra.get("service_config") or {}
+    service = json.loads(service) if isinstance(service, str) else service
+    endpoint = (service.get("s3") or {}).get("endpoint_url") or extra.get("endpoint_url")
+    client = {"endpoint_url": endpoint, "region_name": extra.get("region_name")}
+    options = {
+        "key": connection.login or extra.get("aws_access_key_id"),
+        "secret": connection.password or extra.get("aws_secret_access_key"),
+        "token": extra.get("aws_session_token"),
+        "profile": extra.get("profile_name"),
+        "client_kwargs": {name: value for name, value in client.items() if value},
+    }
+    return {name: value for name, value in options.items() if value}
+
+
+def _gs_credentials(connection: _Connection) -> dict[str, Any]:
+    connection.expect("google_cloud_platform")
+    extra = {name.removeprefix("extra__google_cloud_platform__"): value for name, value in connection.extra.items()}
+    keys, anonymous = extra.get("keyfile_dict"), str(extra.get("is_anonymous")).lower() == "true"
+    options = {
+        "project": extra.get("project") or extra.get("project_id"),
+        "token": "anon"
+        if anonymous
+        else (json.loads(keys) if isinstance(keys, str) else keys) or extra.get("key_path"),
+        "endpoint_url": extra.get("endpoint_url"),
+    }
+    return {name: value for name, value in options.items() if value}
+
+
+def _abfs_credentials(connection: _Connection) -> dict[str, Any]:
+    connection.expect("wasb", "adls")
+    extra = connection.extra
+    options = {
+        "connection_string": extra.get("connection_string"),
+        "sas_token": extra.get("sas_token"),
+        "tenant_id": extra.get("tenant_id"),
+        "account_name": extra.get("account_name") or connection.host.partition(".")[0] or connection.login,
+    }
+    if extra.get("tenant_id"):
+        options |= {"client_id": connection.login, "client_secret": connection.password}
+    else:
+        options |= {"account_key": connection.password}
+    return {name: value for name, value in options.items() if value}
+
+
+_CREDENTIALS: Mapping[str, Callable[[_Connection], dict[str, Any]]] = {
+    "s3": _s3_credentials,
+    "gs": _gs_credentials,
+    "abfs": _abfs_credentials,
+}

@@ -1,0 +1,86 @@
+"""Locations named by a DAG author: a path on a local or mounted file system, or a bucket of an object store."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from airflow_gobblin.errors import ConfigurationError
+
+OBJECT_SCHEMES = {"s3": "s3", "gs": "gcs", "abfs": "azure"}
+"""The schemes of object stores, each with the extra that installs its client."""
+_CONNECTION_ID = re.compile(r"[\w.-]+")
+
+
+@dataclass(frozen=True)
+class ObjectPlace:
+    """A location in an object store.
+
+    :param conn_id: the Airflow connection with its credentials; `None` to take them from the environment.
+    :param path: the bucket and the prefix in it, without a slash at either end.
+    """
+
+    scheme: str
+    conn_id: str | None
+    path: str
+
+    @property
+    def url(self) -> str:
+        """The location as a URL, without the connection."""
+        return f"{self.scheme}://{self.path}"
+
+
+def object_place(place: str) -> ObjectPlace | None:
+    """Parse a location in an object store, written like Airflow's `ObjectStoragePath`: `s3://[connection@]bucket/prefix`.
+
+    :return: `None` if it isn't in an object store.
+    :raises ConfigurationError: it names no bucket, contains a password, or leaves its prefix.
+    """
+    scheme, found, rest = place.partition("://")
+    scheme = scheme.lower()
+    if not found or scheme not in OBJECT_SCHEMES:
+        return None
+    before, at, path = rest.rpartition("@") if "@" in rest.partition("/")[0] else ("", "", rest)
+    if at and not _CONNECTION_ID.fullmatch(before):
+        raise ConfigurationError(
+            operation="use",
+            subject=f"a place of scheme {scheme!r}",
+            cause="what stands before its '@' is no connection's id",
+            hint=f"Write it as '{scheme}://connection@bucket/prefix': keys belong into the Airflow connection.",
+        )
+    path = path.rstrip("/")
+    if not path or any(part in ("", ".", "..") for part in path.split("/")) or set(path) & set("?#*[]\0"):
+        raise ConfigurationError(
+            operation="use",
+            subject=f"place {scheme}://{path}",
+            cause="it must name a bucket and a plain prefix",
+            hint=f"Write it as '{scheme}://connection@bucket/prefix', without '..', '//', '?', '#', '*' and brackets.",
+        )
+    return ObjectPlace(scheme, before or None, path)
+
+
+def local_path(place: str, *, operation: str, subject: str) -> Path:
+    """Return a location as a path.
+
+    :raises ConfigurationError: it is relative, on another host, or on no file system.
+    """
+    parts = urlsplit(place) if "://" in place or place.startswith("file:") else None
+    if parts is not None and parts.scheme == "file" and parts.netloc not in ("", "localhost"):
+        raise ConfigurationError(
+            operation=operation,
+            subject=subject,
+            cause=f"{parts.netloc!r} in it is a host, not a folder",
+            hint=f"Give three slashes, 'file:///{parts.netloc}{parts.path}', or an absolute path.",
+        )
+    path = Path(unquote(parts.path)) if parts is not None else Path(place)
+    if (parts is not None and parts.scheme != "file") or not path.is_absolute():
+        raise ConfigurationError(
+            operation=operation,
+            subject=subject,
+            cause="it is not an absolute path on a local or mounted file system, nor in an object store",
+            hint="Give 'file:///…' or an absolute path that workers, driver and executors all see, or "
+            "'s3://connection@bucket/prefix'.",
+        )
+    return path

@@ -1,0 +1,106 @@
+"""Fast reads and listings of many small S3 objects by obstore, with a fifth of the CPU time that s3fs takes for each.
+
+It is an optional shortcut: anything that it can't do, or is refused, is done again through s3fs, which reports status and code of
+an answer, and finds credentials in more places. It never writes: obstore's fsspec interface was measured to overwrite in spite of
+`mode="create"`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from obstore.store import S3Credential, S3Store
+
+__all__ = ["S3Reads", "open_s3_reads"]
+
+_PLAIN = re.compile(r"[A-Za-z0-9_./=-]*")
+"""Keys that obstore leaves unchanged; it would encode other characters."""
+_CREDENTIALS_KEPT = timedelta(minutes=5)
+_WORKS_IN: set[int] = set()
+"""The process in which obstore has started. Its threads don't survive a fork, where it would wait for them forever."""
+
+
+class S3Reads:
+    """Read access below a root of a bucket. Errors may be any `Exception`.
+
+    :param store: obstore's store.
+    :param root: the prefix in the bucket, without slashes at the ends; may be empty.
+    """
+
+    def __init__(self, store: S3Store, root: str) -> None:
+        self._store = store
+        self._root = f"{root}/" if root else ""
+        self._process = os.getpid()
+
+    def knows(self, key: str) -> bool:
+        """Return whether it can handle a key, or the keys with this prefix."""
+        return self._process == os.getpid() and _PLAIN.fullmatch(key) is not None
+
+    def get(self, key: str) -> bytes | None:
+        """Return an object's bytes, or `None` if there is none."""
+        try:
+            return bytes(self._store.get(self._root + key).bytes())
+        except FileNotFoundError as error:
+            if "NoSuchKey" in str(error):  # as opposed to a missing bucket
+                return None
+            raise
+
+    def list(self, prefix: str) -> list[str]:
+        """Return the keys that begin with a prefix, sorted."""
+        skip = len(self._root)
+        folder = (self._root + prefix).rpartition("/")[0]  # obstore lists only whole folders
+        found = (entry["path"][skip:] for entries in self._store.list(folder or None) for entry in entries)
+        return sorted(key for key in found if key.startswith(prefix))
+
+
+def open_s3_reads(filesystem: Any, root: str, seconds: float) -> S3Reads | None:
+    """Open fast reads below a root of an `s3fs.S3FileSystem`, without any request.
+
+    :param root: bucket and prefix.
+    :param seconds: how long to wait for an answer.
+    :return: `None` if they aren't possible: obstore isn't installed, a forked process can't use it, or the names aren't plain.
+    """
+    if _WORKS_IN - {os.getpid()} or not _PLAIN.fullmatch(root):
+        return None
+    try:
+        from obstore.store import S3Store
+    except ImportError:
+        return None
+    bucket, _, prefix = root.partition("/")
+    client = filesystem.connect()
+    endpoint = client.meta.endpoint_url
+    patience = timedelta(seconds=seconds)
+    store = S3Store(
+        bucket,
+        endpoint=endpoint,
+        region=client.meta.region_name,
+        virtual_hosted_style_request=False,
+        credential_provider=_credentials(filesystem),
+        client_options={"allow_http": endpoint.startswith("http:"), "timeout": patience, "connect_timeout": patience},
+        retry_config={"max_retries": 0},
+    )
+    _WORKS_IN.add(os.getpid())
+    return S3Reads(store, prefix)
+
+
+def _credentials(filesystem: Any) -> Callable[[], S3Credential]:
+    """Return a provider of the credentials given to the file system, or found by botocore in the environment."""
+    given = filesystem.storage_options
+
+    def find() -> S3Credential:
+        if given.get("key"):
+            key, secret, token = given["key"], given["secret"], given.get("token")
+        else:
+            from botocore.session import Session
+
+            key, secret, token = Session(profile=given["session"].profile).get_credentials().get_frozen_credentials()
+        until = datetime.now(UTC) + _CREDENTIALS_KEPT
+        return {"access_key_id": key, "secret_access_key": secret, "token": token, "expires_at": until}
+
+    return find

@@ -1,0 +1,1 @@
+"""Everything under `<target>/_gobblin`: staging, claims and manifests."""

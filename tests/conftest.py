@@ -22,7 +22,7 @@ from hypothesis.configuration import set_hypothesis_home_dir
 from tests import lanes, proofs
 from tests.services import s3
 from tests.services.emulators import Emulator, running_azurite, running_gcs
-from tests.services.environment import ROOT, TEMPORARY, use_environment
+from tests.services.environment import ROOT, TEMPORARY, hurry_java, use_environment
 from tests.services.packages import build_wheel
 from tests.services.postgres import Postgres, running_postgres
 from tests.services.s3_proxy import Proxy, running_proxy
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 SERVICES = frozenset(
     (
-        *("azurite", "bucket", "gcs", "moto", "s3_proxy", "versitygw", "wheel"),
+        *("azurite", "bucket", "deployment", "gcs", "moto", "s3_proxy", "versitygw", "wheel"),
         *("postgres", "postgres_database", "postgres_server", "postgresql"),
         *("spark", "spark_connect", "spark_standalone"),
     )
@@ -42,6 +42,7 @@ SERVICES = frozenset(
 SLOW_FOLDERS = frozenset((*lanes.WAITING, "protocol", "services"))
 
 use_environment()
+hurry_java()
 set_hypothesis_home_dir(ROOT / ".build" / "hypothesis")
 settings.register_profile("project", deadline=None, print_blob=True)
 settings.load_profile("project")

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any, BinaryIO, cast
 
-from airflow_gobblin.files import FileIdentity, LocalFiles
+from airflow_gobblin.storage.files import FileIdentity, LocalFiles
 
 
 def no_space() -> OSError:

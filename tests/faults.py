@@ -18,14 +18,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, BinaryIO, Protocol, TypeVar, cast
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar, cast
 
 from airflow_gobblin.errors import StoreError, UnknownOutcomeError
-from airflow_gobblin.files import FileIdentity, Files, StagedOutput, Uploads
-from airflow_gobblin.files.local import stage_file
-from airflow_gobblin.stores.base import Store
-from airflow_gobblin.stores.local import LocalStore
-from airflow_gobblin.work import Upload
+from airflow_gobblin.model.work import Upload
+from airflow_gobblin.storage.files import FileIdentity, Files, StagedOutput, Uploads
+from airflow_gobblin.storage.files.local import stage_file
+from airflow_gobblin.storage.stores.base import Store
+from airflow_gobblin.storage.stores.local import LocalStore
 
 T = TypeVar("T")
 
@@ -81,8 +81,7 @@ APPLICABLE: dict[Effect, tuple[Fault, ...]] = {
 """Faults by effect. What can be torn says so itself."""
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """A call that was made. :param place: whose it is: a store's, whose place ends so, or a disk's or bucket's."""
 
     place: str

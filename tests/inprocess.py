@@ -4,42 +4,49 @@ from __future__ import annotations
 
 import uuid
 
-from airflow_gobblin.extraction import extract_unit
-from airflow_gobblin.pipeline import Pipeline, RunRequest
-from airflow_gobblin.plan import RunPlan
-from airflow_gobblin.reporting import DatasetReport
-from airflow_gobblin.sources.base import Connections
-from airflow_gobblin.sources.snapshots import PackSnapshot
+from airflow_gobblin.connections import Connections
+from airflow_gobblin.job import Attempt
+from airflow_gobblin.model.plan import RunPlan
+from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.execute import execute_commit_steps
+from airflow_gobblin.run.extract import missing_units
+from airflow_gobblin.run.finish import finish
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.plan import create_work_units
+from airflow_gobblin.run.recover import verify_recover
+from airflow_gobblin.run.reports import DatasetReport
+from airflow_gobblin.run.request import RunRequest
 
 
-def extract(pipeline: Pipeline, plan: RunPlan, connections: Connections) -> None:
+def extract(opened: OpenJob, plan: RunPlan, connections: Connections) -> None:
     """Extract the missing units of every pack of a run."""
     attempt = uuid.uuid4().hex
-    job = pipeline.staging.job(plan.run)
+    work = opened.staging.work(plan.run)
     for pack in plan.packs:
-        with PackSnapshot(job.source, connections) as snapshot:
-            for unit_plan, unit in pipeline.missing_units(pack):
-                folder, held = pipeline.staging.token_folder(unit_plan.token), snapshot.of(unit_plan)
-                result = extract_unit(job, unit_plan, unit, attempt, pipeline.files, folder, connections, held)
-                pipeline.staging.put_result(unit_plan.token, result)
+        with work.hold(connections) as held:
+            for unit_plan, unit in missing_units(opened, pack):
+                folder = opened.staging.token_folder(unit_plan.token)
+                place = Attempt(attempt, opened.files, folder, connections, held.of(unit_plan))
+                result = work.run(unit, unit_plan, place)
+                opened.staging.put_result(unit_plan.token, result)
 
 
-def run(pipeline: Pipeline, connections: Connections, request: RunRequest | None = None) -> dict[str, DatasetReport]:
+def run(opened: OpenJob, connections: Connections, request: RunRequest | None = None) -> dict[str, DatasetReport]:
     """One run, from `verify_recover` to `finish`. :return: what `finish` says, by URN."""
     request = request or RunRequest(uuid.uuid4().hex)
-    pipeline.verify_recover(request)
-    return go_on(pipeline, pipeline.create_work_units(request), connections)
+    verify_recover(opened, request)
+    return go_on(opened, create_work_units(opened, request), connections)
 
 
-def go_on(pipeline: Pipeline, plan: RunPlan, connections: Connections) -> dict[str, DatasetReport]:
+def go_on(opened: OpenJob, plan: RunPlan, connections: Connections) -> dict[str, DatasetReport]:
     """A run from its plan to its end."""
-    publish(pipeline, plan, connections)
-    return {report.urn: report for report in pipeline.finish(plan)}
+    publish(opened, plan, connections)
+    return {report.urn: report for report in finish(opened, plan)}
 
 
-def publish(pipeline: Pipeline, plan: RunPlan, connections: Connections) -> None:
+def publish(opened: OpenJob, plan: RunPlan, connections: Connections) -> None:
     """A run from its plan to its outcomes."""
-    extract(pipeline, plan, connections)
+    extract(opened, plan, connections)
     for pack in plan.packs:
-        pipeline.write_commit_steps(plan, pack)
-        pipeline.execute_commit_steps(plan, pack)
+        write_commit_steps(opened, plan, pack)
+        execute_commit_steps(opened, plan, pack)

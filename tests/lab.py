@@ -12,21 +12,26 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_gobblin.administration import Administration
+from airflow_gobblin.admin.actions import Administration
+from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import NeverPublishedError, SourceError
 from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin.journal import Journal
-from airflow_gobblin.naming import dataset_key
-from airflow_gobblin.pipeline import Pipeline, RunRequest
-from airflow_gobblin.plan import RunPlan
-from airflow_gobblin.reporting import DatasetReport
-from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, Reader, ReadRequest
-from airflow_gobblin.staging import ROOT
-from airflow_gobblin.state import DatasetState
-from airflow_gobblin.stores.base import Store
-from airflow_gobblin.stores.memory import MemoryStore
-from airflow_gobblin.wire import record
-from airflow_gobblin.work import Dataset, WorkUnit
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.model.naming import dataset_key
+from airflow_gobblin.model.plan import RunPlan
+from airflow_gobblin.model.state import DatasetState
+from airflow_gobblin.model.wire import record
+from airflow_gobblin.model.work import Dataset, WorkUnit
+from airflow_gobblin.rows.sources.base import DatasetPlan, PlanRequest, Reader, ReadRequest
+from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.execute import execute_commit_steps
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.plan import create_work_units
+from airflow_gobblin.run.reports import DatasetReport
+from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.storage.stores.base import Store
+from airflow_gobblin.storage.stores.memory import MemoryStore
+from airflow_gobblin.workspace.staging import ROOT
 from tests import inprocess
 from tests.protocol.rows import LineSink, NoConnections, RowSource, Table
 
@@ -95,31 +100,31 @@ class Lab:
         self.journal = Journal.create(self.store, self.ingestion.name)
         return self.journal
 
-    def pipeline(self, *tables: Table, **broken: tuple[str, ...]) -> Pipeline:
+    def opened(self, *tables: Table, **broken: tuple[str, ...]) -> OpenJob:
         source = RowSource(tables) if tables else self.ingestion.source
         assert isinstance(source, RowSource)
         self.ingestion = replace(self.ingestion, source=source)
         used = replace(self.ingestion, source=BrokenSource(source.tables, **broken)) if broken else self.ingestion
-        return Pipeline(used, self.journal, NoConnections())
+        return OpenJob(used, self.journal, NoConnections())
 
     def run(
         self, *tables: Table, request: RunRequest | None = None, **broken: tuple[str, ...]
     ) -> dict[str, DatasetReport]:
-        return inprocess.run(self.pipeline(*tables, **broken), NoConnections(), request)
+        return inprocess.run(self.opened(*tables, **broken), NoConnections(), request)
 
-    def extracted(self, *tables: Table, request: RunRequest | None = None) -> tuple[Pipeline, RunPlan]:
+    def extracted(self, *tables: Table, request: RunRequest | None = None) -> tuple[OpenJob, RunPlan]:
         """A run up to the results of its extract: its plan could be decided."""
-        pipeline = self.pipeline(*tables)
-        plan = pipeline.create_work_units(request or RunRequest(uuid.uuid4().hex))
-        inprocess.extract(pipeline, plan, NoConnections())
-        return pipeline, plan
+        opened = self.opened(*tables)
+        plan = create_work_units(opened, request or RunRequest(uuid.uuid4().hex))
+        inprocess.extract(opened, plan, NoConnections())
+        return opened, plan
 
-    def decide(self, *tables: Table, request: RunRequest | None = None) -> tuple[Pipeline, RunPlan]:
+    def decide(self, *tables: Table, request: RunRequest | None = None) -> tuple[OpenJob, RunPlan]:
         """A run up to its decisions: nothing of it is published."""
-        pipeline, plan = self.extracted(*tables, request=request)
+        opened, plan = self.extracted(*tables, request=request)
         for pack in plan.packs:
-            pipeline.write_commit_steps(plan, pack)
-        return pipeline, plan
+            write_commit_steps(opened, plan, pack)
+        return opened, plan
 
     def rows(self, urn: str) -> Counter[str]:
         paths = published_paths(self.journal, urn)
@@ -156,10 +161,10 @@ def published_paths(journal: Journal, urn: str) -> list[str]:
 def stick(lab: Lab, *tables: Table) -> None:
     """Quarantine datasets: their staged files are gone."""
     lab.ingestion = replace(lab.ingestion, attempts=1)
-    pipeline, plan = lab.decide(*tables)
+    opened, plan = lab.decide(*tables)
     for table in tables:
         pending = lab.journal.history(table.urn).slots[-1]
         for step in [*lab.journal.steps(pending.decision)][:-1]:
-            pipeline.files.unlink(step.source)  # type: ignore[union-attr]
+            opened.files.unlink(step.source)  # type: ignore[union-attr]
     for pack in plan.packs:
-        pipeline.execute_commit_steps(plan, pack)
+        execute_commit_steps(opened, plan, pack)

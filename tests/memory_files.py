@@ -5,15 +5,15 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, BinaryIO, Self, cast
 
-from airflow_gobblin.files import FileIdentity, Files, StagedOutput, Uploads, contained
-from airflow_gobblin.files.local import stage_file
-from airflow_gobblin.stores.base import Store
-from airflow_gobblin.stores.local import LocalStore
-from airflow_gobblin.work import Upload
+from airflow_gobblin.model.work import Upload
+from airflow_gobblin.storage.files import FileIdentity, Files, StagedOutput, Uploads, contained
+from airflow_gobblin.storage.files.local import stage_file
+from airflow_gobblin.storage.stores.base import Store
+from airflow_gobblin.storage.stores.local import LocalStore
 
 
 class MemoryFiles:
@@ -80,8 +80,9 @@ class MemoryFiles:
         return FileIdentity(0, 0, "") if path in self._folders else None
 
     def identities(self, path: str) -> dict[str, FileIdentity]:
-        inside = {name for name in (*self._files, *self._folders) if name != "." and _parent(name) == contained(path)}
-        found = ((name.rpartition("/")[2], self.identity(name)) for name in sorted(inside))
+        before = "" if path == "." else f"{contained(path)}/"
+        inside = sorted({*_within(before, self._files), *_within(before, self._folders)})
+        found = ((name, self.identity(f"{before}{name}")) for name in inside)
         return {name: identity for name, identity in found if identity is not None}
 
     def names(self, paths: Sequence[str]) -> list[int]:
@@ -161,7 +162,7 @@ class MemoryFiles:
         return iter(sorted(name for name in self._files if name.startswith(inside)))
 
     def folders(self, path: str) -> tuple[str, ...]:
-        return tuple(sorted(f.rpartition("/")[2] for f in self._folders if f != "." and _parent(f) == contained(path)))
+        return tuple(sorted(_within("" if path == "." else f"{contained(path)}/", self._folders)))
 
     def remove_tree(self, path: str) -> None:
         inside = f"{contained(path)}/"
@@ -472,6 +473,13 @@ class _Output:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _within(before: str, names: Iterable[str]) -> list[str]:
+    """The last parts of the names that lie in a folder. :param before: the folder's, with its slash; empty for the root."""
+    start = len(before)
+    below = [name for name in names if name.startswith(before)]
+    return [name[start:] for name in below if "/" not in name[start:] and name != "."]
 
 
 def _parent(path: str) -> str:

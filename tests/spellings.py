@@ -76,6 +76,15 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
     "hexadecimal with colons": lambda secret: secret.encode().hex(":").upper(),
     "base64": lambda secret: base64.b64encode(secret.encode()).decode(),
     "base64 for URLs": lambda secret: base64.urlsafe_b64encode(f"?{secret}".encode()).decode(),
+    "base64 in lines": lambda secret: base64.encodebytes(f"{'x' * 50}{secret}".encode()).decode().strip(),
+    "base64 in lines in repr": lambda secret: repr(base64.encodebytes(f"{'x' * 53}{secret}".encode())),
+    "base64 of UTF-16": lambda secret: base64.b64encode(secret.encode("utf-16")).decode(),
+    "base32": lambda secret: base64.b32encode(secret.encode()).decode(),
+    "base32 within more": lambda secret: base64.b32encode(f"see {secret}".encode()).decode().lower(),
+    "UTF-16": lambda secret: repr(secret.encode("utf-16")),
+    "UTF-16 the other way round": lambda secret: ascii(secret.encode("utf-16-be")),
+    "UTF-16 decoded wrongly": lambda secret: secret.encode("utf-16-le").decode("latin-1"),
+    "hexadecimal of UTF-16": lambda secret: secret.encode("utf-16-le").hex(),
     "basic authentication": lambda secret: base64.b64encode(f"reader:{secret}".encode()).decode(),
     "base64 of a URL": lambda secret: base64.b64encode(
         f"postgresql://reader:{quote(secret, safe='')}@db.example/shop".encode()

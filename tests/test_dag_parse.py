@@ -46,13 +46,19 @@ with DAG("empty", schedule=None), TaskGroup("empty"):
     BaseOperator(task_id="empty")
 started = time.process_time()
 
-from airflow_gobblin.converters.checks import Matches, NotNull
-from airflow_gobblin.converters.columns import AddColumn, DropColumns
-from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin.operators import GobblinIngestion, SparkOptions
-from airflow_gobblin.sinks.parquet import ParquetSink
-from airflow_gobblin.sources.sql import SqlSource, SqlTable
-from airflow_gobblin.work import ExtractKind
+from airflow_gobblin import (
+    AddColumn,
+    DropColumns,
+    ExtractKind,
+    GobblinIngestion,
+    Ingestion,
+    Matches,
+    NotNull,
+    ParquetSink,
+    SparkOptions,
+    SqlSource,
+    SqlTable,
+)
 
 tables = tuple(SqlTable(f"t{n}", ExtractKind.APPEND_ONLY, delta="id") for n in range(5_000))
 large = Ingestion(

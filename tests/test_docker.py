@@ -21,13 +21,19 @@ import yaml
 from airflow.api_fastapi.core_api.routes.public.monitor import monitor_router
 from airflow.cli.cli_parser import get_parser
 
-from airflow_gobblin import wire
 from airflow_gobblin.hooks.connections import AirflowConnections
-from airflow_gobblin.hooks.ingestion import open_pipeline
-from airflow_gobblin.pipeline import Pipeline, RunRequest
-from airflow_gobblin.plan import RunPlan
+from airflow_gobblin.hooks.ingestion import open_job
+from airflow_gobblin.model import wire
+from airflow_gobblin.model.plan import RunPlan
+from airflow_gobblin.model.work import UnitResult
+from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.execute import execute_commit_steps
+from airflow_gobblin.run.extract import missing_units
+from airflow_gobblin.run.finish import finish
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.plan import create_work_units
+from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import give_connections
-from airflow_gobblin.work import UnitResult
 from tests.services.environment import ROOT
 from tests.services.packages import make_environment
 from tests.services.postgres import Postgres
@@ -257,20 +263,20 @@ def test_the_shop_is_ingested(
 
     shop = dag_file(DOCKER / "dags" / "shop.py")
     assert {"shop.create_work_units", "shop.finish"} <= set(shop["dag"].task_ids)
-    pipeline = open_pipeline(shop["shop"])
-    run = pipeline.create_work_units(RunRequest("shop/run-1"))
-    extract_as_executors(pipeline, run, tmp_path)
+    opened = open_job(shop["shop"])
+    run = create_work_units(opened, RunRequest("shop/run-1"))
+    extract_as_executors(opened, run, tmp_path)
     for pack in run.packs:
-        pipeline.write_commit_steps(run, pack)
-        pipeline.execute_commit_steps(run, pack)
+        write_commit_steps(opened, run, pack)
+        execute_commit_steps(opened, run, pack)
     with engine.connect() as connection:
         newest = "SELECT count(*) FROM orders WHERE updated_at < now() - interval '1 minute'"
         orders = connection.exec_driver_sql(newest).scalar_one()
-    assert {report.urn: (report.status, report.rows) for report in pipeline.finish(run)} == {
+    assert {report.urn: (report.status, report.rows) for report in finish(opened, run)} == {
         "orders": ("committed", orders),
         "customers": ("committed", 1000),
     }
-    pipeline.journal.store.close()
+    opened.journal.store.close()
     engine.dispose()
 
 
@@ -287,29 +293,29 @@ def dag_file(path: Path) -> dict[str, Any]:
 EXECUTOR = """
 import base64, importlib.util, json, sys
 from airflow_gobblin.spark.connections import take_connections
-from airflow_gobblin.spark.task import Order, run_order
+from airflow_gobblin.spark.task import TaskSpec, run_task
 
 assert importlib.util.find_spec("airflow") is None
-for batch in run_order(Order((), **json.loads(sys.argv[1]), snapshots={}, connections=take_connections())):
+for batch in run_task(TaskSpec((), **json.loads(sys.argv[1]), snapshots={}, connections=take_connections())):
     for row in batch.to_pylist():
         print(row["token"], base64.b64encode(row["result"]).decode())
 """
 
 
-def extract_as_executors(pipeline: Pipeline, run: RunPlan, folder: Path) -> None:
+def extract_as_executors(opened: OpenJob, run: RunPlan, folder: Path) -> None:
     """Extract by a Python that has what the Dockerfile gives to executors, but for Spark itself."""
     python = make_environment(folder / "env", *(package for package in of_executors() if package != "pyspark"))
     units: dict[str, list[str]] = {}
     for pack in run.packs:
-        for plan, unit in pipeline.missing_units(pack):
+        for plan, unit in missing_units(opened, pack):
             units.setdefault(plan.token, []).append(unit.id)
     order = {
-        "target": pipeline.ingestion.sink.target,
-        "staging": pipeline.staging.folder,
+        "target": opened.ingestion.sink.target,
+        "staging": opened.staging.folder,
         "attempt": "a1",
         "run": run.run,
     }
-    secrets = give_connections(AirflowConnections(), pipeline.ingestion.connection_ids)
+    secrets = give_connections(AirflowConnections(), opened.ingestion.connection_ids)
     done = subprocess.run(
         [python, "-c", EXECUTOR, json.dumps({**order, "units": units})],
         capture_output=True,
@@ -320,4 +326,4 @@ def extract_as_executors(pipeline: Pipeline, run: RunPlan, folder: Path) -> None
     )
     assert done.returncode == 0, done.stderr
     for token, result in map(str.split, done.stdout.splitlines()):
-        pipeline.staging.put_result(token, wire.loads(base64.b64decode(result), UnitResult, "a result"))
+        opened.staging.put_result(token, wire.loads(base64.b64decode(result), UnitResult, "a result"))

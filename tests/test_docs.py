@@ -4,6 +4,7 @@ their database; and the links between the pages."""
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import shlex
 import sqlite3
@@ -19,11 +20,13 @@ import pytest
 from airflow.cli.cli_parser import get_parser
 
 from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin.journal import Journal
-from airflow_gobblin.pipeline import Pipeline
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.journal.records import Action, NoteKind
+from airflow_gobblin.run.open_job import OpenJob
 from tests import inprocess
 from tests.services.environment import ROOT
 from tests.services.s3 import S3Server
+from tests.test_import_direction import ROOMS
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 HERE = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("authoring", "extending", "operations"))]
@@ -31,6 +34,11 @@ BLOCK = re.compile(r"<!-- test: (.+?) -->\n```python\n(.*?)```", re.DOTALL)
 BLOCKS = {name: code for page in HERE for name, code in BLOCK.findall(page.read_text())}
 CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://)([^)#]+)")
+ANCHOR = re.compile(r"\]\((?!https?://)([^)#]*)#([^)]+)\)")
+DESIGN, TESTING = ROOT / "docs" / "design.md", ROOT / "docs" / "testing.md"
+EXAMPLES = dict(BLOCK.findall(TESTING.read_text()))
+CITED = re.compile(r"\b(?:[Rr]ules? (?P<rule>\d+)(?: and (?P<other>\d+))?|I(?P<promise>\d{1,2}))\b")
+"""What comments and docstrings call the rules and the promises of the design."""
 
 
 class Shop:
@@ -60,9 +68,9 @@ def test_an_ingestion_on_s3(tmp_path: Path, versitygw: S3Server) -> None:
     exec(compile(code, "s3", "exec"), defined)
     ingestion: Ingestion = defined["lake"]
     shop = Shop(tmp_path / "shop.db", lake_s3=versitygw.access.connection)
-    pipeline = Pipeline(ingestion, Journal.create(ingestion.journal, ingestion.name, shop), shop)
-    assert inprocess.run(pipeline, shop)["customers"].rows == 2
-    published = pipeline.journal.read_dataset("customers").to_arrow(shop, "lake_s3")
+    opened = OpenJob(ingestion, Journal.create(ingestion.journal, ingestion.name, shop), shop)
+    assert inprocess.run(opened, shop)["customers"].rows == 2
+    published = opened.journal.read_dataset("customers").to_arrow(shop, "lake_s3")
     assert sorted(published.to_table().column("name").to_pylist()) == ["Ann", "Bo"]
 
 
@@ -73,6 +81,19 @@ def test_every_block_of_a_page_is_run(page: Path) -> None:
     assert text.count("```python") == len(BLOCK.findall(text))
     if page in HERE:
         assert {name for name, _ in BLOCK.findall(text)} <= RUN
+
+
+AUTHORS = [
+    *(page for page in PAGES if page.name != "testing.md"),
+    *ROOT.glob("dags/*.py"),
+    *ROOT.glob("docker/dags/*.py"),
+]
+"""What shows how something is imported, but for the page on the tests, which look into modules."""
+
+
+@pytest.mark.parametrize("page", AUTHORS, ids=lambda page: page.name)
+def test_authors_import_from_the_package_itself(page: Path) -> None:
+    assert re.findall(r"(?:from|import) airflow_gobblin\.\S+", page.read_text()) == []
 
 
 RUN = {"administration", "authoring", "dag", "module acme_log", "read", "s3"}
@@ -113,6 +134,77 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_a_heading(page: Path) -> None:
+    links = ANCHOR.findall(page.read_text())
+    assert [f"{to}#{name}" for to, name in links if name not in anchors((page.parent / to) if to else page)] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link into a page may name: its headings, as GitHub spells them, and the ids that it gives itself."""
+    text = page.read_text()
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings} | {
+        *re.findall(r'<a id="([^"]+)">', text)
+    }
+
+
+def test_each_rule_and_promise_that_is_cited_is_in_the_design() -> None:
+    known = anchors(DESIGN)
+    cited = {
+        (f"i{found['promise']}" if found["promise"] else f"rule-{number}"): f"{module.relative_to(ROOT)}: {found[0]}"
+        for folder in ("airflow_gobblin", "spark_jobs", "tests")
+        for module in (ROOT / folder).rglob("*.py")
+        for found in CITED.finditer(module.read_text())
+        for number in (found["rule"], found["other"])
+        if number or found["promise"]
+    }
+    assert {"i5", "i12", "i16", "rule-3", "rule-4", "rule-5", "rule-10"} <= cited.keys()
+    lost = [where for name, where in cited.items() if not any(f"{one}-".startswith(f"{name}-") for one in known)]
+    assert lost == []
+
+
+def test_the_design_has_all_rules_and_promises_each_once() -> None:
+    text = DESIGN.read_text()
+    assert re.findall(r"^### Rule (\d+): ", text, re.MULTILINE) == [str(n) for n in range(1, 13)]
+    assert re.findall(r'^\| <a id="i(\d+)"></a>I\1 \| .+ \| .+ \|$', text, re.MULTILINE) == [
+        str(n) for n in range(1, 17)
+    ]
+
+
+def test_the_design_has_the_rooms_and_the_records_of_the_code() -> None:
+    text = " ".join(DESIGN.read_text().split())
+    assert " < ".join(", ".join(rooms) for rooms in ROOMS) in text
+    assert [kind.value for kind in NoteKind if kind.value not in text] == []
+    assert [action.name for action in Action if action.name not in text] == []
+
+
+@pytest.mark.parametrize("page", [DESIGN, TESTING], ids=lambda page: page.name)
+def test_the_tests_and_modules_that_a_page_names_are_there(page: Path) -> None:
+    text = page.read_text()
+    tests = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text)
+    assert len(tests) > 15 or page == TESTING
+    assert [name for file, name in tests if f"\ndef {name}(" not in (ROOT / file).read_text()] == []
+    files = {*re.findall(r"`((?:[a-z]\w*/)+\w*(?:\.py)?)`", text)}
+    assert len(files) > 5
+    assert sorted(f for f in files if not any((r / f).exists() for r in (ROOT, ROOT / "airflow_gobblin"))) == []
+
+
+def example_id(name: str) -> str:
+    """Its name, and the fixtures that it asks for, by which `make quick` knows what to leave out."""
+    asked = re.search(r"def test_\w+\((.*)\)", EXAMPLES[name])
+    assert asked, f"{name} is no test"
+    return "-".join((name, *re.findall(r"(\w+):", asked[1])))
+
+
+@pytest.mark.parametrize("name", EXAMPLES, ids=example_id)
+def test_an_example_of_a_test_helper(name: str, request: pytest.FixtureRequest) -> None:
+    defined: dict[str, Any] = {}
+    exec(compile(EXAMPLES[name], f"docs/testing.md, {name}", "exec"), defined)
+    (example,) = (value for key, value in defined.items() if key.startswith("test_"))
+    example(**{asked: request.getfixturevalue(asked) for asked in inspect.signature(example).parameters})
+
+
 def test_an_ingestion_with_all_that_an_author_may_say(tmp_path: Path) -> None:
     rows = [
         (1, "paid", 250, "2026-01-01 10:00:00"),
@@ -132,11 +224,11 @@ def test_an_ingestion_with_all_that_an_author_may_say(tmp_path: Path) -> None:
     assert "shop.pack.extract" in defined["dag"].task_ids
     ingestion: Ingestion = defined["shop"]
     shop = Shop(tmp_path / "shop.db")
-    pipeline = Pipeline(ingestion, Journal.create(ingestion.journal, ingestion.name), shop)
-    assert inprocess.run(pipeline, shop)["orders"].status == "committed"
-    (order,) = pipeline.journal.read_dataset("orders").to_arrow().to_table().to_pylist()
+    opened = OpenJob(ingestion, Journal.create(ingestion.journal, ingestion.name), shop)
+    assert inprocess.run(opened, shop)["orders"].status == "committed"
+    (order,) = opened.journal.read_dataset("orders").to_arrow().to_table().to_pylist()
     assert (order["order_id"], order["cents"], order["shop"], "state" in order) == (1, 250, "web", False)
-    prices = pipeline.journal.read_dataset("prices").to_arrow().to_table()
+    prices = opened.journal.read_dataset("prices").to_arrow().to_table()
     assert sorted(prices["order_id"].to_pylist()) == [*range(500)]  # the newest 1,000 wait
 
 
@@ -153,15 +245,15 @@ def test_the_dag_the_reading_and_the_administration(tmp_path: Path) -> None:
     assert {"shop.verify_recover", "shop.pack.extract", "shop.finish"} <= set(defined["dag"].task_ids)
     ingestion: Ingestion = defined["shop"]
     shop = Shop(tmp_path / "shop.db")
-    pipeline = Pipeline(ingestion, Journal.create(ingestion.journal, ingestion.name), shop)
-    assert {r.status for r in inprocess.run(pipeline, shop).values()} == {"committed"}
+    opened = OpenJob(ingestion, Journal.create(ingestion.journal, ingestion.name), shop)
+    assert {r.status for r in inprocess.run(opened, shop).values()} == {"committed"}
 
     orders = block("read", tmp_path)["orders"]
     assert sorted(orders.to_arrow().to_table()["id"].to_pylist()) == list(range(10))
 
     block("administration", tmp_path, since=now - timedelta(hours=3))
     assert len(Journal.open(ingestion.journal, "shop").read_dataset("orders").paths) < len(orders.paths)
-    reports = inprocess.run(pipeline, shop)
+    reports = inprocess.run(opened, shop)
     assert reports["orders"].status == "committed"
     again = Journal.open(ingestion.journal, "shop").read_dataset("orders").to_arrow().to_table()
     assert sorted(again["id"].to_pylist()) == list(range(10))
@@ -181,12 +273,12 @@ def test_an_authors_own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         converters=(acme.Trim(),),
         code=("acme_log",),
     )
-    pipeline = Pipeline(ingestion, Journal.create(ingestion.journal, "logs"), Shop(log))
-    assert inprocess.run(pipeline, Shop(log))["log"].rows == 2
+    opened = OpenJob(ingestion, Journal.create(ingestion.journal, "logs"), Shop(log))
+    assert inprocess.run(opened, Shop(log))["log"].rows == 2
     log.write_text("one  \ntwo\nthree ")
-    assert inprocess.run(pipeline, Shop(log))["log"].slot == 2
-    published = pipeline.journal.read_dataset("log")
+    assert inprocess.run(opened, Shop(log))["log"].slot == 2
+    published = opened.journal.read_dataset("log")
     assert sorted(published.to_arrow().to_table()["line"].to_pylist()) == ["one", "three", "two"]
     assert len(list((tmp_path / "lake" / "log").glob("_*.label"))) == 2
-    assert replace(ingestion, name="other").job.code == ("acme_log",)
+    assert replace(ingestion, name="other").work.code == ("acme_log",)
     del sys.modules["acme_log"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_gobblin.files import LocalFiles
+from airflow_gobblin.storage.files import LocalFiles
 from tests.faults import Disk, Faults, FaultyFiles, RealMedium, fsync
 
 STAGED, PUBLISHED = "staging/u0", "target/u0"

@@ -16,7 +16,7 @@ from tests.services.environment import ROOT
 from tests.services.packages import install, make_environment, pip
 
 CHECK_SPARK = """
-from airflow_gobblin.environment import check_pyspark
+from airflow_gobblin.hooks.environment import check_pyspark
 from airflow_gobblin.errors import EnvironmentMismatchError
 try:
     print(check_pyspark())
@@ -34,7 +34,7 @@ print(json.dumps([airflow_gobblin.operators.__file__, *bag.dags["flights"].task_
 OPEN = """
 import sys
 import adbc_driver_postgresql.dbapi, adbc_driver_sqlite.dbapi
-from airflow_gobblin.journal import Journal
+from airflow_gobblin.journal.journal import Journal
 print(Journal.create(sys.argv[1], "installed").ingestion)
 """
 

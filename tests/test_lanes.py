@@ -21,10 +21,10 @@ def test_every_test_is_in_one_lane() -> None:
 def test_the_seconds_of_a_file_are_kept(tmp_path: Path) -> None:
     kept = tmp_path / "durations.json"
     subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "tests/test_packing.py"],
+        [sys.executable, "-m", "pytest", "-q", "tests/model/test_packing.py"],
         cwd=ROOT,
         env={**os.environ, lanes.DURATIONS: str(kept)},
         check=True,
         capture_output=True,
     )
-    assert [*json.loads(kept.read_text())] == ["tests/test_packing.py"]
+    assert [*json.loads(kept.read_text())] == ["tests/model/test_packing.py"]

@@ -15,17 +15,17 @@ from airflow.providers_manager import ProvidersManager
 from airflow.sdk import DAG, Asset, Connection, conf
 from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 
-from airflow_gobblin.announcing.assets import asset_uri, dataset_asset
 from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.events.assets import asset_uri, dataset_asset
 from airflow_gobblin.get_provider_info import get_provider_info
 from airflow_gobblin.hooks.connections import AirflowConnections
-from airflow_gobblin.hooks.ingestion import open_pipeline
+from airflow_gobblin.hooks.ingestion import open_job
 from airflow_gobblin.hooks.journal import GobblinJournalHook
 from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin.journal import Journal
-from airflow_gobblin.sinks.parquet import ParquetSink
-from airflow_gobblin.sources.sql import SqlSource, SqlTable
-from airflow_gobblin.work import ExtractKind
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.model.work import ExtractKind
+from airflow_gobblin.rows.sinks.parquet import ParquetSink
+from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
 from tests.services.environment import ROOT
 from tests.services.s3 import S3Server
 
@@ -154,9 +154,9 @@ def test_a_journal_by_a_connection_of_our_type(
     assert worked, said
     assert password not in said.replace(place, "")
     source = SqlSource("db", (SqlTable("orders", ExtractKind.SNAPSHOT_ONLY),))
-    pipeline = open_pipeline(Ingestion("shop", source, ParquetSink(str(tmp_path)), "shop_journal"))
-    assert pipeline.journal.store.name.startswith("postgresql+psycopg://")
-    pipeline.journal.store.close()
+    opened = open_job(Ingestion("shop", source, ParquetSink(str(tmp_path)), "shop_journal"))
+    assert opened.journal.store.name.startswith("postgresql+psycopg://")
+    opened.journal.store.close()
 
 
 def test_a_journal_in_s3_by_a_connection_of_our_type(monkeypatch: pytest.MonkeyPatch, versitygw: S3Server) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
+import sys
+import threading
 import time
 from collections.abc import Callable
-from urllib.parse import quote
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout, suppress
+from urllib.parse import quote, urlsplit
 
 import pytest
 
@@ -16,6 +21,7 @@ from airflow_gobblin.redaction import (
     RedactingStream,
     Redactor,
     is_sensitive,
+    redacted_output,
     secrets_of,
     shows_password,
 )
@@ -47,7 +53,8 @@ def test_every_spelling_is_taken_out_whole(secret: str, spell: Callable[[str], s
     assert told.startswith("before "), told
     assert told.endswith(" after"), told
     assert "***" in told
-    assert len(told) <= len(SURROUNDINGS.format(URI.format("***"))) + 30, told
+    around = told.replace(base64.b64encode(b"xxx").decode(), "")
+    assert len(around) <= len(SURROUNDINGS.format(URI.format("***"))) + 30, told
     assert not pieces_left(told, secret)
 
 
@@ -94,6 +101,66 @@ def test_of_extras_all_is_secret_that_is_not_known_to_be_shown() -> None:
     assert secrets_of("sqlite:////data/shop.db") == secrets_of("postgresql://reader@h/d?sslmode=require") == set()
 
 
+ILL_FORMED = (
+    "pass/word",
+    "pass?word",
+    "pass#word",
+    "pass@word",
+    "long/with?all#marks@together",
+    "1234/secret",
+    "1234?secret",
+    "[bracket]secret",
+    "pass?word=other",
+    "with blank/secret",
+)
+
+
+@pytest.mark.parametrize("password", ILL_FORMED)
+@pytest.mark.parametrize(
+    "form", ["postgresql://reader:{}@db.example/shop", "reader:{}@db.example/shop", "s3://AK:{}@/?a=b"]
+)
+def test_of_a_uri_whose_password_is_not_quoted_no_part_is_shown(form: str, password: str) -> None:
+    """Whoever takes such a URI apart takes parts of the password for host, port, path, setting or fragment."""
+    uri = form.format(password)
+    redactor = Redactor([uri])
+    told = [uri, password, quote(password, safe="")]
+    with suppress(ValueError):
+        parts = urlsplit(uri)
+        told += [*parts, str(parts.hostname), f"could not translate host name {parts.netloc.rpartition('@')[2]!r}"]
+        told += [str(error) for error in errors_of(lambda: parts.port)]
+    told += [str(error) for error in errors_of(lambda: urlsplit(uri))]
+    left = {text: found for text in told if (found := pieces_left(redactor.redact(text), password))}
+    assert not left
+
+
+def errors_of(act: Callable[[], object]) -> list[Exception]:
+    try:
+        act()
+    except ValueError as error:
+        return [error]
+    return []
+
+
+def test_what_airflow_makes_of_such_a_uri_is_known_too() -> None:
+    """It takes the user for the host, the beginning of the password for the port, and quotes the rest."""
+    for uri in ("postgresql://reader:1234/secret%40db.example%2Fshop", "postgresql://reader:secret"):
+        assert Redactor([uri]).redact("no schema 'secret' there") == "no schema '***' there"
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "postgresql://db.example:5432/shop",
+        "postgresql://[::1]:5432/shop",
+        "postgresql://one.example:5432,two.example:5432/shop?user=a@b.example",
+        "postgresql://reader@db.example:5432/shop",
+        "sqlite:////data/a@b/shop.db",
+    ],
+)
+def test_a_uri_without_a_password_has_no_secret(uri: str) -> None:
+    assert secrets_of(uri) - {"a@b.example"} == set()
+
+
 def test_an_error_is_looked_through_with_all_that_led_to_it() -> None:
     redactor = Redactor(secrets=["canary-9fQ2"])
     deep, noted, grouped, hidden = (
@@ -138,6 +205,68 @@ def test_what_is_printed_in_parts_is_looked_at_line_by_line() -> None:
     assert out.getvalue() == "it is ***\n"
     stream.flush()
     assert out.getvalue() == "it is ***\nand done"
+
+
+def test_a_line_that_another_thread_begins_meanwhile_cuts_none() -> None:
+    """A secret that comes in parts would pass in parts."""
+    out = io.StringIO()
+    stream = RedactingStream(out, Redactor(secrets=["canary-9fQ2"]))
+    begun, go_on = threading.Event(), threading.Event()
+
+    def say() -> None:
+        stream.write("it is can")
+        begun.set()
+        assert go_on.wait(10)
+        stream.write("ary-9fQ2\n")
+
+    thread = threading.Thread(target=say)
+    thread.start()
+    assert begun.wait(10)
+    stream.write("meanwhile\n")
+    go_on.set()
+    thread.join()
+    assert out.getvalue() == "meanwhile\nit is ***\n"
+
+
+def test_many_threads_print_whole_lines() -> None:
+    out = io.StringIO()
+    redactor = Redactor(secrets=["canary-9fQ2"])
+    with redirect_stdout(out), redacted_output(redactor), ThreadPoolExecutor(8) as pool:
+        [*pool.map(lambda n: print(*["canary-9fQ2"] * 5, f"of {n}"), range(200))]
+        sys.stdout.write("the end")
+    lines = out.getvalue().splitlines()
+    assert sorted(lines) == sorted([*(f"*** *** *** *** *** of {n}" for n in range(200)), "the end"])
+
+
+def test_what_any_thread_has_begun_is_written_at_the_end() -> None:
+    out = io.StringIO()
+    with redirect_stdout(out), redacted_output(Redactor(secrets=["canary-9fQ2"])):
+        thread = threading.Thread(target=lambda: print("canary-9fQ2", end=""))
+        thread.start()
+        thread.join()
+    assert out.getvalue() == "***"
+
+
+def test_bytes_are_looked_at_as_text_is() -> None:
+    out = io.StringIO()
+    stream = RedactingStream(out, Redactor(secrets=["canäry-9fQ2"]))
+    for byte in "it is canäry-9fQ2 \N{SNOWMAN}\n".encode() + b"\xff and \xe2":
+        assert stream.buffer.write(bytes([byte])) == 1
+    assert out.getvalue() == "it is *** \N{SNOWMAN}\n"
+    stream.buffer.flush()
+    assert out.getvalue() == "it is *** \N{SNOWMAN}\n\\xff and \\xe2"
+    assert stream.buffer.writable()
+
+
+def test_what_is_wrapped_is_looked_at_with_the_next_line() -> None:
+    out = io.StringIO()
+    stream = RedactingStream(out, Redactor(secrets=["canary-9fQ2-canary"]))
+    wrapped = base64.encodebytes(b"x" * 47 + b"canary-9fQ2-canary").decode()
+    for line in (f"see {wrapped}", "and so on\n"):
+        stream.write(line)
+    assert "Y2FuYXJ5" not in out.getvalue()
+    assert out.getvalue().endswith("\nand so on\n")
+    assert "***" in out.getvalue()
 
 
 @pytest.mark.parametrize(

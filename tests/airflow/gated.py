@@ -17,19 +17,20 @@ from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
-from airflow_gobblin.coverage import Range
-from airflow_gobblin.files import Files
-from airflow_gobblin.naming import dataset_key
-from airflow_gobblin.plan import Plan
-from airflow_gobblin.sinks.base import Writer
-from airflow_gobblin.sinks.parquet import ParquetSink
-from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, RangeRequest, Reader, ReadRequest
-from airflow_gobblin.sources.sql import SqlSource
-from airflow_gobblin.state import DatasetState
-from airflow_gobblin.steps import CommitStep, StepContext, StepStatus
-from airflow_gobblin.watermark import Json, Watermark
-from airflow_gobblin.wire import record
-from airflow_gobblin.work import Dataset, UnitResult, WorkUnit
+from airflow_gobblin.connections import Connections
+from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.naming import dataset_key
+from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.model.state import DatasetState
+from airflow_gobblin.model.watermark import Json, Watermark
+from airflow_gobblin.model.wire import record
+from airflow_gobblin.model.work import Dataset, UnitResult, WorkUnit
+from airflow_gobblin.rows.sinks.base import Writer
+from airflow_gobblin.rows.sinks.parquet import ParquetSink
+from airflow_gobblin.rows.sources.base import DatasetPlan, PlanRequest, RangeRequest, Reader, ReadRequest
+from airflow_gobblin.rows.sources.sql import SqlSource
+from airflow_gobblin.steps.publishing import CommitStep, StepContext, StepStatus
+from airflow_gobblin.storage.files import Files
 
 
 class Leak(BaseException):

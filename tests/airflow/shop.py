@@ -9,8 +9,9 @@ from typing import Any
 
 from sqlalchemy import URL, NullPool, create_engine, text
 
-from airflow_gobblin.journal import Journal, NoteKind
-from airflow_gobblin.stores import Store, open_store
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.journal.records import NoteKind
+from airflow_gobblin.storage.stores import Store, open_store
 from tests.airflow import gated  # noqa: F401 - so that its step can be read
 from tests.lab import published_paths
 from tests.services.airflow import Airflow, TaskInstance

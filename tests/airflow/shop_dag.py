@@ -13,8 +13,9 @@ from airflow.sdk.exceptions import AirflowException
 from gated import GatedSink, GatedSource, Gates  # type: ignore[import-not-found]
 
 from airflow_gobblin.hooks.connections import AirflowConnections
-from airflow_gobblin.hooks.ingestion import open_pipeline
+from airflow_gobblin.hooks.ingestion import open_job
 from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.model.work import ExtractKind, UnitState
 from airflow_gobblin.operators import (
     CreateWorkUnitsOperator,
     ExecuteCommitStepsOperator,
@@ -26,9 +27,9 @@ from airflow_gobblin.operators import (
     ingestion_params,
 )
 from airflow_gobblin.plugins.timetables import DatasetCronTimetable
-from airflow_gobblin.sinks.parquet import ParquetSink
-from airflow_gobblin.sources.sql import SqlSource, SqlTable
-from airflow_gobblin.work import ExtractKind, UnitState
+from airflow_gobblin.rows.sinks.parquet import ParquetSink
+from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
+from airflow_gobblin.run.extract import missing_units
 
 FAST_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -44,20 +45,18 @@ class ExtractHere(BaseOperator):
         self.pack = pack
 
     def execute(self, context: Context) -> None:
-        from airflow_gobblin.extraction import extract_unit
-        from airflow_gobblin.sources.snapshots import PackSnapshot
+        from airflow_gobblin.rows.extraction import extract_unit
+        from airflow_gobblin.rows.sources.snapshots import PackSnapshot
 
-        pipeline = open_pipeline(self.ingestion)
-        pack = pipeline.staging.pack(self.pack["run"], self.pack["pack"])
+        opened = open_job(self.ingestion)
+        pack = opened.staging.pack(self.pack["run"], self.pack["pack"])
         attempt, errors = uuid.uuid4().hex, []
         connections = AirflowConnections()
         with PackSnapshot(self.ingestion.source, connections) as snapshot:
-            for plan, unit in list(pipeline.missing_units(pack)) if pack else ():
-                folder, held = pipeline.staging.token_folder(plan.token), snapshot.of(plan)
-                result = extract_unit(
-                    self.ingestion.job, plan, unit, attempt, pipeline.files, folder, connections, held
-                )
-                if pipeline.staging.put_result(plan.token, result).state is not UnitState.SUCCESSFUL:
+            for plan, unit in list(missing_units(opened, pack)) if pack else ():
+                folder, held = opened.staging.token_folder(plan.token), snapshot.of(plan)
+                result = extract_unit(self.ingestion.work, plan, unit, attempt, opened.files, folder, connections, held)
+                if opened.staging.put_result(plan.token, result).state is not UnitState.SUCCESSFUL:
                     errors.append(result.error)
         if errors:
             raise AirflowException(str(errors[0]))

@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from airflow_gobblin.announcing.assets import asset_uri
+from airflow_gobblin.events.assets import asset_uri
 from tests.airflow.shop import Shop
-from tests.announcing.channel import Channel, running_channel
+from tests.events.channel import Channel, running_channel
 from tests.services.airflow import Airflow, running_airflow
 from tests.services.postgres import Postgres
 
 DAG_FILE = """
 from datetime import timedelta
 from airflow.sdk import DAG, DeadlineAlert, DeadlineReference, SyncCallback
-from airflow_gobblin.announcing.notifier import IngestionNotifier
+from airflow_gobblin.events.notifier import IngestionNotifier
 from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin.sinks.parquet import ParquetSink
-from airflow_gobblin.sources.sql import SqlSource, SqlTable
-from airflow_gobblin.work import ExtractKind
+from airflow_gobblin.rows.sinks.parquet import ParquetSink
+from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
+from airflow_gobblin.model.work import ExtractKind
 from gated import GatedSink, Gates
 from shop_dag import wire_by_hand
 

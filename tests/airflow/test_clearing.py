@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+import pytest
 
 from tests.airflow.conftest import Shops
 from tests.airflow.shop import STAGES, Shop
 
-# Each is a list of clears, one after the other; a name that ends in `+` takes its downstream tasks along.
-ORDERS: tuple[tuple[tuple[str, ...], ...], ...] = (
-    (("verify_recover",),),
-    (("create_work_units",),),
-    (("extract",),),
-    (("write_commit_steps",),),
-    (("execute_commit_steps",),),
-    (("finish",),),
-    (STAGES,),
+Order = tuple[tuple[str, ...], ...]
+"""Clears, one after the other; a name that ends in `+` takes its downstream tasks along."""
+# Each task alone, and all at once.
+ALONE: tuple[Order, ...] = (*(((stage,),) for stage in STAGES), (STAGES,))
+# In these, each task is cleared alone too, one after the other.
+MIXED: tuple[Order, ...] = (
+    (("verify_recover",), ("create_work_units",)),
     (("extract+",), ("create_work_units+",)),
     (("execute_commit_steps",), ("write_commit_steps",), ("extract",)),
     (("finish",), ("execute_commit_steps+",), ("extract",), ("write_commit_steps+",)),
     (("write_commit_steps", "finish"), ("create_work_units", "execute_commit_steps")),
     (("verify_recover+",), ("write_commit_steps+",)),
 )
+ORDERS = [pytest.param(MIXED, id="mixed"), pytest.param(ALONE, id="alone", marks=pytest.mark.soak)]
 
-Orders = Mapping[Shop, tuple[tuple[str, ...], ...]]
+Orders = Mapping[Shop, Order]
 
 
 def clear(shop: Shop, run_id: str, names: tuple[str, ...]) -> None:
     shop.clear(run_id, *(name.rstrip("+") for name in names), downstream=names[0].endswith("+"))
+
+
+def numbers(orders: tuple[Order, ...]) -> Iterable[int]:
+    """Those of the shops for some orders: no other orders have one of them."""
+    return range(len(orders)) if orders is MIXED else range(len(MIXED), len(MIXED) + len(orders))
 
 
 def clear_in_order(orders: Orders, runs: Mapping[Shop, str], state: str) -> None:
@@ -45,28 +51,30 @@ def trigger_all(shops: list[Shop]) -> dict[Shop, str]:
     return {shop: shop.trigger() for shop in shops}
 
 
-def test_tasks_of_a_finished_run_are_cleared_in_a_dozen_orders(shops: Shops) -> None:
-    made = shops(*(f"finished-{n}" for n in range(len(ORDERS))))
+@pytest.mark.parametrize("orders", ORDERS)
+def test_tasks_of_a_finished_run_are_cleared_in_many_orders(shops: Shops, orders: tuple[Order, ...]) -> None:
+    made = shops(*(f"finished-{n}" for n in numbers(orders)))
     runs = trigger_all(made)
     for shop, run_id in runs.items():
         assert shop.wait(run_id) == "success", shop.states(run_id)
-    clear_in_order(dict(zip(made, ORDERS, strict=True)), runs, "success")
+    clear_in_order(dict(zip(made, orders, strict=True)), runs, "success")
     for shop in made:
         shop.check()
         assert (shop.slots("orders"), shop.slots("countries")) == (1, 1), shop.name
-    executed = made[ORDERS.index((("execute_commit_steps",),))]
-    assert "already committed in slot 1" in executed.log(runs[executed], "execute_commit_steps")
+    for shop in (shop for shop, order in zip(made, orders, strict=True) if ("execute_commit_steps",) in order):
+        assert "already committed in slot 1" in shop.log(runs[shop], "execute_commit_steps")
 
 
-def test_tasks_of_a_failed_run_are_cleared_in_a_dozen_orders(shops: Shops) -> None:
-    made = shops(*(f"failed-{n}" for n in range(len(ORDERS))), retries=0)
+@pytest.mark.parametrize("orders", ORDERS)
+def test_tasks_of_a_failed_run_are_cleared_in_many_orders(shops: Shops, orders: tuple[Order, ...]) -> None:
+    made = shops(*(f"failed-{n}" for n in numbers(orders)), retries=0)
     undecided, decided = made[::2], made[1::2]  # what fails is the extract of a dataset, or one of its commit steps
     for shop in made:
         shop.break_("read-orders" if shop in undecided else "step-orders")
     runs = trigger_all(made)
     for shop, run_id in runs.items():
         assert shop.wait(run_id) == "failed", shop.states(run_id)
-    clear_in_order(dict(zip(made, ORDERS, strict=True)), runs, "failed")
+    clear_in_order(dict(zip(made, orders, strict=True)), runs, "failed")
     for shop in made:
         assert shop.published_rows("orders") == Counter(), shop.name
         assert shop.published_rows("countries") == shop.source_rows("countries"), shop.name

@@ -23,11 +23,11 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from airflow_gobblin.coverage import Range
-from airflow_gobblin.files import LocalFiles
-from airflow_gobblin.inspection import AuditLevel, FileState, audit, verify
+from airflow_gobblin.admin.views import AuditLevel, FileState, audit, verify
+from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.watermark import TimestampWatermark
 from airflow_gobblin.plugins.page.showing import brief
-from airflow_gobblin.watermark import TimestampWatermark
+from airflow_gobblin.storage.files import LocalFiles
 from tests.airflow.conftest import Shops
 from tests.airflow.shop import Shop
 from tests.proofs import Proved, fresh_seed
@@ -248,7 +248,7 @@ def position(day: date) -> TimestampWatermark:
 @pytest.mark.parametrize(
     "sequences",
     [
-        pytest.param(5, id="5", marks=pytest.mark.timeout(3600)),
+        pytest.param(3, id="3", marks=pytest.mark.timeout(3600)),
         pytest.param(200, id="200", marks=[pytest.mark.soak, pytest.mark.timeout(4 * 3600)]),
     ],
 )

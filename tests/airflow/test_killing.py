@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import psutil
 import pytest
 
-from airflow_gobblin.administration import Administration
+from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.errors import StepError
 from tests.airflow.conftest import Shops
 from tests.airflow.shop import STAGES, Shop

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from airflow_gobblin.administration import Administration
-from airflow_gobblin.naming import dataset_key
+from airflow_gobblin.admin.actions import Administration
+from airflow_gobblin.model.naming import dataset_key
 from tests.airflow.conftest import Shops
 from tests.airflow.shop import DATASETS, STAGES
 

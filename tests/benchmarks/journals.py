@@ -14,17 +14,20 @@ from typing import ClassVar
 import pyarrow as pa
 import sqlalchemy as sa
 
-from airflow_gobblin import wire
-from airflow_gobblin.coverage import Range
-from airflow_gobblin.files.objects import PARALLEL
-from airflow_gobblin.journal import Action, Decision, Journal, Note, NoteKind, Outcome, OutcomeState, Slot, slot_name
-from airflow_gobblin.naming import dataset_key
-from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, Reader, ReadRequest
-from airflow_gobblin.state import DatasetState
-from airflow_gobblin.stores.base import Store
-from airflow_gobblin.stores.sql import TABLE, database_url
-from airflow_gobblin.watermark import LongWatermark
-from airflow_gobblin.work import Dataset, Extract, ExtractKind, UnitState, UnitSummary, WorkUnit
+from airflow_gobblin.connections import Connections
+from airflow_gobblin.journal.history import Slot
+from airflow_gobblin.journal.journal import Journal, slot_name
+from airflow_gobblin.journal.records import Action, Decision, Note, NoteKind, Outcome, OutcomeState
+from airflow_gobblin.model import wire
+from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.naming import dataset_key
+from airflow_gobblin.model.state import DatasetState
+from airflow_gobblin.model.watermark import LongWatermark
+from airflow_gobblin.model.work import Dataset, Extract, ExtractKind, UnitState, UnitSummary, WorkUnit
+from airflow_gobblin.rows.sources.base import DatasetPlan, PlanRequest, Reader, ReadRequest
+from airflow_gobblin.storage.files.objects import PARALLEL
+from airflow_gobblin.storage.stores.base import Store
+from airflow_gobblin.storage.stores.sql import TABLE, database_url
 from tests.protocol.rows import SCHEMA, NoConnections
 from tests.services import s3
 from tests.services.postgres import running_postgres

@@ -1,6 +1,6 @@
 """A dataset with 10,000 slots: its chain folded before it is trimmed, trimmed, and folded after that; and at a quarter of that.
 
-    python -m tests.benchmarks.long_journals --rounds 3
+    python -m tests.benchmarks.long_journals --rounds 1
 
 Every slot published a file that is still live, as it is with tables that only grow: the largest snapshot that there can be.
 """
@@ -12,8 +12,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from airflow_gobblin.journal import Journal
-from airflow_gobblin.trimming import KEPT, trim
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.journal.trimming import KEPT, trim
 from tests.benchmarks.contenders.saying import Laps
 from tests.benchmarks.journals import NAME, filled, urns
 from tests.benchmarks.measure import Figures, Once
@@ -68,7 +68,7 @@ def _who(slots: int) -> str:
 
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--slots", type=int, default=10_000)
     parser.add_argument("--results", type=Path, default=JSON)
     asked = parser.parse_args(words)

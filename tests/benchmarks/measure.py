@@ -37,6 +37,7 @@ class Once:
     :param phases: parts of `seconds`, or what came before them. :param facts: counts by which contenders' results are compared.
     :param peak_mb: the most memory that one of its processes had resident, in MB.
     :param task_mb: the same, of the Python workers of Spark's tasks only.
+    :param cpu: the seconds of CPU time that all its processes took, where they were measured.
     """
 
     seconds: float
@@ -44,6 +45,7 @@ class Once:
     facts: Mapping[str, int] = field(default_factory=dict)
     peak_mb: int | None = None
     task_mb: int | None = None
+    cpu: float | None = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,12 @@ class Figures:
     def phases(self) -> dict[str, float]:
         """The medians of the phases, in the order of the first round."""
         return {name: statistics.median(o.phases[name] for o in self.rounds) for name in self.rounds[0].phases}
+
+    @property
+    def cpu(self) -> float | None:
+        """The median of the CPU time."""
+        found = [once.cpu for once in self.rounds if once.cpu is not None]
+        return statistics.median(found) if found else None
 
     def peak(self, which: str) -> int | None:
         """The highest of all rounds. :param which: `peak_mb` or `task_mb`."""

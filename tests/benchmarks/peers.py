@@ -11,10 +11,12 @@ from tests.services.environment import ROOT
 __all__ = ["FOLDER", "VERSIONS", "jars", "peers_python"]
 
 FOLDER = ROOT / ".build" / "benchmarks"
-VERSIONS = {"dlt": "1.31.0", "connectorx": "0.4.6", "pyiceberg": "0.12.0"}
+VERSIONS = {"dlt": "1.31.0", "connectorx": "0.4.6", "pyiceberg": "0.12.0", "duckdb": "1.5.5"}
 _PACKAGES = (
     f"dlt[parquet,sql_database]=={VERSIONS['dlt']}",
     f"connectorx=={VERSIONS['connectorx']}",
+    f"duckdb=={VERSIONS['duckdb']}",
+    f"duckdb-extension-postgres-scanner=={VERSIONS['duckdb']}",
     "psycopg2-binary==2.9.13",
     f"pyiceberg[sql-sqlite,pyarrow]=={VERSIONS['pyiceberg']}",
 )

@@ -1,4 +1,4 @@
-"""PostgreSQL to Parquet, planning to commit: our two Spark tasks against a bare loop, dlt with connectorx, and Spark's JDBC.
+"""PostgreSQL to Parquet, planning to commit: our two Spark tasks against a bare loop, DuckDB, dlt with connectorx, Spark's JDBC.
 
 Spark is started before. What the others plan and load is in their figures, and what we plan and commit in ours.
 
@@ -20,11 +20,12 @@ from tests.benchmarks.workload import COLUMNS, TABLE, add_orders, orders_databas
 
 OURS = "airflow_gobblin, Spark tasks in local[2]"
 BARE = "bare ADBC loop, one stream, snappy"
+DUCKDB = "DuckDB's scanner, 2 threads, zstd at our level"
 DLT = "dlt with connectorx, 1 partition"
 DLT_SPLIT = "dlt with connectorx, 2 partitions"
 """As many as we have tasks."""
 JDBC = "org.postgresql:postgresql:42.7.8"
-PARTITIONS = (1, 2, 4)
+PARTITIONS = (2, 4)
 LARGER = 3
 """How many times as many rows a second table has, by which memory is seen not to grow."""
 TASK_MB = 300
@@ -44,6 +45,7 @@ def contenders(url: str, rows: int) -> list[Contender]:
         ours("the same tasks in two processes, without Spark", spark="no"),
         bare(BARE),
         bare("bare ADBC loop, one stream, zstd", compression="zstd"),
+        program(DUCKDB, python=peers, name="duckdb_copy", url=url, table=TABLE),
         dlt(DLT),
         dlt(DLT_SPLIT, partitions=2),
         *(spark(_spark_name(n), partitions=n) for n in PARTITIONS),
@@ -69,7 +71,7 @@ def measure(rounds: int, rows: int) -> list[Row]:
             figures,
             command,
             ours=OURS,
-            targets=[Target(BARE, round(1 / 1.3, 2)), Target(DLT_SPLIT, 1.3), Target(best, 2)],
+            targets=[Target(BARE, round(1 / 1.3, 2)), Target(DUCKDB, 1), Target(DLT_SPLIT, 1.3), Target(best, 2)],
             limits=[Limit(OURS, "task_mb", TASK_MB)],
             versions={**VERSIONS, "PostgreSQL JDBC": JDBC.rpartition(":")[2]},
         ),

@@ -21,16 +21,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
-from airflow_gobblin.files import LocalFiles
+from airflow_gobblin.connections import Connections
 from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin.journal import Journal
-from airflow_gobblin.pipeline import Pipeline, RunRequest
-from airflow_gobblin.plan import Plan, RunPlan
-from airflow_gobblin.sinks.base import Layout
-from airflow_gobblin.sources.base import Connections
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.model.plan import Plan, RunPlan
+from airflow_gobblin.model.work import ExtractKind, StagedFile, UnitResult, UnitState
+from airflow_gobblin.rows.sinks.base import Layout
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.plan import create_work_units
+from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
-from airflow_gobblin.work import ExtractKind, StagedFile, UnitResult, UnitState
+from airflow_gobblin.storage.files import LocalFiles
 from tests.benchmarks.contenders import publish_files, spark_commit
 from tests.benchmarks.measure import Contender, Once, alternately, run_program
 from tests.benchmarks.peers import FOLDER, VERSIONS, jars, peers_python
@@ -91,12 +94,12 @@ class Place:
         """Where the connection is found."""
         return SparkConnections({s3.CONNECTION: self.connection} if self.connection else {})
 
-    def open(self, units: int) -> Pipeline:
+    def open(self, units: int) -> OpenJob:
         """The stages, as a task that has just started has them."""
         source = RowSource((Table(URN, ExtractKind.APPEND_ONLY, units, unit_rows=1),))
         ingestion = Ingestion("publish", source, LineSink(self.target, layout=self.layout), self.journal)
         journal = Journal.create(self.journal, ingestion.name, self.connections)
-        return Pipeline(ingestion, journal, self.connections)
+        return OpenJob(ingestion, journal, self.connections)
 
 
 def on_disk(folder: Path, layout: Layout = Layout.FLAT) -> Place:
@@ -104,16 +107,23 @@ def on_disk(folder: Path, layout: Layout = Layout.FLAT) -> Place:
 
 
 def staged(place: Place, units: int, files: int) -> RunPlan:
-    """A run up to the results of its extract.
+    """A run up to the results of its extract; the disk is waited for once, at the end, since this isn't measured.
 
     :param units: how many work units share the files.
     """
-    pipeline = place.open(units)
-    run = pipeline.create_work_units(RunRequest("benchmark"))
-    plan = pipeline.staging.plan(run.packs[0].datasets[0].token)
+    with patch.object(os, "fsync", lambda _: None):
+        run = _staged(place, units, files)
+    os.sync()
+    return run
+
+
+def _staged(place: Place, units: int, files: int) -> RunPlan:
+    opened = place.open(units)
+    run = create_work_units(opened, RunRequest("benchmark"))
+    plan = opened.staging.plan(run.packs[0].datasets[0].token)
     assert isinstance(plan, Plan)
-    for number, unit in enumerate(pipeline.staging.units(plan)):
-        found = _stage(pipeline, plan, unit.id, len(range(number, files, units)), place.layout)
+    for number, unit in enumerate(opened.staging.units(plan)):
+        found = _stage(opened, plan, unit.id, len(range(number, files, units)), place.layout)
         result = UnitResult(
             unit.id,
             "attempt",
@@ -123,16 +133,15 @@ def staged(place: Place, units: int, files: int) -> RunPlan:
             rows_read=len(found),
             rows_written=len(found),
         )
-        pipeline.staging.put_result(plan.token, result)
-    os.sync()
+        opened.staging.put_result(plan.token, result)
     return run
 
 
-def _stage(pipeline: Pipeline, plan: Plan, unit: str, files: int, layout: Layout) -> tuple[StagedFile, ...]:
+def _stage(opened: OpenJob, plan: Plan, unit: str, files: int, layout: Layout) -> tuple[StagedFile, ...]:
     """The files of a unit; on disk without waiting for it."""
-    attempt = f"{pipeline.staging.token_folder(plan.token)}/attempt"
-    if isinstance(pipeline.files, LocalFiles):
-        root, checksum = Path(pipeline.files.root), hashlib.sha256(DATA).hexdigest()
+    attempt = f"{opened.staging.token_folder(plan.token)}/attempt"
+    if isinstance(opened.files, LocalFiles):
+        root, checksum = Path(opened.files.root), hashlib.sha256(DATA).hexdigest()
         paths = [layout.path(f"{attempt}/{unit}", index, "txt") for index in range(files)]
         (root / paths[0]).parent.mkdir(parents=True, exist_ok=True)
         for path in paths:
@@ -142,11 +151,11 @@ def _stage(pipeline: Pipeline, plan: Plan, unit: str, files: int, layout: Layout
 
     def upload(index: int) -> StagedFile:
         stems = (f"{attempt}/{unit}", f"{plan.folder}/{plan.token}-{unit}")
-        out = pipeline.files.stage(*(layout.path(stem, index, "txt") for stem in stems))
+        out = opened.files.stage(*(layout.path(stem, index, "txt") for stem in stems))
         out.write(DATA)
         return out.finish(1)
 
-    with ThreadPoolExecutor(pipeline.files.parallel) as pool:
+    with ThreadPoolExecutor(opened.files.parallel) as pool:
         return tuple(pool.map(upload, range(files)))
 
 
@@ -209,9 +218,12 @@ def measure_s3(rounds: int, files: int, units: int) -> list[Row]:
             return publish(place, units, files)
 
         def spark(committer: str, jars: str, own: Path) -> Once:
-            target = f"s3a://{server.create_bucket()}/lake/{URN}"
-            asked = {"folder": own, "files": files, "jars": jars, "target": target, "committer": committer}
-            return run_program(Path(sys.executable), "spark_commit", asked, secrets=secrets)
+            target = f"{server.create_bucket()}/lake/{URN}"
+            asked = {"folder": own, "files": files, "jars": jars, "target": f"s3a://{target}", "committer": committer}
+            once = run_program(Path(sys.executable), "spark_commit", asked, secrets=secrets)
+            used = spark_commit.committer_of(access.filesystem().cat_file(f"{target}/_SUCCESS"))
+            assert used == committer, f"{target} was committed by {used}, not by {committer}"
+            return once
 
         contenders = [
             Contender(OURS, ours),
@@ -242,7 +254,7 @@ def main(words: Sequence[str] | None = None) -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     keep(measure_disk(asked.rounds, asked.files, asked.units, peers=True), asked.results)
     # The disk's own pauses are long, so this takes more rounds.
-    keep(measure_disk(3 * asked.rounds, asked.many_files, asked.units, peers=False), asked.results)
+    keep(measure_disk(2 * asked.rounds, asked.many_files, asked.units, peers=False), asked.results)
     keep(measure_s3(asked.rounds, asked.s3_files, asked.units), asked.results)
 
 

@@ -25,6 +25,7 @@ from tests.services.environment import ROOT, use_environment
 
 __all__ = [
     "JSON",
+    "README",
     "Limit",
     "Row",
     "Target",
@@ -69,7 +70,7 @@ class Row:
     :param target: what the ratio is to be at the least, if anything.
     :param limits: what its own figures are to be at the most, by their names.
     :param seconds: the median of the rounds.
-    :param phases: their medians, in seconds.
+    :param phases: their medians, in seconds. :param cpu: the median of the CPU time, in seconds.
     """
 
     work: str
@@ -89,6 +90,7 @@ class Row:
     date: str
     machine: str
     versions: Mapping[str, str] = field(default_factory=dict)
+    cpu: float | None = None
 
 
 def rows_of(
@@ -124,6 +126,7 @@ def rows_of(
             date=datetime.now(UTC).date().isoformat(),
             machine=machine(),
             versions={**_versions(), **(versions or {})},
+            cpu=f.cpu,
         )
         for f in figures
     ]
@@ -149,10 +152,15 @@ def keep(rows: Sequence[Row], path: Path = JSON) -> None:
     print(_table([asdict(row) for row in rows]))
 
 
-def merge(found: Path, program: str, path: Path = JSON) -> None:
-    """Replace all rows of a program in a results file by those that it has kept elsewhere; its works may be other ones now."""
-    own = re.compile(rf"python -m tests\.benchmarks\.{program}( |$)")
-    _write(path, [row for row in _read(path) if not own.match(row["command"])] + _read(found))
+def merge(found: Path, program: str, path: Path = JSON, *, ended: bool = True) -> None:
+    """Replace all rows of a program in a results file by those that it has kept elsewhere; its works may be other ones now.
+
+    :param ended: it ended well; else it keeps its rows of the works that it didn't come to.
+    """
+    own, rows = re.compile(rf"python -m tests\.benchmarks\.{program}( |$)"), _read(found)
+    works = {row["work"] for row in rows}
+    kept = [row for row in _read(path) if not own.match(row["command"]) or not (ended or row["work"] in works)]
+    _write(path, kept + rows)
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
@@ -164,12 +172,12 @@ def _write(path: Path, rows: list[dict[str, Any]]) -> None:
     path.with_suffix(".md").write_text(_markdown(rows))
 
 
-def write_pages() -> None:
-    """Write the page and the README's table anew, of the rows as they are."""
-    rows = _read(JSON)
-    JSON.with_suffix(".md").write_text(_markdown(rows))
-    text = README.read_text()
-    README.write_text(text.replace(table_in(text), readme_table(rows)))
+def write_pages(path: Path = JSON, readme: Path = README) -> None:
+    """Write the page and the README's table anew, of the rows as they are. :param path: of the results file."""
+    rows = _read(path)
+    path.with_suffix(".md").write_text(_markdown(rows))
+    text = readme.read_text()
+    readme.write_text(text.replace(table_in(text), readme_table(rows)))
 
 
 _UNITS = {"seconds": "s", "peak_mb": "MB at the peak", "task_mb": "MB of a Spark task"}
@@ -217,13 +225,14 @@ def _figures(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    table = [("who", "seconds", "fastest-slowest", "ratio", "target", "peak MB", "Spark task MB", "phases")]
+    table = [("who", "seconds", "fastest-slowest", "ratio", "target", "CPU s", "peak MB", "Spark task MB", "phases")]
     for row in rows:
         target = "" if row["target"] is None else f"≥ {row['target']}: {_met(row['ratio'] >= row['target'])}"
         phases = ", ".join(f"{name} {seconds:.2f}" for name, seconds in row["phases"].items())
         spread = f"{row['fastest']:.2f}-{row['slowest']:.2f}"
+        cpu = "" if row.get("cpu") is None else f"{row['cpu']:.2f}"
         memory = ("" if row[name] is None else str(row[name]) for name in ("peak_mb", "task_mb"))
-        table.append((row["who"], f"{row['seconds']:.2f}", spread, f"{row['ratio']:.2f}", target, *memory, phases))
+        table.append((row["who"], f"{row['seconds']:.2f}", spread, f"{row['ratio']:.2f}", target, cpu, *memory, phases))
     return lines(table)
 
 

@@ -9,8 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.benchmarks.contenders.spark_commit import committer_of
 from tests.benchmarks.measure import Contender, Figures, Once, alternately, program
-from tests.benchmarks.results import JSON, README, Limit, Target, keep, merge, readme_table, rows_of, table_in
+from tests.benchmarks.results import (
+    JSON,
+    README,
+    Limit,
+    Target,
+    keep,
+    merge,
+    readme_table,
+    rows_of,
+    table_in,
+    write_pages,
+)
 from tests.benchmarks.workload import TABLE, create_orders
 
 ROWS = 2000
@@ -70,6 +82,36 @@ def test_a_program_replaces_all_of_its_rows_and_no_others(tmp_path: Path) -> Non
     keep(rows_of("new", figures, "python -m tests.benchmarks.publish --rounds 1", ours="us"), own)
     merge(own, "publish", whole)
     assert [row["work"] for row in json.loads(whole.read_text())] == ["kept", "other", "new"]
+
+
+def test_a_program_that_fails_keeps_its_rows_of_the_works_that_it_did_not_come_to(tmp_path: Path) -> None:
+    whole, own = tmp_path / "results.json", tmp_path / "own.json"
+    command = "python -m tests.benchmarks.publish --rounds 1"
+    for work, seconds, path in (("first", 1.0, whole), ("second", 1.0, whole), ("first", 2.0, own)):
+        keep(rows_of(work, [Figures("us", (Once(seconds),))], command, ours="us"), path)
+    merge(own, "publish", whole, ended=False)
+    assert [(row["work"], row["seconds"]) for row in json.loads(whole.read_text())] == [("second", 1), ("first", 2)]
+
+
+def test_the_table_is_written_into_a_readme(tmp_path: Path) -> None:
+    results, readme = tmp_path / "results.json", tmp_path / "README.md"
+    work, command = (
+        "Publishing 200 files on an S3-like server (versitygw), from …",
+        "python -m tests.benchmarks.publish",
+    )
+    figures = [Figures("airflow_gobblin", (Once(2.0),)), Figures("Hadoop's magic committer over s3a", (Once(3.0),))]
+    keep(rows_of(work, figures, command, ours="airflow_gobblin"), results)
+    readme.write_text(README.read_text())
+    write_pages(results, readme)
+    assert table_in(readme.read_text()).splitlines()[2:] == [
+        "| publishing 200 files on an S3-like server | 2.0 s | Hadoop's magic committer 1.5 |"
+    ]
+    assert readme.read_text().replace(table_in(readme.read_text()), table_in(README.read_text())) == README.read_text()
+
+
+def test_a_committer_is_known_by_what_it_left() -> None:
+    magic = b'{"name": "org.apache.hadoop.fs.s3a.commit.files.SuccessData/1", "success": true, "committer": "magic"}'
+    assert [committer_of(magic), committer_of(b"")] == ["magic", "file"]
 
 
 def test_the_readme_s_table_is_made_of_the_results() -> None:

@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 import psycopg
 
-from airflow_gobblin import wire
+from airflow_gobblin.model import wire
 from airflow_gobblin.spark.report import PackReport
 from tests.benchmarks.contenders.gobblin import ingestion, load_from
 from tests.benchmarks.contenders.parquet_rows import parquet_rows

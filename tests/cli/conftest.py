@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_gobblin.stores import open_store
+from airflow_gobblin.storage.stores import open_store
 from tests.cli.command import Done, run
 from tests.lab import Lab
 from tests.protocol.rows import Table

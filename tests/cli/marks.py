@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from airflow_gobblin.watermark import Json, percent, register
+from airflow_gobblin.model.watermark import Json, percent, register_watermark
 
 
-@register
+@register_watermark
 @dataclass(frozen=True, order=True)
 class Mark:
     """How many letters."""

@@ -21,9 +21,9 @@ from airflow.sdk import DAG
 
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.operators import GobblinIngestion, SparkOptions
-from airflow_gobblin.sinks.parquet import ParquetSink
-from airflow_gobblin.sources.sql import SqlSource, SqlTable
-from airflow_gobblin.work import ExtractKind
+from airflow_gobblin.rows.sinks.parquet import ParquetSink
+from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
+from airflow_gobblin.model.work import ExtractKind
 
 print("a DAG file may print")
 good = (

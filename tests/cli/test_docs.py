@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from airflow_gobblin.cli.definition import COMMANDS
-from airflow_gobblin.watermark import LongWatermark
-from airflow_gobblin.work import ExtractKind
+from airflow_gobblin.model.watermark import LongWatermark
+from airflow_gobblin.model.work import ExtractKind
+from airflow_gobblin.run.execute import execute_commit_steps
 from tests.cli.conftest import CommandLine
 from tests.lab import Lab
 from tests.protocol.rows import Table
@@ -25,12 +26,12 @@ PAGE = (ROOT / "docs" / "commands.md").read_text()
 def stuck(lab: Lab, *others: Table) -> None:
     """A dataset that is quarantined: its staged files are gone."""
     lab.ingestion = replace(lab.ingestion, attempts=1)
-    pipeline, plan = lab.decide(Table("public.stock", ExtractKind.APPEND_ONLY, 4), *others)
+    opened, plan = lab.decide(Table("public.stock", ExtractKind.APPEND_ONLY, 4), *others)
     (pending,) = lab.journal.history("public.stock").slots
     for step in [*lab.journal.steps(pending.decision)][:-1]:
-        pipeline.files.unlink(step.source)  # type: ignore[union-attr]
+        opened.files.unlink(step.source)  # type: ignore[union-attr]
     for pack in plan.packs:
-        pipeline.execute_commit_steps(plan, pack)
+        execute_commit_steps(opened, plan, pack)
 
 
 def test_the_page_names_every_command() -> None:

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_gobblin.claims import CHAIN, Claims
-from airflow_gobblin.files import LocalFiles
-from airflow_gobblin.journal import Journal
-from airflow_gobblin.pipeline import RunRequest
-from airflow_gobblin.records import Action, NoteKind
-from airflow_gobblin.stores.memory import MemoryStore
-from airflow_gobblin.watermark import LongWatermark, TimestampWatermark
-from airflow_gobblin.work import ExtractKind
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.journal.records import Action, NoteKind
+from airflow_gobblin.model.watermark import LongWatermark, TimestampWatermark
+from airflow_gobblin.model.work import ExtractKind
+from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.storage.files import LocalFiles
+from airflow_gobblin.storage.stores.memory import MemoryStore
+from airflow_gobblin.workspace.claims import CHAIN, Claims
 from tests.cli.conftest import CommandLine
 from tests.lab import Lab, stick
 from tests.protocol.rows import Table
@@ -262,8 +262,9 @@ def test_pausing_shows_what_it_does_and_keeps_who_did_it(lab: Lab, command: Comm
     assert lab.run(replace(ORDERS, rows=12))["orders"].status == "paused"
     assert command("datasets", "-o", "json").json[0]["status"] == "paused"
     assert command("show", "orders", "-o", "json").json[0]["paused"]["reason"] == "amounts were wrong"
-    (slot,) = command("history", "orders", "-o", "json").json
+    barred, slot = command("history", "orders", "-o", "json").json
     assert [note["says"] for note in slot["releases"]] == ["paused"]
+    assert (barred["action"], barred["reason"]) == ("abort", "no plan: the dataset is paused: amounts were wrong")
     again = command("pause", "orders", *WHY, "--yes")
     assert again.status == 1
     assert f"it is paused by {getpass.getuser()}: amounts were wrong" in again.err

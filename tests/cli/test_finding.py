@@ -19,10 +19,10 @@ from sqlalchemy import NullPool, create_engine, text
 from airflow_gobblin.errors import ConfigurationError, NotFoundError
 from airflow_gobblin.hooks.registry import Registered, open_administration, open_journal, place_of, registered
 from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.operators import GobblinIngestion
-from airflow_gobblin.sinks.parquet import ParquetSink
-from airflow_gobblin.sources.sql import SqlSource, SqlTable
-from airflow_gobblin.work import ExtractKind
+from airflow_gobblin.rows.sinks.parquet import ParquetSink
+from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
 from tests.cli.command import Done
 from tests.cli.conftest import CommandLine, on_disk
 from tests.lab import Lab

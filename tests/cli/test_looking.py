@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from airflow.utils import yaml
 
-from airflow_gobblin import trimming
-from airflow_gobblin.journal import Journal
-from airflow_gobblin.pipeline import RunRequest
-from airflow_gobblin.policy import CommitPolicy
-from airflow_gobblin.watermark import LongWatermark
-from airflow_gobblin.work import ExtractKind
+from airflow_gobblin.journal import trimming
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.model.policy import CommitPolicy
+from airflow_gobblin.model.watermark import LongWatermark
+from airflow_gobblin.model.work import ExtractKind
+from airflow_gobblin.run.request import RunRequest
 from tests.cli.conftest import CommandLine
 from tests.faults import Crash, died
 from tests.lab import Lab, stick
@@ -55,10 +55,10 @@ def test_datasets_by_search_and_by_page(lab: Lab, command: CommandLine) -> None:
 
 def test_show_verifies_each_step_of_the_pending_slot(lab: Lab, command: CommandLine) -> None:
     lab.run(ORDERS)
-    pipeline, _ = lab.decide(replace(ORDERS, rows=20))
+    opened, _ = lab.decide(replace(ORDERS, rows=20))
     (pending,) = lab.journal.history("orders").slots[1:]
-    first, second, third = [*pipeline.journal.steps(pending.decision)][:3]
-    files = pipeline.files
+    first, second, third = [*opened.journal.steps(pending.decision)][:3]
+    files = opened.files
     files.link(first.source, first.target)  # type: ignore[union-attr]
     files.unlink(second.source)  # type: ignore[union-attr]
     Path(files.root, third.target).write_text("somebody's")  # type: ignore[union-attr]

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from airflow_gobblin.policy import CommitPolicy
-from airflow_gobblin.records import Action
-from airflow_gobblin.watermark import LongWatermark, MultiLongWatermark, TimestampWatermark, Watermark
-from airflow_gobblin.work import ExtractKind
+from airflow_gobblin.journal.records import Action
+from airflow_gobblin.model.policy import CommitPolicy
+from airflow_gobblin.model.watermark import LongWatermark, MultiLongWatermark, TimestampWatermark, Watermark
+from airflow_gobblin.model.work import ExtractKind
 from tests.cli.conftest import CommandLine, on_disk
 from tests.lab import Lab
 from tests.protocol.rows import Table

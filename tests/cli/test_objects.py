@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.conftest import CommandLine
+from tests.run.test_object_target import URN, Lake
 from tests.services.s3 import S3Server
-from tests.test_object_target import URN, Lake
 
 WHY = ("--yes", "--reason", "on purpose")
 

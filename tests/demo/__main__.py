@@ -12,6 +12,7 @@ import sys
 import traceback
 from types import FrameType
 
+from tests.demo.show import signs_of_life
 from tests.demo.story import stop_leftovers, tell
 from tests.demo.verdict import DemoError
 from tests.services.environment import ROOT, use_environment
@@ -38,7 +39,9 @@ def _run() -> int:
         stop_leftovers(FOLDER)
         shutil.rmtree(FOLDER, ignore_errors=True)
         FOLDER.mkdir()
-        print(f"\nmake demo: {tell(FOLDER)}")
+        with signs_of_life():
+            last = tell(FOLDER)
+        print(f"\nmake demo: {last}")
     except KeyboardInterrupt:
         print("\nmake demo: interrupted; all that it started is stopped")
         return 130

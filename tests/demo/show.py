@@ -1,21 +1,53 @@
-"""How the demo speaks: headlines, indented lines, tables, and a line for each task that runs."""
+"""How the demo speaks: headlines, indented lines, tables, a line for each task that runs, and signs of life."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from tests.services.airflow import TaskInstance
 
-__all__ = ["Progress", "headline", "say", "table"]
+__all__ = ["Progress", "headline", "say", "signs_of_life", "table"]
+
+SECONDS_OF_SILENCE = 10.0
+"""After so long without a line there is one that something still runs."""
+_spoken = threading.Event()
 
 
 def headline(text: str) -> None:
-    print(f"\n=== {text}", flush=True)
+    _print(f"\n=== {text}")
 
 
 def say(text: str) -> None:
-    print(f"  {text}", flush=True)
+    _print(f"  {text}")
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)
+    _spoken.set()
+
+
+@contextmanager
+def signs_of_life(silence: float = SECONDS_OF_SILENCE) -> Iterator[None]:
+    """Print a line whenever none was for a while. :param silence: how long, in seconds."""
+    ended, started = threading.Event(), time.monotonic()
+
+    def watch() -> None:
+        while not ended.is_set():
+            if not _spoken.wait(silence) and not ended.is_set():
+                print(f"  … {time.monotonic() - started:.0f} s since the start", flush=True)
+            _spoken.clear()
+
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        _spoken.set()
+        watching.join()
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import psutil
 
-from airflow_gobblin.journal import Decision, Journal, OutcomeState
-from airflow_gobblin.reading import PublishedDataset
-from airflow_gobblin.steps import MoveStep
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.journal.published import PublishedDataset
+from airflow_gobblin.journal.records import Decision, OutcomeState
+from airflow_gobblin.steps.publishing import MoveStep
 from tests.demo.flights import FLIGHTS, REFERENCE_TABLES, FlightsDatabase
 from tests.demo.kill import file_names, stop_at_new_file
 from tests.demo.show import Progress, headline, say, table

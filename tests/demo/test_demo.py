@@ -15,16 +15,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin.journal import Journal
-from airflow_gobblin.pipeline import Pipeline
-from airflow_gobblin.sinks.parquet import ParquetSink
-from airflow_gobblin.sources.sql import SqlSource, SqlTable
-from airflow_gobblin.work import ExtractKind
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.model.work import ExtractKind
+from airflow_gobblin.rows.sinks.parquet import ParquetSink
+from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
+from airflow_gobblin.run.open_job import OpenJob
 from tests import inprocess
 from tests.demo.flights import FLIGHTS, FlightsDatabase
 from tests.demo.kill import file_names, stop_at_new_file
 from tests.demo.verdict import DemoError, check
-from tests.sources.databases import SqliteDatabase
+from tests.rows.sources.databases import SqliteDatabase
 
 MANY_FILES = """
 import os, sys
@@ -75,7 +75,7 @@ def journal(tmp_path: Path) -> Journal:
     source = SqlSource("db", (SqlTable("flights", ExtractKind.APPEND_ONLY, delta="row_id"),))
     ingestion = Ingestion("flights", source, ParquetSink(str(tmp_path / "lake")), f"file://{tmp_path}/journal")
     journal = Journal.create(ingestion.journal, ingestion.name)
-    assert inprocess.run(Pipeline(ingestion, journal, database), database)["flights"].ok
+    assert inprocess.run(OpenJob(ingestion, journal, database), database)["flights"].ok
     return journal
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from airflow_gobblin.journal import Journal
-from airflow_gobblin.reading import PublishedDataset
-from airflow_gobblin.watermark import LongWatermark
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.journal.published import PublishedDataset
+from airflow_gobblin.model.watermark import LongWatermark
 from tests.checker import compare, parquet_rows, sqlite_rows
 from tests.demo.show import table
 

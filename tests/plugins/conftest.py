@@ -16,13 +16,14 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from airflow_gobblin import wire
-from airflow_gobblin.coverage import Coverage
-from airflow_gobblin.journal import Action, Decision, Journal, now, slot_name
-from airflow_gobblin.stores import open_store
-from airflow_gobblin.stores.sql import TABLE
-from airflow_gobblin.watermark import LongWatermark, TimestampWatermark
-from airflow_gobblin.work import ExtractKind
+from airflow_gobblin.journal.journal import Journal, slot_name
+from airflow_gobblin.journal.records import Action, Decision, now
+from airflow_gobblin.model import wire
+from airflow_gobblin.model.coverage import Coverage
+from airflow_gobblin.model.watermark import LongWatermark, TimestampWatermark
+from airflow_gobblin.model.work import ExtractKind
+from airflow_gobblin.storage.stores import open_store
+from airflow_gobblin.storage.stores.sql import TABLE
 from tests.lab import Lab, stick
 from tests.plugins import rights
 from tests.protocol.rows import Table
@@ -43,9 +44,9 @@ from airflow.sdk import DAG, BaseOperator
 
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.operators import GobblinIngestion
-from airflow_gobblin.sinks.parquet import ParquetSink
-from airflow_gobblin.sources.sql import SqlSource, SqlTable
-from airflow_gobblin.work import ExtractKind
+from airflow_gobblin.rows.sinks.parquet import ParquetSink
+from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
+from airflow_gobblin.model.work import ExtractKind
 
 tables = (SqlTable("orders", ExtractKind.APPEND_ONLY, delta="id"),)
 for name, (target, journal) in {places!r}.items():

@@ -15,11 +15,11 @@ from fastapi.routing import APIRoute
 from starlette.routing import Mount
 
 from airflow_gobblin.hooks.registry import Registered
+from airflow_gobblin.model.watermark import LongWatermark
+from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.plugins.page import access
 from airflow_gobblin.plugins.page.access import Ticket, read_ticket, sign
 from airflow_gobblin.plugins.page.app import app
-from airflow_gobblin.watermark import LongWatermark
-from airflow_gobblin.work import ExtractKind
 from tests.lab import Lab, stick
 from tests.plugins.conftest import EVIL, Site, made
 from tests.protocol.rows import Table

@@ -13,11 +13,11 @@ from airflow.sdk.types import TaskInstanceKey
 
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.links import DatasetLink, SparkLink, page_address
+from airflow_gobblin.model.plan import RunPlan
+from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.operators.extract import ExtractOperator
-from airflow_gobblin.operators.stages import FinishOperator, WriteCommitStepsOperator
-from airflow_gobblin.plan import RunPlan
+from airflow_gobblin.operators.tasks import FinishOperator, WriteCommitStepsOperator
 from airflow_gobblin.spark.report import PackReport
-from airflow_gobblin.work import ExtractKind
 from tests.lab import Lab
 from tests.plugins.conftest import EVIL, made
 from tests.protocol.rows import Table
@@ -63,7 +63,7 @@ def test_other_tasks_lead_to_the_list(tmp_path: Path) -> None:
 
 def test_an_extract_leads_to_the_newest_of_its_applications(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lab, ingestion, plan = decided(tmp_path, max_packs=1)
-    staging = lab.pipeline().staging
+    staging = lab.opened().staging
     operator = ExtractOperator(task_id="extract", ingestion=ingestion, pack=reference(plan, 0))
     monkeypatch.setenv("AIRFLOW__GOBBLIN__SPARK_HISTORY_URL", "http://history:18080/")
     assert SparkLink().get_link(operator, ti_key=HERE) == ""

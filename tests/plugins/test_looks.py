@@ -10,9 +10,10 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Page, expect
 
-from airflow_gobblin.naming import visible
-from airflow_gobblin.records import NoteKind
-from airflow_gobblin.work import ExtractKind
+from airflow_gobblin.journal.records import NoteKind
+from airflow_gobblin.model.naming import visible
+from airflow_gobblin.model.work import ExtractKind
+from airflow_gobblin.run.execute import execute_commit_steps
 from tests.lab import Lab
 from tests.plugins.conftest import EVIL, HIDDEN, LONG, Site, made
 from tests.plugins.test_page import AT, column, inside, look
@@ -43,7 +44,7 @@ def alone(page: Page, path: str, words: dict[str, str]) -> None:
     page.wait_for_load_state("networkidle")
 
 
-@pytest.mark.parametrize("width", [320, 390, 768])
+@pytest.mark.parametrize("width", [320, pytest.param(390, marks=pytest.mark.soak), 768])
 def test_no_page_is_wider_than_the_screen(browse: Browse, width: int) -> None:
     page = browse("ann")
     page.set_viewport_size({"width": width, "height": 800})
@@ -70,8 +71,15 @@ def test_no_page_is_wider_than_the_screen(browse: Browse, width: int) -> None:
 CONTRASTS = Path(__file__).with_name("contrasts.js").read_text()
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("framed", [False, True], ids=["alone", "in Airflow"])
+@pytest.mark.parametrize(
+    ("dark", "framed"),
+    [
+        pytest.param(False, False, id="light-alone"),
+        pytest.param(True, True, id="dark-in Airflow"),
+        pytest.param(True, False, id="dark-alone", marks=pytest.mark.soak),
+        pytest.param(False, True, id="light-in Airflow", marks=pytest.mark.soak),
+    ],
+)
 def test_everything_can_be_told_from_what_is_behind_it(browse: Browse, dark: bool, framed: bool) -> None:
     page = browse("ann", dark=dark)
     faint: dict[str, str] = {}
@@ -101,11 +109,11 @@ def failing(site: Site) -> Lab:
     lab = made(site.folder / "forge")
     lab.ingestion = replace(lab.ingestion, attempts=3)
     clay = Table("clay", ExtractKind.APPEND_ONLY, 8)
-    pipeline, plan = lab.decide(clay)
+    opened, plan = lab.decide(clay)
     for step in [*lab.journal.steps(lab.journal.history("clay").slots[-1].decision)][:-1]:
-        pipeline.files.unlink(step.source)  # type: ignore[union-attr]
+        opened.files.unlink(step.source)  # type: ignore[union-attr]
     for pack in plan.packs:
-        pipeline.execute_commit_steps(plan, pack)
+        execute_commit_steps(opened, plan, pack)
     while not lab.journal.state("clay").quarantined:
         lab.run(clay)
         lab.reopened()

@@ -12,10 +12,10 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import FrameLocator, Page, expect
 
+from airflow_gobblin.journal.records import Action, NoteKind, OutcomeState
 from airflow_gobblin.links import page_address
-from airflow_gobblin.records import Action, NoteKind, OutcomeState
-from airflow_gobblin.watermark import LongWatermark
-from airflow_gobblin.work import ExtractKind
+from airflow_gobblin.model.watermark import LongWatermark
+from airflow_gobblin.model.work import ExtractKind
 from tests.lab import stick
 from tests.plugins.conftest import EVIL, MANY, Site, made
 from tests.protocol.rows import Table

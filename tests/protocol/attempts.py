@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, cached_property
 from types import SimpleNamespace
 from typing import Any, Protocol, TypeVar
 from unittest import mock
@@ -21,10 +21,16 @@ from weakref import WeakKeyDictionary
 
 from greenlet import getcurrent, greenlet
 
-from airflow_gobblin import administration, claims, commit, home, journal, pipeline, trimming, wire
+from airflow_gobblin.admin import actions
+from airflow_gobblin.commit import cleanup, committer, homes
 from airflow_gobblin.errors import GobblinError
-from airflow_gobblin.files import contained
-from airflow_gobblin.stores import base
+from airflow_gobblin.journal import journal, trimming
+from airflow_gobblin.model import wire
+from airflow_gobblin.run import announce, notes
+from airflow_gobblin.run import plan as planning
+from airflow_gobblin.storage.files import contained
+from airflow_gobblin.storage.stores import base
+from airflow_gobblin.workspace import claims
 from tests import memory_files
 from tests.faults import Call, Crash, Fault, injected
 
@@ -72,6 +78,11 @@ class Attempt:
             self.error = error
             self.failed = True
         self.ended = True
+
+    @cached_property
+    def ahead(self) -> timedelta:
+        """By how much its clock is ahead, or behind."""
+        return timedelta(hours=random.Random(self.name).uniform(-HOURS_APART, HOURS_APART))
 
     def go_on(self) -> None:
         """Let it go on until it pauses or ends."""
@@ -135,10 +146,10 @@ class Determined:
         attempt = _running.get(getcurrent())
         if attempt is None or self._steps == (0,):
             return self._clock
-        return self._clock + timedelta(hours=random.Random(attempt.name).uniform(-HOURS_APART, HOURS_APART))
+        return self._clock + attempt.ahead
 
 
-TELLING_TIME = (administration, claims, commit, home, journal, pipeline, trimming)
+TELLING_TIME = (actions, announce, claims, cleanup, committer, homes, journal, notes, planning, trimming)
 """The modules that ask for the time."""
 _determined: Determined | None = None
 

@@ -30,23 +30,36 @@ from multiprocessing import get_context
 from typing import Any, TypeVar, cast
 from unittest import mock
 
-from airflow_gobblin import commit, extraction, journal
-from airflow_gobblin import plan as plans
-from airflow_gobblin.administration import Administration
-from airflow_gobblin.files import Files
-from airflow_gobblin.journal import Action, Journal, OutcomeState
-from airflow_gobblin.pipeline import Pipeline, RunRequest
-from airflow_gobblin.plan import Plan, RunPlan
-from airflow_gobblin.policy import CommitPolicy
-from airflow_gobblin.reporting import DatasetReport
-from airflow_gobblin.sinks.base import Layout
-from airflow_gobblin.staging import ROOT
-from airflow_gobblin.steps import FolderStep, files_of
-from airflow_gobblin.stores.base import Store
-from airflow_gobblin.stores.local import LocalStore
-from airflow_gobblin.stores.memory import MemoryStore
-from airflow_gobblin.watermark import LongWatermark
-from airflow_gobblin.work import ExtractKind, Limits, Pack, UnitResult, UnitState, WorkUnit
+from airflow_gobblin.admin.actions import Administration
+from airflow_gobblin.commit import committer
+from airflow_gobblin.journal import journal
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.journal.records import Action, OutcomeState
+from airflow_gobblin.model import plan as plans
+from airflow_gobblin.model.plan import Plan, RunPlan
+from airflow_gobblin.model.policy import CommitPolicy
+from airflow_gobblin.model.state import Pause
+from airflow_gobblin.model.watermark import LongWatermark
+from airflow_gobblin.model.work import ExtractKind, Limits, Pack, UnitResult, UnitState, WorkUnit
+from airflow_gobblin.rows import extraction
+from airflow_gobblin.rows.sinks.base import Layout
+from airflow_gobblin.rows.work import RowsWork
+from airflow_gobblin.run.announce import announced, unannounced
+from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.execute import execute_commit_steps
+from airflow_gobblin.run.extract import missing_units
+from airflow_gobblin.run.finish import finish
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.plan import create_work_units
+from airflow_gobblin.run.recover import verify_recover
+from airflow_gobblin.run.reports import DatasetReport
+from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.steps.publishing import FolderStep, files_of
+from airflow_gobblin.storage.files import Files
+from airflow_gobblin.storage.stores.base import Store
+from airflow_gobblin.storage.stores.local import LocalStore
+from airflow_gobblin.storage.stores.memory import MemoryStore
+from airflow_gobblin.workspace.staging import ROOT
 from tests.faults import Call, Disk, Effect, Fault, FaultyFiles, FaultyStore, StaleStore
 from tests.memory_files import MemoryFiles, MemoryMedium, MemoryObjects, Onlooker
 from tests.protocol.attempts import Attempt, deterministic
@@ -197,6 +210,8 @@ class History:
         self.attempts: list[Scheduled] = []
         self.strange: set[str] = set()
         self.barred: set[str] = set()
+        self.paused: dict[str, tuple[Pause, int]] = {}
+        """Datasets that somebody had paused, with the newest slot then."""
         self.empty = MemoryFiles()
         """What is seen where the target isn't mounted."""
         self.away = False
@@ -257,6 +272,7 @@ class History:
         other.look = Look(Journal.create(other.store, NAME), other.files)
         other.runs = [replace(r, plans={**r.plans}, attempt=None, zombies=[]) for r in self.runs]
         other.attempts, other.strange, other.barred = [], {*self.strange}, {*self.barred}
+        other.paused = {**self.paused}
         other.empty, other.away = MemoryFiles(), False
         return other
 
@@ -311,7 +327,7 @@ class History:
         """With pieces and batches as large as in this history."""
         with (
             mock.patch.object(plans, "UNITS_TOGETHER", self.units_together),
-            mock.patch.object(commit, "STEPS_PER_BATCH", self.steps_per_batch),
+            mock.patch.object(committer, "STEPS_PER_BATCH", self.steps_per_batch),
         ):
             yield
 
@@ -470,7 +486,11 @@ class History:
             case "pause":
                 person.pause(urn, "for the test")
                 self.happened["pauses"] += 1
+                state = self.look.journal.state(urn)
+                if state.paused is not None:
+                    self.paused[urn] = state.paused, state.head
             case "resume":
+                self.paused.pop(urn, None)
                 person.resume(urn, "for the test")
             case "drop":
                 person.drop(urn, "for the test", delete_files=True)
@@ -556,34 +576,34 @@ class History:
             policy=self.policy,
             attempts=2,
         )
-        pipe = process.pipeline
+        pipe = process.opened
         if stage == "verify_recover":
-            pipe.verify_recover(run.request)
+            verify_recover(pipe, run.request)
             return
         if stage == "create_work_units":
             self.create(pipe, attempt, run)
             return
         assert plan is not None
         if stage == "finish":
-            for report in pipe.finish(plan):
+            for report in finish(pipe, plan):
                 self.check_report(run, plan, report)
-            for slot, _ in pipe.unannounced(self.urns):
-                pipe.announced(slot, plan.run_key)
+            for slot, _ in unannounced(pipe, self.urns):
+                announced(pipe, slot, plan.run_key)
             return
         assert pack is not None
         if stage == "extract":
             self.extract(process, plan, pack, f"attempt{attempt.name.rpartition(' ')[2]}")
         elif stage == "write_commit_steps":
-            self.expect(pipe.write_commit_steps(plan, pack))
+            self.expect(write_commit_steps(pipe, plan, pack))
         else:
-            reports = pipe.execute_commit_steps(plan, pack)
+            reports = execute_commit_steps(pipe, plan, pack)
             for report in reports:
                 self.check_report(run, plan, report)
             self.expect(reports)
 
-    def create(self, pipe: Pipeline, attempt: Attempt, run: DagRun) -> None:
+    def create(self, pipe: OpenJob, attempt: Attempt, run: DagRun) -> None:
         paused = {urn: self.look.journal.state(urn).paused for urn in self.urns}
-        made = pipe.create_work_units(run.request)
+        made = create_work_units(pipe, run.request)
         for ref in (d for p in made.packs for d in p.datasets):
             found = pipe.staging.plan(ref.token)
             if found is not None:
@@ -604,11 +624,12 @@ class History:
 
     def extract(self, process: Process, plan: RunPlan, pack: Pack, attempt: str) -> None:
         """What Spark does, with units that fail or stop early."""
-        pipe = process.pipeline
-        job = pipe.staging.job(plan.run)
+        pipe = process.opened
+        job = pipe.staging.work(plan.run)
+        assert isinstance(job, RowsWork)
         failed = False
         trouble = self.trouble(0.3 if self.policy is CommitPolicy.SUCCESSFUL else 0.1)
-        for dataset, unit in pipe.missing_units(pack):
+        for dataset, unit in missing_units(pipe, pack):
             result = self.failed(unit, attempt) if self.chance.random() < trouble else None
             if result is None:
                 short = unit.urn == "flights" and self.chance.random() < self.trouble(0.15)
@@ -791,6 +812,10 @@ class History:
             self.coverage[urn] = now
             barred = [s.decision.slot for s in history.slots if s.decision.token in self.barred]
             assert not barred, f"{urn}: slots {barred} were decided by plans that were made while it was paused"
+            pause, newest = self.paused.get(urn, (None, 0))
+            late = [s.decision.slot for s in history.after(newest) if s.decision.action in (Action.COMMIT, Action.NOOP)]
+            if pause is not None and pause == history.state.paused:
+                assert not late, f"{urn}: slots {late} were decided after somebody had paused it"
         self.records = self.look.check_records(self.records)  # I5
 
     def check_report(self, run: DagRun, ran: RunPlan, report: DatasetReport) -> None:
@@ -801,7 +826,7 @@ class History:
             plan = run.plans.get(ref.token)  # none, if it was swept at once
             told = f"{run.name} says {report}, and its slot is {slot and (slot.decision.slot, slot.outcome)}"
             if slot is not None and slot.done:
-                assert report.status in ("committed", "partial", "failed"), told
+                assert report.status in ("committed", "partial", "failed", "quarantined"), told
             if report.status in ("committed", "partial"):
                 key = ran.run_key
                 mine = (s for s in every_slot(history) if s.decision.run_key == key and s.decision.complete)

@@ -16,14 +16,20 @@ from functools import partial
 from multiprocessing import get_context
 from typing import TypeVar
 
-from airflow_gobblin import journal
-from airflow_gobblin.administration import Administration
-from airflow_gobblin.journal import Journal
-from airflow_gobblin.plan import RunPlan
-from airflow_gobblin.sinks.base import Layout
-from airflow_gobblin.stores.memory import MemoryStore
-from airflow_gobblin.watermark import LongWatermark
-from airflow_gobblin.work import ExtractKind
+from airflow_gobblin.admin.actions import Administration
+from airflow_gobblin.journal import journal
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.model.plan import RunPlan
+from airflow_gobblin.model.watermark import LongWatermark
+from airflow_gobblin.model.work import ExtractKind
+from airflow_gobblin.rows.sinks.base import Layout
+from airflow_gobblin.rows.work import RowsWork
+from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.execute import execute_commit_steps
+from airflow_gobblin.run.extract import missing_units
+from airflow_gobblin.run.finish import finish
+from airflow_gobblin.run.plan import create_work_units
+from airflow_gobblin.storage.stores.memory import MemoryStore
 from tests.faults import Call, Effect, Fault, FaultyFiles, FaultyStore
 from tests.memory_files import MemoryFiles, MemoryObjects
 from tests.protocol.attempts import Attempt, Determined, deterministic
@@ -60,12 +66,14 @@ class Place:
     """A store and a target in memory.
 
     :param layout: how the files of a dataset lie in its folder. :param sources: what the source was until now.
+    :param paused: the newest slot when somebody had paused the dataset.
     """
 
     store: MemoryStore
     files: MemoryFiles
     layout: Layout = Layout.FLAT
     sources: list[RowSource] = field(default_factory=list)
+    paused: int | None = None
 
     def copy(self) -> Place:
         store = MemoryStore()
@@ -119,6 +127,8 @@ def scenarios() -> Iterator[Scenario]:
         yield Scenario(f"execute against abandon ({told})", decided, (mine, abandon))
         yield Scenario(f"execute against finish of a rival ({told})", decided, (mine, finishing(rival, 6)))
         yield Scenario(f"commit against rewind ({told})", place, (mine, rewind))
+        if told == "files":  # a pause touches none
+            yield Scenario("commit against pause", place, (mine, pause))
         yield Scenario(f"execute against abandon, runs and trimming ({told})", decided, (mine, abandon_and_trim), FEW)
 
 
@@ -135,17 +145,19 @@ def planned(place: Place, name: str, rows: int) -> RunPlan:
     """A run up to its extract."""
     place.sources.append(source(rows))
     process, run = place.process(rows), Run(name)
-    plan = process.pipeline.create_work_units(run.request)
-    staging = process.pipeline.staging
-    for dataset, unit in process.pipeline.missing_units(plan.packs[0]):
+    plan = create_work_units(process.opened, run.request)
+    staging = process.opened.staging
+    work = staging.work(plan.run)
+    assert isinstance(work, RowsWork)
+    for dataset, unit in missing_units(process.opened, plan.packs[0]):
         folder = staging.token_folder(dataset.token)
-        result = stage_rows(staging.job(plan.run), dataset, unit, name[-1], place.files, folder, NoConnections())
+        result = stage_rows(work, dataset, unit, name[-1], place.files, folder, NoConnections())
         staging.put_result(dataset.token, result)
     return plan
 
 
 def decide(place: Place, plan: RunPlan, rows: int) -> None:
-    place.process(rows).pipeline.write_commit_steps(plan, plan.packs[0])
+    write_commit_steps(place.process(rows).opened, plan, plan.packs[0])
 
 
 # What attempts do
@@ -153,9 +165,9 @@ def decide(place: Place, plan: RunPlan, rows: int) -> None:
 
 def committing(plan: RunPlan, rows: int) -> Work:
     def commit(place: Place, attempt: Attempt) -> None:
-        pipeline = place.process(rows, attempt).pipeline
-        pipeline.write_commit_steps(plan, plan.packs[0])
-        for report in pipeline.execute_commit_steps(plan, plan.packs[0]):
+        opened = place.process(rows, attempt).opened
+        write_commit_steps(opened, plan, plan.packs[0])
+        for report in execute_commit_steps(opened, plan, plan.packs[0]):
             history = place.look().journal.history(URN)
             slot = history.by_token(plan.packs[0].datasets[0].token)
             said = report.status == "committed"
@@ -165,10 +177,10 @@ def committing(plan: RunPlan, rows: int) -> Work:
 
 
 def finishing(plan: RunPlan, rows: int) -> Work:
-    def finish(place: Place, attempt: Attempt) -> None:
-        place.process(rows, attempt).pipeline.finish(plan)
+    def end(place: Place, attempt: Attempt) -> None:
+        finish(place.process(rows, attempt).opened, plan)
 
-    return finish
+    return end
 
 
 def person(place: Place, attempt: Attempt) -> Administration:
@@ -191,6 +203,11 @@ def abandon_and_trim(place: Place, attempt: Attempt) -> None:
 
 def rewind(place: Place, attempt: Attempt) -> None:
     person(place, attempt).rewind(URN, LongWatermark(1), "for the test")
+
+
+def pause(place: Place, attempt: Attempt) -> None:
+    person(place, attempt).pause(URN, "for the test")
+    place.paused = place.look().journal.state(URN).head
 
 
 # One case
@@ -251,6 +268,9 @@ class Play:
         state = self.place.state()
         if state in self.recovered:
             return
+        if self.look.journal.state(URN).paused is not None:
+            Administration(self.look.journal, self.place.files, "somebody").resume(URN, "for the test")
+            self.place.paused = None
         last = self.place.sources[-1].tables[0].rows
         Run("last run").carry_out(lambda: self.place.process(last))
         self.check()
@@ -291,6 +311,9 @@ class Play:
     def check(self) -> None:
         self.look.check(self.place.sources)
         self.records = self.look.check_records(self.records)
+        if self.place.paused is not None:
+            late = [s.decision.slot for s in self.look.journal.history(URN).after(self.place.paused)]
+            assert not late, f"slots {late} were decided after somebody had paused the dataset"
 
 
 # All cases

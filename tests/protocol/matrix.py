@@ -16,7 +16,7 @@ calls have all the other faults.
 
 from __future__ import annotations
 
-import atexit
+import copy
 import importlib
 import logging
 import os
@@ -25,25 +25,25 @@ import secrets
 import time
 import traceback
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from airflow_gobblin import journal
-from airflow_gobblin.administration import Administration
-from airflow_gobblin.coverage import Coverage
+from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.pipeline import RunRequest
-from airflow_gobblin.sinks.base import Layout
-from airflow_gobblin.stores import base, sql
-from airflow_gobblin.work import ExtractKind
+from airflow_gobblin.journal import journal
+from airflow_gobblin.model.coverage import Coverage
+from airflow_gobblin.model.work import ExtractKind
+from airflow_gobblin.rows.sinks.base import Layout
+from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.storage.stores import base, sql
 from tests.faults import POWER, Call, Disk, Effect, Fault, Faults, fsync
 from tests.protocol.attempts import TELLING_TIME
 from tests.protocol.mutants import mutated
@@ -51,7 +51,9 @@ from tests.protocol.processes import Tell, die, in_fresh_process
 from tests.protocol.rows import RowSource, Table
 from tests.protocol.world import Bucket, Look, Place, Run, World
 
+T = TypeVar("T")
 WORKERS = 2
+AT_A_TIME = 4 * WORKERS
 
 
 def source(run: int) -> RowSource:
@@ -90,6 +92,17 @@ class Trial:
     def __str__(self) -> str:
         return f"{self.point}" + ("" if self.again is None else f"; and in its recovery {self.again}")
 
+    def run(self, start: Start, folder: Path) -> bool:
+        """As a `Case`."""
+        return run_trial(start, folder, self)
+
+
+class Case(Protocol):
+    """Something that befalls the second run of a place, and all that follows."""
+
+    def run(self, start: Start, folder: Path) -> bool:
+        """Play it. :param folder: where. :return: whether all of it came to pass. :raises AssertionError: a promise is broken."""
+
 
 @dataclass(frozen=True)
 class Broken:
@@ -118,14 +131,16 @@ class Start:
 # A process
 
 
-def start_worker(folder: Path, mutant: str | None) -> None:
-    """What a process that forks those of the matrix does first. :param mutant: a deliberate fault for them to have."""
+def start_worker(folder: Path) -> None:
+    """What a process that forks those of the matrix does first."""
     make_deterministic()
     warm_up(folder)
-    if mutant is not None:
-        stack = ExitStack()
-        stack.enter_context(mutated(mutant))
-        atexit.register(stack.close)  # for as long as this process lives
+
+
+def with_mutant(mutant: str | None, work: Callable[..., T], *arguments: object) -> T:
+    """Do some work of such a process. :param mutant: a deliberate fault for those that it forks to have."""
+    with nullcontext() if mutant is None else mutated(mutant):
+        return work(*arguments)
 
 
 def make_deterministic() -> None:
@@ -384,7 +399,7 @@ class Tally:
         self.broken += other.broken
 
 
-def run_trials(start: Start, folder: Path, some: Iterable[Trial], until: float | None = None) -> Tally:
+def run_trials(start: Start, folder: Path, some: Iterable[Case], until: float | None = None) -> Tally:
     """Cases one after the other. :param until: no more of them after this time (of `time.time()`)."""
     tally = Tally()
     for trial in some:
@@ -392,7 +407,7 @@ def run_trials(start: Start, folder: Path, some: Iterable[Trial], until: float |
             break
         tally.trials += 1
         try:
-            tally.missed += not run_trial(start, folder / str(tally.trials), trial)
+            tally.missed += not trial.run(start, folder / str(tally.trials))
         except Exception:
             tally.broken.append(f"{trial}\n{traceback.format_exc(limit=-6)}")
     return tally
@@ -405,12 +420,13 @@ def record_recoveries(place: Place, folder: Path, some: Sequence[Point]) -> list
 class Pool:
     """Some worker processes, warm, which fork the processes of the matrix.
 
-    :param folder: where they work. :param mutant: a deliberate fault for the processes to have.
+    :param folder: where they warm up.
     """
 
-    def __init__(self, folder: Path, mutant: str | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
+        self._mutant: str | None = None
         self._pool = ProcessPoolExecutor(
-            WORKERS, mp_context=get_context("spawn"), initializer=start_worker, initargs=(folder, mutant)
+            WORKERS, mp_context=get_context("spawn"), initializer=start_worker, initargs=(folder,)
         )
 
     def __enter__(self) -> Pool:
@@ -419,27 +435,43 @@ class Pool:
     def __exit__(self, *error: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
+    def with_mutant(self, mutant: str) -> Pool:
+        """The same workers, whose processes have a deliberate fault."""
+        other = copy.copy(self)
+        other._mutant = mutant
+        return other
+
+    def _submit(self, work: Callable[..., T], *arguments: object) -> Future[T]:
+        return self._pool.submit(with_mutant, self._mutant, work, *arguments)
+
     def start(
         self, folder: Path, store: str | Bucket, layout: Layout = Layout.FLAT, backfill: RunRequest | None = None
     ) -> Start:
         """What all cases start from. :param backfill: what the run asks for that the faults happen to."""
-        return self._pool.submit(start, folder, store, layout, backfill).result()
+        return self._submit(start, folder, store, layout, backfill).result()
 
     def recoveries(self, start: Start, folder: Path, some: Sequence[Point]) -> list[tuple[Point, list[Call]]]:
         """The calls of the recoveries from some points."""
         parts = [some[n::WORKERS] for n in range(WORKERS)]
-        work = [
-            self._pool.submit(record_recoveries, start.place, folder / f"r{n}", part) for n, part in enumerate(parts)
-        ]
+        work = [self._submit(record_recoveries, start.place, folder / f"r{n}", part) for n, part in enumerate(parts)]
         return [found for future in work for found in future.result()]
 
-    def run(self, start: Start, folder: Path, some: Sequence[Trial], until: float | None = None) -> Tally:
+    def run(self, start: Start, folder: Path, some: Sequence[Case], until: float | None = None) -> Tally:
         """Run cases, spread over the workers."""
         parts = [some[n::WORKERS] for n in range(WORKERS)]
-        work = [self._pool.submit(run_trials, start, folder / f"w{n}", part, until) for n, part in enumerate(parts)]
+        work = [self._submit(run_trials, start, folder / f"w{n}", part, until) for n, part in enumerate(parts)]
         tally = Tally()
         for future in work:
             tally.add(future.result())
+        return tally
+
+    def run_until(self, finds: str, start: Start, folder: Path, some: Sequence[Case]) -> Tally:
+        """Run cases, a few at a time, until one of them breaks a promise. :param finds: how it is told."""
+        tally = Tally()
+        for at in range(0, len(some), AT_A_TIME):
+            tally.add(self.run(start, folder, some[at : at + AT_A_TIME]))
+            if any(finds in broken for broken in tally.broken):
+                break
         return tally
 
 

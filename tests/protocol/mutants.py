@@ -12,24 +12,32 @@ from types import SimpleNamespace
 from typing import Any, cast
 from unittest import mock
 
-from airflow_gobblin import administration, commit, extraction, journal, pipeline
-from airflow_gobblin.commit import Committer, check_holds, without
-from airflow_gobblin.coverage import Coverage, Range
+from airflow_gobblin.admin import actions
+from airflow_gobblin.admin.actions import Administration
+from airflow_gobblin.commit import committer, preconditions
+from airflow_gobblin.commit.committer import Committer
+from airflow_gobblin.commit.homes import Homes
+from airflow_gobblin.commit.preconditions import check_preconditions, without
+from airflow_gobblin.commit.sweeping import Sweeper
 from airflow_gobblin.errors import GobblinError, LostRaceError, StoreError
-from airflow_gobblin.files import Files, LocalFiles, local
-from airflow_gobblin.history import Snapshot
-from airflow_gobblin.home import Homes
-from airflow_gobblin.journal import Action, Decision, History, Journal, Outcome, OutcomeState, Slot
-from airflow_gobblin.pipeline import Pipeline
-from airflow_gobblin.plan import Plan
-from airflow_gobblin.reporting import DatasetReport
-from airflow_gobblin.staging import Staging
-from airflow_gobblin.steps import FolderStep, MoveStep, PublishStep, StepContext, StepStatus, UploadStep
-from airflow_gobblin.stores import base
-from airflow_gobblin.stores.base import Store
-from airflow_gobblin.stores.local import LocalStore
-from airflow_gobblin.sweeping import Sweeper
-from airflow_gobblin.work import DatasetRef, UnitResult, Upload
+from airflow_gobblin.journal import journal
+from airflow_gobblin.journal.history import History, Slot, Snapshot
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.journal.records import Action, Decision, Outcome, OutcomeState
+from airflow_gobblin.model.coverage import Coverage, Range
+from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.model.work import DatasetRef, UnitResult, Upload
+from airflow_gobblin.rows import extraction
+from airflow_gobblin.run import decide, execute, finish
+from airflow_gobblin.run import plan as planning
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.reports import DatasetReport
+from airflow_gobblin.steps.publishing import FolderStep, MoveStep, PublishStep, StepContext, StepStatus, UploadStep
+from airflow_gobblin.storage.files import Files, LocalFiles, local
+from airflow_gobblin.storage.stores import base
+from airflow_gobblin.storage.stores.base import Store
+from airflow_gobblin.storage.stores.local import LocalStore
+from airflow_gobblin.workspace.staging import Staging
 from tests.faults import FaultyFiles
 from tests.memory_files import MemoryFiles, MemoryUploads
 
@@ -46,15 +54,15 @@ class Patch:
 def no_read_back() -> Iterable[Patch]:
     """A decision or an outcome that was put is taken to stand, whatever the store answered."""
 
-    def settle(store: Store, key: str, data: bytes) -> tuple[bytes, bool]:
+    def put_or_read(store: Store, key: str, data: bytes) -> tuple[bytes, bool]:
         if "/o/" not in key and "/d/" not in key:
-            return base.settle(store, key, data)
+            return base.put_or_read(store, key, data)
         try:
             return data, store.put_if_absent(key, data)
         except StoreError:
             return data, False
 
-    return (Patch(journal, "settle", settle),)
+    return (Patch(journal, "put_or_read", put_or_read),)
 
 
 def no_plan_precondition() -> Iterable[Patch]:
@@ -64,16 +72,16 @@ def no_plan_precondition() -> Iterable[Patch]:
         if plan.generation != history.state.generation:
             raise LostRaceError(operation="commit", subject=plan.urn, cause="its generation")
 
-    return (Patch(commit, "check_holds", holds), Patch(pipeline, "check_holds", holds))
+    return tuple(Patch(module, "check_preconditions", holds) for module in (committer, decide, finish, preconditions))
 
 
 def no_generation() -> Iterable[Patch]:
     """A plan from before a rewind is as good as one from after it."""
 
     def holds(plan: Plan, ranges: tuple[Range, ...], history: History) -> None:
-        check_holds(plan, ranges, replace(history, state=replace(history.state, generation=plan.generation)))
+        check_preconditions(plan, ranges, replace(history, state=replace(history.state, generation=plan.generation)))
 
-    return (Patch(commit, "check_holds", holds), Patch(pipeline, "check_holds", holds))
+    return tuple(Patch(module, "check_preconditions", holds) for module in (committer, decide, finish, preconditions))
 
 
 def replaced_units_are_not_compared() -> Iterable[Patch]:
@@ -85,7 +93,7 @@ def replaced_units_are_not_compared() -> Iterable[Patch]:
     def holds(plan: Plan, ranges: tuple[Range, ...], history: History) -> None:
         if gone(plan, history):
             plan, ranges = replace(plan, replaces=()), ()
-        check_holds(plan, ranges, history)
+        check_preconditions(plan, ranges, history)
 
     def left(history: History, plan: Plan) -> Coverage:
         if not gone(plan, history):
@@ -97,17 +105,17 @@ def replaced_units_are_not_compared() -> Iterable[Patch]:
         if not gone(plan, history):
             check_whole(plan, history, coverage)
 
-    check_whole = commit._check_whole
+    check_whole = preconditions.check_whole
     return (
-        *(Patch(module, "check_holds", holds) for module in (commit, pipeline)),
-        Patch(commit, "without", left),
-        Patch(commit, "_check_whole", whole),
+        *(Patch(module, "check_preconditions", holds) for module in (committer, decide, finish, preconditions)),
+        *(Patch(module, "without", left) for module in (committer, preconditions)),
+        Patch(committer, "check_whole", whole),
     )
 
 
 def a_part_is_replaced() -> Iterable[Patch]:
     """Units are retired although the new ones don't reach to their ends."""
-    return (Patch(commit, "_check_whole", lambda *_: None),)
+    return (Patch(committer, "check_whole", lambda *_: None),)
 
 
 def outcome_before_the_moves() -> Iterable[Patch]:
@@ -157,19 +165,19 @@ def a_rewind_keeps_the_generation() -> Iterable[Patch]:
         rewinds = fields["action"] is Action.REWIND
         return Decision(**{**fields, "generation": fields["generation"] - rewinds})
 
-    return (Patch(administration, "Decision", kept),)
+    return (Patch(actions, "Decision", kept),)
 
 
 def ones_own_list() -> Iterable[Patch]:
     """The steps that are carried out are those that one would decide now, and not the stored ones."""
-    execute, carry_out_all = Pipeline._execute, Committer._carry_out_all
-    own: dict[Committer, tuple[Pipeline, Plan]] = {}
+    executed, carry_out_all = execute._execute, Committer._carry_out_all
+    own: dict[Committer, tuple[OpenJob, Plan]] = {}
 
-    def remember(self: Pipeline, ref: DatasetRef, run_key: str) -> DatasetReport:
+    def remember(self: OpenJob, ref: DatasetRef, run_key: str) -> DatasetReport:
         plan = self.staging.plan(ref.token)
         if plan is not None:
             own[self.committer] = (self, plan)
-        return execute(self, ref, run_key)
+        return executed(self, ref, run_key)
 
     def carried_out(self: Committer, decision: Decision) -> Outcome | None:
         pipe, plan = own.get(self, (None, None))
@@ -180,7 +188,7 @@ def ones_own_list() -> Iterable[Patch]:
             self._carry_out(decision, step)
         return None
 
-    return (Patch(Pipeline, "_execute", remember), Patch(Committer, "_carry_out_all", carried_out))
+    return (Patch(execute, "_execute", remember), Patch(Committer, "_carry_out_all", carried_out))
 
 
 def clean_up_by_age() -> Iterable[Patch]:
@@ -275,7 +283,7 @@ def sweep_ignores_decisions() -> Iterable[Patch]:
     """Staging of a plan that can win no slot any more is swept, although a pending slot needs it."""
 
     def needed(self: Sweeper, plan: Plan | GobblinError | None) -> bool:
-        return isinstance(plan, Plan) and commit.can_win(plan, self._journal.history(plan.urn))
+        return isinstance(plan, Plan) and preconditions.can_win(plan, self._journal.history(plan.urn))
 
     return (Patch(Sweeper, "_needed", needed),)
 
@@ -362,16 +370,19 @@ def late_winners_count() -> Iterable[Patch]:
 
 def a_pause_is_not_seen() -> Iterable[Patch]:
     """What is paused is planned and decided all the same."""
-    return tuple(Patch(module, "check_goes_on", lambda history: None) for module in (commit, pipeline))
+    return tuple(
+        Patch(module, "check_goes_on", lambda history: None) for module in (committer, decide, finish, planning)
+    )
+
+
+def a_pause_takes_no_slot() -> Iterable[Patch]:
+    """It is noted, and whoever is deciding just then doesn't see it."""
+    return (Patch(Administration, "_bars_decisions", lambda self, urn, reason: True),)
 
 
 def a_target_is_known_by_its_path() -> Iterable[Patch]:
     """Whether it is the one that the journal published to is not looked at."""
-
-    def unlooked(self: Homes, *_: object, **__: object) -> None:
-        pass
-
-    return (Patch(Homes, "check", unlooked), Patch(Homes, "check_mark", unlooked))
+    return (Patch(Homes, "_has", lambda self, mark: True),)
 
 
 HISTORIES_CATCH: tuple[Callable[[], Iterable[Patch]], ...] = (
@@ -399,7 +410,10 @@ HISTORIES_CATCH: tuple[Callable[[], Iterable[Patch]], ...] = (
     a_rewind_keeps_the_generation,
     records_are_read_before_they_are_durable,
 )
-INTERLEAVINGS_CATCH = ((late_winners_count, "execute against abandon, runs"),)
+INTERLEAVINGS_CATCH = (
+    (late_winners_count, "execute against abandon, runs"),
+    (a_pause_takes_no_slot, "commit against pause"),
+)
 """With how the names of the scenarios begin that do it."""
 MATRIX_CATCHES = (
     (outcome_before_the_moves, " is not as published"),
@@ -412,10 +426,13 @@ MATRIX_CATCHES_BY_TWO_FAULTS = (
     (records_are_read_before_they_are_durable, "have an outcome or notes, and no decision"),
 )
 """A process dies, and then the power fails."""
+ABSENCES_CATCH = ((a_target_is_known_by_its_path, "it went on without its target"),)
+"""The target is gone for some time."""
 TRIMMING_CATCHES = (trimming_before_the_snapshot, late_winners_count)
-"""Those of trimming: `tests/test_trimming.py` catches them, where slots are trimmed soon."""
+"""Those of trimming: `tests/journal/test_trimming.py` catches them, where slots are trimmed soon."""
 _MATRIX = (make for make, _ in (*MATRIX_CATCHES, *MATRIX_CATCHES_BY_TWO_FAULTS))
-_ALL = {make.__name__: make for make in (*HISTORIES_CATCH, *_MATRIX, *TRIMMING_CATCHES)}
+_INTERLEAVINGS = (make for make, _ in INTERLEAVINGS_CATCH)
+_ALL = {make.__name__: make for make in (*HISTORIES_CATCH, *_INTERLEAVINGS, *_MATRIX, *TRIMMING_CATCHES)}
 
 
 standing: list[str] = []

@@ -12,15 +12,26 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
-from airflow_gobblin.coverage import Range
+from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import ConfigurationError, NoSuchRangeError
-from airflow_gobblin.files import Files, StagedOutput
-from airflow_gobblin.job import ExtractJob
-from airflow_gobblin.naming import dataset_key
-from airflow_gobblin.sinks.base import Layout, publish_units
-from airflow_gobblin.sources.base import (
+from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.naming import dataset_key
+from airflow_gobblin.model.state import DatasetState
+from airflow_gobblin.model.watermark import Json, LongWatermark, Watermark
+from airflow_gobblin.model.wire import record
+from airflow_gobblin.model.work import (
+    Dataset,
+    Extract,
+    ExtractKind,
+    Limits,
+    StagedFile,
+    UnitResult,
+    UnitState,
+    WorkUnit,
+)
+from airflow_gobblin.rows.sinks.base import Layout, publish_units
+from airflow_gobblin.rows.sources.base import (
     Bound,
-    Connections,
     Consistency,
     DatasetPlan,
     PlanRequest,
@@ -28,14 +39,12 @@ from airflow_gobblin.sources.base import (
     Reader,
     ReadRequest,
 )
-from airflow_gobblin.state import DatasetState
-from airflow_gobblin.steps import PublishStep
-from airflow_gobblin.watermark import Json, LongWatermark, Watermark
-from airflow_gobblin.wire import record
-from airflow_gobblin.work import Dataset, Extract, ExtractKind, Limits, StagedFile, UnitResult, UnitState, WorkUnit
+from airflow_gobblin.rows.work import RowsWork
+from airflow_gobblin.steps.publishing import PublishStep
+from airflow_gobblin.storage.files import Files, StagedOutput
 
 if TYPE_CHECKING:
-    from airflow_gobblin.plan import Plan
+    from airflow_gobblin.model.plan import Plan
 
 SCHEMA = pa.schema([pa.field("row", pa.string(), nullable=False)])
 
@@ -237,7 +246,7 @@ class LineWriter:
 
 
 def stage_rows(
-    job: ExtractJob,
+    job: RowsWork,
     plan: Plan,
     unit: WorkUnit,
     attempt: str,

@@ -34,14 +34,15 @@ from unittest import mock
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
-from airflow_gobblin import object_storage, stores, wire
-from airflow_gobblin.administration import Administration
+from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.errors import GobblinError
-from airflow_gobblin.files import local, open_files
 from airflow_gobblin.hooks.connections import AirflowConnections
-from airflow_gobblin.hooks.ingestion import open_pipeline
+from airflow_gobblin.hooks.ingestion import open_job
 from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin.journal import Journal
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.model import wire
+from airflow_gobblin.model.watermark import LongWatermark
+from airflow_gobblin.model.work import ExtractKind, UnitResult
 from airflow_gobblin.operators import (
     CreateWorkUnitsOperator,
     ExecuteCommitStepsOperator,
@@ -51,14 +52,14 @@ from airflow_gobblin.operators import (
     WriteCommitStepsOperator,
     extract,
 )
-from airflow_gobblin.operators import stages as stage_operators
-from airflow_gobblin.pipeline import Pipeline
-from airflow_gobblin.sinks.base import Layout
+from airflow_gobblin.operators import tasks as stage_operators
+from airflow_gobblin.rows.sinks.base import Layout
+from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.spark import task as spark_task
 from airflow_gobblin.spark.connections import SparkConnections
-from airflow_gobblin.stores import objects
-from airflow_gobblin.watermark import LongWatermark
-from airflow_gobblin.work import ExtractKind, UnitResult
+from airflow_gobblin.storage import filesystems, stores
+from airflow_gobblin.storage.files import local, open_files
+from airflow_gobblin.storage.stores import objects
 from tests.faults import Faults, FaultyFiles, FaultyStore
 from tests.protocol.processes import Child, Tell, die, in_fresh_process, stop
 from tests.protocol.rows import LineSink, RowSource, Table
@@ -107,27 +108,27 @@ class Attack:
 class ExtractHere(ExtractOperator):
     """Extracts its pack in its own process, with what runs in Spark's tasks."""
 
-    def _prepare(self, pipeline: Pipeline) -> None:
+    def _prepare(self, opened: OpenJob) -> None:
         """Nothing is shipped."""
 
     def _run_driver(self, context: Any) -> None:
-        pipeline = vars(extract)["open_pipeline"](self.ingestion)  # as it is now: it may be hooked
+        opened = vars(extract)["open_job"](self.ingestion)  # as it is now: it may be hooked
         units: dict[str, list[str]] = defaultdict(list)
-        for token, unit in self._missing(pipeline):
+        for token, unit in self._missing(opened):
             units[token].append(unit)
-        order = spark_task.Order(
+        order = spark_task.TaskSpec(
             code=self.ingestion.code,
             target=self.ingestion.sink.target,
-            staging=pipeline.staging.folder,
+            staging=opened.staging.folder,
             attempt=uuid.uuid4().hex,
             run=self.pack["run"],
             units={token: tuple(ids) for token, ids in units.items()},
             snapshots={},
             connections=SparkConnections({c: AirflowConnections().uri(c) for c in self.ingestion.connection_ids}),
         )
-        for batch in spark_task.run_order(order):
+        for batch in spark_task.run_task(order):
             for row in batch.to_pylist():
-                pipeline.staging.put_result(row["token"], wire.loads(row["result"], UnitResult, "a result"))
+                opened.staging.put_result(row["token"], wire.loads(row["result"], UnitResult, "a result"))
 
 
 class XCom:
@@ -226,17 +227,17 @@ def hooked(faults: Faults | None) -> Iterator[None]:
         yield
         return
 
-    def opened(ingestion: Ingestion) -> Pipeline:
-        real = open_pipeline(ingestion)
+    def opened(ingestion: Ingestion) -> OpenJob:
+        real = open_job(ingestion)
         journal = Journal(FaultyStore(real.journal.store, faults), real.journal.ingestion, real.journal.id)
-        return Pipeline(ingestion, journal, AirflowConnections(), FaultyFiles(real.files, faults, place="target"))
+        return OpenJob(ingestion, journal, AirflowConnections(), FaultyFiles(real.files, faults, place="target"))
 
     def files(target: str, connections: Any = None) -> FaultyFiles:
         return FaultyFiles(open_files(target, connections), faults, place="target")
 
     with (
-        mock.patch.object(stage_operators, "open_pipeline", opened),
-        mock.patch.object(extract, "open_pipeline", opened),
+        mock.patch.object(stage_operators, "open_job", opened),
+        mock.patch.object(extract, "open_job", opened),
         mock.patch.object(spark_task, "open_files", files),
     ):
         yield
@@ -285,8 +286,8 @@ class Place:
         return DagRun(f"run {self.runs}")
 
     def look(self) -> Look:
-        pipeline = open_pipeline(self.ingestion)
-        return Look(pipeline.journal, pipeline.files)
+        opened = open_job(self.ingestion)
+        return Look(opened.journal, opened.files)
 
     def _prepare(self, tell: Tell) -> None:
         self.look().plant([*self.urns])
@@ -303,8 +304,8 @@ class Place:
 
         def work(tell: Tell) -> None:
             if taken_back is not None:
-                pipeline = open_pipeline(before)
-                person = Administration(pipeline.journal, pipeline.files, "a tester")
+                opened = open_job(before)
+                person = Administration(opened.journal, opened.files, "a tester")
                 person.rewind("orders", LongWatermark(taken_back), "for the test")
             if former is not None:
                 former.carry_out(before, until="execute_commit_steps")
@@ -468,7 +469,7 @@ def share_connections() -> None:
         setattr(module, name, shared)
 
     share(stores, "open_store", lambda url, options: url)
-    for module in (object_storage, objects):
+    for module in (filesystems, objects):
         share(module, "open_filesystem", lambda place, options: place.conn_id)
 
 

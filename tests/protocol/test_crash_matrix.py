@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from airflow_gobblin.pipeline import RunRequest
-from airflow_gobblin.sinks.base import Layout
+from airflow_gobblin.rows.sinks.base import Layout
+from airflow_gobblin.run.request import RunRequest
 from tests.faults import POWER, Call, Effect, Fault
 from tests.proofs import SHARES, Proved, chosen_by, fresh_seed, sampled
 from tests.protocol import matrix
+from tests.protocol.absences import absences
 from tests.protocol.matrix import Point, Pool, Tally, Trial
 from tests.protocol.world import Bucket
 from tests.services.s3 import S3Server
@@ -25,6 +26,8 @@ FLOOR = {
     "backfill": (150, 400),
 }
 """How many calls a run makes, and how many cases follow from them, at the least."""
+ABSENCES = 300
+"""How often a target may go, at the least."""
 BACKFILL_POINTS = 60
 FIRST_FAULTS, SECOND_FAULTS = 10, 10
 """Of crashes in the recovery: from how many first faults, and how many in each of the recoveries."""
@@ -34,12 +37,11 @@ CRASHES = (Fault.CRASH_BEFORE, Fault.TORN, Fault.POWER_LOSS)
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("store", ["local", "sqlite"])
-def test_every_call_with_every_fault(store: str, share: int, tmp_path: Path, proved: Proved) -> None:
+def test_every_call_with_every_fault(store: str, share: int, pool: Pool, tmp_path: Path, proved: Proved) -> None:
     seed = fresh_seed()
-    with Pool(tmp_path) as pool:
-        start = pool.start(tmp_path, store)
-        points = [*matrix.points(start.calls)]
-        tally = pool.run(start, tmp_path, [Trial(point) for point in sampled(points, share, seed)])
+    start = pool.start(tmp_path, store)
+    points = [*matrix.points(start.calls)]
+    tally = pool.run(start, tmp_path, [Trial(point) for point in sampled(points, share, seed)])
     tell(proved, store, start.calls, points, tally, chosen_by(share, seed))
     expect_floor(store, start.calls, points)
     expect_whole(tally)
@@ -47,24 +49,23 @@ def test_every_call_with_every_fault(store: str, share: int, tmp_path: Path, pro
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("share", SHARES)
-def test_every_call_of_publishing_folders(share: int, tmp_path: Path, proved: Proved) -> None:
+def test_every_call_of_publishing_folders(share: int, pool: Pool, tmp_path: Path, proved: Proved) -> None:
     """With a folder per unit: all that changes something from the first look at a staged folder to the outcome, and all looks
     at folders; and in the recovery from some of them, the removal of retired folders."""
     seed = fresh_seed()
-    with Pool(tmp_path) as pool:
-        start = pool.start(tmp_path, "local", Layout.FOLDER_PER_UNIT)
-        first = next(n for n, call in enumerate(start.calls) if call.operation == "identities")
-        last = max(n for n, call in enumerate(start.calls) if call.operation == "put" and "/o/" in call.subject)
-        publish = (p for p in matrix.points(start.calls) if first <= p.at <= last + 1)
-        points = [p for p in publish if p.call.effect is not Effect.READ or p.call.operation == "identities"]
-        again = {
-            (first, point)
-            for first, made in pool.recoveries(start, tmp_path, spread(points, FIRST_FAULTS))
-            for point in matrix.points(made)
-            if point.call.operation == "remove_folder"
-        }
-        trials = [*(Trial(p) for p in points), *(Trial(*both) for both in sorted(again, key=str))]
-        tally = pool.run(start, tmp_path, sampled(trials, share, seed))
+    start = pool.start(tmp_path, "local", Layout.FOLDER_PER_UNIT)
+    first = next(n for n, call in enumerate(start.calls) if call.operation == "identities")
+    last = max(n for n, call in enumerate(start.calls) if call.operation == "put" and "/o/" in call.subject)
+    publish = (p for p in matrix.points(start.calls) if first <= p.at <= last + 1)
+    points = [p for p in publish if p.call.effect is not Effect.READ or p.call.operation == "identities"]
+    again = {
+        (first, point)
+        for first, made in pool.recoveries(start, tmp_path, spread(points, FIRST_FAULTS))
+        for point in matrix.points(made)
+        if point.call.operation == "remove_folder"
+    }
+    trials = [*(Trial(p) for p in points), *(Trial(*both) for both in sorted(again, key=str))]
+    tally = pool.run(start, tmp_path, sampled(trials, share, seed))
     tried = [*points, *(point for _, point in again)]
     tell(proved, "local, folders", start.calls, tried, tally, chosen_by(share, seed))
     assert last - first >= FLOOR["folders"][0]
@@ -77,13 +78,12 @@ def test_every_call_of_publishing_folders(share: int, tmp_path: Path, proved: Pr
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("layout", Layout)
-def test_a_spread_of_a_backfill_that_replaces(layout: Layout, tmp_path: Path, proved: Proved) -> None:
+def test_a_spread_of_a_backfill_that_replaces(layout: Layout, pool: Pool, tmp_path: Path, proved: Proved) -> None:
     """It takes the units of the first run, and what came since."""
     asked = RunRequest("run 2", 7, (matrix.URNS[0],), 1, replace=True)
-    with Pool(tmp_path) as pool:
-        start = pool.start(tmp_path, "local", layout, asked)
-        points = [*matrix.points(start.calls)]
-        tally = pool.run(start, tmp_path, [Trial(p) for p in spread(points, BACKFILL_POINTS)])
+    start = pool.start(tmp_path, "local", layout, asked)
+    points = [*matrix.points(start.calls)]
+    tally = pool.run(start, tmp_path, [Trial(p) for p in spread(points, BACKFILL_POINTS)])
     tell(proved, f"local, a backfill, {layout.value}", start.calls, points, tally, "evenly spread")
     assert len(points) >= FLOOR["backfill"][1]
     assert len(start.calls) >= FLOOR["backfill"][0]
@@ -91,11 +91,10 @@ def test_a_spread_of_a_backfill_that_replaces(layout: Layout, tmp_path: Path, pr
 
 
 @pytest.mark.timeout(1200)
-def test_a_sample_on_postgresql(tmp_path: Path, postgres_database: str, proved: Proved) -> None:
-    with Pool(tmp_path) as pool:
-        start = pool.start(tmp_path, postgres_database)
-        points = [*matrix.points(start.calls)]
-        tally = pool.run(start, tmp_path, [Trial(p) for p in points if p.call.place == "store"][::2])
+def test_a_sample_on_postgresql(pool: Pool, tmp_path: Path, postgres_database: str, proved: Proved) -> None:
+    start = pool.start(tmp_path, postgres_database)
+    points = [*matrix.points(start.calls)]
+    tally = pool.run(start, tmp_path, [Trial(p) for p in points if p.call.place == "store"][::2])
     tell(proved, "postgres", start.calls, points, tally, "one in two of the store's")
     expect_floor("postgres", start.calls, points)
     expect_whole(tally)
@@ -103,13 +102,14 @@ def test_a_sample_on_postgresql(tmp_path: Path, postgres_database: str, proved: 
 
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize("share", SHARES)
-def test_every_call_on_s3(share: int, tmp_path: Path, versitygw: S3Server, bucket: str, proved: Proved) -> None:
+def test_every_call_on_s3(
+    share: int, pool: Pool, tmp_path: Path, versitygw: S3Server, bucket: str, proved: Proved
+) -> None:
     """The journal and the target are in one bucket."""
     seed = fresh_seed()
-    with Pool(tmp_path) as pool:
-        start = pool.start(tmp_path, Bucket(versitygw.access, bucket))
-        points = [*matrix.points(start.calls)]
-        tally = pool.run(start, tmp_path, [Trial(p) for p in sampled(points, share, seed)])
+    start = pool.start(tmp_path, Bucket(versitygw.access, bucket))
+    points = [*matrix.points(start.calls)]
+    tally = pool.run(start, tmp_path, [Trial(p) for p in sampled(points, share, seed)])
     tell(proved, "s3", start.calls, points, tally, chosen_by(share, seed))
     assert len(start.calls) >= FLOOR["s3"][0]
     assert len(points) >= FLOOR["s3"][1]
@@ -120,18 +120,17 @@ def test_every_call_on_s3(share: int, tmp_path: Path, versitygw: S3Server, bucke
 
 
 @pytest.mark.timeout(1200)
-def test_crashes_during_the_recovery(tmp_path: Path, proved: Proved) -> None:
+def test_crashes_during_the_recovery(pool: Pool, tmp_path: Path, proved: Proved) -> None:
     """A second fault, of each kind in turn, at calls spread evenly over the recovery from first ones spread over the run.
     `make soak` tries all of them, in a random order, for as long as it is given."""
-    with Pool(tmp_path) as pool:
-        start = pool.start(tmp_path, "local")
-        firsts = spread([p for p in matrix.points(start.calls) if p.fault in CRASHES], FIRST_FAULTS)
-        trials = [
-            Trial(first, again)
-            for n, (first, made) in enumerate(pool.recoveries(start, tmp_path, firsts))
-            for again in spread([*matrix.points(made)], SECOND_FAULTS, skip=n)
-        ]
-        tally = pool.run(start, tmp_path, trials)
+    start = pool.start(tmp_path, "local")
+    firsts = spread([p for p in matrix.points(start.calls) if p.fault in CRASHES], FIRST_FAULTS)
+    trials = [
+        Trial(first, again)
+        for n, (first, made) in enumerate(pool.recoveries(start, tmp_path, firsts))
+        for again in spread([*matrix.points(made)], SECOND_FAULTS, skip=n)
+    ]
+    tally = pool.run(start, tmp_path, trials)
     proved(
         "crashes during the recovery",
         f"{tally.trials - tally.missed} in {len(firsts)} recoveries; {len(tally.broken)} broke a promise",
@@ -144,12 +143,29 @@ def test_crashes_during_the_recovery(tmp_path: Path, proved: Proved) -> None:
 
 
 @pytest.mark.timeout(1200)
-def test_a_process_dies_and_then_the_power_fails(tmp_path: Path, proved: Proved) -> None:
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("layout", Layout)
+def test_a_target_that_is_gone(layout: Layout, share: int, pool: Pool, tmp_path: Path, proved: Proved) -> None:
+    """The next run stops by name; when the target is back, nothing is lost, and what is missing is published."""
+    seed = fresh_seed()
+    start = pool.start(tmp_path, "local", layout)
+    times = [*absences(start.calls)]
+    tally = pool.run(start, tmp_path, sampled(times, share, seed))
+    proved(
+        f"a target that is gone between two calls of a run, {layout.value}",
+        f"{len(times)} times, {tally.trials} tried; {len(tally.broken)} broke a promise",
+        chosen_by(share, seed),
+    )
+    assert len(times) >= ABSENCES
+    expect_whole(tally)
+
+
+@pytest.mark.timeout(1200)
+def test_a_process_dies_and_then_the_power_fails(pool: Pool, tmp_path: Path, proved: Proved) -> None:
     """What it named is not durable when others come upon it: they must make it so before they go on."""
-    with Pool(tmp_path) as pool:
-        start = pool.start(tmp_path, "local")
-        trials = matrix.dying_and_then_losing_power(pool, start, tmp_path)
-        tally = pool.run(start, tmp_path, trials)
+    start = pool.start(tmp_path, "local")
+    trials = matrix.dying_and_then_losing_power(pool, start, tmp_path)
+    tally = pool.run(start, tmp_path, trials)
     proved(
         "a process dies before a name is durable, and then the power fails",
         f"{tally.trials - tally.missed} played; {len(tally.broken)} broke a promise",

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from tests.faults import POWER
 from tests.proofs import SHARES, Proved, chosen_by, fresh_seed, sampled
 from tests.protocol import interleavings, matrix
+from tests.protocol.absences import absences
 from tests.protocol.histories import WORKERS, first_broken
 from tests.protocol.matrix import Pool, Trial
-from tests.protocol.mutants import HISTORIES_CATCH, INTERLEAVINGS_CATCH, MATRIX_CATCHES, MATRIX_CATCHES_BY_TWO_FAULTS
+from tests.protocol.mutants import (
+    ABSENCES_CATCH,
+    HISTORIES_CATCH,
+    INTERLEAVINGS_CATCH,
+    MATRIX_CATCHES,
+    MATRIX_CATCHES_BY_TWO_FAULTS,
+)
 
+T = TypeVar("T")
 SEEDS = range(1000)
 POINTS = 60
 
@@ -58,29 +68,44 @@ def test_the_interleavings_catch(make: Callable[[], object], scenarios: str, pro
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(("mutant", "finds"), [(make.__name__, finds) for make, finds in MATRIX_CATCHES])
-def test_the_crash_matrix_catches(mutant: str, finds: str, tmp_path: Path, proved: Proved) -> None:
+def test_the_crash_matrix_catches(mutant: str, finds: str, pool: Pool, tmp_path: Path, proved: Proved) -> None:
     """By power failures, which take what isn't durable."""
-    with Pool(tmp_path, mutant) as pool:
-        start = pool.start(tmp_path, "local")
-        trials = [Trial(point) for point in matrix.points(start.calls) if point.fault in POWER]
-        tally = pool.run(start, tmp_path, trials[:: len(trials) // POINTS])
+    pool = pool.with_mutant(mutant)
+    start = pool.start(tmp_path, "local")
+    trials = [Trial(point) for point in matrix.points(start.calls) if point.fault in POWER]
+    tally = pool.run_until(finds, start, tmp_path, mixed(trials[:: len(trials) // POINTS]))
     expect_caught(mutant, finds, tally, proved)
 
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(("mutant", "finds"), [(make.__name__, finds) for make, finds in MATRIX_CATCHES_BY_TWO_FAULTS])
-def test_the_crash_matrix_catches_by_two_faults(mutant: str, finds: str, tmp_path: Path, proved: Proved) -> None:
-    with Pool(tmp_path, mutant) as pool:
-        start = pool.start(tmp_path, "local")
-        tally = pool.run(start, tmp_path, matrix.dying_and_then_losing_power(pool, start, tmp_path))
-    expect_caught(mutant, finds, tally, proved)
+def test_the_crash_matrix_catches_by_two_faults(
+    mutant: str, finds: str, pool: Pool, tmp_path: Path, proved: Proved
+) -> None:
+    pool = pool.with_mutant(mutant)
+    start = pool.start(tmp_path, "local")
+    trials = matrix.dying_and_then_losing_power(pool, start, tmp_path)
+    expect_caught(mutant, finds, pool.run_until(finds, start, tmp_path, mixed(trials)), proved)
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(("mutant", "finds"), [(make.__name__, finds) for make, finds in ABSENCES_CATCH])
+def test_a_target_that_is_gone_catches(mutant: str, finds: str, pool: Pool, tmp_path: Path, proved: Proved) -> None:
+    pool = pool.with_mutant(mutant)
+    start = pool.start(tmp_path, "local")
+    expect_caught(mutant, finds, pool.run_until(finds, start, tmp_path, mixed([*absences(start.calls)])), proved)
+
+
+def mixed(cases: Sequence[T]) -> list[T]:
+    """Some cases in an order in which the first few are from everywhere, always the same."""
+    return random.Random(1).sample(cases, len(cases))
 
 
 def expect_caught(mutant: str, finds: str, tally: matrix.Tally, proved: Proved) -> None:
     proved(
         f"mutant {mutant}, by the crash matrix",
-        f"{len(tally.broken)} of {tally.trials} points catch it",
-        "evenly spread",
+        f"{len(tally.broken)} of the first {tally.trials} cases catch it",
+        "evenly spread, in an order that is always the same",
     )
     assert tally.broken
     assert any(finds in broken for broken in tally.broken), tally.broken[0]

@@ -9,33 +9,44 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, cast
 
 import psycopg
 import pytest
 
-from airflow_gobblin import extraction
 from airflow_gobblin.errors import GobblinError, RecordError
-from airflow_gobblin.files import Files, LocalFiles, open_files
 from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin.journal import Action, Decision, History, Journal, NoteKind, Slot
-from airflow_gobblin.naming import dataset_key
-from airflow_gobblin.pipeline import Pipeline, RunRequest
-from airflow_gobblin.places import object_place
-from airflow_gobblin.plan import RunPlan
-from airflow_gobblin.reporting import DatasetReport
-from airflow_gobblin.sinks.base import Layout
-from airflow_gobblin.staging import ROOT
-from airflow_gobblin.state import UnitRef
-from airflow_gobblin.steps import FileStep, StepContext, StepStatus, files_of
-from airflow_gobblin.stores.base import Store
-from airflow_gobblin.stores.local import LocalStore
-from airflow_gobblin.stores.objects import open_object_store
-from airflow_gobblin.stores.sql import SqlStore
-from airflow_gobblin.watermark import LongWatermark
-from airflow_gobblin.work import Pack
+from airflow_gobblin.journal.history import History, Slot
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.journal.records import Action, Decision, NoteKind
+from airflow_gobblin.model.naming import dataset_key
+from airflow_gobblin.model.plan import RunPlan
+from airflow_gobblin.model.state import UnitRef
+from airflow_gobblin.model.watermark import LongWatermark
+from airflow_gobblin.model.work import Pack
+from airflow_gobblin.rows import extraction
+from airflow_gobblin.rows.sinks.base import Layout
+from airflow_gobblin.rows.work import RowsWork
+from airflow_gobblin.run.announce import announced, unannounced
+from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.execute import execute_commit_steps
+from airflow_gobblin.run.extract import missing_units
+from airflow_gobblin.run.finish import finish
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.plan import create_work_units
+from airflow_gobblin.run.recover import verify_recover
+from airflow_gobblin.run.reports import DatasetReport
+from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.steps.publishing import FileStep, StepContext, StepStatus, files_of
+from airflow_gobblin.storage.files import Files, LocalFiles, open_files
+from airflow_gobblin.storage.locations import object_place
+from airflow_gobblin.storage.stores.base import Store
+from airflow_gobblin.storage.stores.local import LocalStore
+from airflow_gobblin.storage.stores.objects import open_object_store
+from airflow_gobblin.storage.stores.sql import SqlStore
+from airflow_gobblin.workspace.staging import ROOT
 from tests.faults import Disk, Faults, FaultyFiles, FaultyStore, RealMedium, plugged_in
 from tests.protocol.processes import Tell, in_fresh_process
 from tests.protocol.rows import LineSink, NoConnections, RowSource, Table
@@ -199,24 +210,29 @@ class World:
         return Look(Journal.create(self._own, NAME), self.real_files("target"))
 
 
+@lru_cache(maxsize=100)
+def _ingestion(source: RowSource, sink: LineSink, options: tuple[tuple[str, object], ...]) -> Ingestion:
+    settings = {"max_packs": 2, "retention": timedelta(0), **dict(options)}
+    return Ingestion(NAME, source, sink, "unused", **settings)  # type: ignore[arg-type]
+
+
 class Process:
     """The product in one process."""
 
     def __init__(
         self, store: Store, files: Files, source: RowSource, layout: Layout = Layout.FLAT, **options: object
     ) -> None:
-        settings = {"max_packs": 2, "retention": timedelta(0), **options}
-        sink = LineSink(files.root, layout=layout)
-        self.ingestion = Ingestion(NAME, source, sink, "unused", **settings)  # type: ignore[arg-type]
-        self.pipeline = Pipeline(self.ingestion, Journal.create(store, NAME), NoConnections(), files)
+        self.ingestion = _ingestion(source, LineSink(files.root, layout=layout), tuple(options.items()))
+        self.opened = OpenJob(self.ingestion, Journal.create(store, NAME), NoConnections(), files)
 
     def extract(self, run: RunPlan, pack: Pack, attempt: str) -> None:
         """What Spark does, without Spark."""
-        staging = self.pipeline.staging
-        job = staging.job(run.run)
-        for plan, unit in self.pipeline.missing_units(pack):
+        staging = self.opened.staging
+        job = staging.work(run.run)
+        assert isinstance(job, RowsWork)
+        for plan, unit in missing_units(self.opened, pack):
             folder = staging.token_folder(plan.token)
-            result = extraction.extract_unit(job, plan, unit, attempt, self.pipeline.files, folder, NoConnections())
+            result = extraction.extract_unit(job, plan, unit, attempt, self.opened.files, folder, NoConnections())
             staging.put_result(plan.token, result)
 
 
@@ -259,7 +275,7 @@ class Run:
             tell(self)
 
     def stages(self) -> Iterator[tuple[str, Callable[[Process, str], None]]]:
-        yield "verify_recover", lambda p, a: self._expect(p.pipeline.verify_recover(self.request))
+        yield "verify_recover", lambda p, a: self._expect(verify_recover(p.opened, self.request))
         yield "create_work_units", self._create
         for pack in self.plan.packs if self.plan else ():
             yield f"extract {pack.index}", partial(self._extract, pack)
@@ -279,26 +295,26 @@ class Run:
             raise OSError(f"a task with {failed} fails, and is tried again")
 
     def _create(self, process: Process, attempt: str) -> None:
-        self.plan = process.pipeline.create_work_units(self.request)
+        self.plan = create_work_units(process.opened, self.request)
 
     def _extract(self, pack: Pack, process: Process, attempt: str) -> None:
         process.extract(self._planned, pack, attempt)
 
     def _write(self, pack: Pack, process: Process, attempt: str) -> None:
-        self._expect(process.pipeline.write_commit_steps(self._planned, pack))
+        self._expect(write_commit_steps(process.opened, self._planned, pack))
 
     def _execute(self, pack: Pack, process: Process, attempt: str) -> None:
-        self._expect(process.pipeline.execute_commit_steps(self._planned, pack))
+        self._expect(execute_commit_steps(process.opened, self._planned, pack))
 
     def _finish(self, process: Process, attempt: str) -> None:
-        pipeline = process.pipeline
-        self.final = pipeline.finish(self._planned)
-        for slot, _ in pipeline.unannounced(r.urn for r in self.final):
-            pipeline.announced(slot, self._planned.run_key)
+        opened = process.opened
+        self.final = finish(opened, self._planned)
+        for slot, _ in unannounced(opened, (r.urn for r in self.final)):
+            announced(opened, slot, self._planned.run_key)
 
 
 class Look:
-    """What a world holds, and whether it is as promised. `I` numbers are those of the design."""
+    """What a world holds, and whether it is as promised. `I` numbers are those of `docs/design.md`."""
 
     def __init__(self, journal: Journal, files: Files) -> None:
         self.journal = journal

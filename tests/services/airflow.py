@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +27,9 @@ __all__ = ["Airflow", "TaskInstance", "running_airflow"]
 
 COMPONENTS = ("api-server", "dag-processor", "scheduler")
 """All that an Airflow here can have; without a scheduler nothing runs, and there is something to look at sooner."""
+FORKING = ("dag-processor", "scheduler")
+"""Those that fork for each DAG file and each task."""
+WARM = Path(__file__).with_name("warm_airflow.py")
 FINISHED = ("success", "failed")
 """The states in which a DAG run has ended."""
 _POLL_SECONDS = 0.3
@@ -84,13 +87,18 @@ class Airflow:
             "core": {
                 "dags_folder": self.dags,
                 "dags_are_paused_at_creation": False,
-                "executor": "warm_executor.WarmExecutor",
+                "executor": "LocalExecutor",
                 "execution_api_server_url": f"http://127.0.0.1:{self._port}/execution/",
                 "load_examples": False,
                 "parallelism": 16,
                 "simple_auth_manager_all_admins": True,
             },
-            "dag_processor": {"refresh_interval": 1, "min_file_process_interval": 3600, "parsing_processes": 1},
+            "dag_processor": {
+                "bundle_refresh_check_interval": 0,
+                "min_file_process_interval": 3600,
+                "parsing_processes": 1,
+                "refresh_interval": 1,
+            },
             "database": {"sql_alchemy_conn": f"sqlite:///{self.home}/airflow.db"},
             "scheduler": {
                 "scheduler_idle_sleep_time": 0.2,
@@ -107,10 +115,8 @@ class Airflow:
 
     def start(self) -> None:
         """Make the metadata database, start the components one by one, and wait until the API answers."""
-        config = self.home / "config"  # Airflow has it on its path
-        for folder in (self.dags, self.logs, config):
+        for folder in (self.dags, self.logs):
             folder.mkdir(parents=True, exist_ok=True)
-        shutil.copy(Path(__file__).with_name("warm_executor.py"), config)
         done = subprocess.run(
             ["airflow", "db", "migrate"],
             capture_output=True,
@@ -125,7 +131,9 @@ class Airflow:
         self._client.headers["Authorization"] = f"Bearer {token}"
 
     def _start(self, component: str) -> subprocess.Popen[bytes]:
-        command = ["airflow", component, *(["--skip-serve-logs"] if component == "scheduler" else [])]
+        # With -P none of what lies beside that file is taken for Airflow.
+        airflow = [sys.executable, "-P", str(WARM)] if component in FORKING else ["airflow"]
+        command = [*airflow, component, *(["--skip-serve-logs"] if component == "scheduler" else [])]
         return start_process(command, log=self.logs / f"{component}.log", env=self._environment)
 
     @contextmanager
@@ -150,20 +158,15 @@ class Airflow:
                 self._kept = set()
 
     def stop(self) -> None:
-        """Stop the components, and whatever tasks are left of them."""
-        for process in self.processes():
-            with suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGCONT)
-        for component in self._components[1:]:  # the API server goes last: the others end by it
-            component.terminate()
-        for component in reversed(self._components):
-            stop_process(component, first=signal.SIGTERM)
+        """Kill the components, and whatever tasks are left of them: nobody reads what they would write as they end."""
+        for component in self._components:  # of those that have given themselves a title, the environment can't be read
+            stop_process(component, first=signal.SIGKILL)
         self._components.clear()
-        left = self.processes()
-        for process in left:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(left, timeout=20)
+        while left := self.processes():  # one may have started another meanwhile
+            for process in left:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(left, timeout=20)
         self._client.close()
 
     def processes(self) -> list[psutil.Process]:

@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 import httpx
 
-from airflow_gobblin.object_storage import open_filesystem
-from airflow_gobblin.places import ObjectPlace
+from airflow_gobblin.storage.filesystems import open_filesystem
+from airflow_gobblin.storage.locations import ObjectPlace
 from tests.services.processes import free_port, start_process, stop_process
 
 __all__ = ["Emulator", "running_azurite", "running_gcs"]

@@ -6,7 +6,7 @@ import os
 import shlex
 from pathlib import Path
 
-__all__ = ["ROOT", "TEMPORARY", "use_environment"]
+__all__ = ["ROOT", "TEMPORARY", "hurry_java", "use_environment"]
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPORARY = ROOT / ".build" / "tmp"
@@ -40,3 +40,18 @@ def use_environment() -> None:
         SPARK_LAUNCHER_OPTS="-XX:-UsePerfData",
         SPARK_DAEMON_JAVA_OPTS=java_options,
     )
+
+
+def hurry_java() -> None:
+    """Let every JVM begin sooner, in a third of the seconds: by the compiler that starts first, and with Spark's classes as the
+    set-up has kept them. It is for tests, and not for what is measured: a user's Spark has no such classes.
+    """
+    quick, classes = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", os.environ.get("SPARK_CLASSES")
+    # Where it can't use them, for its class path is another, Java would tell so on stdout.
+    kept = f' -XX:SharedArchiveFile="{classes}" -Xlog:disable -Xlog:all=error:stderr' if classes else ""
+    for name, options in (
+        ("SPARK_SUBMIT_OPTS", quick + kept),
+        ("SPARK_DAEMON_JAVA_OPTS", quick + kept),
+        ("SPARK_LAUNCHER_OPTS", quick),
+    ):
+        os.environ[name] += f" {options}"

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import psycopg
 
-from tests.services.processes import free_port, start_process, stop_process, wait_for_line
+from tests.services.processes import children, free_port, start_process, stop_process, wait_for_line
 
 __all__ = ["Postgres", "running_postgres"]
 
@@ -60,8 +61,10 @@ class Postgres:
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
-        """Kill the server as a crash would."""
+        """Kill the server as a crash would, and wait until no process of it holds its memory: it doesn't start before."""
+        held = children(self._process) if self._process is not None else []
         self._end(signal.SIGKILL)
+        psutil.wait_procs(held, timeout=20)
 
     def _end(self, how: signal.Signals) -> None:
         if self._process is not None:

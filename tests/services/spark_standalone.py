@@ -49,6 +49,7 @@ class SparkStandalone:
         return {
             "spark.pyspark.python": str(self._executor_python),
             "spark.pyspark.driver.python": sys.executable,
+            "spark.driver.extraJavaOptions": os.environ["SPARK_DAEMON_JAVA_OPTS"],
             "spark.executor.extraJavaOptions": os.environ["SPARK_DAEMON_JAVA_OPTS"],
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -88,3 +89,12 @@ def test_spark_standalone_runs_python_on_its_executor(spark_standalone: SparkSta
     )
     assert f"PYTHON {sys.executable}" in done.stdout, done.stderr
     assert any(log.parts[-1] == "stderr" for log in spark_standalone.log_files)
+
+
+def test_the_jvms_of_tests_take_the_classes_that_the_set_up_has_kept(tmp_path: Path) -> None:
+    if "SPARK_CLASSES" not in os.environ:
+        pytest.skip("this Java could keep none")
+    loaded = tmp_path / "loaded"
+    options = f'{os.environ["SPARK_SUBMIT_OPTS"]} -Xlog:class+load:file="{loaded}"'
+    subprocess.run(["spark-submit", "--version"], env=os.environ | {"SPARK_SUBMIT_OPTS": options}, check=True)
+    assert "org.apache.spark.deploy.SparkSubmit source: shared objects file (top)" in loaded.read_text()

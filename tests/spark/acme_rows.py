@@ -11,13 +11,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_gobblin.coverage import Range
+from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import SourceError
-from airflow_gobblin.sources.base import Connections, DatasetPlan, PlanRequest, ReadRequest
-from airflow_gobblin.state import DatasetState
-from airflow_gobblin.watermark import Json, LongWatermark
-from airflow_gobblin.wire import record
-from airflow_gobblin.work import Dataset, Extract, ExtractKind, WorkUnit
+from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.state import DatasetState
+from airflow_gobblin.model.watermark import Json, LongWatermark
+from airflow_gobblin.model.wire import record
+from airflow_gobblin.model.work import Dataset, Extract, ExtractKind, WorkUnit
+from airflow_gobblin.rows.sources.base import DatasetPlan, PlanRequest, ReadRequest
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 PATIENCE = 300.0

@@ -1,4 +1,4 @@
-"""Runs to extract, planned by the real pipeline, and their submission by hand: what the operator does, without Airflow."""
+"""Runs to extract, planned by the real opened, and their submission by hand: what the operator does, without Airflow."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ from typing import Any
 
 import psutil
 
-from airflow_gobblin.extraction import extract_unit
 from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin.journal import Journal
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.model.plan import Plan, RunPlan
+from airflow_gobblin.model.work import UnitResult
 from airflow_gobblin.operators.extract import ExtractOperator
-from airflow_gobblin.pipeline import Pipeline, RunRequest
-from airflow_gobblin.plan import Plan, RunPlan
-from airflow_gobblin.sinks.parquet import ParquetSink
-from airflow_gobblin.sources.base import Source
+from airflow_gobblin.rows.extraction import extract_unit
+from airflow_gobblin.rows.sinks.parquet import ParquetSink
+from airflow_gobblin.rows.sources.base import Source
+from airflow_gobblin.run.extract import missing_units
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.plan import create_work_units
+from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections, give_connections
 from airflow_gobblin.spark.report import PackReport
-from airflow_gobblin.work import UnitResult
 from tests.services.environment import ROOT
 from tests.spark.acme_rows import Squares
 
@@ -34,34 +37,34 @@ CODE = ("tests.spark.acme_rows",)
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run, planned, with its pipeline, of one pack; `plan` and results are those of the first dataset."""
+    """One run, planned, with its opened, of one pack; `plan` and results are those of the first dataset."""
 
     folder: Path
-    pipeline: Pipeline
+    opened: OpenJob
     run: RunPlan
 
     @property
     def plan(self) -> Plan:
         (pack,) = self.run.packs
-        plan = self.pipeline.staging.plan(min(pack.datasets, key=lambda dataset: dataset.urn).token)
+        plan = self.opened.staging.plan(min(pack.datasets, key=lambda dataset: dataset.urn).token)
         assert plan is not None
         return plan
 
     @property
     def results(self) -> dict[str, UnitResult]:
         """The results that stand, by unit."""
-        found = {unit.id: self.pipeline.staging.result(self.plan.token, unit.id) for unit in self.plan.units}
+        found = {unit.id: self.opened.staging.result(self.plan.token, unit.id) for unit in self.plan.units}
         return {unit: result for unit, result in found.items() if result is not None}
 
     @property
     def failures(self) -> dict[str, UnitResult]:
         """The failed results, by unit."""
-        return self.pipeline.staging.failed_results(self.plan.token)
+        return self.opened.staging.failed_results(self.plan.token)
 
     @property
     def reports(self) -> list[PackReport]:
         """What drivers said of the pack, in the order in which they started."""
-        return sorted(self.pipeline.staging.reports(self.run.run, PackReport), key=lambda report: report.started)
+        return sorted(self.opened.staging.reports(self.run.run, PackReport), key=lambda report: report.started)
 
 
 def planned_run(
@@ -88,25 +91,25 @@ def planned_run(
         code=tuple(code),
     )
     connections = SparkConnections(uris or {})
-    pipeline = Pipeline(ingestion, Journal.create(ingestion.journal, ingestion.name, connections), connections)
-    return PlannedRun(folder, pipeline, pipeline.create_work_units(RunRequest("test")))
+    opened = OpenJob(ingestion, Journal.create(ingestion.journal, ingestion.name, connections), connections)
+    return PlannedRun(folder, opened, create_work_units(opened, RunRequest("test")))
 
 
 def extract_operator(planned: PlannedRun, **options: Any) -> ExtractOperator:
     """The operator that extracts the run's pack."""
     (pack,) = planned.run.packs
     reference = {"run": planned.run.run, "pack": pack.index, "label": pack.label}
-    return ExtractOperator(task_id="extract", ingestion=planned.pipeline.ingestion, pack=reference, **options)
+    return ExtractOperator(task_id="extract", ingestion=planned.opened.ingestion, pack=reference, **options)
 
 
 def extract_here(planned: PlannedRun) -> None:
     """Extract the run's pack in this process: the same units with the same results, without Spark."""
-    pipeline, attempt = planned.pipeline, uuid.uuid4().hex
-    job, files = pipeline.ingestion.job, pipeline.files
-    for plan, unit in list(pipeline.missing_units(planned.run.packs[0])):
-        folder = pipeline.staging.token_folder(plan.token)
+    opened, attempt = planned.opened, uuid.uuid4().hex
+    job, files = opened.ingestion.work, opened.files
+    for plan, unit in list(missing_units(opened, planned.run.packs[0])):
+        folder = opened.staging.token_folder(plan.token)
         result = extract_unit(job, plan, unit, attempt, files, folder, SparkConnections({}))
-        pipeline.staging.put_result(plan.token, result)
+        opened.staging.put_result(plan.token, result)
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,7 @@ class Submit:
 
     def command(self, planned: PlannedRun) -> list[str]:
         """The command line that extracts the run's pack."""
-        staging = planned.pipeline.staging
+        staging = planned.opened.staging
         shipped, script = self._shipped(planned.folder / "code")
         settings = {"spark.ui.enabled": "false", "spark.pyspark.driver.python": str(self.python), **self.conf}
         return [
@@ -134,7 +137,7 @@ class Submit:
             f"--py-files={shipped}",
             *(word for key, value in settings.items() for word in ("--conf", f"{key}={value}")),
             script,
-            f"--root={planned.pipeline.ingestion.sink.target}",
+            f"--root={planned.opened.ingestion.sink.target}",
             f"--staging={staging.folder}",
             f"--run={planned.run.run}",
             "--pack=0",
@@ -146,7 +149,7 @@ class Submit:
         """The zip and the script, made and found by the package that `python` has."""
         program = (
             "import sys; from pathlib import Path; "
-            "from airflow_gobblin.spark.ship import ship; from airflow_gobblin.spark_jobs import spark_job; "
+            "from airflow_gobblin.spark.ship import ship; from airflow_gobblin.hooks.spark_jobs import spark_job; "
             "print(ship(sys.argv[2:], Path(sys.argv[1])), spark_job('extract_pack.py'), sep='\\n')"
         )
         command = [str(self.python), "-c", program, str(folder), *self.code]

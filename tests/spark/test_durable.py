@@ -17,9 +17,9 @@ import psutil
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_gobblin.hooks.spark_jobs import spark_job
 from airflow_gobblin.operators.extract import ExtractOperator
 from airflow_gobblin.spark.connections import FILE_VARIABLE, VARIABLE
-from airflow_gobblin.spark_jobs import spark_job
 from tests.services.processes import command_line, environment_of
 from tests.services.spark_standalone import SparkStandalone, running_spark_standalone
 from tests.spark.acme_rows import RowsSource
@@ -188,7 +188,7 @@ def test_killing_the_task_ends_the_driver_and_its_executors(cluster: SparkStanda
 
 def test_a_driver_without_secrets_names_both_places_for_them(tmp_path: Path) -> None:
     planned = planned_run(tmp_path, RowsSource(1, conn_id="db"))
-    staging = planned.pipeline.staging
+    staging = planned.opened.staging
     where = [f"--root={staging.files.root}", f"--staging={staging.folder}", f"--run={planned.run.run}", "--pack=0"]
     command = [sys.executable, str(spark_job("extract_pack.py")), *where, "--durable"]
     environment = {name: value for name, value in os.environ.items() if name not in (VARIABLE, FILE_VARIABLE)}

@@ -37,7 +37,7 @@ def leaks(text: str) -> Iterator[str]:
     yield from (line for line in text.splitlines() if any(form in line.encode() for form in wanted))
 
 
-@pytest.mark.parametrize("in_driver", ["", "Exception", "SystemExit"])
+@pytest.mark.parametrize("in_driver", ["", pytest.param("Exception", marks=pytest.mark.soak), "SystemExit"])
 def test_what_code_on_spark_tells_of_a_password_is_nowhere(tmp_path: Path, in_driver: str) -> None:
     run, submit = planned(tmp_path, in_driver)
     done = submit.run(run)

@@ -15,13 +15,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_gobblin.errors import EnvironmentMismatchError, StoreError
-from airflow_gobblin.sources.sql import SqlSource, SqlTable
+from airflow_gobblin.model.work import ExtractKind, UnitState
+from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.pack import GROUPS_PER_SLOT, run_pack
 from airflow_gobblin.spark.report import PackReport
 from airflow_gobblin.spark.ship import ship
-from airflow_gobblin.staging import PlanResults
-from airflow_gobblin.work import ExtractKind, UnitState
+from airflow_gobblin.workspace.staging import PlanResults
 from tests.spark.acme_rows import RowsSource
 from tests.spark.runs import CODE, PlannedRun, overlapping, planned_run
 
@@ -40,7 +40,7 @@ def run(spark: SparkSession, planned: PlannedRun) -> PackReport:
 
 
 def run_planned(spark: SparkSession, planned: PlannedRun, connections: SparkConnections) -> PackReport:
-    staging = planned.pipeline.staging
+    staging = planned.opened.staging
     return run_pack(spark, staging.files.root, staging.folder, planned.run.run, 0, CODE, connections)
 
 
@@ -108,7 +108,7 @@ def test_empty_units_cost_no_spark_task(tmp_path: Path) -> None:
 def test_a_dataset_whose_plan_is_torn_leaves_the_others_alone(shipped_spark: SparkSession, tmp_path: Path) -> None:
     planned = planned_run(tmp_path, RowsSource(1, tables=2))
     other = next(d for d in planned.run.packs[0].datasets if d.urn == "acme.rows1")
-    (tmp_path / "target" / planned.pipeline.staging.folder / "p" / other.token).write_bytes(b'{"torn')
+    (tmp_path / "target" / planned.opened.staging.folder / "p" / other.token).write_bytes(b'{"torn')
     report = run(shipped_spark, planned)
     assert set(planned.results) == {"u0"}
     (error,) = report.errors
@@ -129,8 +129,8 @@ def test_units_that_run_at_the_same_time_show_one_state_of_a_database_that_is_wr
     with _transfers(postgres_database, 1, 8000):
         report = run_pack(
             shipped_spark,
-            planned.pipeline.staging.files.root,
-            planned.pipeline.staging.folder,
+            planned.opened.staging.files.root,
+            planned.opened.staging.folder,
             planned.run.run,
             0,
             (),
@@ -138,9 +138,7 @@ def test_units_that_run_at_the_same_time_show_one_state_of_a_database_that_is_wr
         )
     assert report.errors == ()
     assert sum(group.rows for group in report.groups) == 8000
-    results = [
-        *PlanResults(planned.pipeline.staging, planned.plan, checked=True).read(u.id for u in planned.plan.units)
-    ]
+    results = [*PlanResults(planned.opened.staging, planned.plan, checked=True).read(u.id for u in planned.plan.units)]
     assert len(results) == 16
     assert len({result.snapshot for result in results}) == 1
     files = [str(tmp_path / "target" / file.path) for result in results for file in result.files]
@@ -194,6 +192,6 @@ def test_what_executors_lack_is_named_before_anything_is_read(shipped_spark: Spa
 
 def test_a_pack_that_was_swept_is_named(tmp_path: Path) -> None:
     planned = planned_run(tmp_path, RowsSource(1))
-    planned.pipeline.staging.remove_run(planned.run.run)
+    planned.opened.staging.remove_run(planned.run.run)
     with pytest.raises(StoreError, match=r"pack 0 of run .*Clear create_work_units"):
         run(None, planned)  # type: ignore[arg-type]

@@ -36,7 +36,11 @@ def names(shipped: Path) -> set[str]:
 
 def test_the_package_goes_without_its_airflow_side(tmp_path: Path) -> None:
     found = names(ship((), tmp_path))
-    assert {"airflow_gobblin/spark/task.py", "airflow_gobblin/sinks/parquet.py", "airflow_gobblin/wire.py"} <= found
+    assert {
+        "airflow_gobblin/spark/task.py",
+        "airflow_gobblin/rows/sinks/parquet.py",
+        "airflow_gobblin/model/wire.py",
+    } <= found
     assert not [name for name in found if name.startswith(("airflow_gobblin/operators/", "airflow_gobblin/hooks/"))]
     assert not [name for name in found if "__pycache__" in name]
 
@@ -68,7 +72,7 @@ def test_modules_packages_and_packages_without_init_import_from_the_zip(tmp_path
     (author / "acme_space" / "inner" / "more.py").write_text("MORE = 1\n")
     shipped = ship(["acme_flat", "acme_pkg.deep", "acme_space.inner"], tmp_path)
     program = (
-        "import acme_flat, acme_space.inner.more as m, airflow_gobblin.sinks.base; print(acme_flat.VALUE + m.MORE)"
+        "import acme_flat, acme_space.inner.more as m, airflow_gobblin.rows.sinks.base; print(acme_flat.VALUE + m.MORE)"
     )
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(shipped)!r}); {program}"],
@@ -78,6 +82,42 @@ def test_modules_packages_and_packages_without_init_import_from_the_zip(tmp_path
         cwd=tmp_path,
     )
     assert done.stdout == "42\n", done.stderr
+
+
+def test_modules_are_shipped_compiled_for_this_python_and_as_they_are_for_others(tmp_path: Path, author: Path) -> None:
+    (author / "acme_fast.py").write_text("def fail():\n    raise RuntimeError('acme')  # here\n")
+    (author / "acme_other.py").write_text("print 'of another Python'\n")
+    shipped = ship(["acme_fast", "acme_other"], tmp_path / "code")
+    assert {"acme_fast.pyc", "acme_other.py", "airflow_gobblin/spark/task.pyc"} <= names(shipped)
+    assert "acme_other.pyc" not in names(shipped)
+    other = tmp_path / "other.zip"
+    with zipfile.ZipFile(shipped) as archive, zipfile.ZipFile(other, "w") as changed:
+        for name in archive.namelist():
+            data = archive.read(name)
+            changed.writestr(name, b"0000" + data[4:] if name.endswith(".pyc") else data)
+    program = "import acme_fast, traceback\nprint(acme_fast.__file__)\n"
+    program += "try: acme_fast.fail()\nexcept RuntimeError: traceback.print_exc()"
+    for place, suffix in ((shipped, ".pyc"), (other, ".py")):
+        done = subprocess.run(
+            [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(place)!r}); {program}"],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+        )
+        assert done.stdout == f"{place}/acme_fast{suffix}\n", done.stderr
+        assert "raise RuntimeError('acme')  # here" in done.stderr
+
+
+def test_another_process_ships_the_same_bytes(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from airflow_gobblin.spark.ship import ship; ship((), Path(sys.argv[1]))"
+    )
+    for seed in ("1", "2"):
+        command = [sys.executable, "-c", program, str(tmp_path / seed)]
+        subprocess.run(command, check=True, env=os.environ | {"PYTHONHASHSEED": seed})
+    one, two = ([(path.name, path.read_bytes()) for path in (tmp_path / seed).iterdir()] for seed in ("1", "2"))
+    assert one == two
 
 
 def test_locating_a_module_imports_nothing(tmp_path: Path, author: Path) -> None:
@@ -118,11 +158,23 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_code_for_a_target_in_an_object_store_lies_in_a_folder_of_this_user_alone(temporary: Path) -> None:
-    folder = code_folder("s3://bucket/prefix", "bucket/prefix")
+def test_code_for_a_driver_beside_its_task_lies_in_a_folder_of_this_user_alone(temporary: Path) -> None:
+    """And not below the target, where others may write."""
+    folder = code_folder()
     assert folder == temporary / f"airflow-gobblin-{os.getuid()}"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert code_folder("s3://bucket/prefix", "bucket/prefix") == folder
+    assert code_folder() == folder
+
+
+def test_code_for_a_driver_elsewhere_lies_below_the_target_where_only_this_user_may_write(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        folder = code_folder(str(tmp_path))
+    finally:
+        os.umask(before)
+    assert folder == tmp_path / "_gobblin" / f"code-{os.getuid()}"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
+    assert ship((), code_folder(str(tmp_path))).parent == folder
 
 
 def planted_by_others(folder: Path) -> None:
@@ -155,10 +207,27 @@ def test_a_folder_that_somebody_else_may_have_filled_is_not_used(
         plant(planted)
     except PermissionError:
         pytest.skip("only root can make a folder somebody else's")
-    folder = code_folder("s3://bucket/prefix", "bucket/prefix")
+    folder = code_folder()
     assert folder.resolve() != planted.resolve()
     assert folder.parent == temporary
     assert (folder.stat().st_uid, stat.S_IMODE(folder.stat().st_mode)) == (os.getuid(), 0o700)
     assert ship((), folder).is_file()
     assert str(planted) in caplog.text
-    assert code_folder("s3://bucket/prefix", "bucket/prefix") == folder  # the same one for this process
+    assert code_folder() == folder  # the same one for this process
+
+
+@pytest.mark.parametrize("plant", [planted_by_others, planted_for_others, planted_link, planted_file])
+def test_a_folder_below_the_target_that_somebody_else_may_have_filled_is_refused(
+    tmp_path: Path, plant: Callable[[Path], None]
+) -> None:
+    planted = tmp_path / "_gobblin" / f"code-{os.getuid()}"
+    planted.parent.mkdir()
+    try:
+        plant(planted)
+    except PermissionError:
+        pytest.skip("only root can make a folder somebody else's")
+    with pytest.raises(
+        ConfigurationError, match=r"what is found there is run, secrets in hand.*leave out `durable`"
+    ) as caught:
+        code_folder(str(tmp_path))
+    assert str(planted) in str(caught.value)

@@ -19,11 +19,16 @@ from airflow.sdk.exceptions import AirflowException
 
 from airflow_gobblin.errors import StoreError
 from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin.journal import Journal
-from airflow_gobblin.pipeline import Pipeline, RunRequest
-from airflow_gobblin.sinks.parquet import ParquetSink
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.rows.sinks.parquet import ParquetSink
+from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.execute import execute_commit_steps
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.plan import create_work_units
+from airflow_gobblin.run.recover import verify_recover
+from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
-from airflow_gobblin.stores import open_store
+from airflow_gobblin.storage.stores import open_store
 from tests.faults import Call, FaultyFiles
 from tests.services.postgres import Postgres, running_postgres
 from tests.services.processes import start_process, stop_process
@@ -54,17 +59,17 @@ def publish(planned: PlannedRun) -> None:
 
     :raises AssertionError: it isn't.
     """
-    pipeline, pack = planned.pipeline, planned.run.packs[0]
-    pipeline.write_commit_steps(planned.run, pack)
-    (report,) = pipeline.execute_commit_steps(planned.run, pack)
+    opened, pack = planned.opened, planned.run.packs[0]
+    write_commit_steps(opened, planned.run, pack)
+    (report,) = execute_commit_steps(opened, planned.run, pack)
     assert report.status == "committed", report
-    check(pipeline, len(planned.plan.units))
+    check(opened, len(planned.plan.units))
 
 
-def check(pipeline: Pipeline, units: int) -> None:
-    source = pipeline.ingestion.source
+def check(opened: OpenJob, units: int) -> None:
+    source = opened.ingestion.source
     assert isinstance(source, RowsSource)
-    rows = pipeline.journal.read_dataset(URN).to_arrow().to_table().column("id").to_pylist()
+    rows = opened.journal.read_dataset(URN).to_arrow().to_table().column("id").to_pylist()
     assert Counter(rows) == Counter(range(units * source.rows))
 
 
@@ -123,10 +128,10 @@ def worker_of(cluster: SparkStandalone, pid: int) -> int:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 4 MB."""
+    """A file system of 8 MB."""
     folder = tmp_path / "small"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=777", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m,mode=777", "tmpfs", str(folder)]
     done = subprocess.run(mount, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"mounting isn't allowed here: {done.stderr.strip()}")
@@ -141,12 +146,12 @@ def test_a_disk_that_is_full(small_disk: Path, spark_connect: SparkConnect, monk
     planned = planned_run(small_disk, RowsSource(3, rows=300_000), squares=True)
     ballast = small_disk / "ballast"
     room = os.statvfs(small_disk)
-    ballast.write_bytes(bytes(room.f_bavail * room.f_frsize - (5 << 18)))
+    ballast.write_bytes(bytes(room.f_bavail * room.f_frsize - (5 << 12)))
     with pytest.raises(AirflowException, match=r"no result of \d units? of acme.rows0\. .*No space left on device"):
         extract_operator(planned, conn_id="spark_warm").execute({})
-    (written,) = planned.pipeline.write_commit_steps(planned.run, planned.run.packs[0])
+    (written,) = write_commit_steps(planned.opened, planned.run, planned.run.packs[0])
     assert not written.ok
-    assert planned.pipeline.journal.history(URN).slots == ()
+    assert planned.opened.journal.history(URN).slots == ()
     ballast.unlink()
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
     extract_operator(planned, conn_id="spark_warm").execute({})
@@ -186,15 +191,15 @@ def test_the_journals_server_is_killed_between_decision_and_outcome(
     store = open_store(ingestion.journal)
     request.addfinalizer(store.close)
     journal = Journal.create(store, ingestion.name)
-    pipeline = Pipeline(ingestion, journal, SparkConnections({}))
-    run = pipeline.create_work_units(RunRequest("first"))
-    planned = PlannedRun(tmp_path, pipeline, run)
+    opened = OpenJob(ingestion, journal, SparkConnections({}))
+    run = create_work_units(opened, RunRequest("first"))
+    planned = PlannedRun(tmp_path, opened, run)
     extract_here(planned)
-    (report,) = pipeline.write_commit_steps(run, run.packs[0])
+    (report,) = write_commit_steps(opened, run, run.packs[0])
     assert report.status == "pending"
-    files = FaultyFiles(pipeline.files, Before("link", mortal_server.kill))
-    dying = Pipeline(ingestion, journal, SparkConnections({}), files)
-    (report,) = dying.execute_commit_steps(run, run.packs[0])
+    files = FaultyFiles(opened.files, Before("link", mortal_server.kill))
+    dying = OpenJob(ingestion, journal, SparkConnections({}), files)
+    (report,) = execute_commit_steps(dying, run, run.packs[0])
     assert (report.status, report.retryable) == ("failed", True)
     with pytest.raises(StoreError):
         journal.history(URN)
@@ -203,8 +208,8 @@ def test_the_journals_server_is_killed_between_decision_and_outcome(
     )  # the files are there, and nobody may count them
 
     mortal_server.start()
-    again = Pipeline(ingestion, Journal.create(store, ingestion.name), SparkConnections({}))
-    (report,) = again.verify_recover(RunRequest("second"))
+    again = OpenJob(ingestion, Journal.create(store, ingestion.name), SparkConnections({}))
+    (report,) = verify_recover(again, RunRequest("second"))
     assert report.status == "recovered"
     check(again, 4)
-    assert again.create_work_units(RunRequest("second")).packs == ()
+    assert create_work_units(again, RunRequest("second")).packs == ()

@@ -84,11 +84,11 @@ def naive(name: str, folder: str, table: str, key: str) -> None:
 
         @task
         def plan(since: Any) -> str:
-            from airflow_gobblin import schema, wire
             from airflow_gobblin.hooks.connections import AirflowConnections
-            from airflow_gobblin.journal import now
-            from airflow_gobblin.plan import Plan
-            from airflow_gobblin.sources.base import PlanRequest
+            from airflow_gobblin.journal.records import now
+            from airflow_gobblin.model import schema, wire
+            from airflow_gobblin.model.plan import Plan
+            from airflow_gobblin.rows.sources.base import PlanRequest
 
             assert since is None
             source, connections = ingestion(folder, table, key).source, AirflowConnections()

@@ -10,22 +10,28 @@ import multiprocessing
 import os
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from airflow_gobblin.administration import Administration
-from airflow_gobblin.extraction import extract_unit
+from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin.journal import Journal
-from airflow_gobblin.pipeline import Pipeline, RunRequest
-from airflow_gobblin.plan import RunPlan
-from airflow_gobblin.sinks.parquet import ParquetSink
-from airflow_gobblin.sources.sql import SqlSource, SqlTable
-from airflow_gobblin.sources.sql.positions import TICK
+from airflow_gobblin.job import Attempt
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.model.plan import RunPlan
+from airflow_gobblin.model.watermark import TimestampWatermark
+from airflow_gobblin.model.work import ExtractKind
+from airflow_gobblin.rows.sinks.parquet import ParquetSink
+from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
+from airflow_gobblin.rows.sources.sql.positions import TICK
+from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.execute import execute_commit_steps
+from airflow_gobblin.run.finish import finish
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.plan import create_work_units
+from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
-from airflow_gobblin.watermark import TimestampWatermark
-from airflow_gobblin.work import ExtractKind
 from tests.benchmarks.contenders.parquet_rows import parquet_rows
 from tests.benchmarks.contenders.saying import Laps, arguments, say
 
@@ -39,12 +45,12 @@ def ingestion(folder: str, table: str, key: str) -> Ingestion:
     return Ingestion("benchmark", source, ParquetSink(f"{folder}/target"), journal=f"{folder}/journal", max_packs=1)
 
 
-def open_pipeline(job: Ingestion, connections: SparkConnections) -> Pipeline:
-    return Pipeline(job, Journal.create(job.journal, job.name), connections)
+def open_job(job: Ingestion, connections: SparkConnections) -> OpenJob:
+    return OpenJob(job, Journal.create(job.journal, job.name), connections)
 
 
 def on_spark(
-    pipeline: Pipeline, run: RunPlan, job: Ingestion, connections: SparkConnections, clock: Laps, remote: str
+    opened: OpenJob, run: RunPlan, job: Ingestion, connections: SparkConnections, clock: Laps, remote: str
 ) -> None:
     """Run the pack by the driver's own code. :param remote: the URL of a Spark Connect server; empty for local mode."""
     from airflow_gobblin.spark.pack import run_pack
@@ -61,7 +67,7 @@ def on_spark(
         start_session()
     with spark_session("benchmark", zips=zips) as spark:
         session = clock.lap("Spark start")
-        report = run_pack(spark, job.sink.target, pipeline.staging.folder, run.run, 0, (), connections)
+        report = run_pack(spark, job.sink.target, opened.staging.folder, run.run, 0, (), connections)
         seconds = clock.lap("data") - report.probe_seconds
     assert not report.errors, report.errors
     clock.phases |= {"Spark start": session + report.probe_seconds, "data": seconds}
@@ -83,12 +89,13 @@ class _Share:
 
 def _extract(share: _Share) -> None:
     job = ingestion(share.folder, share.table, share.key)
-    staging = open_pipeline(job, share.connections).staging
+    staging = open_job(job, share.connections).staging
     plan = staging.plan(share.token)
     assert plan is not None
     for unit in (unit for unit in plan.units if unit.id in share.units):
         folder = staging.token_folder(plan.token)
-        result = extract_unit(staging.job(share.run), plan, unit, "attempt", staging.files, folder, share.connections)
+        attempt = Attempt("attempt", staging.files, folder, share.connections)
+        result = staging.work(share.run).run(unit, plan, attempt)
         assert result.error is None, result.error
         staging.put_result(plan.token, result)
 
@@ -97,14 +104,17 @@ def import_drivers(_: int = 0) -> None:
     """What is loaded late, before the clock runs: the peers' programs load theirs as they start."""
     import adbc_driver_postgresql.dbapi  # noqa: F401
 
-    import airflow_gobblin.sources.sql.database
-    import airflow_gobblin.sources.sql.planning  # noqa: F401
+    with suppress(ImportError):
+        import duckdb  # noqa: F401
+
+    import airflow_gobblin.rows.sources.sql.database
+    import airflow_gobblin.rows.sources.sql.planning  # noqa: F401
 
 
-def shares(asked: Namespace, pipeline: Pipeline, run: RunPlan, connections: SparkConnections) -> list[_Share]:
+def shares(asked: Namespace, opened: OpenJob, run: RunPlan, connections: SparkConnections) -> list[_Share]:
     """The units of the only dataset, for two processes."""
     (dataset,) = run.packs[0].datasets
-    plan = pipeline.staging.plan(dataset.token)
+    plan = opened.staging.plan(dataset.token)
     assert plan is not None
     units = tuple(unit.id for unit in plan.units)
     return [
@@ -137,17 +147,17 @@ def main() -> None:
         load_from(job, asked.table, asked.since)
     import_drivers()
     clock = Laps()
-    pipeline = open_pipeline(job, connections)
-    run = pipeline.create_work_units(RunRequest("benchmark"))
+    opened = open_job(job, connections)
+    run = create_work_units(opened, RunRequest("benchmark"))
     clock.lap("planning")
     if asked.spark == "yes":
-        on_spark(pipeline, run, job, connections, clock, "" if asked.remote == "none" else asked.remote)
+        on_spark(opened, run, job, connections, clock, "" if asked.remote == "none" else asked.remote)
     else:
-        in_processes(shares(asked, pipeline, run, connections), clock)
+        in_processes(shares(asked, opened, run, connections), clock)
     (pack,) = run.packs
-    pipeline.write_commit_steps(run, pack)
-    pipeline.execute_commit_steps(run, pack)
-    pipeline.finish(run)
+    write_commit_steps(opened, run, pack)
+    execute_commit_steps(opened, run, pack)
+    finish(opened, run)
     clock.lap("commit")
     say(
         sum(clock.phases[name] for name in ("planning", "data", "commit")),

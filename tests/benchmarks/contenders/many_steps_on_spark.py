@@ -9,9 +9,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from airflow_gobblin.hooks.steps import StepsOnSpark
-from airflow_gobblin.journal import Slot
+from airflow_gobblin.journal.history import Slot
 from airflow_gobblin.operators import SparkOptions
-from airflow_gobblin.pipeline import Pipeline
+from airflow_gobblin.run.open_job import OpenJob
 from tests.benchmarks.contenders.saying import Laps, arguments, say
 from tests.benchmarks.publish import URN, on_disk
 from tests.protocol.rows import NoConnections
@@ -27,16 +27,16 @@ def main() -> None:
     connection = {"conn_type": "spark_connect", "host": server.hostname, "port": server.port}
     os.environ["AIRFLOW_CONN_SPARK_WARM"] = json.dumps(connection)
     opened = on_disk(Path(asked.folder)).open(int(asked.units))
-    pipeline = Pipeline(replace(opened.ingestion, code=CODE), opened.journal, NoConnections())
+    opened = OpenJob(replace(opened.ingestion, code=CODE), opened.journal, NoConnections())
     options = SparkOptions(conn_id="spark_warm").submit_arguments()
-    pipeline.committer.runner = StepsOnSpark(pipeline, options, above=0)
-    run = pipeline.staging.run(asked.run)
+    opened.committer.runner = StepsOnSpark(opened, options, above=0)
+    run = opened.staging.run(asked.run)
     assert run is not None
     clock = Laps()
-    (report,) = getattr(pipeline, asked.stage)(run, run.packs[0])
+    (report,) = getattr(opened, asked.stage)(run, run.packs[0])
     seconds = clock.lap(asked.stage)
     assert report.status in ("pending", "committed"), report
-    slot: Slot = pipeline.journal.history(URN).slots[-1]
+    slot: Slot = opened.journal.history(URN).slots[-1]
     say(seconds, clock.phases, steps=slot.decision.steps, done=int(slot.done))
 
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from airflow_gobblin import schema, wire
-from airflow_gobblin.plan import Plan
-from airflow_gobblin.sources.base import ReadRequest
+from airflow_gobblin.model import schema, wire
+from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.rows.sources.base import ReadRequest
 from airflow_gobblin.spark.connections import SparkConnections
 from tests.benchmarks.contenders.gobblin import SHOP, ingestion
 from tests.benchmarks.contenders.saying import DATABASE, arguments

@@ -37,8 +37,8 @@ class Ours:
     """Our store of records, on s3fs."""
 
     def __init__(self, bucket: str) -> None:
-        from airflow_gobblin.places import ObjectPlace
-        from airflow_gobblin.stores.objects import open_object_store
+        from airflow_gobblin.storage.locations import ObjectPlace
+        from airflow_gobblin.storage.stores.objects import open_object_store
 
         login = f"{os.environ[KEY]}:{os.environ[SECRET]}"
         self._uri = f"aws://{login}@/?region_name=us-east-1&endpoint_url={quote(os.environ[ENDPOINT], safe='')}"
@@ -59,7 +59,7 @@ class Ours:
         return sum(1 for _ in self._store.list(""))
 
     def upload(self, key: str) -> None:
-        from airflow_gobblin.files import open_files
+        from airflow_gobblin.storage.files import open_files
 
         out = open_files(f"s3://s3@{self._bucket}", self).stage("staged", key)
         for start in range(0, len(BIG), 1 << 20):
@@ -68,14 +68,14 @@ class Ours:
 
 
 class ByThreads:
-    """A file system of fsspec's. :param creates: what makes a put conditional."""
+    """A file system of fsspec's."""
 
-    def __init__(self, fs: Any, bucket: str, **creates: str) -> None:
-        self._fs, self._bucket, self._creates = fs, bucket, creates
+    def __init__(self, fs: Any, bucket: str) -> None:
+        self._fs, self._bucket = fs, bucket
 
     def create(self, keys: Sequence[str]) -> None:
         with ThreadPoolExecutor(_CONCURRENT) as pool:
-            done = pool.map(lambda key: self._fs.pipe_file(f"{self._bucket}/{key}", RECORD, **self._creates), keys)
+            done = pool.map(lambda key: self._fs.pipe_file(f"{self._bucket}/{key}", RECORD, mode="create"), keys)
             assert len([*done]) == len(keys)
 
     def read(self, keys: Sequence[str]) -> int:
@@ -141,15 +141,11 @@ def _client(name: str, bucket: str) -> Client:
         return Ours(bucket)
     if name == "obstore":
         return Obstore(bucket)
-    if name == "obstore-fsspec":
-        from obstore.fsspec import FsspecStore
-
-        return ByThreads(FsspecStore("s3", **_obstore_options()), bucket)
     from s3fs import S3FileSystem
 
     options = {"endpoint_url": os.environ[ENDPOINT], "client_kwargs": {"region_name": "us-east-1"}}
     fs = S3FileSystem(key=os.environ[KEY], secret=os.environ[SECRET], use_listings_cache=False, **options)
-    return ByThreads(fs, bucket, mode="create")
+    return ByThreads(fs, bucket)
 
 
 def main() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import time
 
-from airflow_gobblin.frozen_heap import frozen_heap
-from airflow_gobblin.sinks.base import Layout
+from airflow_gobblin.operators.frozen_heap import frozen_heap
+from airflow_gobblin.rows.sinks.base import Layout
+from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.execute import execute_commit_steps
 from tests.benchmarks.contenders.saying import arguments, say
 
 CONNECTION = "BENCHMARK_CONNECTION"
@@ -23,7 +25,7 @@ def main() -> None:
     assert run is not None
     started = time.perf_counter()
     with frozen_heap():
-        (written,) = writing.write_commit_steps(run, run.packs[0])
+        (written,) = write_commit_steps(writing, run, run.packs[0])
     decided, done = time.perf_counter(), 0.0
     put_outcome = executing.journal.put_outcome
 
@@ -35,7 +37,7 @@ def main() -> None:
 
     executing.journal.put_outcome = timed  # type: ignore[method-assign, assignment]
     with frozen_heap():
-        (report,) = executing.execute_commit_steps(run, run.packs[0])
+        (report,) = execute_commit_steps(executing, run, run.packs[0])
     ended = time.perf_counter()
     assert (written.status, report.status) == ("pending", "committed"), (written, report)
     found = sum(path.endswith(".txt") for path in executing.files.walk(URN))

@@ -14,13 +14,11 @@ from tests.benchmarks.contenders.spark_session import start_session
 
 ENDPOINT, KEY, SECRET = (f"BENCHMARK_S3_{word}" for word in ("ENDPOINT", "KEY", "SECRET"))
 _SQL_END = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd"
-
-
 _MAGIC = {
     "spark.sql.sources.commitProtocolClass": "org.apache.spark.internal.io.cloud.PathOutputCommitProtocol",
     "spark.hadoop.mapreduce.outputcommitter.factory.scheme.s3a": "org.apache.hadoop.fs.s3a.commit.S3ACommitterFactory",
 }
-"""What Spark's documentation says to set, for its writers to use a committer of s3a's."""
+"""What Spark's documentation says to set, for its writers to use a committer of s3a's; Parquet would need one setting more."""
 
 
 def s3a(committer: str) -> dict[str, str]:
@@ -39,6 +37,11 @@ def s3a(committer: str) -> dict[str, str]:
     }
     found = {f"spark.hadoop.fs.s3a.{name}": value for name, value in given.items()}
     return {**found, **(_MAGIC if committer == "magic" else {})}
+
+
+def committer_of(success: bytes) -> str:
+    """The committer that made a target. :param success: its `_SUCCESS`, in which s3a's committers name themselves."""
+    return str(json.loads(success)["committer"]) if success else "file"
 
 
 def commit_seconds(log: Path) -> float:

@@ -1,0 +1,31 @@
+"""DuckDB's PostgreSQL scanner and its Parquet writer, with as many threads as we have tasks, and compressing as we do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import duckdb_extension_postgres_scanner as scanner
+
+from tests.benchmarks.contenders.parquet_rows import parquet_rows
+from tests.benchmarks.contenders.saying import Laps, arguments, say
+
+
+def main() -> None:
+    asked = arguments(folder="", table="", threads="2", level="1")
+    (extension,) = Path(scanner.__file__).parent.rglob("*.duckdb_extension")
+    clock = Laps()
+    with duckdb.connect() as connection:
+        connection.execute(f"LOAD '{extension}'")
+        connection.execute(f"SET threads = {int(asked.threads)}")
+        connection.execute(f"ATTACH '{asked.url}' AS shop (TYPE postgres, READ_ONLY)")
+        connection.execute(
+            f"COPY (SELECT * FROM shop.public.{asked.table}) TO '{asked.folder}/all.parquet' "
+            f"(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL {int(asked.level)})"
+        )
+    seconds = clock.lap("data")
+    say(seconds, clock.phases, rows=parquet_rows(asked.folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,363 @@
+"""ParquetSink, on a real disk and with real Parquet."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_gobblin.errors import ConfigurationError, SchemaConflictError, StepLostError
+from airflow_gobblin.model import wire
+from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.model.work import Dataset, Extract, ExtractKind, StagedFile, UnitResult, UnitState
+from airflow_gobblin.rows.sinks import parquet_files
+from airflow_gobblin.rows.sinks.base import Layout, Sink, Writer
+from airflow_gobblin.rows.sinks.parquet import MIB, ParquetSink
+from airflow_gobblin.steps.publishing import FolderStep, MoveStep, StepContext, StepStatus
+from airflow_gobblin.storage.files import LocalFiles
+from tests.arrow_memory import arrow_memory
+from tests.disk import FailingFiles
+from tests.services.environment import ROOT
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("text", pa.string())])
+FOLDER = "_gobblin/s/t0/a0/u0-ff"
+DATASET = Dataset("main.flights", Extract(ExtractKind.APPEND_ONLY, "main", "flights"))
+PLAN = Plan("t0", "flights", "key", 0, DATASET, "main.flights", (), "", "")
+
+
+def _batch(start: int, rows: int) -> pa.RecordBatch:
+    ids = np.arange(start, start + rows)
+    return pa.record_batch([pa.array(ids), pa.array(ids.astype(str))], SCHEMA)
+
+
+def _random(rows: int, seed: int) -> pa.RecordBatch:
+    """Rows of 1,008 bytes that can't be compressed."""
+    data = np.random.default_rng(seed).bytes(rows * 1000)
+    return pa.record_batch(
+        [pa.array(np.arange(rows)), pa.array([data[i : i + 1000] for i in range(0, len(data), 1000)])], ["id", "data"]
+    )
+
+
+def _written(sink: ParquetSink, files: LocalFiles, *batches: pa.RecordBatch) -> tuple[StagedFile, ...]:
+    return _finish(sink.open(batches[0].schema, files, f"{FOLDER}/u0", "table/token-u0"), *batches)
+
+
+def _finish(writer: Writer, *batches: pa.RecordBatch) -> tuple[StagedFile, ...]:
+    for batch in batches:
+        writer.write(batch)
+    return writer.close()
+
+
+def _result(*staged: StagedFile) -> UnitResult:
+    return UnitResult("u0", "a0", UnitState.SUCCESSFUL, files=staged)
+
+
+def test_what_is_read_back_is_what_was_written(tmp_path: Path) -> None:
+    files = LocalFiles(tmp_path)
+    sink: Sink = ParquetSink(str(tmp_path))
+
+    writer = sink.open(SCHEMA, files, f"{FOLDER}/u0", "table/token-u0")
+    for batch in (_batch(0, 10), _batch(10, 0), _batch(10, 5)):
+        writer.write(batch)
+    (staged,) = writer.close()
+
+    path = tmp_path / staged.path
+    assert staged.path == f"{FOLDER}/u0-0.parquet"
+    assert (staged.size, staged.stamp) == (path.stat().st_size, str(path.stat().st_mtime_ns))
+    assert staged.checksum == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert staged.rows == 15
+    assert pq.read_table(path).equals(pa.Table.from_batches([_batch(0, 15)]))
+    assert pq.read_schema(path).equals(SCHEMA)
+    assert pq.ParquetFile(path).metadata.row_group(0).column(0).compression == "ZSTD"
+
+
+EVERY_NUMBER = {
+    "int8": pa.array([n % 128 for n in range(1000)], pa.int8()),
+    "int64": pa.array([n * n * 1_000_003 if n % 7 else None for n in range(1000)], pa.int64()),
+    "ends": pa.array(
+        [(-(2**63), 2**63 - 1)[n % 2] + (n // 2 if n % 2 == 0 else -n // 2) for n in range(1000)], pa.int64()
+    ),
+    "uint64": pa.array([2**64 - 1 - n for n in range(1000)], pa.uint64()),
+    "float": pa.array([n / 7 for n in range(1000)], pa.float64()),
+    "date": pa.array(range(-500, 500), pa.date32()),
+    "time": pa.array(range(1000), pa.time64("us")),
+    "local": pa.array(range(-500, 500), pa.timestamp("us")),
+    "instant": pa.array(range(0, 1_000_000, 1000), pa.timestamp("us", "UTC")),
+    "nanoseconds": pa.array(range(1000), pa.timestamp("ns")),
+    "decimal9": pa.array([Decimal(n) / 100 for n in range(-500, 500)], pa.decimal128(9, 2)),
+    "decimal18": pa.array([Decimal(10**18 - 1 - n) / 100 for n in range(1000)], pa.decimal128(18, 2)),
+    "decimal38": pa.array([Decimal(n) for n in range(1000)], pa.decimal128(38, 2)),
+    "nulls": pa.nulls(1000, pa.int64()),
+    "list": pa.array([[n, None] for n in range(1000)], pa.list_(pa.int64())),
+    "names": pa.array([[{"a.b": str(n % 3)}] for n in range(1000)], pa.list_(pa.struct([("a.b", pa.string())]))),
+}
+
+
+@pytest.mark.parametrize("times", [1, 3], ids=["distinct", "repeated"])
+def test_every_kind_of_number_is_what_it_was(tmp_path: Path, times: int) -> None:
+    batch = pa.record_batch([pa.concat_arrays([values] * times) for values in EVERY_NUMBER.values()], [*EVERY_NUMBER])
+    (staged,) = _written(ParquetSink(str(tmp_path)), LocalFiles(tmp_path), batch)
+    read = pq.read_table(tmp_path / staged.path)
+    assert read.equals(pa.Table.from_batches([batch]))
+    assert read.schema.equals(batch.schema)
+
+
+def test_numbers_that_hardly_repeat_are_written_as_differences_and_others_by_a_dictionary(tmp_path: Path) -> None:
+    rows = 100_000
+    ids = np.arange(rows)
+    price = pa.array([Decimal(int(n) * 7919 % 9_999_991).scaleb(-2) for n in ids], pa.decimal128(14, 2))
+    batch = pa.record_batch(
+        [pa.array(ids), pa.array(ids % 12), pa.array(ids * 0.37), price, pa.array((ids % 500).astype(str))],
+        ["id", "quantity", "ratio", "price", "product"],
+    )
+    (staged,) = _written(ParquetSink(str(tmp_path)), LocalFiles(tmp_path), batch)
+
+    group = pq.read_metadata(tmp_path / staged.path).row_group(0)
+    columns = {group.column(n).path_in_schema: group.column(n) for n in range(group.num_columns)}
+    assert {
+        name: set(column.encodings) & {"DELTA_BINARY_PACKED", "RLE_DICTIONARY"} for name, column in columns.items()
+    } == {
+        "id": {"DELTA_BINARY_PACKED"},
+        "quantity": {"RLE_DICTIONARY"},
+        "ratio": set(),
+        "price": {"DELTA_BINARY_PACKED"},
+        "product": {"RLE_DICTIONARY"},
+    }
+    assert columns["price"].physical_type == "INT64"
+    assert columns["id"].total_compressed_size < rows / 50
+
+
+def test_no_rows_no_file(tmp_path: Path) -> None:
+    assert _written(ParquetSink(str(tmp_path)), LocalFiles(tmp_path), _batch(0, 0)) == ()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("batch_rows", [10, 100, 5000])
+def test_files_are_of_about_the_target_size(tmp_path: Path, batch_rows: int) -> None:
+    sink = ParquetSink(str(tmp_path), file_bytes=500_000)
+    batches = [_random(batch_rows, seed) for seed in range(5000 // batch_rows)]
+
+    staged = _written(sink, LocalFiles(tmp_path), *batches)
+
+    assert [Path(s.path).name for s in staged] == [f"u0-{i}.parquet" for i in range(len(staged))]
+    assert sum(s.rows for s in staged) == 5000
+    assert all(400_000 < s.size < 650_000 for s in staged[:-1]), [s.size for s in staged]
+    assert len(staged) in range(8, 14)
+    published = ds.dataset([str(tmp_path / s.path) for s in staged]).to_table()
+    assert published.equals(pa.Table.from_batches(batches).combine_chunks())
+
+
+def test_a_file_has_several_row_groups_and_is_near_its_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_files, "ROW_GROUP_BYTES", 110_000)
+
+    staged = _written(
+        ParquetSink(str(tmp_path), file_bytes=500_000), LocalFiles(tmp_path), *(_random(50, i) for i in range(60))
+    )
+
+    assert all(abs(s.size - 500_000) < 60_000 for s in staged[:-1]), [s.size for s in staged]
+    assert pq.ParquetFile(tmp_path / staged[0].path).metadata.num_row_groups == 5
+
+
+def test_memory_does_not_grow_with_the_unit(tmp_path: Path) -> None:
+    """800 MB of Arrow data, given in batches of 4 MB, take no more than about a row group and one batch."""
+    sink = ParquetSink(str(tmp_path))
+    writer = sink.open(_zeros(1).schema, LocalFiles(tmp_path), f"{FOLDER}/u0", "table/token-u0")
+    with arrow_memory() as pool:
+        for _ in range(200):
+            writer.write(_zeros(500_000))
+        staged = writer.close()
+
+        assert sum(s.rows for s in staged) == 100_000_000
+        assert parquet_files.ROW_GROUP_BYTES / 2 < pool.max_memory() < 2 * parquet_files.ROW_GROUP_BYTES
+        assert pool.bytes_allocated() < MIB
+
+
+def _zeros(rows: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.repeat(0, rows)], ["zero"])
+
+
+def test_one_huge_batch_is_cut(tmp_path: Path) -> None:
+    staged = _written(ParquetSink(str(tmp_path), file_bytes=100_000), LocalFiles(tmp_path), _random(2000, 0))
+
+    assert len(staged) > 10
+    assert sum(s.rows for s in staged) == 2000
+
+
+def test_abort_leaves_nothing_and_may_come_twice(tmp_path: Path) -> None:
+    files = LocalFiles(tmp_path)
+    writer = ParquetSink(str(tmp_path), file_bytes=100_000).open(_random(1, 0).schema, files, FOLDER, "u0")
+    writer.write(_random(250, 0))
+    assert len(list(files.walk("."))) > 1
+
+    writer.abort()
+    writer.abort()
+
+    assert list(files.walk(".")) == []
+    assert writer.close() == ()
+
+
+def test_every_disk_error_passes_and_leaves_nothing(tmp_path: Path) -> None:
+    """Each call of the file system fails in turn: the writer raises just that error, and abort leaves no file."""
+    probe = FailingFiles(tmp_path / "probe", at=-1)
+    sink = ParquetSink("/target", file_bytes=100_000)
+    batches = [_random(50, seed) for seed in range(5)]
+    assert len(_written(sink, probe, *batches)) == 3
+    assert {call.split()[0] for call in probe.calls} == {
+        "create",
+        "write",
+        "close",
+        "sync_file",
+        "sync_folder",
+        "identity",
+    }
+
+    for at, call in enumerate(probe.calls):
+        files = FailingFiles(tmp_path / str(at), at, forever=at % 2 == 0)
+        writer = sink.open(batches[0].schema, files, f"{FOLDER}/u0", "table/token-u0")
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)) as raised:
+            _finish(writer, *batches)
+        assert raised.value.errno == errno.ENOSPC, call
+        writer.abort()
+        assert list(files.walk(".")) == [], call
+
+
+def test_staged_content_is_synced_before_the_folder(tmp_path: Path) -> None:
+    files = FailingFiles(tmp_path, at=-1)
+
+    staged = _written(ParquetSink("/target", file_bytes=100_000), files, *(_random(50, seed) for seed in range(5)))
+
+    syncs = [call for call in files.calls if call.startswith("sync")]
+    assert syncs == [*(f"sync_file {s.path}" for s in staged), f"sync_folder {FOLDER}"]
+
+
+def test_publish_names_files_by_token_unit_and_index(tmp_path: Path) -> None:
+    files = LocalFiles(tmp_path)
+    sink = ParquetSink(str(tmp_path), file_bytes=100_000)
+    staged = _written(sink, files, *(_random(50, seed) for seed in range(5)))
+
+    steps = list(sink.publish(PLAN, [_result(*staged)], files))
+
+    assert [s.target for s in steps] == [f"main.flights/t0-u0-{i}.parquet" for i in range(3)]
+    assert [(s.source, s.rows, s.checksum) for s in steps if isinstance(s, MoveStep)] == [
+        (f.path, f.rows, f.checksum) for f in staged
+    ]
+    context = StepContext(files)
+    for step in steps:
+        assert step.verify(context) is StepStatus.TODO
+        step.execute(context)
+        assert step.verify(context) is StepStatus.DONE
+    assert sorted(files.walk("main.flights")) == sorted(s.target for s in steps)
+    assert ds.dataset(str(tmp_path / "main.flights")).count_rows() == 250
+
+
+def test_a_folder_per_unit_is_published_by_one_rename(tmp_path: Path) -> None:
+    files = FailingFiles(tmp_path, at=-1)
+    sink = ParquetSink(str(tmp_path), file_bytes=100_000, layout=Layout.FOLDER_PER_UNIT)
+    batches = [_random(50, seed) for seed in range(5)]
+    staged = _written(sink, files, *batches)
+    assert [f.path for f in staged] == [f"{FOLDER}/u0/{i}.parquet" for i in range(3)]
+    syncs = [call for call in files.calls if call.startswith("sync")]
+    assert syncs == [*(f"sync_file {s.path}" for s in staged), f"sync_folder {FOLDER}/u0"]
+
+    (step,) = sink.publish(PLAN, [_result(*staged)], files)
+
+    assert isinstance(step, FolderStep)
+    assert (step.source, step.target) == (f"{FOLDER}/u0", "main.flights/t0-u0")
+    assert [(m.target, m.rows, m.checksum) for m in step.moves] == [
+        (f"main.flights/t0-u0/{i}.parquet", f.rows, f.checksum) for i, f in enumerate(staged)
+    ]
+    step.execute(StepContext(files))
+    assert step.verify(StepContext(files)) is StepStatus.DONE
+    assert ds.dataset(str(tmp_path / "main.flights")).count_rows() == 250
+
+
+def test_a_unit_of_one_file_or_of_too_many_is_published_file_by_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under the same names."""
+    files = LocalFiles(tmp_path)
+    sink = ParquetSink(str(tmp_path), layout=Layout.FOLDER_PER_UNIT, file_bytes=100_000)
+    one = _finish(sink.open(SCHEMA, files, f"{FOLDER}/one", "main.flights/t0-one"), _batch(0, 10))
+    many = _written(sink, files, *(_random(50, seed) for seed in range(5)))
+    monkeypatch.setattr("airflow_gobblin.rows.sinks.base.FILES_PER_FOLDER", 2)
+    results = [UnitResult("one", "a0", UnitState.SUCCESSFUL, files=one), _result(*many)]
+
+    steps = list(sink.publish(PLAN, results, files))
+
+    names = ["t0-one/0", *(f"t0-u0/{i}" for i in range(3))]
+    assert [s.target for s in steps] == [f"main.flights/{name}.parquet" for name in names]
+    for step in steps:
+        assert isinstance(step, MoveStep)
+        step.execute(StepContext(files))
+        assert step.verify(StepContext(files)) is StepStatus.DONE
+    assert sorted(files.walk("main.flights")) == [s.target for s in steps]
+
+
+def test_an_unknown_layout_is_refused_by_name() -> None:
+    assert ParquetSink("/target", layout="folder_per_unit").layout is Layout.FOLDER_PER_UNIT  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"no such layout. Use one of 'flat', 'folder_per_unit'"):
+        ParquetSink("/target", layout="nested")  # type: ignore[arg-type]
+
+
+def test_publish_refuses_what_is_gone_or_changed(tmp_path: Path) -> None:
+    files = LocalFiles(tmp_path)
+    sink = ParquetSink(str(tmp_path))
+    (staged,) = _written(sink, files, _batch(0, 10))
+    path = tmp_path / staged.path
+
+    os.utime(path, ns=(int(staged.stamp), int(staged.stamp) + 1))
+    with pytest.raises(StepLostError, match="it is gone, or was changed"):
+        list(sink.publish(PLAN, [_result(staged)], files))
+    path.unlink()
+    with pytest.raises(StepLostError, match=f"{staged.path!r} of unit 'u0': it is gone"):
+        list(sink.publish(PLAN, [_result(staged)], files))
+
+
+@pytest.mark.parametrize("urn", ["main.flights", "_hidden", ".dot", "_gobblin", "a/b", "Ärger"])
+def test_no_folder_is_hidden_from_readers(urn: str) -> None:
+    folder = ParquetSink("/target").folder(Dataset(urn, DATASET.extract))
+    assert folder[0] not in "._"
+    assert "/" not in folder
+
+
+def test_the_schema_evolves_by_the_rules() -> None:
+    sink = ParquetSink("/target")
+    wider = SCHEMA.append(pa.field("more", pa.float64()))
+    assert sink.schema(wider, SCHEMA, "x").equals(wider)
+    with pytest.raises(SchemaConflictError, match="column 'id' was int64 and is now int32"):
+        sink.schema(pa.schema([pa.field("id", pa.int32(), nullable=False), ("text", pa.string())]), SCHEMA, "x")
+
+
+def test_a_type_that_parquet_lacks_is_refused_at_planning() -> None:
+    with pytest.raises(SchemaConflictError, match=r"dataset 'x': Parquet has no type for column 'i' \(month_day_nano"):
+        ParquetSink("/target").schema(pa.schema([("ok", pa.int8()), ("i", pa.month_day_nano_interval())]), None, "x")
+
+
+@pytest.mark.parametrize("wrong", [{"file_bytes": 0}, {"compression_level": 0}, {"compression_level": 23}])
+def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        ParquetSink("/target", **wrong)
+
+
+def test_it_crosses_processes() -> None:
+    sink = ParquetSink("file:///target", file_bytes=1 << 20, compression_level=9, layout=Layout.FOLDER_PER_UNIT)
+    assert wire.loads(wire.dumps(sink), ParquetSink, "sink") == sink
+
+
+def test_the_example_of_the_page_of_layouts() -> None:
+    page = (ROOT / "docs" / "sinks.md").read_text()
+    (code,) = re.findall(r"<!-- test: layout -->\n```python\n(.*?)```", page, re.DOTALL)
+    defined: dict[str, Any] = {}
+    exec(compile(code, "layout", "exec"), defined)
+    assert defined["sink"] == ParquetSink("/lake/shop", layout=Layout.FOLDER_PER_UNIT)
+    assert all(f"`{layout}`" in page for layout in Layout)

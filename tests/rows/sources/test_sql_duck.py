@@ -1,0 +1,191 @@
+"""SqlSource on PostgreSQL through DuckDB: the same rows as through ADBC, and the same errors."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from airflow_gobblin.errors import SourceError
+from airflow_gobblin.model.work import ExtractKind
+from airflow_gobblin.rows.sources.base import ReadRequest
+from airflow_gobblin.rows.sources.sql import Predicate, postgres, reader
+from airflow_gobblin.rows.sources.sql.duck import EXTENSION, DuckResult
+from tests.rows.sources.databases import PostgresDatabase, Runs, runs, with_options
+
+pytest.importorskip(EXTENSION, reason="the extra `duckdb` is not installed")
+
+SNAPSHOT = ExtractKind.SNAPSHOT_ONLY
+COLUMNS = {
+    "small": "smallint",
+    "Small": "smallint",
+    "number": "bigint",
+    "real": "real",
+    "double": "double precision",
+    "yes": "boolean",
+    "text": "text",
+    "short": "varchar(9)",
+    "bytes": "bytea",
+    "day": "date",
+    "local": "timestamp",
+    "instant": "timestamptz",
+    "price": "numeric(12, 2)",
+    "long": "numeric(38, 37)",
+    "free": "numeric",
+    "id": "uuid",
+    "json": "jsonb",
+    "clock": "time",
+    "span": "interval",
+    "mood": "mood",
+}
+ROWS = [
+    r"""(-7, 7, 9223372036854775807, 'NaN', '-Infinity', true, 'né "''\', 'abc', '\x00ff', '2024-02-29', '0001-01-01',
+        '2024-02-29 01:00+02', -123.45, -1.0000000000000000000000000000000000001, 'NaN',
+        'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '{"a": 1}', '24:00', '1 month -2 days 00:00:00.000006', 'happy')""",
+    """(1, 2, -9223372036854775808, 0.1, 0.1, false, '', ' ', '', '9999-12-31', '9999-12-31 23:59:59.999999',
+        '1970-01-01 00:00+00', 9999999999.99, 0, 1e-30, gen_random_uuid(), '[]', '01:02:03.000004', '0', 'happy')""",
+    f"({', '.join(['NULL'] * len(COLUMNS))})",
+]
+
+
+@pytest.fixture
+def database(postgres_database: str) -> PostgresDatabase:
+    return PostgresDatabase(postgres_database)
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every unit is read in bulk, however small; and the queries that went through DuckDB."""
+    taken: list[str] = []
+
+    class Listed(DuckResult):
+        def __init__(self, uri: str, first: Any, query: str, *rest: Any) -> None:
+            taken.append(query)
+            super().__init__(uri, first, query, *rest)
+
+    monkeypatch.setattr(reader, "BULK_BYTES", 0)
+    monkeypatch.setattr(postgres, "DuckResult", Listed)
+    return taken
+
+
+def read(told: Runs) -> pa.Table:
+    return pa.concat_tables([one.table for one in told.run()])
+
+
+def test_every_type_is_what_it_is_through_adbc(
+    database: PostgresDatabase, taken: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared = ", ".join(f'"{name}" {kind}' for name, kind in COLUMNS.items())
+    database.run(
+        "CREATE TYPE mood AS ENUM ('happy')",
+        f"CREATE TABLE t ({declared})",
+        f"INSERT INTO t VALUES {', '.join(ROWS)}",
+    )
+    told = runs(database, "t", SNAPSHOT, timezone="Europe/Berlin")
+    through_duckdb = read(told)
+    assert len(taken) == 1
+    monkeypatch.setattr(reader, "BULK_BYTES", 1 << 60)
+    through_adbc = read(told)
+    assert len(taken) == 1
+    assert through_duckdb.schema == through_adbc.schema
+    assert str(through_duckdb.to_pylist()) == str(through_adbc.to_pylist())  # as text, for NaN isn't equal to itself
+
+
+@pytest.mark.parametrize(("declared", "literal", "value"), [("char(4)", "'ab'", "ab  "), ("int[]", "'{1}'", [1])])
+def test_a_type_that_duckdb_changes_does_not_go_through_it(
+    database: PostgresDatabase, taken: list[str], declared: str, literal: str, value: Any
+) -> None:
+    database.run(f"CREATE TABLE t (x {declared})", f"INSERT INTO t VALUES ({literal})")
+    assert runs(database, "t", SNAPSHOT).rows() == [(value,)]
+    assert taken == []
+
+
+def test_long_rows_do_not_go_through_it(database: PostgresDatabase, taken: list[str]) -> None:
+    database.run(
+        "CREATE TABLE t (x text)", "INSERT INTO t SELECT string_agg(md5(n::text), '') FROM generate_series(1, 300) n"
+    )
+    assert len(runs(database, "t", SNAPSHOT).rows()) == 1
+    assert taken == []
+
+
+@pytest.mark.parametrize(
+    ("declared", "literal", "value"),
+    [
+        ("numeric(5,2)", "NaN", r"'NaN': expected decimal128\(5, 2\)"),
+        ("timestamptz", "-infinity", "a date or time: it is infinite"),
+        ("date", "10000-01-01", "a date or time: it is infinite, or outside the years 1 to 9999"),
+    ],
+)
+def test_a_value_that_arrow_can_not_hold_is_named(
+    database: PostgresDatabase, taken: list[str], declared: str, literal: str, value: str
+) -> None:
+    database.run(
+        f"CREATE TABLE t (id int PRIMARY KEY, x {declared})",
+        f"INSERT INTO t SELECT n, CASE n WHEN 777 THEN CAST('{literal}' AS {declared}) END FROM generate_series(1, 1000) n",
+    )
+    with pytest.raises(SourceError, match=rf"column 'x', row 777 of the unit \(id=777\) has the value {value}"):
+        runs(database, "t", SNAPSHOT, primary_keys=("id",)).run()
+    assert taken
+
+
+def test_values_are_bound_whatever_they_hold(database: PostgresDatabase, taken: list[str]) -> None:
+    odd = r"""it's \ "$1" 'x'; --"""
+    database.run("CREATE TABLE t (id int, x text)", f"INSERT INTO t VALUES (1, $odd${odd}$odd$), (2, 'other')")
+    told = runs(database, "t", delta="id", where=(Predicate("x", "=", odd),))
+    assert told.rows() == [(1, odd)]
+    assert taken
+    assert with_options(told, where=(Predicate("x", "in", (odd, "other")),)).plan().units
+
+
+def test_it_reads_what_the_held_snapshot_shows(database: PostgresDatabase, taken: list[str]) -> None:
+    database.run("CREATE TABLE t (id int)", "INSERT INTO t VALUES (1)")
+    told = runs(database, "t", SNAPSHOT)
+    plan = told.plan()
+    with told.source.snapshot(database) as held:
+        database.run("INSERT INTO t VALUES (2)")
+        with closing(told.source.read(plan.units[0], plan.schema, ReadRequest(snapshot=held), database)) as unit:
+            assert sum(batch.num_rows for batch in unit) == 1
+            assert unit.expected_rows == 1
+    assert taken
+
+
+def test_an_error_in_the_middle_is_one(database: PostgresDatabase, taken: list[str]) -> None:
+    database.run(
+        "CREATE UNLOGGED TABLE t AS SELECT n AS id FROM generate_series(1, 200000) n",
+        "CREATE VIEW v AS SELECT id, 1 / (id - 190000) AS x FROM t",
+    )
+    with pytest.raises(SourceError, match="division by zero"):
+        runs(database, "v", SNAPSHOT).run()
+    assert taken
+
+
+@pytest.fixture
+def half_read(database: PostgresDatabase, taken: list[str]) -> Any:
+    """A unit of which one batch was read, and an iterator of the others."""
+    database.run("CREATE UNLOGGED TABLE t AS SELECT n AS id, md5(n::text) AS text FROM generate_series(1, 1000000) n")
+    told = runs(database, "t", SNAPSHOT)
+    plan = told.plan()
+    unit = told.source.read(plan.units[0], plan.schema, ReadRequest(), database)
+    batches = iter(unit)
+    next(batches)
+    assert taken
+    return unit, batches
+
+
+def test_a_server_process_that_dies_is_an_error_and_no_more(database: PostgresDatabase, half_read: Any) -> None:
+    unit, batches = half_read
+    database.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query ILIKE 'COPY%'")
+    with closing(unit), pytest.raises(SourceError) as raised:
+        list(batches)
+    assert database.url.split(":")[2].split("@")[0] not in str(raised.value)
+
+
+def test_an_early_stop_waits_for_nothing(database: PostgresDatabase, half_read: Any) -> None:
+    unit, _ = half_read
+    started = time.monotonic()
+    unit.close()
+    assert time.monotonic() - started < 1
+    database.run("DROP TABLE t")

@@ -1,0 +1,345 @@
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.storage.files import FileIdentity, Files, LocalFiles, with_listing_cache
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return LocalFiles(tmp_path / "root")
+
+
+def _write(files: Files, path: str, data: bytes = b"data") -> FileIdentity:
+    with files.create(path) as out:
+        out.write(data)
+    found = files.identity(path)
+    assert found is not None
+    return found
+
+
+def test_a_file_is_created_once_with_its_folders(files: Files) -> None:
+    found = _write(files, "a/b/c")
+    assert found.size == 4
+    assert files.read("a/b/c") == b"data"
+    with pytest.raises(FileExistsError):
+        files.create("a/b/c")
+    assert files.read("a/b/c") == b"data"
+
+
+def test_a_move_keeps_the_identity_and_overwrites_nothing(files: Files) -> None:
+    staged = _write(files, "staging/x", b"mine")
+    _write(files, "target/theirs", b"theirs")
+    with pytest.raises(FileExistsError):
+        files.link("staging/x", "target/theirs")
+    files.link("staging/x", "target/x")
+    files.unlink("staging/x")
+
+    assert files.identity("target/x") == staged
+    assert files.identity("staging/x") is None
+    assert files.read("target/theirs") == b"theirs"
+
+
+def test_a_folder_is_moved_whole_and_its_files_keep_their_identity(files: Files) -> None:
+    staged = {name: _write(files, f"staging/u0/{name}") for name in ("0", "1")}
+    assert files.identities("staging/u0") == staged
+    files.make_folder("target")
+    files.move_folder("staging/u0", "target/u0")
+    assert files.identities("target/u0") == staged
+    assert files.identities("staging/u0") == {}
+    assert list(files.walk(".")) == ["target/u0/0", "target/u0/1"]
+
+
+@pytest.mark.parametrize("what", ["file", "empty folder", "folder", "link"])
+def test_a_folder_is_moved_over_nothing(files: Files, what: str) -> None:
+    _write(files, "staging/u0/0", b"mine")
+    files.make_folder("target")
+    at = Path(files.root) / "target/u0"
+    match what:
+        case "file":
+            _write(files, "target/u0")
+        case "link":
+            at.symlink_to("nowhere")
+        case "folder":
+            _write(files, "target/u0/theirs")
+        case _:
+            files.make_folder("target/u0")
+    before = at.lstat().st_ino
+    with pytest.raises(FileExistsError):
+        files.move_folder("staging/u0", "target/u0")
+    assert at.lstat().st_ino == before
+    assert files.read("staging/u0/0") == b"mine"
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_what_comes_to_the_target_in_the_last_moment_stays(
+    files: Files, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the look, and before the rename."""
+    _write(files, "staging/u0/0", b"mine")
+    files.make_folder("target")
+    rename = os.rename
+
+    def late(source: str, target: str) -> None:
+        _write(files, "target/u0" if what == "file" else "target/u0/theirs", b"theirs")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", late)
+    with pytest.raises(FileExistsError):
+        files.move_folder("staging/u0", "target/u0")
+    assert [files.read(path) for path in files.walk("target")] == [b"theirs"]
+    assert files.read("staging/u0/0") == b"mine"
+
+
+def test_of_many_who_move_a_folder_one_does(files: Files) -> None:
+    for number in range(50):
+        _write(files, f"staging/{number}/0")
+        start = threading.Barrier(4)
+        moved: list[int] = []
+
+        def move(number: int = number, start: threading.Barrier = start, moved: list[int] = moved) -> None:
+            start.wait()
+            try:
+                files.move_folder(f"staging/{number}", f"{number}")
+                moved.append(number)
+            except (FileExistsError, FileNotFoundError):
+                pass
+
+        threads = [threading.Thread(target=move) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert moved == [number]
+        assert list(files.walk(f"{number}")) == [f"{number}/0"]
+
+
+def test_a_folder_that_is_not_there_is_not_moved(files: Files) -> None:
+    files.make_folder("target")
+    with pytest.raises(FileNotFoundError):
+        files.move_folder("none", "target/none")
+    _write(files, "staging/u0/0")
+    with pytest.raises(FileNotFoundError):
+        files.move_folder("staging/u0", "no/such")
+    assert files.read("staging/u0/0") == b"data"
+
+
+def test_only_an_empty_folder_is_removed(files: Files) -> None:
+    _write(files, "a/b/c")
+    for path in ("a", "a/b", "a/b/c", "none", "none/x"):
+        files.remove_folder(path)
+    assert list(files.walk(".")) == ["a/b/c"]
+    files.unlink("a/b/c")
+    files.remove_folder("a/b")
+    assert files.folders("a") == ()
+
+
+def test_what_is_not_there(files: Files) -> None:
+    assert files.identity("x") is None
+    assert list(files.walk("x")) == []
+    assert files.folders("x") == ()
+    assert files.identities("x") == {}
+    files.remove_tree("x")
+    _write(files, "file")
+    assert files.identity("file/x") is None
+    assert files.identities("file") == {}
+    with pytest.raises(FileNotFoundError):
+        files.unlink("x")
+
+
+def test_a_link_is_not_followed(files: Files) -> None:
+    _write(files, "real", b"12345678")
+    (Path(files.root) / "link").symlink_to("real")
+    (Path(files.root) / "dangling").symlink_to("nowhere")
+    link, real = files.identity("link"), files.identity("real")
+    assert link is not None
+    assert real is not None
+    assert link.inode != real.inode
+    assert files.identity("dangling") is not None
+
+
+def test_walk_and_folders_are_in_order(files: Files) -> None:
+    for path in ("a/2/x", "a/10/x", "a/z", "a/y", "b/x"):
+        _write(files, path)
+    files.make_folder("a/empty")
+    files.make_folder("a/empty")
+    assert list(files.walk("a")) == ["a/y", "a/z", "a/10/x", "a/2/x"]
+    assert files.folders("a") == ("10", "2", "empty")
+
+
+def test_a_tree_is_removed_also_when_two_do_it(files: Files) -> None:
+    for i in range(300):
+        _write(files, f"tree/{i % 7}/{i}")
+    _write(files, "other")
+    start, errors = threading.Barrier(4), []
+
+    def remove() -> None:
+        start.wait()
+        try:
+            files.remove_tree("tree")
+        except OSError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=remove) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert not errors
+    assert list(files.walk(".")) == ["other"]
+
+
+def rights(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize(
+    ("root", "expected"),
+    [
+        (0o755, 0o700),
+        (0o700, 0o700),
+        (0o775, 0o770),
+        (0o2775, 0o2770),
+        (0o777, 0o777),
+        (0o1777, 0o1777),
+        (0o711, 0o700),
+    ],
+)
+def test_a_private_folder_is_open_to_those_who_may_write_to_the_root(files: Files, root: int, expected: int) -> None:
+    top = Path(files.root)
+    top.mkdir()
+    top.chmod(root)
+    files.make_private("_gobblin/mine")
+    assert rights(top / "_gobblin" / "mine") == expected
+    assert rights(top / "_gobblin") & 0o777 == 0o777 & ~_umask()
+    (top / "_gobblin" / "mine").chmod(0o750)
+    files.make_private("_gobblin/mine")
+    assert rights(top / "_gobblin" / "mine") == 0o750, "somebody wants it so"
+
+
+@pytest.mark.parametrize("call", ["chmod", "rename"])
+def test_a_private_folder_whose_maker_was_killed_is_open_to_the_others_all_the_same(
+    files: Files, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    top = Path(files.root)
+    top.mkdir()
+    top.chmod(0o775)
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as killed:
+        killed.setattr(os, call, die)
+        with pytest.raises(KeyboardInterrupt):
+            files.make_private("mine")
+    files.make_private("mine")
+    assert rights(top / "mine") == 0o770
+    assert os.listdir(top) == ["mine"]
+
+
+def test_of_two_who_make_a_private_folder_at_once_each_has_it(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    chmod = os.chmod
+
+    def chmod_late(path: str, mode: int) -> None:
+        monkeypatch.undo()
+        files.make_private("mine")
+        chmod(path, mode)
+
+    monkeypatch.setattr(os, "chmod", chmod_late)
+    files.make_private("mine")
+    assert os.listdir(files.root) == ["mine"]
+
+
+def test_a_file_in_the_place_of_a_private_folder_is_left(files: Files) -> None:
+    _write(files, "mine")
+    files.make_private("mine")
+    assert files.read("mine") == b"data"
+    assert os.listdir(files.root) == ["mine"]
+
+
+def test_a_private_folder_of_another_group_than_the_root_is_not_open_to_it(files: Files) -> None:
+    top = Path(files.root)
+    top.mkdir()
+    try:
+        os.chown(top, -1, 12345)
+    except PermissionError:
+        pytest.skip("only root gives a folder to a group that it isn't in")
+    top.chmod(0o775)
+    files.make_private("mine")
+    assert rights(top / "mine") == 0o700
+
+
+def _umask() -> int:
+    found = os.umask(0)
+    os.umask(found)
+    return found
+
+
+def test_a_folder_that_is_a_link_leads_somewhere(files: Files, tmp_path: Path) -> None:
+    top = tmp_path / "root"
+    (tmp_path / "elsewhere" / "below").mkdir(parents=True)
+    _write(files, "own/x")
+    (top / "out").symlink_to(tmp_path / "elsewhere")
+    (top / "inside").symlink_to("own")
+    (top / "dangling").symlink_to(tmp_path / "nothing")
+    assert files.leads_to("out") == str(tmp_path / "elsewhere")
+    assert files.leads_to("out/below") == str(tmp_path / "elsewhere" / "below")
+    assert files.leads_to("inside") == str(top / "own")
+    assert files.leads_to("dangling") == str(tmp_path / "nothing")
+    assert [files.leads_to(path) for path in ("own", "own/x", "none/at/all", ".")] == [None] * 4
+    linked = tmp_path / "linked"
+    linked.symlink_to(top)
+    assert LocalFiles(linked).leads_to("own") is None, "the root itself may be one"
+
+
+def test_a_file_is_no_folder_to_walk(files: Files) -> None:
+    """It can't be listed, which is told, and not taken for empty."""
+    _write(files, "file")
+    with pytest.raises(NotADirectoryError):
+        list(files.walk("file"))
+
+
+def test_syncing_reaches_up_to_the_root(files: Files) -> None:
+    _write(files, "a/b/c")
+    files.sync_file("a/b/c")
+    files.sync_folder("a/b")
+    with pytest.raises(FileNotFoundError):
+        files.sync_folder("a/none")
+    with pytest.raises(FileNotFoundError):
+        files.sync_file("a/b/none")
+
+
+@pytest.mark.parametrize("path", ["", "/etc", "..", "a/../b", "a/..", "./a", "a//b", "a/", "a\0b"])
+def test_no_path_leaves_the_root(files: Files, path: str) -> None:
+    for call in (
+        files.identity,
+        files.read,
+        files.create,
+        files.unlink,
+        files.make_folder,
+        files.remove_folder,
+        files.identities,
+        files.remove_tree,
+        files.sync_file,
+    ):
+        with pytest.raises(ConfigurationError, match="must be a plain relative path below the target root"):
+            call(path)
+
+
+def test_many_files_are_looked_at_by_one_listing(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {path: _write(files, path) for path in ("a/b/1", "a/b/2", "a/1", "top")}
+    seen = with_listing_cache(files, "nothing")
+    assert {path: seen.identity(path) for path in found} == found
+    assert seen.identity("a/b/3") is None
+    later = _write(files, "a/b/3")
+    assert seen.identity("a/b/3") == later
+    monkeypatch.setattr(LocalFiles, "identity", lambda self, path: pytest.fail(f"{path} is looked at alone"))
+    assert {path: seen.identity(path) for path in found} == found
+    assert seen.read("a/b/1") == b"data"

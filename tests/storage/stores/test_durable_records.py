@@ -1,0 +1,191 @@
+"""In which order a store on a disk makes its records durable, as the kernel sees it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from airflow_gobblin.errors import UnknownOutcomeError, UnreliableStoreError
+from airflow_gobblin.storage.files import LocalFiles
+from airflow_gobblin.storage.stores.base import Store
+from airflow_gobblin.storage.stores.local import TEMPORARIES, LocalStore
+from tests.storage.stores.test_local import an_hour_later
+from tests.syscalls import Trace, traced
+
+KEY = "flights/main.trips/d/0000000001"
+
+
+class Died(BaseException):
+    """The process died here."""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """One that isn't there yet, nor the folders above it."""
+    return tmp_path / "data" / "journals" / "mine"
+
+
+@pytest.fixture
+def trace() -> Iterator[Trace]:
+    with traced() as found:
+        yield found
+
+
+def opened(root: Path) -> LocalStore:
+    """The store, as another process opens it."""
+    return LocalStore(LocalFiles(root))
+
+
+def test_a_record_is_durable_before_its_name_and_its_name_before_the_answer(root: Path, trace: Trace) -> None:
+    assert opened(root).put_if_absent(KEY, b"data")
+    (temporary,) = trace.of("unlink")
+    answered = trace.at("unlink", temporary)
+    named = trace.at("link", root / KEY)
+    assert trace.at("fsync", temporary) < named < trace.at("fsync", (root / KEY).parent) < answered
+    assert answered == len(trace.calls) - 1
+    trace.check_made_folders_are_synced(answered)
+
+
+def test_the_name_of_the_root_and_of_all_above_it_is_synced_once(root: Path, trace: Trace, tmp_path: Path) -> None:
+    """Whoever made them may have died before it came to that."""
+    root.mkdir(parents=True)
+    store = opened(root)
+    store.put_if_absent("a", b"")
+    synced = trace.of("fsync")
+    assert {str(root), str(root.parent), str(root.parent.parent), str(tmp_path)} <= {*synced}
+    trace.calls.clear()
+    store.put_if_absent("b", b"")
+    assert trace.of("fsync")[1:] == [str(root)]
+
+
+def test_a_folder_above_the_root_that_may_not_be_looked_into_is_passed_over(
+    root: Path, trace: Trace, tmp_path: Path
+) -> None:
+    def refuse(call: str, path: str) -> None:
+        if call == "fsync" and path == str(tmp_path):
+            raise PermissionError(13, "Permission denied", path)
+
+    trace.before = refuse
+    assert opened(root).put_if_absent("a", b"")
+
+
+def die_before_the_folder_is_synced(root: Path, trace: Trace) -> None:
+    """A writer dies between the name of its record and the sync of the folder."""
+
+    def die(call: str, path: str) -> None:
+        if trace.of("link"):
+            raise Died
+
+    trace.before = die
+    with pytest.raises(Died):
+        opened(root).put_if_absent(KEY, b"data")
+    trace.before = lambda call, path: None
+    trace.calls.clear()
+    assert (root / KEY).exists()
+
+
+READS: dict[str, Callable[[Store], object]] = {
+    "get": lambda store: store.get(KEY),
+    "get_many": lambda store: [*store.get_many([KEY, "nothing"])],
+    "list": lambda store: [*store.list("flights/")],
+    "put_if_absent": lambda store: store.put_if_absent(KEY, b"other"),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_a_record_is_made_durable_before_it_is_given_out(root: Path, trace: Trace, read: str) -> None:
+    """For what is made of it may be durable sooner, and then the power fails."""
+    die_before_the_folder_is_synced(root, trace)
+    READS[read](opened(root))
+    synced = {*trace.of("fsync")}
+    below = [folder for folder in (root / KEY).parents if folder.is_relative_to(root)]
+    assert {str(folder) for folder in (*below, *root.parents[:2])} <= synced
+
+
+@pytest.mark.parametrize("read", READS)
+def test_what_is_known_to_be_durable_is_read_without_a_sync(root: Path, trace: Trace, read: str) -> None:
+    """Ten thousand idle datasets are."""
+    opened(root).put_if_absent(KEY, b"data")
+    trace.calls.clear()
+    READS[read](opened(root))
+    assert trace.calls == []
+
+
+@pytest.mark.parametrize("fails", ["link", "fsync"])
+def test_a_record_whose_name_may_not_be_durable_keeps_the_sign_of_it(root: Path, trace: Trace, fails: str) -> None:
+    """After an error of the link it may stand, too."""
+
+    def fail(call: str, path: str) -> None:
+        if call == fails and (call == "link" or path == str((root / KEY).parent)):
+            raise OSError(5, "Input/output error", path)
+
+    trace.before = fail
+    with pytest.raises(UnknownOutcomeError, match="Input/output error"):
+        opened(root).put_if_absent(KEY, b"data")
+    assert len(os.listdir(root / TEMPORARIES)) == 1
+
+
+def test_an_error_of_the_look_at_its_names_keeps_the_sign_too(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: LocalFiles, paths: list[str]) -> list[int]:
+        if (root / KEY).exists():
+            raise OSError(5, "Input/output error")
+        return [0] * len(paths)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalFiles, "names", fail)
+        with pytest.raises(UnknownOutcomeError, match="Input/output error"):
+            opened(root).put_if_absent(KEY, b"data")
+    assert (root / KEY).stat().st_nlink == 2
+
+
+def test_what_a_killed_writer_left_goes_after_its_record_is_durable(root: Path, trace: Trace) -> None:
+    die_before_the_folder_is_synced(root, trace)
+    for path in (root / TEMPORARIES).iterdir():
+        os.utime(path, (1, 1))
+    opened(root).put_if_absent("other", b"")
+    assert (root / KEY).stat().st_nlink == 2
+    an_hour_later(root)
+    opened(root).put_if_absent("another", b"")
+    assert (root / KEY).stat().st_nlink == 1
+    moved = next(at for at, (call, path) in enumerate(trace.calls) if call == "rename")
+    synced = trace.at("fsync", (root / KEY).parent)
+    removed = next(at for at, (call, path) in enumerate(trace.calls) if call == "unlink" and not os.path.isabs(path))
+    assert moved < synced < removed
+    assert [name for name in os.listdir(root) if name.startswith(TEMPORARIES)] == [TEMPORARIES]
+
+
+def test_a_link_that_is_under_way_while_its_file_is_moved_away_keeps_the_sign_that_it_is_not_durable(
+    root: Path,
+) -> None:
+    """The kernel found the file before the move; and the writer dies."""
+    opened(root).put_if_absent("first", b"")
+    (root / TEMPORARIES / "left").write_bytes(b"data")
+    os.utime(root / TEMPORARIES / "left", (1, 1))
+    record = root / "late"
+
+    def land() -> None:
+        (left,) = root.glob(f"{TEMPORARIES}*/left")
+        os.link(left, record)
+
+    class Slow(LocalFiles):
+        def remove_tree(self, path: str) -> None:
+            land()
+            super().remove_tree(path)
+
+    LocalStore(Slow(root)).put_if_absent("second", b"")
+    if not record.exists():
+        land()
+    assert record.stat().st_nlink == 2
+    assert opened(root).get("late") == b"data"
+    an_hour_later(root)
+    opened(root).put_if_absent("third", b"")
+    assert record.stat().st_nlink == 1
+
+
+def test_a_file_system_that_does_not_count_names_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LocalFiles, "names", lambda self, paths: [int(Path(root, p).exists()) for p in paths])
+    with pytest.raises(UnreliableStoreError, match="doesn't count the names of a file"):
+        opened(root).put_if_absent(KEY, b"data")

@@ -1,0 +1,185 @@
+"""A store whose listings are some time old, as mounted file systems with caches of attributes may have them (NFS): decisions are
+made once all the same, and nobody spins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from airflow_gobblin.journal import journal
+from airflow_gobblin.model.work import ExtractKind
+from airflow_gobblin.run.announce import announced, unannounced
+from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.execute import execute_commit_steps
+from airflow_gobblin.storage.stores import base
+from airflow_gobblin.storage.stores.base import Store, put_or_read
+from airflow_gobblin.storage.stores.memory import MemoryStore
+from tests.faults import StaleStore
+from tests.lab import Lab
+from tests.protocol.rows import Table
+
+LAG = 60
+"""Seconds; the longest that NFS keeps what is in a folder, by default."""
+AT_MOST = 300
+"""Calls of a store, to be no spinning."""
+
+
+class Clock:
+    """Time that goes by as somebody sleeps."""
+
+    time = 1.0
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for module in (base, journal):
+        monkeypatch.setattr(module, "time", SimpleNamespace(sleep=clock.sleep))
+    return clock
+
+
+class Counted(MemoryStore):
+    """Fails who calls it too often. :param left: how many calls may still be made."""
+
+    left = 1_000_000
+
+    def count(self) -> None:
+        self.left -= 1
+        assert self.left > 0, "somebody spins"
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        self.count()
+        return super().put_if_absent(key, data)
+
+    def get(self, key: str) -> bytes | None:
+        self.count()
+        return super().get(key)
+
+
+def rows(number: int) -> Table:
+    return Table("a", ExtractKind.APPEND_ONLY, number)
+
+
+def publish(lab: Lab, number: int) -> None:
+    """A run up to its outcome: nothing is swept."""
+    opened, plan = lab.decide(rows(number))
+    execute_commit_steps(opened, plan, plan.packs[0])
+
+
+@pytest.fixture
+def store() -> Counted:
+    return Counted()
+
+
+@pytest.fixture
+def lab(tmp_path: Path, store: Counted) -> Lab:
+    """As it is seen where nothing is cached; one slot is done."""
+    lab = Lab(tmp_path, rows(4), store=store)
+    lab.run()
+    return lab
+
+
+def seen_late(
+    lab: Lab, store: Store, clock: Clock, lag: Callable[[], float] = lambda: LAG, *, absent: bool = False
+) -> Lab:
+    """The same lab, on a host that caches."""
+    return Lab(lab.folder, rows(4), store=StaleStore(store, lag, clock.now, absent=absent))
+
+
+@pytest.mark.parametrize("absent", [False, True], ids=["listings", "and what was absent"])
+def test_who_sees_a_slot_late_comes_to_an_answer(lab: Lab, store: Counted, clock: Clock, absent: bool) -> None:
+    """Its own listing says that the slot is free, and the store says that it isn't."""
+    late = seen_late(lab, store, clock, absent=absent)
+    opened, plan = late.extracted(rows(8))
+    publish(lab, 8)
+    store.left = AT_MOST
+    (report,) = write_commit_steps(opened, plan, plan.packs[0])
+    assert report.status == "covered"
+    assert clock.time < 2 * LAG
+    assert lab.rows("a") == rows(8).all_rows()
+
+
+def test_who_sees_an_outcome_late_comes_to_an_answer(lab: Lab, store: Counted, clock: Clock) -> None:
+    """Its own listing says that a slot is unfinished, and the store says that it isn't."""
+    late = seen_late(lab, store, clock)
+    rival, planned = late.extracted(rows(8))
+    opened, plan = lab.decide(rows(8))
+    clock.sleep(LAG)
+    assert late.journal.history("a").pending
+    execute_commit_steps(opened, plan, plan.packs[0])
+    store.left = AT_MOST
+    (report,) = write_commit_steps(rival, planned, planned.packs[0])
+    assert report.status == "covered"
+    assert clock.time < 3 * LAG
+    assert lab.rows("a") == rows(8).all_rows()
+
+
+def test_a_listing_that_never_catches_up_is_an_error_by_name(lab: Lab, store: Counted, clock: Clock) -> None:
+    late = seen_late(lab, store, clock, lambda: float("inf"))
+    opened, plan = late.extracted(rows(8))
+    publish(lab, 8)
+    store.left = AT_MOST
+    (report,) = write_commit_steps(opened, plan, plan.packs[0])
+    assert report.status == "failed"
+    assert "d/0000000002" in str(report.detail)
+    assert "is not listed" in str(report.detail)
+    assert clock.time < 4 * LAG
+
+
+def test_what_was_absent_is_waited_for(store: Counted, clock: Clock) -> None:
+    """Who writes a record that stands is told so, and may not see it at once."""
+    late = StaleStore(store, lambda: 0.3, clock.now, absent=True)
+    assert late.get("k") is None
+    store.put_if_absent("k", b"theirs")
+    assert put_or_read(late, "k", b"mine") == (b"theirs", False)
+
+
+class Paused(StaleStore):
+    """Something happens before a decision is put, once."""
+
+    before: Callable[[], None] | None = None
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        if self.before is not None and "/d/" in key:
+            before, self.before = self.before, None
+            before()
+        return super().put_if_absent(key, data)
+
+
+def test_a_slot_that_was_trimmed_is_not_taken_again_where_the_snapshot_is_seen_late(
+    lab: Lab, store: Counted, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_gobblin.journal.trimming.KEPT", 1)
+    monkeypatch.setattr("airflow_gobblin.journal.trimming.TRIMMED_TOGETHER", 2)
+
+    def run(*numbers: int) -> None:
+        for number in numbers:
+            lab.run(rows(number))
+            opened = lab.opened()
+            for slot, _ in [*unannounced(opened)]:
+                announced(opened, slot, "run")
+
+    run(5, 6, 7)
+    seen = Paused(store, lambda: LAG, clock.now)
+    opened, plan = Lab(lab.folder, rows(7), store=seen).extracted(rows(8))
+    seen.before = lambda: run(8, 10, 12, 14)
+    before = lab.reopened().history("a").snapshot
+    store.left = 10_000
+    (report,) = write_commit_steps(opened, plan, plan.packs[0])
+    history = lab.reopened().history("a")
+    assert before is not None
+    assert history.snapshot is not None
+    assert before.slot < history.state.head - 4 < history.snapshot.slot
+    assert report.status in ("covered", "lost", "failed")
+    assert report.retryable or report.status != "failed"
+    assert history.by_token(plan.packs[0].datasets[0].token) is None
+    assert lab.rows("a") == rows(14).all_rows()

@@ -77,12 +77,28 @@ class Change:
     @property
     def after(self) -> Watermark | None:
         """The watermark after the change."""
-        if self.coverage is not None:
-            return self.coverage.edge
-        left = self.history.state.coverage
-        for gone in self.removed:
-            left = left.remove(gone)
-        return left.edge
+        state = self.history.state
+        return self.decision().coverage_after(state.coverage, state.live).edge
+
+    def decision(self, token: str = "", target: str = "", actor: str = "", reason: str = "") -> Decision:
+        """Return the decision that makes the change, in the next slot, still without steps."""
+        history, action = self.history, self.action
+        return Decision(
+            slot=history.state.head + 1,
+            action=action,
+            urn=history.urn,
+            token=token,
+            run_key="",
+            generation=history.state.generation + (action is not Action.ABORT),
+            previous=history.last_digest,
+            at=now(),
+            removed=self.removed,
+            replaces=self.replaces,
+            coverage=self.coverage,
+            target=target,
+            actor=actor,
+            reason=reason,
+        )
 
     @property
     def retired(self) -> tuple[UnitSummary, ...]:
@@ -663,29 +679,12 @@ class Administration:
         return history
 
     def _decide(self, change: Change, reason: str, token: str | None = None) -> Slot:
-        history, action = change.history, change.action
-        urn = history.urn
+        urn, action = change.urn, change.action
         steps = (HighWatermarkStep(change.after),) if action.needs_outcome else ()
         token = token or uuid.uuid4().hex
         shards, count = self.journal.put_shards(urn, token, steps)
-        mine = Decision(
-            slot=history.state.head + 1,
-            action=action,
-            urn=urn,
-            token=token,
-            run_key="",
-            generation=history.state.generation + (action is not Action.ABORT),
-            previous=history.last_digest,
-            at=now(),
-            removed=change.removed,
-            replaces=change.replaces,
-            coverage=change.coverage,
-            shards=shards,
-            steps=count,
-            target=self._files.root,
-            actor=self._actor,
-            reason=reason,
-        )
+        draft = change.decision(token, self._files.root, self._actor, reason)
+        mine = replace(draft, shards=shards, steps=count)
         self.journal.put_decision(mine)
         history = self.journal.history(urn)
         slot = history.by_token(mine.token)

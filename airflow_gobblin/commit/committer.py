@@ -22,7 +22,7 @@ from itertools import chain
 
 from airflow_gobblin.commit.cleanup import Cleanup
 from airflow_gobblin.commit.homes import Homes
-from airflow_gobblin.commit.preconditions import check_goes_on, check_preconditions, check_whole, without
+from airflow_gobblin.commit.preconditions import check_goes_on, check_preconditions, check_whole
 from airflow_gobblin.commit.remote import StepRunner
 from airflow_gobblin.errors import (
     GobblinError,
@@ -93,6 +93,24 @@ class Proposal:
         return all(u.state is UnitState.SUCCESSFUL for u in self.units)
 
 
+@dataclass(frozen=True)
+class _StoredSteps:
+    """The step shards of a proposal in the journal; none if it publishes and retires nothing.
+
+    :param last: the last step, which hands over the watermark.
+    :param count: the number of steps.
+    """
+
+    last: HighWatermarkStep
+    shards: tuple[str, ...] = ()
+    count: int = 0
+
+    def of(self, draft: Decision) -> Decision:
+        """Return a decision with these steps."""
+        action = Action.COMMIT if self.count else Action.NOOP
+        return replace(draft, action=action, shards=self.shards, steps=self.count)
+
+
 Results = Callable[[], Iterator[UnitResult]]
 """The results to publish, in the order of the units, read on demand, since they may be too many to keep."""
 Publish = Callable[[Iterable[UnitResult]], Iterable[CommitStep]]
@@ -145,7 +163,7 @@ class Committer:
         :raises TargetError: the target isn't the one that the plan was made for.
         """
         plan = proposal.plan
-        shards: tuple[tuple[str, ...], int] | None = None
+        steps: _StoredSteps | None = None
         while True:
             history = self.journal.history(plan.urn)
             standing = history.by_token(plan.token) or history.answer(plan.run_key)
@@ -157,15 +175,19 @@ class Committer:
                 continue
             check_goes_on(history)
             check_preconditions(plan, proposal.ranges, history)
-            if shards is None:
+            draft = self._draft(proposal, history)
+            coverage = draft.coverage_after(history.state.coverage, history.state.live)
+            check_whole(plan, history, coverage)
+            last = HighWatermarkStep(coverage.edge)
+            if steps is None or steps.last != last:  # another run may have filled a hole meanwhile
                 try:
-                    shards = self._put_steps(proposal, history, results, publish)
+                    steps = self._put_steps(proposal, last, results, publish)
                 except StepLostError:
                     if self.journal.history(plan.urn).state.head == history.state.head:
                         raise
                     continue  # another run decided meanwhile, and this plan was swept: report that instead
             self.homes.check_here()
-            self.journal.put_decision(self._decision(proposal, history, shards))
+            self.journal.put_decision(steps.of(draft))
 
     def _standing(self, slot: Slot, plan: Plan) -> Slot:
         if slot.decision.action is Action.ABORT or slot.abandoned:
@@ -178,24 +200,19 @@ class Committer:
         return slot
 
     def _put_steps(
-        self, proposal: Proposal, history: History, results: Results, publish: Publish
-    ) -> tuple[tuple[str, ...], int]:
-        coverage = without(history, proposal.plan)
-        if proposal.plan.planned is not None:
-            coverage = coverage.starting_at(proposal.plan.planned.low)
-        for added in proposal.ranges:
-            coverage = coverage.add(added)
-        check_whole(proposal.plan, history, coverage)
+        self, proposal: Proposal, last: HighWatermarkStep, results: Results, publish: Publish
+    ) -> _StoredSteps:
         if not proposal.files and not proposal.plan.replaces:
-            return (), 0  # nothing to move and nothing to retire: its decision alone finishes it
-        last = HighWatermarkStep(coverage.edge)
+            return _StoredSteps(last)  # nothing to move and nothing to retire: its decision alone finishes it
         if self.runner is not None and proposal.files > self.runner.above:
             return self._put_written(self.runner, proposal, results, last)
-        return self.journal.put_shards(proposal.plan.urn, proposal.plan.token, chain[Step](publish(results()), [last]))
+        plan = proposal.plan
+        steps = chain[Step](publish(results()), [last])
+        return _StoredSteps(last, *self.journal.put_shards(plan.urn, plan.token, steps))
 
     def _put_written(
         self, runner: StepRunner, proposal: Proposal, results: Results, last: HighWatermarkStep
-    ) -> tuple[tuple[str, ...], int]:
+    ) -> _StoredSteps:
         """Put the shards that were written elsewhere, and the last step, into the journal."""
         plan, journal = proposal.plan, self.journal
         names, count = [], 0
@@ -203,13 +220,14 @@ class Committer:
             names.append(journal.put_shard(plan.urn, data))
             count += steps
         ending, one = journal.put_shards(plan.urn, plan.token, [last])
-        return (*names, *ending), count + one
+        return _StoredSteps(last, (*names, *ending), count + one)
 
-    def _decision(self, proposal: Proposal, history: History, shards: tuple[tuple[str, ...], int]) -> Decision:
+    def _draft(self, proposal: Proposal, history: History) -> Decision:
+        """Return the decision of a proposal in the next slot, still without steps."""
         plan = proposal.plan
         return Decision(
             slot=history.state.head + 1,
-            action=Action.COMMIT if shards[1] else Action.NOOP,
+            action=Action.NOOP,
             urn=plan.urn,
             token=plan.token,
             run_key=plan.run_key,
@@ -225,8 +243,6 @@ class Committer:
             complete=proposal.complete,
             staging=proposal.staging,
             target=self.files.root,
-            shards=shards[0],
-            steps=shards[1],
             run=plan.run,
             kept_from=plan.kept_from,
             provenance=plan.provenance,

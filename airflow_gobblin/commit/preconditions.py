@@ -102,10 +102,7 @@ def can_win(plan: Plan, history: History) -> bool:
 
 def without(history: History, plan: Plan) -> Coverage:
     """Return the coverage without the ranges that a plan would cover anew."""
-    coverage = history.state.coverage
-    for gone in stood_for(plan, history):
-        coverage = coverage.remove(gone)
-    return coverage
+    return history.state.coverage.without(stood_for(plan, history))
 
 
 class StandIn(Protocol):

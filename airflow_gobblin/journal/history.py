@@ -494,7 +494,7 @@ class _StateBuilder:
         if decision.kept_from is not None:  # it may have been planned long before
             self.kept_from = highest([decision.kept_from, self.kept_from or decision.kept_from])
         if slot.done:
-            self._cover(decision)
+            self.coverage = decision.coverage_after(self.coverage, self.live)
             self._publish(slot)
             self.generation = decision.generation
             self.schema = decision.schema or self.schema
@@ -520,18 +520,6 @@ class _StateBuilder:
             for unit in decision.units:
                 if unit.state is UnitState.SUCCESSFUL:
                     self.live[UnitRef(decision.slot, unit.unit)] = unit
-
-    def _cover(self, decision: Decision) -> None:
-        if decision.coverage is not None:
-            self.coverage = decision.coverage
-            return
-        for gone in (*(self.live[r].range for r in decision.replaces if r in self.live), *decision.removed):
-            if gone is not None and self.coverage.origin is not None:
-                self.coverage = self.coverage.remove(gone)
-        if decision.planned is not None:
-            self.coverage = self.coverage.starting_at(decision.planned.low)
-        for added in decision.ranges:
-            self.coverage = self.coverage.add(added)
 
 
 def _unpublished(notes: tuple[Note, ...]) -> tuple[UnitSummary, ...]:

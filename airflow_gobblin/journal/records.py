@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -95,6 +96,23 @@ class Decision:
     def by_run(self) -> str:
         """The DAG run that it belongs to, if recorded, as a phrase to append to its name."""
         return f" by run {self.run!r}" if self.run else ""
+
+    def coverage_after(self, before: Coverage, live: Mapping[UnitRef, UnitSummary]) -> Coverage:
+        """Return the coverage of the dataset once the slot is done; deciding and folding both use this, so they agree.
+
+        :param before: the coverage before the slot.
+        :param live: the units that were live before the slot.
+        :raises GobblinError: a range is covered already, or can't be compared with the coverage.
+        """
+        if self.coverage is not None:
+            return self.coverage
+        replaced = (live[ref].range for ref in self.replaces if ref in live)
+        after = before.without((*(part for part in replaced if part is not None), *self.removed))
+        if self.planned is not None:
+            after = after.starting_at(self.planned.low)
+        for added in self.ranges:
+            after = after.add(added)
+        return after
 
 
 @record("outcome")

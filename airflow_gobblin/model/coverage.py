@@ -157,6 +157,13 @@ class Coverage:
         gone = tuple(removed._positions())[: len(self.intervals)]
         return Coverage(self.origin, tuple(_minus(have, part) for have, part in zip(self.intervals, gone, strict=True)))
 
+    def without(self, removed: Iterable[Range]) -> Coverage:
+        """Return this coverage without some ranges. Errors are those of `remove`."""
+        left = self
+        for gone in removed:
+            left = left.remove(gone)
+        return left
+
     def overlaps(self, other: Range) -> bool:
         """Return whether any position of `other` is covered.
 

@@ -412,9 +412,7 @@ def _proposed(
     with opened.connections.redacting("plan", f"dataset {urn!r}"):
         asked = _plan_request(opened, request, backfill)
         found = opened.ingestion.source.plan(dataset, planning.states, asked, opened.connections)
-    left = history.state.coverage
-    for gone in () if backfill is None else stood_for(backfill, history):
-        left = left.remove(gone)
+    left = history.state.coverage.without(() if backfill is None else stood_for(backfill, history))
     judged = _judged(opened, dataset, found, history.state, left)
     if judged is None:
         return DatasetNote(urn, "idle", "there is nothing new")

@@ -36,7 +36,7 @@ from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
-from airflow_gobblin.steps.publishing import CommitStep, MoveStep, StepContext, StepStatus
+from airflow_gobblin.steps.publishing import CommitStep, HighWatermarkStep, MoveStep, StepContext, StepStatus
 from airflow_gobblin.storage.files import Files, LocalFiles
 from airflow_gobblin.storage.stores import base
 from airflow_gobblin.storage.stores.memory import MemoryStore
@@ -149,6 +149,8 @@ def test_who_finds_another_in_the_slot_takes_the_next_if_it_still_holds(tmp_path
     slots = lab.reopened().history("a").slots
     assert [s.decision.token for s in slots[2:]] == [token(old_plan), token(new_plan)]
     assert all(s.done for s in slots), "the one that was in the way is finished first"
+    *_, last = lab.journal.steps(slots[3].decision)
+    assert last == HighWatermarkStep(lab.journal.state("a").watermark), "it is worked out anew in the slot that it gets"
     assert lab.rows("a") == A.all_rows()
 
 

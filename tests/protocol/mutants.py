@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -15,7 +15,7 @@ from unittest import mock
 from airflow_gobblin.admin import actions
 from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.commit import committer, preconditions
-from airflow_gobblin.commit.committer import Committer
+from airflow_gobblin.commit.committer import Committer, Proposal
 from airflow_gobblin.commit.homes import Homes
 from airflow_gobblin.commit.preconditions import check_preconditions, without
 from airflow_gobblin.commit.sweeping import Sweeper
@@ -26,13 +26,22 @@ from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Action, Decision, Outcome, OutcomeState
 from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.plan import Plan
-from airflow_gobblin.model.work import DatasetRef, UnitResult, Upload
+from airflow_gobblin.model.state import UnitRef
+from airflow_gobblin.model.work import DatasetRef, UnitResult, UnitSummary, Upload
 from airflow_gobblin.rows import extraction
 from airflow_gobblin.run import decide, execute, finish
 from airflow_gobblin.run import plan as planning
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.reports import DatasetReport
-from airflow_gobblin.steps.publishing import FolderStep, MoveStep, PublishStep, StepContext, StepStatus, UploadStep
+from airflow_gobblin.steps.publishing import (
+    FolderStep,
+    HighWatermarkStep,
+    MoveStep,
+    PublishStep,
+    StepContext,
+    StepStatus,
+    UploadStep,
+)
 from airflow_gobblin.storage.files import Files, LocalFiles, local
 from airflow_gobblin.storage.stores import base
 from airflow_gobblin.storage.stores.base import Store
@@ -106,11 +115,30 @@ def replaced_units_are_not_compared() -> Iterable[Patch]:
             check_whole(plan, history, coverage)
 
     check_whole = preconditions.check_whole
+    coverage_after = Decision.coverage_after
+
+    def over(self: Decision, before: Coverage, live: Mapping[UnitRef, UnitSummary]) -> Coverage:
+        if self.planned is not None and not set(self.replaces) <= set(live):
+            before = before.remove(self.planned)
+        return coverage_after(self, before, live)
+
     return (
         *(Patch(module, "check_preconditions", holds) for module in (committer, decide, finish, preconditions)),
-        *(Patch(module, "without", left) for module in (committer, preconditions)),
+        Patch(preconditions, "without", left),
         Patch(committer, "check_whole", whole),
+        Patch(Decision, "coverage_after", over),
     )
+
+
+def a_decision_overlooks_holes() -> Iterable[Patch]:
+    """The watermark that a slot hands over isn't the one that the fold of its chain has: it lies after a hole."""
+    put_steps = Committer._put_steps
+
+    def put(self: Committer, proposal: Proposal, last: HighWatermarkStep, *rest: Any) -> Any:
+        planned = proposal.plan.planned
+        return put_steps(self, proposal, last if planned is None else HighWatermarkStep(planned.high), *rest)
+
+    return (Patch(Committer, "_put_steps", put),)
 
 
 def a_part_is_replaced() -> Iterable[Patch]:
@@ -395,6 +423,7 @@ HISTORIES_CATCH: tuple[Callable[[], Iterable[Patch]], ...] = (
     no_generation,
     replaced_units_are_not_compared,
     a_part_is_replaced,
+    a_decision_overlooks_holes,
     existence_is_proof,
     moves_overwrite,
     sweep_ignores_decisions,

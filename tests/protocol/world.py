@@ -39,7 +39,7 @@ from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
-from airflow_gobblin.steps.publishing import FileStep, StepContext, StepStatus, files_of
+from airflow_gobblin.steps.publishing import FileStep, HighWatermarkStep, StepContext, StepStatus, files_of
 from airflow_gobblin.storage.files import Files, LocalFiles, open_files
 from airflow_gobblin.storage.locations import object_place
 from airflow_gobblin.storage.stores.base import Store
@@ -336,6 +336,7 @@ class Look:
         for table in sources[-1].tables:
             history = self.journal.history(table.urn)
             self._check_chain(history)
+            self._check_handed_over(history)
             rows[table.urn] = self._check_rows(history, sources, table)
             self._check_folder(history, table, strange)
             self._check_pending(history, strange)
@@ -369,6 +370,19 @@ class Look:
             if decision.run_key and decision.complete:
                 assert decision.run_key not in answered, f"{history.urn}: slot {number} answers its run again"  # I7
                 answered.add(decision.run_key)
+
+    def _check_handed_over(self, history: History) -> None:
+        """The newest slot with steps hands over the watermark that the fold has after it: deciding and folding agree."""
+        slots = (slot for slot in reversed(history.slots) if slot.done and slot.decision.steps)
+        slot = next(slots, None)
+        if slot is None:
+            return
+        *_, last = self.journal.steps(slot.decision)
+        assert isinstance(last, HighWatermarkStep)
+        folded = history.until(slot.decision.slot).state.watermark
+        assert last.watermark == folded, (
+            f"{history.urn}: slot {slot.decision.slot} hands over {last.watermark}, not {folded}"
+        )
 
     def _check_rows(self, history: History, sources: list[RowSource], table: Table) -> Counter[str]:
         published = self.published(history)

@@ -16,7 +16,6 @@ from airflow_gobblin.rows.converters.base import Converter, RowCheck
 from airflow_gobblin.rows.sinks.base import Sink
 from airflow_gobblin.rows.sources.base import Source
 from airflow_gobblin.rows.work import RowsWork
-from airflow_gobblin.storage.locations import object_place
 
 
 @dataclass(frozen=True)
@@ -82,15 +81,3 @@ class Ingestion:
         return RowsWork(
             self.name, self.source, self.sink, self.converters, self.checks, self.limits, self.options, self.code
         )
-
-    @property
-    def source_identity(self) -> str:
-        """The identity of the source, without a secret: its kind and its connections."""
-        return " ".join((wire.kind_of(self.source), *self.source.connection_ids))
-
-    @property
-    def connection_ids(self) -> tuple[str, ...]:
-        """The connections that Spark needs: the source's, and the target's if it is in an object store."""
-        place = object_place(self.sink.target)
-        target = () if place is None or place.conn_id is None else (place.conn_id,)
-        return (*self.source.connection_ids, *target)

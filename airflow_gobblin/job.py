@@ -1,4 +1,4 @@
-"""The port between a job and the work on its units: nothing above it knows about rows, files or frames.
+"""A job, and the port between it and the work on its units: nothing above it knows about rows, files or frames.
 
 A job is a name, a journal, policies and one `Work`. The tasks of the graph, the workspace and the Spark side plan, store, run and
 publish units of any kind through it.
@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from typing import Protocol
 
 from airflow_gobblin.connections import Connections
 from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.work import UnitResult, WorkUnit
 from airflow_gobblin.steps.publishing import CommitStep
 from airflow_gobblin.storage.files.base import Files
+from airflow_gobblin.storage.locations import object_place
 
-__all__ = ["Attempt", "Held", "Site", "Work"]
+__all__ = ["Attempt", "Held", "Job", "Site", "Work", "connections_of"]
 
 
 class Site(StrEnum):
@@ -66,6 +69,18 @@ class Work(Protocol):
         """Where its units run."""
 
     @property
+    def target(self) -> str:
+        """The root below which it publishes: an absolute path, a `file://` URL or `s3://[connection@]bucket/prefix`."""
+
+    @property
+    def connection_ids(self) -> tuple[str, ...]:
+        """The connections that its units need, besides those of its target: only these are given to Spark."""
+
+    @property
+    def source_identity(self) -> str:
+        """The identity of what it reads, without a secret: its kind and its connections."""
+
+    @property
     def code(self) -> tuple[str, ...]:
         """Modules with the author's own classes, which are also sent to Spark."""
 
@@ -87,3 +102,53 @@ class Work(Protocol):
 
         :raises StepLostError: staged files are gone.
         """
+
+
+class Job(Protocol):
+    """An author's noun, such as an ingestion: a name, a journal, policies, and one work.
+
+    Tasks, operators, commands and the page know a job by this alone.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name of its journal."""
+
+    @property
+    def journal(self) -> str:
+        """The location of its journal: a URL, an absolute path, or the id of a connection."""
+
+    @property
+    def policy(self) -> CommitPolicy:
+        """The effect of a failed unit on its dataset."""
+
+    @property
+    def partial_ok(self) -> bool:
+        """Whether a run succeeds if it published only a part of a dataset."""
+
+    @property
+    def max_packs(self) -> int:
+        """The maximum number of Spark applications in a run."""
+
+    @property
+    def max_pack_weight(self) -> int | None:
+        """The maximum weight of a pack, in the weights of work units; `None` if everything planned fits."""
+
+    @property
+    def attempts(self) -> int:
+        """The number of runs that fail to finish a slot before its dataset is quarantined."""
+
+    @property
+    def retention(self) -> timedelta:
+        """How long replaced files are kept."""
+
+    @property
+    def work(self) -> Work:
+        """The work on its units, with everything that Spark needs."""
+
+
+def connections_of(work: Work) -> tuple[str, ...]:
+    """Return the connections that a work needs in Spark: those of its units, and its target's if it is in an object store."""
+    place = object_place(work.target)
+    target = () if place is None or place.conn_id is None else (place.conn_id,)
+    return tuple(dict.fromkeys((*work.connection_ids, *target)))

@@ -23,6 +23,7 @@ from airflow.cli.cli_parser import get_parser
 
 from airflow_gobblin.hooks.connections import AirflowConnections
 from airflow_gobblin.hooks.ingestion import open_job
+from airflow_gobblin.job import connections_of
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.plan import RunPlan
 from airflow_gobblin.model.work import UnitResult
@@ -310,12 +311,12 @@ def extract_as_executors(opened: OpenJob, run: RunPlan, folder: Path) -> None:
         for plan, unit in missing_units(opened, pack):
             units.setdefault(plan.token, []).append(unit.id)
     order = {
-        "target": opened.ingestion.sink.target,
+        "target": opened.job.work.target,
         "staging": opened.staging.folder,
         "attempt": "a1",
         "run": run.run,
     }
-    secrets = give_connections(AirflowConnections(), opened.ingestion.connection_ids)
+    secrets = give_connections(AirflowConnections(), connections_of(opened.job.work))
     done = subprocess.run(
         [python, "-c", EXECUTOR, json.dumps({**order, "units": units})],
         capture_output=True,

@@ -15,7 +15,7 @@ from airflow_gobblin.cli.showing import print_rows, text
 from airflow_gobblin.hooks.connections import SECRETS, AirflowConnections
 from airflow_gobblin.hooks.environment import check_java, check_pyspark, check_submit
 from airflow_gobblin.hooks.ingestion import journal_to_look_at
-from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.job import Job
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.plan import DatasetProspect, Prospect
@@ -34,7 +34,7 @@ def check(args: Namespace) -> None:
     """Check whether the ingestions of a DAG can run."""
     with redirect_stdout(sys.stderr):  # keep a DAG file's prints, and Airflow's logs of it, out of the output
         found = [(one, each) for one in described(args.dag_id, args.ingestion) for each in _checks(one, args.dag_id)]
-    print_rows([_check_row(one.ingestion, each) for one, each in found], args.output)
+    print_rows([_check_row(one.job, each) for one, each in found], args.output)
     bad = sum(each.error is not None for _, each in found)
     if bad:
         raise SystemExit(many(bad, "finding"))
@@ -44,31 +44,31 @@ def check(args: Namespace) -> None:
 def plan(args: Namespace) -> None:
     """Show what a run of a DAG would plan."""
     with redirect_stdout(sys.stderr):
-        found = [(one.ingestion, _prospect(one.ingestion, args)) for one in described(args.dag_id, args.ingestion)]
-    print_rows([row for ingestion, prospect in found for row in _plan_rows(ingestion, prospect)], args.output)
+        found = [(one.job, _prospect(one.job, args)) for one in described(args.dag_id, args.ingestion)]
+    print_rows([row for job, prospect in found for row in _plan_rows(job, prospect)], args.output)
     failed = sum(one.error is not None for _, prospect in found for one in prospect.datasets)
     if failed:
         raise SystemExit(f"{many(failed, 'dataset')} can't be planned")
 
 
-def _prospect(ingestion: Ingestion, args: Namespace) -> Prospect:
-    journal = journal_to_look_at(ingestion)
+def _prospect(job: Job, args: Namespace) -> Prospect:
+    journal = journal_to_look_at(job)
     with closing(journal.store):
-        opened = OpenJob(ingestion, journal, AirflowConnections())
+        opened = OpenJob(job, journal, AirflowConnections())
         return would_plan(opened, RunRequest(f"{args.dag_id}/plan", datasets=tuple(args.urn)))
 
 
 def _checks(one: Described, dag_id: str) -> Iterator[Check]:
-    ingestion, opened = one.ingestion, list[Journal]()
+    job, opened = one.job, list[Journal]()
 
     def look() -> str:
-        opened.append(journal_to_look_at(ingestion))
+        opened.append(journal_to_look_at(job))
         there = opened[0].datasets()
         return f"it has {many(len(there), 'dataset')} of it" if there else "it has none of it yet"
 
-    yield checked("journal", ingestion.journal, look, SECRETS)
+    yield checked("journal", job.journal, look, SECRETS)
     journal = opened[0] if opened else None
-    yield from checks(ingestion, dag_id, journal, AirflowConnections())
+    yield from checks(job, dag_id, journal, AirflowConnections())
     if journal is not None:
         journal.store.close()
     for submit in one.spark:
@@ -97,10 +97,10 @@ def _spark(submit: Submit) -> Iterator[Check]:
         yield checked("java", "java", look_at_java, SECRETS)
 
 
-def _check_row(ingestion: Ingestion, one: Check) -> dict[str, Any]:
+def _check_row(job: Job, one: Check) -> dict[str, Any]:
     error = one.error
     return {
-        "ingestion": ingestion.name,
+        "ingestion": job.name,
         "check": one.what,
         "of": one.subject,
         "state": "ok" if error is None else "failed",
@@ -111,11 +111,11 @@ def _check_row(ingestion: Ingestion, one: Check) -> dict[str, Any]:
     }
 
 
-def _plan_rows(ingestion: Ingestion, prospect: Prospect) -> Iterator[dict[str, Any]]:
+def _plan_rows(job: Job, prospect: Prospect) -> Iterator[dict[str, Any]]:
     packs = prospect.numbers
     for one in prospect.datasets:
         yield {
-            "ingestion": ingestion.name,
+            "ingestion": job.name,
             "dataset": one.urn,
             "status": one.status,
             "range": None if one.plan is None else one.plan.planned,

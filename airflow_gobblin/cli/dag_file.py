@@ -12,7 +12,7 @@ from airflow_gobblin.model.naming import meant
 if TYPE_CHECKING:
     from airflow.models.dag import DagModel
 
-    from airflow_gobblin.ingestion import Ingestion
+    from airflow_gobblin.job import Job
 
 __all__ = ["Described", "described"]
 
@@ -24,7 +24,7 @@ class Described:
     :param spark: how each of its `extract` tasks is submitted: arguments of `check_spark_connection`.
     """
 
-    ingestion: Ingestion
+    job: Job
     spark: tuple[Submit, ...]
 
 
@@ -48,8 +48,8 @@ def described(dag_id: str, ingestion: str | None) -> tuple[Described, ...]:
     :raises ConfigurationError: its file can't be imported.
     """
     tasks = [_arguments(task) for task in _imported(dag_id).tasks]
-    submits = [(given["ingestion"], _submit(given)) for kind, given in tasks if _is(kind, "extract")]
-    every = [given["ingestion"] for kind, given in tasks if _is(kind, "create_work_units")]
+    submits = [(given["job"], _submit(given)) for kind, given in tasks if _is(kind, "extract")]
+    every = [given["job"] for kind, given in tasks if _is(kind, "create_work_units")]
     found = tuple(
         Described(one, tuple(dict.fromkeys(submit for of, submit in submits if of.name == one.name)))
         for one in every
@@ -75,7 +75,7 @@ def _arguments(task: Any) -> tuple[type, dict[str, Any]]:
     """Return the class of a task, and its relevant arguments; of a mapped task, those that all instances share."""
     if hasattr(task, "partial_kwargs"):
         return task.operator_class, task.partial_kwargs
-    names = ("ingestion", "durable", "conf", "_conn_id", "_deploy_mode", "_conf")
+    names = ("job", "durable", "conf", "_conn_id", "_deploy_mode", "_conf")
     return type(task), {name.removeprefix("_"): getattr(task, name) for name in names if hasattr(task, name)}
 
 

@@ -58,7 +58,7 @@ def announce(opened: OpenJob, urns: Iterable[str] | None, run_key: str, context:
     """
     from airflow_gobblin.run.announce import unannounced
 
-    ingestion = opened.ingestion.name
+    ingestion = opened.job.name
     events = context["outlet_events"][AssetAlias(asset_uri(ingestion))]
     slots, publications = [], []
     for slot, report in unannounced(opened, urns):

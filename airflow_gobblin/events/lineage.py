@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 from airflow_gobblin.events.assets import SCHEME
 from airflow_gobblin.rows.converters.columns import AddColumn, DropColumns, RenameColumns
 from airflow_gobblin.rows.sources.sql import SqlSource
+from airflow_gobblin.rows.work import RowsWork
 from airflow_gobblin.storage.locations import object_place
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from airflow_gobblin.connections import Connections
     from airflow_gobblin.events.publication import Publication
-    from airflow_gobblin.ingestion import Ingestion
+    from airflow_gobblin.job import Work
     from airflow_gobblin.model.work import Dataset
 
     Name = tuple[str, str]
@@ -34,24 +35,22 @@ if TYPE_CHECKING:
 __all__ = ["lineage"]
 
 
-def lineage(
-    ingestion: Ingestion, publications: tuple[Publication, ...], connections: Connections
-) -> OperatorLineage[Any, Any]:
+def lineage(work: Work, publications: tuple[Publication, ...], connections: Connections) -> OperatorLineage[Any, Any]:
     """Return the inputs and outputs of a task that announced these slots; of several slots of a dataset, the newest."""
     from airflow.providers.openlineage.extractors import OperatorLineage
 
     newest = {told.urn: told for told in sorted(publications, key=lambda told: told.slot)}
     found: OperatorLineage[Any, Any] = OperatorLineage()
-    if not newest:
+    if not newest or not isinstance(work, RowsWork):
         return found
-    for dataset in ingestion.source.datasets(connections):
+    for dataset in work.source.datasets(connections):
         told = newest.get(dataset.urn)
         if told is None:
             continue
-        table = _table(ingestion.source, dataset.urn, connections)
+        table = _table(work.source, dataset.urn, connections)
         if table is not None:
             found.inputs.append(_input(table))
-        found.outputs.append(_output(ingestion, dataset, told, table))
+        found.outputs.append(_output(work, dataset, told, table))
     return found
 
 
@@ -83,7 +82,7 @@ def _input(table: Name) -> InputDataset:
     return InputDataset(*table)
 
 
-def _output(ingestion: Ingestion, dataset: Dataset, told: Publication, table: Name | None) -> OutputDataset:
+def _output(work: RowsWork, dataset: Dataset, told: Publication, table: Name | None) -> OutputDataset:
     from openlineage.client.event_v2 import OutputDataset
     from openlineage.client.facet_v2 import dataset_version_dataset, output_statistics_output_dataset, symlinks_dataset
 
@@ -97,12 +96,12 @@ def _output(ingestion: Ingestion, dataset: Dataset, told: Publication, table: Na
 
         published = schema.decode(told.schema)
         facets["schema"] = _schema(published)
-        if table is not None and (columns := _traced(ingestion, published)) is not None:
+        if table is not None and (columns := _traced(work, published)) is not None:
             facets["columnLineage"] = _columns(table, columns)
     statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
         rowCount=told.rows, size=told.bytes, fileCount=told.files
     )
-    place = _folder(ingestion.sink.target, ingestion.sink.folder(dataset))
+    place = _folder(work.sink.target, work.sink.folder(dataset))
     return OutputDataset(*place, facets=facets, outputFacets={"outputStatistics": statistics})
 
 
@@ -113,10 +112,10 @@ def _schema(published: pa.Schema) -> schema_dataset.SchemaDatasetFacet:
     return schema_dataset.SchemaDatasetFacet(fields)
 
 
-def _traced(ingestion: Ingestion, published: pa.Schema) -> Mapping[str, str] | None:
+def _traced(work: RowsWork, published: pa.Schema) -> Mapping[str, str] | None:
     """Map each published column that comes from one of the source to that one; return `None` if a converter isn't known."""
     columns = {name: name for name in published.names}
-    for converter in reversed(ingestion.converters):
+    for converter in reversed(work.converters):
         if isinstance(converter, AddColumn):
             columns = {name: before for name, before in columns.items() if before != converter.name}
         elif isinstance(converter, RenameColumns):

@@ -1,4 +1,4 @@
-"""How an Airflow task opens an ingestion: its secrets are Airflow connections, resolved only when the task runs."""
+"""How an Airflow task opens a job: its secrets are Airflow connections, resolved only when the task runs."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from airflow_gobblin.storage.files import check_target
 from airflow_gobblin.storage.locations import ObjectPlace
 
 if TYPE_CHECKING:
-    from airflow_gobblin.ingestion import Ingestion
+    from airflow_gobblin.job import Job
     from airflow_gobblin.journal.journal import Journal
     from airflow_gobblin.run.open_job import OpenJob
 
-__all__ = ["check_ingestion", "check_journal", "is_place", "journal_to_look_at", "open_job"]
+__all__ = ["check_job", "check_journal", "is_place", "journal_to_look_at", "open_job"]
 
 
-def check_ingestion(ingestion: Ingestion) -> None:
-    """Check, as far as is possible when a DAG is parsed, that an ingestion can work, without contacting anything.
+def check_job(job: Job) -> None:
+    """Check, as far as is possible when a DAG is parsed, that a job can work, without contacting anything.
 
     :raises ConfigurationError: its journal or its target is not valid.
     """
-    check_journal(ingestion.journal)
-    check_target(ingestion.sink.target)
+    check_journal(job.journal)
+    check_target(job.work.target)
 
 
 def check_journal(journal: str) -> None:
@@ -59,8 +59,8 @@ def is_place(journal: str) -> bool:
     return "://" in journal or journal.startswith("/")
 
 
-def open_job(ingestion: Ingestion) -> OpenJob:
-    """Open an ingestion on its journal, with Airflow's connections. For a running task, not for a DAG file.
+def open_job(job: Job) -> OpenJob:
+    """Open a job on its journal, with Airflow's connections. For a running task, not for a DAG file.
 
     :raises ConfigurationError: the journal, a connection or a module of `code` doesn't exist.
     :raises StoreError: the journal's store can't be reached.
@@ -69,14 +69,14 @@ def open_job(ingestion: Ingestion) -> OpenJob:
     from airflow_gobblin.model.registry import import_kinds
     from airflow_gobblin.run.open_job import OpenJob
 
-    import_kinds(ingestion.code)
+    import_kinds(job.work.code)
     connections = AirflowConnections()
-    place = _url(ingestion, connections)
-    return OpenJob(ingestion, Journal.create(place, ingestion.name, connections), connections)
+    place = _url(job, connections)
+    return OpenJob(job, Journal.create(place, job.name, connections), connections)
 
 
-def journal_to_look_at(ingestion: Ingestion) -> Journal:
-    """Return the journal of an ingestion for reading; an empty one in memory if its first run has yet to create it.
+def journal_to_look_at(job: Job) -> Journal:
+    """Return the journal of a job for reading; an empty one in memory if its first run has yet to create it.
 
     :raises ConfigurationError: the journal, a connection or a module of `code` doesn't exist.
     :raises StoreError: the journal's store can't be reached, or can't be created.
@@ -87,17 +87,17 @@ def journal_to_look_at(ingestion: Ingestion) -> Journal:
     from airflow_gobblin.storage.stores import path_of_store
     from airflow_gobblin.storage.stores.memory import MemoryStore
 
-    import_kinds(ingestion.code)
+    import_kinds(job.work.code)
     connections = AirflowConnections()
-    url = _url(ingestion, connections)
+    url = _url(job, connections)
     try:
-        return Journal.open(url, ingestion.name, connections)
+        return Journal.open(url, job.name, connections)
     except NotFoundError:
         path = path_of_store(url)
         if path is not None:
             check_writable(path)
-        return Journal.create(MemoryStore(), ingestion.name)
+        return Journal.create(MemoryStore(), job.name)
 
 
-def _url(ingestion: Ingestion, connections: AirflowConnections) -> str:
-    return ingestion.journal if is_place(ingestion.journal) else connections.uri(ingestion.journal)
+def _url(job: Job, connections: AirflowConnections) -> str:
+    return job.journal if is_place(job.journal) else connections.uri(job.journal)

@@ -1,7 +1,7 @@
 """The ingestions that exist, and where: read from Airflow's serialized DAGs, so no DAG's code runs to look at them.
 
 `CreateWorkUnitsOperator` keeps its ingestion's place in a templated field. It holds URLs and ids of connections, and no secret:
-`hooks.ingestion.check_ingestion` refuses a URL with one when the DAG is parsed, and so does everything here that takes a URL.
+`hooks.ingestion.check_job` refuses a URL with one when the DAG is parsed, and so does everything here that takes a URL.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from airflow_gobblin.storage.files import Files, check_target, open_files
 
 if TYPE_CHECKING:
     from airflow_gobblin.admin.actions import Administration
-    from airflow_gobblin.ingestion import Ingestion
+    from airflow_gobblin.job import Job
     from airflow_gobblin.journal.journal import Journal
 
 __all__ = ["Registered", "ingestions", "open_administration", "open_journal", "open_target", "place_of"]
@@ -46,14 +46,14 @@ class Registered:
     source: str = ""
 
 
-def place_of(ingestion: Ingestion) -> dict[str, Any]:
-    """Return the place of an ingestion, for its serialized DAG."""
+def place_of(job: Job) -> dict[str, Any]:
+    """Return the place of a job, for its serialized DAG."""
     return {
-        "ingestion": ingestion.name,
-        "journal": ingestion.journal,
-        "target": ingestion.sink.target,
-        "source": ingestion.source_identity,
-        "code": [*ingestion.code],
+        "ingestion": job.name,
+        "journal": job.journal,
+        "target": job.work.target,
+        "source": job.work.source_identity,
+        "code": [*job.work.code],
     }
 
 

@@ -15,6 +15,7 @@ from airflow_gobblin.errors import StepError
 from airflow_gobblin.hooks.connections import AirflowConnections
 from airflow_gobblin.hooks.spark import ConnectHook, close_output, code_folder, driver_hook, told
 from airflow_gobblin.hooks.spark_jobs import spark_job
+from airflow_gobblin.job import connections_of
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.spark.connections import give_connections
 from airflow_gobblin.spark.ship import ship
@@ -49,7 +50,7 @@ class StepsOnSpark:
     def write(self, plan: Plan, results: Iterable[UnitResult], staging: str) -> Iterator[tuple[bytes, int]]:
         """See `StepRunner.write`."""
         with self._work(staging) as work:
-            pieces = work.put(pieces_of(self._opened.ingestion.work, results))
+            pieces = work.put(pieces_of(self._opened.job.work, results))
             self._run("write", work, pieces, plan.urn, staging)
             yield from work.shards()
 
@@ -80,11 +81,11 @@ class StepsOnSpark:
         :raises StepError: the first that failed, or the application came to nothing.
         :raises TargetError: the target is missing: on this host, which is the driver's, or for a Spark task.
         """
-        ingestion = self._opened.ingestion
-        shipped = ship(ingestion.code, code_folder())
+        job = self._opened.job
+        shipped = ship(job.work.code, code_folder())
         told_to = {
             "verb": verb,
-            "root": ingestion.sink.target,
+            "root": job.work.target,
             "staging": self._opened.staging.folder,
             "work": work.folder,
             "pieces": pieces,
@@ -93,11 +94,11 @@ class StepsOnSpark:
             "slot": slot,
         }
         arguments = [f"--{name}={value}" for name, value in told_to.items()]
-        arguments += [f"--code={module}" for module in ingestion.code]
-        arguments += [f"--connection={conn_id}" for conn_id in ingestion.connection_ids]
-        secrets = give_connections(AirflowConnections(), ingestion.connection_ids)
+        arguments += [f"--code={module}" for module in job.work.code]
+        arguments += [f"--connection={conn_id}" for conn_id in connections_of(job.work)]
+        secrets = give_connections(AirflowConnections(), connections_of(job.work))
         log.info("dataset %r: its steps are %s on Spark, in %s", urn, _DONE[verb], many(pieces, "piece"))
-        self._hook = driver_hook(self._options, f"{ingestion.name} {verb} steps", arguments, [str(shipped)], secrets)
+        self._hook = driver_hook(self._options, f"{job.name} {verb} steps", arguments, [str(shipped)], secrets)
         failure = self._submit()
         answers = work.answers()
         if answers is None:

@@ -14,7 +14,7 @@ from airflow.sdk import BaseOperatorLink, conf, get_current_context
 if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
-    from airflow_gobblin.ingestion import Ingestion
+    from airflow_gobblin.job import Job
 
 __all__ = ["NAME", "DatasetLink", "SparkLink", "page_address"]
 
@@ -30,8 +30,8 @@ class DatasetLink(BaseOperatorLink):
     name = "Datasets"
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
-        urns = _urns(operator.ingestion, getattr(operator, "pack", None))
-        return page_address(ti_key.dag_id, operator.ingestion.name, urns[0] if len(urns) == 1 else None)
+        urns = _urns(operator.job, getattr(operator, "pack", None))
+        return page_address(ti_key.dag_id, operator.job.name, urns[0] if len(urns) == 1 else None)
 
 
 class SparkLink(BaseOperatorLink):
@@ -44,7 +44,7 @@ class SparkLink(BaseOperatorLink):
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
         server = conf.get("gobblin", "spark_history_url", fallback="")
-        application = _application(operator.ingestion, operator.pack) if server else ""
+        application = _application(operator.job, operator.pack) if server else ""
         return f"{server.rstrip('/')}/history/{quote(application, safe='')}/" if application else ""
 
     def lead_to(self, address: str) -> None:
@@ -61,23 +61,23 @@ def page_address(dag_id: str, ingestion: str, urn: str | None = None) -> str:
     return f"{NAME}/open?{urlencode(words, quote_via=quote)}"
 
 
-def _urns(ingestion: Ingestion, reference: Any) -> tuple[str, ...]:
+def _urns(job: Job, reference: Any) -> tuple[str, ...]:
     """Return the datasets of a pack; none if the pack was swept or there is no pack."""
     from airflow_gobblin.hooks.ingestion import open_job
 
-    if not isinstance(reference, dict):  # a task of the whole ingestion, or one that failed before it knew its pack
+    if not isinstance(reference, dict):  # a task of the whole job, or one that failed before it knew its pack
         return ()
-    pack = open_job(ingestion).staging.pack(reference["run"], reference["pack"])
+    pack = open_job(job).staging.pack(reference["run"], reference["pack"])
     return () if pack is None else tuple(dataset.urn for dataset in pack.datasets)
 
 
-def _application(ingestion: Ingestion, reference: Any) -> str:
+def _application(job: Job, reference: Any) -> str:
     """Return Spark's id of the application that extracted a pack; empty if none is reported."""
     from airflow_gobblin.hooks.ingestion import open_job
     from airflow_gobblin.spark.report import PackReport
 
     if not isinstance(reference, dict):
         return ""
-    reports = open_job(ingestion).staging.reports(reference["run"], PackReport)
+    reports = open_job(job).staging.reports(reference["run"], PackReport)
     mine = [report for report in reports if report.pack == reference["pack"] and report.application]
     return max(mine, key=lambda report: report.started).application if mine else ""

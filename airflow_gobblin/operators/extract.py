@@ -16,7 +16,7 @@ from airflow_gobblin import errors
 from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.hooks.connections import SECRETS, AirflowConnections
 from airflow_gobblin.hooks.environment import check_pyspark, check_submit
-from airflow_gobblin.hooks.ingestion import check_ingestion, open_job
+from airflow_gobblin.hooks.ingestion import check_job, open_job
 from airflow_gobblin.hooks.spark import (
     CONNECT,
     ConnectHook,
@@ -36,6 +36,7 @@ from airflow_gobblin.hooks.standalone import (
     StandaloneMasters,
     submitting_environment,
 )
+from airflow_gobblin.job import connections_of
 from airflow_gobblin.links import DatasetLink, SparkLink
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.operators.spark_options import check_conf
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperatorLink, Context
     from pydantic import JsonValue
 
-    from airflow_gobblin.ingestion import Ingestion
+    from airflow_gobblin.job import Job
     from airflow_gobblin.run.open_job import OpenJob
 
 __all__ = ["ExtractOperator"]
@@ -89,7 +90,7 @@ class ExtractOperator(SparkSubmitOperator):
     A retry runs the units that have no valid result, and nothing at all once the pack is decided. Success depends on whether
     the units have results, not on how the driver ended.
 
-    :param ingestion: the job.
+    :param job: what the tasks are of: an ingestion.
     :param pack: the reference to the pack that `create_work_units` returned. (templated)
     :param conn_id: the Spark connection, in local or client mode or of Spark Connect, where the driver works on a Spark that is
         already running. All other arguments are `SparkSubmitOperator`'s.
@@ -104,7 +105,7 @@ class ExtractOperator(SparkSubmitOperator):
     def __init__(
         self,
         *,
-        ingestion: Ingestion,
+        job: Job,
         pack: Any,
         retries: int = 2,
         retry_delay: timedelta = timedelta(seconds=30),
@@ -112,13 +113,13 @@ class ExtractOperator(SparkSubmitOperator):
         durable: bool = False,
         **kwargs: Any,
     ) -> None:
-        kwargs.setdefault("name", f"{ingestion.name} extract")
+        kwargs.setdefault("name", f"{job.name} extract")
         super().__init__(
             retries=retries, retry_delay=retry_delay, map_index_template=map_index_template, durable=durable, **kwargs
         )
-        check_ingestion(ingestion)
+        check_job(job)
         check_conf(self.conf or {})
-        self.ingestion = ingestion
+        self.job = job
         self.pack = pack
         self._connect: ConnectHook | None = None
         self._masters: StandaloneMasters | None = None
@@ -131,7 +132,7 @@ class ExtractOperator(SparkSubmitOperator):
         """Submit the missing units, and check that none is missing afterwards."""
         failure: AirflowException | None = None
         with failing_at_once():
-            opened = open_job(self.ingestion)
+            opened = open_job(self.job)
             opened.check_target()  # else it would seem swept
             if self._is_whole(opened):
                 self._log_nothing(opened, context)
@@ -179,18 +180,18 @@ class ExtractOperator(SparkSubmitOperator):
 
     def _prepare(self, opened: OpenJob) -> None:
         """Set what to submit. Templates are rendered and shown before this, so none of it is shown."""
-        staging, code = opened.staging, self.ingestion.code
-        elsewhere = self.durable and object_place(self.ingestion.sink.target) is None
+        staging, code = opened.staging, self.job.work.code
+        elsewhere = self.durable and object_place(self.job.work.target) is None
         shipped = ship(code, code_folder(staging.files.root if elsewhere else None))
         self.py_files = ",".join(filter(None, [str(shipped), self.py_files]))
         self.application = str(spark_job("extract_pack.py"))
         self._zips = self.py_files.split(",")
-        where = {"root": self.ingestion.sink.target, "staging": staging.folder} | {
+        where = {"root": self.job.work.target, "staging": staging.folder} | {
             name: self.pack[name] for name in ("run", "pack")
         }
         arguments = [f"--{name}={value}" for name, value in where.items()]
         arguments += [f"--code={module}" for module in code]
-        arguments += [f"--connection={conn_id}" for conn_id in self.ingestion.connection_ids]
+        arguments += [f"--connection={conn_id}" for conn_id in connections_of(self.job.work)]
         self._arguments = self.application_args = [*arguments, *(["--durable"] if self.durable else [])]
         self.external_id_key = f"spark_driver_{self.pack['run']}_{self.pack['pack']}"  # not another pack's driver
 
@@ -224,7 +225,7 @@ class ExtractOperator(SparkSubmitOperator):
     def _secrets(self) -> dict[str, str]:
         others, self.env_vars = self.env_vars or {}, None
         SECRETS.learn(*(str(value) for name, value in others.items() if is_sensitive(name)))
-        secrets = give_connections(AirflowConnections(), self.ingestion.connection_ids)
+        secrets = give_connections(AirflowConnections(), connections_of(self.job.work))
         return {**{name: str(value) for name, value in others.items()}, **secrets}
 
     def _get_hook(self) -> SparkSubmitHook:
@@ -241,7 +242,7 @@ class ExtractOperator(SparkSubmitOperator):
 
     def _get_durable_hook(self) -> SparkSubmitHook:
         self._deploy_mode, self._java_class = "cluster", SUBMITTER
-        target, cause = self.ingestion.sink.target, None
+        target, cause = self.job.work.target, None
         if object_place(target) is not None:
             cause = "workers find the code below the target, and this one is in an object store"
         elif self.env_vars:

@@ -7,7 +7,7 @@ from typing import Any
 from airflow.sdk import TaskGroup, conf, task_group
 
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.job import Job
 from airflow_gobblin.operators.extract import ExtractOperator
 from airflow_gobblin.operators.spark_options import SparkOptions
 from airflow_gobblin.operators.tasks import (
@@ -36,29 +36,29 @@ class GobblinIngestion(TaskGroup):
     """
 
     def __init__(
-        self, ingestion: Ingestion, *, spark: SparkOptions | None = None, group_id: str | None = None, **arguments: Any
+        self, ingestion: Job, *, spark: SparkOptions | None = None, group_id: str | None = None, **arguments: Any
     ) -> None:
         _check_packs(ingestion)
         super().__init__(group_id or ingestion.name.replace(".", "_"), **arguments)
         options = spark or SparkOptions()
         with self:
-            recover = VerifyRecoverOperator(task_id="verify_recover", ingestion=ingestion, spark=options)
-            plan = CreateWorkUnitsOperator(task_id="create_work_units", ingestion=ingestion, spark=options)
+            recover = VerifyRecoverOperator(task_id="verify_recover", job=ingestion, spark=options)
+            plan = CreateWorkUnitsOperator(task_id="create_work_units", job=ingestion, spark=options)
 
             @task_group(group_id="pack")
             def one_pack(pack: Any) -> None:
-                of_pack = {"ingestion": ingestion, "pack": pack}
+                of_pack = {"job": ingestion, "pack": pack}
                 extract = ExtractOperator(**of_pack, task_id="extract", **options.arguments())
                 write = WriteCommitStepsOperator(**of_pack, task_id="write_commit_steps", spark=options)
                 execute = ExecuteCommitStepsOperator(**of_pack, task_id="execute_commit_steps", spark=options)
                 extract >> write >> execute
 
             packs = one_pack.expand(pack=plan.output)
-            finish = FinishOperator(task_id="finish", ingestion=ingestion, plan=plan)
+            finish = FinishOperator(task_id="finish", job=ingestion, plan=plan)
             recover >> plan >> packs >> finish
 
 
-def _check_packs(ingestion: Ingestion) -> None:
+def _check_packs(ingestion: Job) -> None:
     most = conf.getint("core", "max_map_length")
     if ingestion.max_packs > most:
         raise ConfigurationError(

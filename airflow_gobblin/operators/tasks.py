@@ -21,7 +21,7 @@ from airflow_gobblin.events.announcement import Announcement, announce
 from airflow_gobblin.events.assets import asset_uri
 from airflow_gobblin.events.metrics import count_recoveries, gauge_lags, gauge_quarantines
 from airflow_gobblin.hooks.connections import SECRETS, AirflowConnections
-from airflow_gobblin.hooks.ingestion import check_ingestion, open_job
+from airflow_gobblin.hooks.ingestion import check_job, open_job
 from airflow_gobblin.hooks.registry import place_of
 from airflow_gobblin.links import DatasetLink
 from airflow_gobblin.model.naming import many, shown
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperatorLink, Context
 
     from airflow_gobblin.hooks.steps import StepsOnSpark
-    from airflow_gobblin.ingestion import Ingestion
+    from airflow_gobblin.job import Job
     from airflow_gobblin.journal.records import Decision
     from airflow_gobblin.model.plan import RunPlan
     from airflow_gobblin.model.work import Pack
@@ -66,7 +66,7 @@ STEPS_LOGGED = 50
 class _TaskOperator(BaseOperator):
     """The base of the tasks.
 
-    :param ingestion: the job.
+    :param job: what the tasks are of: an ingestion.
     :param retries: errors that a retry may heal are retried; all others fail at once.
     :param spark: how the steps of very long commit sequences run on Spark; by default all run in the task itself.
     """
@@ -76,21 +76,21 @@ class _TaskOperator(BaseOperator):
     def __init__(
         self,
         *,
-        ingestion: Ingestion,
+        job: Job,
         spark: SparkOptions | None = None,
         retries: int = 2,
         retry_delay: timedelta = timedelta(seconds=30),
         **kwargs: Any,
     ) -> None:
         super().__init__(retries=retries, retry_delay=retry_delay, **kwargs)
-        check_ingestion(ingestion)
-        self.ingestion = ingestion
+        check_job(job)
+        self.job = job
         self.spark = spark
         self._on_spark: StepsOnSpark | None = None
         self.announcement: Announcement | None = None
 
     def _open_job(self) -> OpenJob:
-        opened = open_job(self.ingestion)
+        opened = open_job(self.job)
         if self.spark is not None and self.spark.steps_above is not None:
             from airflow_gobblin.hooks.steps import StepsOnSpark
 
@@ -110,12 +110,12 @@ class _TaskOperator(BaseOperator):
 
     def _let_announce(self) -> None:
         """Give the task the outlet that `_announce` needs, and note what was announced once the task has succeeded."""
-        self.outlets = [*self.outlets, AssetAlias(asset_uri(self.ingestion.name))]
+        self.outlets = [*self.outlets, AssetAlias(asset_uri(self.job.name))]
         self.on_success_callback = [*self.on_success_callback, _note_announced]
 
     def _announce(self, opened: OpenJob, urns: Iterable[str] | None, context: Context) -> None:
         """Emit an event for each published slot of these datasets that has had none, no matter which run published it."""
-        run_key = run_request(context).run_key(self.ingestion.name)
+        run_key = run_request(context).run_key(self.job.name)
         self.announcement = announce(opened, urns, run_key, context)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:
@@ -123,8 +123,8 @@ class _TaskOperator(BaseOperator):
         from airflow_gobblin.events.lineage import lineage
 
         told = self.announcement.publications if self.announcement is not None else ()
-        with SECRETS.guarding("tell OpenLineage of", f"ingestion {self.ingestion.name!r}"):
-            return lineage(self.ingestion, told, AirflowConnections())
+        with SECRETS.guarding("tell OpenLineage of", f"ingestion {self.job.name!r}"):
+            return lineage(self.job.work, told, AirflowConnections())
 
 
 class VerifyRecoverOperator(_TaskOperator):
@@ -136,7 +136,7 @@ class VerifyRecoverOperator(_TaskOperator):
         with failing_at_once():
             opened = self._open_job()
             reports = verify_recover(opened, run_request(context))
-        count_recoveries(self.ingestion.name, opened.recovered)
+        count_recoveries(self.job.name, opened.recovered)
         log_reports(self.log, reports)
         if not reports:
             self.log.info("no dataset was left unfinished")
@@ -160,7 +160,7 @@ class CreateWorkUnitsOperator(_TaskOperator):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.place = place_of(self.ingestion)
+        self.place = place_of(self.job)
         for other in self._dag.tasks if self._dag is not None else ():
             if isinstance(other, CreateWorkUnitsOperator) and other is not self:
                 _check_one_of_a_name(self, other)
@@ -176,7 +176,7 @@ class CreateWorkUnitsOperator(_TaskOperator):
             try:
                 plan = create_work_units(opened, run_request(context))
             finally:
-                count_recoveries(self.ingestion.name, opened.recovered)
+                count_recoveries(self.job.name, opened.recovered)
                 log_reports(self.log, opened.recovered)
             log_reports(self.log, plan.notes)
             log_replacing(self.log, opened, plan.notes, context)
@@ -286,7 +286,7 @@ class FinishOperator(_TaskOperator):
         from airflow_gobblin.run.reports import incomplete
 
         with failing_at_once():
-            opened = open_job(self.ingestion)
+            opened = open_job(self.job)
             run = context["ti"].xcom_pull(task_ids=self.plan, key=RUN)
             if run is None:
                 raise self._unplanned()
@@ -294,16 +294,16 @@ class FinishOperator(_TaskOperator):
             plan = opened.staging.run(run)
             request = run_request(context)
             reports = answered(opened, request) if plan is None else finish(opened, plan)
-            gauge_lags(self.ingestion.name, reports)
+            gauge_lags(self.job.name, reports)
             if plan is not None and not request.datasets:
-                gauge_quarantines(self.ingestion.name, reports)
+                gauge_quarantines(self.job.name, reports)
             self._log_table(reports)
             log_replacing(self.log, opened, reports, context)
             if plan is None:
                 log_swept(self.log, "the plan of this run", reports)
             else:
                 self._log_loads(opened, plan)
-            error = incomplete(self.ingestion, reports)
+            error = incomplete(self.job, reports)
             if error is not None:
                 # A dataset that couldn't be read, for example, may be readable the next time.
                 raise (AirflowException if any(r.retryable for r in reports) else AirflowFailException)(str(error))
@@ -312,7 +312,7 @@ class FinishOperator(_TaskOperator):
     def _unplanned(self) -> IncompleteRunError:
         return IncompleteRunError(
             operation="finish",
-            subject=f"the run of ingestion {self.ingestion.name!r}",
+            subject=f"the run of ingestion {self.job.name!r}",
             cause=f"{self.plan} gave no plan",
             hint="See the log of the first task that failed, which may be the one before it; once that is mended, clear it "
             "with its downstream tasks.",
@@ -329,7 +329,7 @@ class FinishOperator(_TaskOperator):
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             self.log.info("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-        in_error = unwanted(self.ingestion, reports)[:TOLD]  # which lists them
+        in_error = unwanted(self.job, reports)[:TOLD]  # which lists them
         for report in reports:
             if report.already:
                 self.log.info("dataset %r: %s", report.urn, report.detail)

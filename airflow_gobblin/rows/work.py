@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from airflow_gobblin.job import Attempt, Site
 from airflow_gobblin.model.watermark import Json
-from airflow_gobblin.model.wire import record
+from airflow_gobblin.model.wire import kind_of, record
 from airflow_gobblin.model.work import Limits
 from airflow_gobblin.rows.converters.base import Converter, RowCheck
 from airflow_gobblin.rows.sinks.base import Sink
@@ -41,6 +41,21 @@ class RowsWork:
     def site(self) -> Site:
         """The site of the work: Spark tasks."""
         return Site.TASK
+
+    @property
+    def target(self) -> str:
+        """The sink's target root."""
+        return self.sink.target
+
+    @property
+    def connection_ids(self) -> tuple[str, ...]:
+        """The source's connections."""
+        return self.source.connection_ids
+
+    @property
+    def source_identity(self) -> str:
+        """The source's kind and its connections."""
+        return " ".join((kind_of(self.source), *self.source.connection_ids))
 
     def modules(self, connections: Connections) -> tuple[str, ...]:
         """Return the source's drivers."""

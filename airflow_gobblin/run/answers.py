@@ -43,7 +43,7 @@ def answered(opened: OpenJob, request: RunRequest, keys: Collection[str] = ()) -
 
     :param keys: only the datasets of these keys; by default those that the request names, or all.
     """
-    run_key = request.run_key(opened.ingestion.name)
+    run_key = request.run_key(opened.job.name)
     named = {*keys} or {dataset_key(urn) for urn in request.datasets}
     found = []
     for key, history in opened.journal.histories(worth=lambda found: not named or found.dataset in named):
@@ -62,7 +62,7 @@ def answered(opened: OpenJob, request: RunRequest, keys: Collection[str] = ()) -
 def answered_range(opened: OpenJob, urn: str, request: RunRequest) -> tuple[int, Range | None] | None:
     """Return the dataset's newest slot, and the range that a request published and is still live; a snapshot has no range."""
     history = opened.journal.history(urn)
-    slot = history.answer(request.run_key(opened.ingestion.name))
+    slot = history.answer(request.run_key(opened.job.name))
     if slot is None:
         return None
     if not slot.positions:

@@ -12,12 +12,13 @@ from pathlib import Path
 
 from airflow_gobblin.connections import Connections, GuardedConnections
 from airflow_gobblin.errors import GobblinError, SourceError, StoreError
-from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.job import Job, connections_of
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.plan import DatasetProspect
 from airflow_gobblin.redaction import Redactor
 from airflow_gobblin.rows.sources.base import CheckableSource
+from airflow_gobblin.rows.work import RowsWork
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import would_plan
 from airflow_gobblin.run.request import RunRequest
@@ -63,8 +64,8 @@ def _redacted(found: Check, redactor: Redactor) -> Check:
     return replace(found, error=redactor.without_secrets(found.error, "check", found.subject))
 
 
-def checks(ingestion: Ingestion, dag_id: str, journal: Journal | None, connections: Connections) -> Iterator[Check]:
-    """Check the connections, the target and each dataset of an ingestion.
+def checks(job: Job, dag_id: str, journal: Journal | None, connections: Connections) -> Iterator[Check]:
+    """Check the connections, the target and each dataset of a job.
 
     :param dag_id: the DAG that has it.
     :param journal: its journal, to be read, or an empty one; `None` if it can't be opened: datasets are then not planned.
@@ -72,26 +73,26 @@ def checks(ingestion: Ingestion, dag_id: str, journal: Journal | None, connectio
     guarded = GuardedConnections(connections)
     found = [
         checked("connection", conn_id, _known(guarded, conn_id), guarded.redactor)
-        for conn_id in dict.fromkeys(ingestion.connection_ids)
+        for conn_id in connections_of(job.work)
     ]
     yield from found
     several = list[OpenJob]()
 
     def look_at_target() -> str:
-        files = open_files(ingestion.sink.target, guarded)
+        files = open_files(job.work.target, guarded)
         if journal is not None:
-            opened = OpenJob(ingestion, journal, connections, files)
+            opened = OpenJob(job, journal, connections, files)
             opened.check_target()
             several.append(opened)
         return _reachable(files)
 
-    target = checked("target", ingestion.sink.target, look_at_target, guarded.redactor)
+    target = checked("target", job.work.target, look_at_target, guarded.redactor)
     yield target
     unknown = {one.subject for one in found if one.error is not None}
-    if not unknown & {*ingestion.source.connection_ids}:
+    if not unknown & {*job.work.connection_ids}:
         request = RunRequest(f"{dag_id}/check")
         opened = several[0] if several and target.error is None else None
-        yield from (_redacted(one, guarded.redactor) for one in _datasets(ingestion, request, guarded, opened))
+        yield from (_redacted(one, guarded.redactor) for one in _datasets(job, request, guarded, opened))
 
 
 def _known(connections: Connections, conn_id: str) -> Callable[[], str]:
@@ -128,15 +129,17 @@ def check_writable(path: Path) -> bool:
 
 
 def _datasets(
-    ingestion: Ingestion, request: RunRequest, connections: GuardedConnections, opened: OpenJob | None
+    job: Job, request: RunRequest, connections: GuardedConnections, opened: OpenJob | None
 ) -> Iterator[Check]:
     """Yield everything that is wrong with each dataset; those that look well are planned, as in a run, and not staged."""
-    source, well = ingestion.source, list[str]()
+    work, well = job.work, list[str]()
+    assert isinstance(work, RowsWork)
+    source = work.source
     try:
-        with connections.redacting("check", f"ingestion {ingestion.name!r}"):
+        with connections.redacting("check", f"ingestion {job.name!r}"):
             datasets = tuple(source.datasets(connections))
     except GobblinError as error:
-        yield Check("source", ingestion.name, error=error)
+        yield Check("source", job.name, error=error)
         return
     for dataset in datasets:
         errors = list[GobblinError]()
@@ -144,7 +147,7 @@ def _datasets(
             with connections.redacting("check", f"dataset {dataset.urn!r}"):
                 errors += source.check(dataset, connections) if isinstance(source, CheckableSource) else ()
         except SourceError as error:  # the same holds for all datasets
-            yield Check("source", ingestion.name, error=error)
+            yield Check("source", job.name, error=error)
             return
         except GobblinError as error:
             errors.append(error)
@@ -159,7 +162,7 @@ def _datasets(
         try:
             prospect = would_plan(opened, replace(request, datasets=tuple(well)))
         except GobblinError as error:  # concerns all datasets: for example, another DAG has the ingestion
-            yield Check("ingestion", ingestion.name, error=error)
+            yield Check("ingestion", job.name, error=error)
             return
         yield from map(_of_dataset, prospect.datasets)
 

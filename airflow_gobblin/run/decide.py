@@ -107,7 +107,7 @@ def _decide_from(opened: OpenJob, plan: Plan, results: PlanResults) -> Slot | Da
         return opened.committer.decide(
             proposal,
             lambda: results.of(proposal.published),
-            lambda chosen: opened.ingestion.work.publish(plan, chosen, with_listing_cache(opened.files, plan.folder)),
+            lambda chosen: opened.job.work.publish(plan, chosen, with_listing_cache(opened.files, plan.folder)),
         )
     history = opened.journal.history(plan.urn)
     if (slot := history.by_token(plan.token)) is not None:
@@ -120,7 +120,7 @@ def _decide_from(opened: OpenJob, plan: Plan, results: PlanResults) -> Slot | Da
 
 def propose(opened: OpenJob, plan: Plan, results: PlanResults) -> Proposal:
     """Return the part of a plan that would be published, by the commit policy and its results."""
-    policy = CommitPolicy.FULL if plan.replaces or plan.reopens else opened.ingestion.policy
+    policy = CommitPolicy.FULL if plan.replaces or plan.reopens else opened.job.policy
     units = publishable(policy, tuple(_summaries(opened, plan, results)))
     return Proposal(plan, units, opened.staging.token_folder(plan.token))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow_gobblin.commit.committer import Committer
 from airflow_gobblin.connections import Connections, GuardedConnections
 from airflow_gobblin.errors import StepError
-from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.job import Job
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.run import reports
 from airflow_gobblin.run.reports import DatasetReport
@@ -14,25 +14,23 @@ from airflow_gobblin.workspace.staging import Staging, staging_folder
 
 
 class OpenJob:
-    """An ingestion with its journal, files, staging, claims and committer, which the tasks of its runs share.
+    """A job with its journal, files, staging, claims and committer, which the tasks of its runs share.
 
     :param connections: where the source's secrets come from.
-    :param files: the file system under the target root, if it isn't the one the sink names.
+    :param files: the file system under the target root, if it isn't the one that its work names.
     """
 
-    def __init__(
-        self, ingestion: Ingestion, journal: Journal, connections: Connections, files: Files | None = None
-    ) -> None:
-        self.ingestion = ingestion
+    def __init__(self, job: Job, journal: Journal, connections: Connections, files: Files | None = None) -> None:
+        self.job = job
         self.journal = journal
         self.connections = GuardedConnections(connections)
-        self.files = files if files is not None else open_files(ingestion.sink.target, self.connections)
+        self.files = files if files is not None else open_files(job.work.target, self.connections)
         self.staging = Staging(self.files, staging_folder(journal.ingestion, journal.id))
         self.committer = Committer(
             journal,
             self.files,
-            attempts=ingestion.attempts,
-            retention=ingestion.retention,
+            attempts=job.attempts,
+            retention=job.retention,
             redactor=self.connections.redactor,
         )
         self.claims = self.committer.claims

@@ -37,6 +37,7 @@ from airflow_gobblin.rows.extraction import converted_schema
 from airflow_gobblin.rows.source_plans import JudgedPlan, judge_plan, judge_snapshot
 from airflow_gobblin.rows.sources.base import Consistency, DatasetPlan, PlanRequest, RangeRequest, RangeSource
 from airflow_gobblin.rows.sources.snapshots import check_shares_snapshots
+from airflow_gobblin.rows.work import RowsWork
 from airflow_gobblin.run import reports
 from airflow_gobblin.run.backfill import Backfill, plan_backfill
 from airflow_gobblin.run.notes import keep_failure
@@ -210,19 +211,19 @@ def create_work_units(opened: OpenJob, request: RunRequest) -> RunPlan:
         opened.staging.remove_token(ref.token)
         notes.append(_waiting(opened, ref, request))
     run = RunPlan(uuid.uuid4().hex, planning.run_key, packs, tuple(notes), request.backfill, now())
-    opened.staging.put_run(run, replace(opened.ingestion.work, limits=_limits(opened, request)))
+    opened.staging.put_run(run, replace(_work(opened), limits=_limits(opened, request)))
     opened.staging.finish_earlier_tries(run)
     return run
 
 
 def _begin(opened: OpenJob, request: RunRequest) -> _Planning:
     """Collect the inputs of a run's plan, writing nothing. Errors are those of `create_work_units`."""
-    tenant = Tenant(request.dag, opened.ingestion.source_identity)
+    tenant = Tenant(request.dag, opened.job.work.source_identity)
     opened.committer.homes.check(tenant)
     every = _datasets(opened, request)
     return _Planning(
         request,
-        request.run_key(opened.ingestion.name),
+        request.run_key(opened.job.name),
         tenant,
         opened.committer.homes.provenance(request.dag),
         every,
@@ -231,9 +232,16 @@ def _begin(opened: OpenJob, request: RunRequest) -> _Planning:
     )
 
 
+def _work(opened: OpenJob) -> RowsWork:
+    """Return the work of a job: rows are the only one that is planned here."""
+    work = opened.job.work
+    assert isinstance(work, RowsWork)
+    return work
+
+
 def _limits(opened: OpenJob, request: RunRequest) -> Limits:
     """Return the limits of a run: none for a replacement, since a range is replaced whole."""
-    return Limits() if request.replace else opened.ingestion.limits
+    return Limits() if request.replace else _work(opened).limits
 
 
 def _with_histories(
@@ -268,8 +276,8 @@ def _listed(
 
 def _datasets(opened: OpenJob, request: RunRequest) -> tuple[Dataset, ...]:
     """Return all datasets of the source, checking that their keys differ and that the requested ones exist."""
-    with opened.connections.redacting("plan", f"ingestion {opened.ingestion.name!r}"):
-        datasets = tuple(opened.ingestion.source.datasets(opened.connections))
+    with opened.connections.redacting("plan", f"ingestion {opened.job.name!r}"):
+        datasets = tuple(_work(opened).source.datasets(opened.connections))
     keys: dict[str, str] = {}
     for dataset in datasets:
         key = dataset_key(dataset.urn)
@@ -376,19 +384,19 @@ def _packed(
     :param tried: when a run last tried to publish something of each dataset: the one that waits longest has room first. A run
         that didn't end, or couldn't publish, is known by its plan as long as that could still be decided.
     """
-    most = opened.ingestion.max_pack_weight
+    most = opened.job.max_pack_weight
     if most is None:
-        return pack_datasets(planned, opened.ingestion.max_packs), ()
+        return pack_datasets(planned, opened.job.max_packs), ()
     never, had_room = datetime.min.replace(tzinfo=UTC), opened.staging.had_room()
     last = {ref.urn: max(tried.get(ref.urn) or never, had_room.get(ref.urn, never)) for ref in planned}
     ordered = sorted(planned, key=lambda ref: (last[ref.urn], -ref.weight, ref.urn))
-    return pack_up_to(ordered, opened.ingestion.max_packs, most)
+    return pack_up_to(ordered, opened.job.max_packs, most)
 
 
 def _waiting(opened: OpenJob, ref: DatasetRef, request: RunRequest) -> DatasetNote:
     """Note that a dataset has no room in a run. A range of a backfill isn't left to another run."""
-    packs = many(opened.ingestion.max_packs, "pack")
-    why = f"its weight of {ref.weight:,} has no room in {packs} of at most {opened.ingestion.max_pack_weight:,}"
+    packs = many(opened.job.max_packs, "pack")
+    why = f"its weight of {ref.weight:,} has no room in {packs} of at most {opened.job.max_pack_weight:,}"
     if request.backfill:
         return DatasetNote(ref.urn, "failed", f"{why}: it waits for those of this run")
     return DatasetNote(ref.urn, "waiting", f"{why}: the next run takes it before those that had room")
@@ -411,7 +419,7 @@ def _proposed(
         return DatasetNote(urn, "idle", f"this run covered range {backfill.asked} already")
     with opened.connections.redacting("plan", f"dataset {urn!r}"):
         asked = _plan_request(opened, request, backfill)
-        found = opened.ingestion.source.plan(dataset, planning.states, asked, opened.connections)
+        found = _work(opened).source.plan(dataset, planning.states, asked, opened.connections)
     left = history.state.coverage.without(() if backfill is None else stood_for(backfill, history))
     judged = _judged(opened, dataset, found, history.state, left)
     if judged is None:
@@ -424,7 +432,7 @@ def _backfill(opened: OpenJob, dataset: Dataset, history: History, request: RunR
 
     :raises ConfigurationError: it has no such range, or the range is covered.
     """
-    urn, source, start = dataset.urn, opened.ingestion.source, request.start
+    urn, source, start = dataset.urn, _work(opened).source, request.start
     if dataset.extract.kind is ExtractKind.SNAPSHOT_ONLY:
         cause = "it is a snapshot, which shows its table as it is now and has no ranges"
         raise _no_ranges(urn, cause, "Run it without a range: each run publishes it anew.")
@@ -445,12 +453,12 @@ def _backfill(opened: OpenJob, dataset: Dataset, history: History, request: RunR
 def _plan_request(opened: OpenJob, request: RunRequest, backfill: Backfill | None) -> PlanRequest:
     end = request.end if isinstance(request.end, datetime) else None
     ranges = () if backfill is None else backfill.ranges
-    return PlanRequest(now(), end, _limits(opened, request), opened.ingestion.options, ranges)
+    return PlanRequest(now(), end, _limits(opened, request), _work(opened).options, ranges)
 
 
 def _check_extract(opened: OpenJob, dataset: Dataset, state: DatasetState) -> None:
     kind = dataset.extract.kind
-    if _takes_all(dataset, state) and (opened.ingestion.policy is not CommitPolicy.FULL or opened.ingestion.limits.any):
+    if _takes_all(dataset, state) and (opened.job.policy is not CommitPolicy.FULL or _work(opened).limits.any):
         raise ConfigurationError(
             operation="plan",
             subject=f"dataset {dataset.urn!r} of kind {kind.value}",
@@ -515,10 +523,10 @@ def _bound(
 ) -> Plan:
     """Make a plan, without its units, from the source's plan and the dataset's history."""
     urn, state = dataset.urn, history.state
-    outgoing = converted_schema(opened.ingestion.converters, opened.ingestion.checks, found.schema)
+    outgoing = converted_schema(_work(opened).converters, _work(opened).checks, found.schema)
     published = schema.decode(state.schema) if state.schema else None
-    outgoing = opened.ingestion.sink.schema(outgoing, published, urn)
-    folder = check_folder(opened.ingestion.sink.folder(dataset), urn)
+    outgoing = _work(opened).sink.schema(outgoing, published, urn)
+    folder = check_folder(_work(opened).sink.folder(dataset), urn)
     check_no_link(opened.files, folder, urn)
     check_no_slot_is_lost(opened.files, opened.journal, history)
     replaced = () if backfill is None else backfill.replaces
@@ -526,7 +534,7 @@ def _bound(
     snapshot = dataset.extract.kind is ExtractKind.SNAPSHOT_ONLY
     return Plan(
         token=uuid.uuid4().hex,
-        ingestion=opened.ingestion.name,
+        ingestion=opened.job.name,
         run_key=planning.run_key,
         generation=state.generation,
         dataset=dataset,
@@ -553,5 +561,5 @@ def _one_snapshot(opened: OpenJob, urn: str, found: DatasetPlan) -> bool:
     """
     if found.consistency is not Consistency.ONE_SNAPSHOT:
         return False
-    check_shares_snapshots(opened.ingestion.source, urn)
+    check_shares_snapshots(_work(opened).source, urn)
     return True

@@ -18,7 +18,7 @@ def verify_recover(opened: OpenJob, request: RunRequest) -> tuple[DatasetReport,
     :raises ConfigurationError: as `check_target`.
     """
     opened.check_target()
-    run_key = request.run_key(opened.ingestion.name)
+    run_key = request.run_key(opened.job.name)
     found = []
     for dataset, history in opened.journal.histories(worth=lambda keys: keys.may_be_pending):
         if isinstance(history, GobblinError):

@@ -15,7 +15,7 @@ from airflow_gobblin.errors import (
     PausedError,
     without_stop,
 )
-from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.job import Job
 from airflow_gobblin.journal.history import History, Slot
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.naming import many, shown
@@ -212,21 +212,21 @@ def failed(operation: str, urn: str, error: Exception) -> DatasetReport:
     return DatasetReport(urn, "failed", str(error), retryable=error.retryable)
 
 
-def unwanted(ingestion: Ingestion, reports: Iterable[DatasetReport]) -> list[DatasetReport]:
+def unwanted(job: Job, reports: Iterable[DatasetReport]) -> list[DatasetReport]:
     """Return the datasets that don't satisfy the policy."""
-    return [r for r in reports if not r.ok and not (r.status == "partial" and ingestion.partial_ok)]
+    return [r for r in reports if not r.ok and not (r.status == "partial" and job.partial_ok)]
 
 
-def incomplete(ingestion: Ingestion, reports: Iterable[DatasetReport]) -> IncompleteRunError | None:
+def incomplete(job: Job, reports: Iterable[DatasetReport]) -> IncompleteRunError | None:
     """Return the error of a run in which not every dataset satisfies the policy, or `None`."""
-    bad = unwanted(ingestion, reports)
+    bad = unwanted(job, reports)
     if not bad:
         return None
     lines = "; ".join(f"{shown(r.urn)}: {r.status} ({without_stop(r.detail)})" for r in bad[:TOLD])
     more = f"; and {len(bad) - TOLD} more" if len(bad) > TOLD else ""
     return IncompleteRunError(
         operation="finish",
-        subject=f"the run of ingestion {ingestion.name!r}",
+        subject=f"the run of ingestion {job.name!r}",
         cause=f"{many(len(bad), 'dataset')} not as the policy wants: {lines}{more}",
         hint="What was published stands. Each line names what to clear or mend.",
     )

@@ -39,23 +39,23 @@ class ExtractHere(BaseOperator):
 
     template_fields: Sequence[str] = ("pack",)
 
-    def __init__(self, *, ingestion: Ingestion, pack: Any, **kwargs: Any) -> None:
+    def __init__(self, *, job: Ingestion, pack: Any, **kwargs: Any) -> None:
         super().__init__(map_index_template="{{ task.pack['label'] }}", **kwargs)
-        self.ingestion = ingestion
+        self.job = job
         self.pack = pack
 
     def execute(self, context: Context) -> None:
         from airflow_gobblin.rows.extraction import extract_unit
         from airflow_gobblin.rows.sources.snapshots import PackSnapshot
 
-        opened = open_job(self.ingestion)
+        opened = open_job(self.job)
         pack = opened.staging.pack(self.pack["run"], self.pack["pack"])
         attempt, errors = uuid.uuid4().hex, []
         connections = AirflowConnections()
-        with PackSnapshot(self.ingestion.source, connections) as snapshot:
+        with PackSnapshot(self.job.source, connections) as snapshot:
             for plan, unit in list(missing_units(opened, pack)) if pack else ():
                 folder, held = opened.staging.token_folder(plan.token), snapshot.of(plan)
-                result = extract_unit(self.ingestion.work, plan, unit, attempt, opened.files, folder, connections, held)
+                result = extract_unit(self.job.work, plan, unit, attempt, opened.files, folder, connections, held)
                 if opened.staging.put_result(plan.token, result).state is not UnitState.SUCCESSFUL:
                     errors.append(result.error)
         if errors:
@@ -123,15 +123,15 @@ def shop(
 
 def wire_by_hand(ingestion: Ingestion) -> None:
     """The tasks of an ingestion, one by one."""
-    recover = VerifyRecoverOperator(task_id="verify_recover", ingestion=ingestion)
-    plan = CreateWorkUnitsOperator(task_id="create_work_units", ingestion=ingestion)
+    recover = VerifyRecoverOperator(task_id="verify_recover", job=ingestion)
+    plan = CreateWorkUnitsOperator(task_id="create_work_units", job=ingestion)
 
     @task_group
     def pack(pack: Any) -> None:
-        extract = ExtractHere(task_id="extract", ingestion=ingestion, pack=pack)
-        write = WriteCommitStepsOperator(task_id="write_commit_steps", ingestion=ingestion, pack=pack)
-        execute = ExecuteCommitStepsOperator(task_id="execute_commit_steps", ingestion=ingestion, pack=pack)
+        extract = ExtractHere(task_id="extract", job=ingestion, pack=pack)
+        write = WriteCommitStepsOperator(task_id="write_commit_steps", job=ingestion, pack=pack)
+        execute = ExecuteCommitStepsOperator(task_id="execute_commit_steps", job=ingestion, pack=pack)
         extract >> write >> execute
 
     packs = pack.expand(pack=plan.output)
-    recover >> plan >> packs >> FinishOperator(task_id="finish", ingestion=ingestion, plan=plan)
+    recover >> plan >> packs >> FinishOperator(task_id="finish", job=ingestion, plan=plan)

@@ -268,7 +268,7 @@ def traced(folder: Path, database: str, **options: Any) -> tuple[Any, Any]:
     opened = OpenJob(ingestion, Journal.create(ingestion.journal, "shop"), connections)
     inprocess.run(opened, connections)
     publications = tuple(publication("shop", slot, r.watermark) for slot, r in unannounced(opened))
-    found = lineage(ingestion, publications, Connected(database or connections.url))
+    found = lineage(ingestion.work, publications, Connected(database or connections.url))
     (output,) = found.outputs
     (table,) = found.inputs
     return table, output

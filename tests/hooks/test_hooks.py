@@ -12,7 +12,7 @@ from sqlalchemy import make_url
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.hooks.connections import AirflowConnections
-from airflow_gobblin.hooks.ingestion import check_ingestion, check_journal, open_job
+from airflow_gobblin.hooks.ingestion import check_job, check_journal, open_job
 from airflow_gobblin.hooks.spark import driver_environment, watch_output
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.model.work import ExtractKind
@@ -92,7 +92,7 @@ def test_what_can_be_no_target_is_refused(target: str, says: str) -> None:
         check_target(target)
     assert target in str(caught.value)
     with pytest.raises(ConfigurationError, match=says):
-        check_ingestion(ingestion(target=target))
+        check_job(ingestion(target=target))
 
 
 def test_targets() -> None:
@@ -106,9 +106,9 @@ def test_what_cannot_work_is_refused_when_the_dag_is_parsed(bad: dict[str, str])
     with DAG("shop", schedule=None), pytest.raises(ConfigurationError):
         GobblinIngestion(broken)
     with pytest.raises(ConfigurationError):
-        VerifyRecoverOperator(task_id="verify_recover", ingestion=broken)
+        VerifyRecoverOperator(task_id="verify_recover", job=broken)
     with pytest.raises(ConfigurationError):
-        ExtractOperator(task_id="extract", ingestion=broken, pack={})
+        ExtractOperator(task_id="extract", job=broken, pack={})
     with DAG("shop", schedule=None):
         GobblinIngestion(whole)
 

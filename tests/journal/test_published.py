@@ -84,7 +84,7 @@ def test_a_target_that_was_moved_is_read_where_it_is_now(tmp_path: Path) -> None
 
 def parquet(lab: Lab, *tables: Table) -> None:
     lab.ingestion = replace(lab.ingestion, sink=ParquetSink(str(lab.folder)))
-    opened = OpenJob(lab.opened(*tables).ingestion, lab.journal, NoConnections())
+    opened = OpenJob(lab.opened(*tables).job, lab.journal, NoConnections())
     inprocess.run(opened, NoConnections())
 
 

@@ -92,21 +92,21 @@ def test_a_cleared_pack_that_was_swept_tells_of_its_own_datasets_whatever_became
 ) -> None:
     lab, packs = swept(tmp_path, A, B)
     tear(tmp_path, "b")
-    stage(task_id="cleared", ingestion=lab.ingestion, pack=packs["a"]).execute(of_run())
+    stage(task_id="cleared", job=lab.ingestion, pack=packs["a"]).execute(of_run())
     said = capsys.readouterr().out
     assert "dataset 'a': committed, already committed in slot 1 by run 'shop/r1'" in said
     assert "type: airflow dags trigger shop" in said
     assert "no longer kept" not in said
     assert "'b'" not in said
     with pytest.raises(AirflowFailException, match=r"1 dataset of 'b': b: failed .*it is torn"):
-        stage(task_id="cleared", ingestion=lab.ingestion, pack=packs["b"]).execute(of_run())
+        stage(task_id="cleared", job=lab.ingestion, pack=packs["b"]).execute(of_run())
 
 
 def test_a_cleared_extract_of_a_swept_pack_says_what_is_committed_and_what_to_type(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lab, packs = swept(tmp_path, A, B)
-    ExtractOperator(task_id="extract", ingestion=lab.ingestion, pack=packs["a"]).execute(of_run())
+    ExtractOperator(task_id="extract", job=lab.ingestion, pack=packs["a"]).execute(of_run())
     said = capsys.readouterr().out
     assert "nothing to do" in said
     assert "dataset 'a': committed, already committed in slot 1 by run 'shop/r1'" in said
@@ -119,7 +119,7 @@ def test_a_swept_pack_says_for_how_many_of_its_datasets_there_is_no_answer(
     lab, packs = swept(tmp_path, A)
     for keys, left, answers in ((["a", "gone"], "1 dataset", 1), (["gone", "too"], "2 datasets", 0), ([], None, 1)):
         pack = {**packs["a"], "datasets": keys}
-        WriteCommitStepsOperator(task_id="cleared", ingestion=lab.ingestion, pack=pack).execute(of_run())
+        WriteCommitStepsOperator(task_id="cleared", job=lab.ingestion, pack=pack).execute(of_run())
         said = capsys.readouterr().out
         assert said.count("already committed in slot 1") == answers
         assert ("no longer kept" in said) is (left is not None)
@@ -148,7 +148,7 @@ def test_what_to_type_for_a_snapshot_is_another_run_and_not_more_than_a_few_are_
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lab, packs = swept(tmp_path, S, *(Table(f"t{n}", ExtractKind.APPEND_ONLY, 2) for n in range(COMMANDS_LOGGED)))
-    operator = WriteCommitStepsOperator(task_id="cleared", ingestion=lab.ingestion, pack=packs["s"])
+    operator = WriteCommitStepsOperator(task_id="cleared", job=lab.ingestion, pack=packs["s"])
     operator.execute(of_run())
     said = capsys.readouterr().out
     assert "Dataset 's' is a snapshot, which each run publishes anew: airflow dags trigger shop" in said
@@ -195,7 +195,7 @@ def test_only_a_run_of_all_datasets_whose_plan_stands_says_how_many_are_quaranti
     task = SimpleNamespace(xcom_pull=lambda task_ids, key: plan.run)
     told: Any = {**context(conf={"datasets": [*datasets]}), "outlet_events": OutletEvents(), "ti": task}
     finish = FinishOperator(
-        task_id="finish", ingestion=lab.ingestion, plan=CreateWorkUnitsOperator(task_id="plan", ingestion=lab.ingestion)
+        task_id="finish", job=lab.ingestion, plan=CreateWorkUnitsOperator(task_id="plan", job=lab.ingestion)
     )
     with statsd() as received:
         with pytest.raises(AirflowFailException, match="Once that is mended, clear create_work_units"):
@@ -210,7 +210,7 @@ def test_a_swept_finish_gauges_nothing_and_says_what_to_clear(
 ) -> None:
     lab, packs = swept(tmp_path, A)
     finish = FinishOperator(
-        task_id="finish", ingestion=lab.ingestion, plan=CreateWorkUnitsOperator(task_id="plan", ingestion=lab.ingestion)
+        task_id="finish", job=lab.ingestion, plan=CreateWorkUnitsOperator(task_id="plan", job=lab.ingestion)
     )
     task = SimpleNamespace(xcom_pull=lambda task_ids, key: packs["a"]["run"])
     with statsd() as received:
@@ -237,9 +237,9 @@ def test_a_cleared_finish_says_what_was_committed_before_and_what_to_type(
         inprocess.publish(opened, replace(plan, packs=(pack,)), NoConnections())
         if pack is plan.packs[0]:
             assert [r.status for r in finish(opened, plan)] == ["committed", "failed"]
-    planner = CreateWorkUnitsOperator(task_id="plan", ingestion=lab.ingestion)
+    planner = CreateWorkUnitsOperator(task_id="plan", job=lab.ingestion)
     task = SimpleNamespace(xcom_pull=lambda task_ids, key: plan.run)
-    FinishOperator(task_id="finish", ingestion=lab.ingestion, plan=planner).execute(of_run(ti=task))
+    FinishOperator(task_id="finish", job=lab.ingestion, plan=planner).execute(of_run(ti=task))
     said = capsys.readouterr().out
     assert "dataset 'a': already committed in slot 1 by run 'shop/r1'" in said
     assert """'{"datasets": ["a"], "replace": true, "start": 0, "end": 4}'""" in said
@@ -263,7 +263,7 @@ def test_what_could_not_be_planned_is_tried_again_and_at_last_the_others_go_on(t
     lab = Lab(tmp_path / "lake", A, B, store=open_store(str(tmp_path / "journal")))
     sink = OnLostDisk(str(lab.folder), lost=("b",))
     lab.ingestion = replace(lab.ingestion, journal=str(tmp_path / "journal"), sink=sink)
-    create = CreateWorkUnitsOperator(task_id="plan", ingestion=lab.ingestion)
+    create = CreateWorkUnitsOperator(task_id="plan", job=lab.ingestion)
     pushed: dict[str, str] = {}
 
     def of_try(number: int) -> Any:
@@ -294,7 +294,7 @@ def test_planning_tells_of_what_it_recovers_step_by_step_and_counts_it(
     lab.decide(request=replace(MINE, dag_run="shop/killed"))
     task = SimpleNamespace(try_number=1, max_tries=2, xcom_push=lambda key, value: None)
     with statsd() as received:
-        CreateWorkUnitsOperator(task_id="plan", ingestion=lab.ingestion).execute(of_run(ti=task))
+        CreateWorkUnitsOperator(task_id="plan", job=lab.ingestion).execute(of_run(ti=task))
         assert "gobblin.recoveries,ingestion=lab:1|c" in [*received()]
     said = capsys.readouterr().out
     assert "dataset 'a': recovered, slot 1, which an earlier run left, is done" in said
@@ -321,7 +321,7 @@ def test_what_was_in_memory_before_a_stage_is_kept_from_the_garbage_collector(
 
     monkeypatch.setattr(decide, "write_commit_steps", watched)
     reference = pack_reference(plan.run, plan.packs[0])
-    WriteCommitStepsOperator(task_id="write", ingestion=lab.ingestion, pack=reference).execute(of_run())
+    WriteCommitStepsOperator(task_id="write", job=lab.ingestion, pack=reference).execute(of_run())
     assert frozen
     assert all(frozen)
     assert gc.get_freeze_count() == 0

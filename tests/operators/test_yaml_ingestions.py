@@ -665,7 +665,7 @@ def test_a_secret_among_the_settings_of_spark_is_refused_and_not_shown(conf: dic
         SparkOptions(conf=conf)
     assert "hunter2" not in str(caught.value)
     with pytest.raises(ConfigurationError, match=told):
-        ExtractOperator(task_id="extract", ingestion=SHOP, pack={}, conf=conf)
+        ExtractOperator(task_id="extract", job=SHOP, pack={}, conf=conf)
 
 
 def test_a_setting_that_says_where_a_secret_is_is_taken() -> None:

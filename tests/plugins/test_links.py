@@ -43,7 +43,7 @@ def test_a_task_of_one_dataset_leads_to_it(tmp_path: Path) -> None:
     _, ingestion, plan = decided(tmp_path, max_packs=2)
     found = set()
     for pack in plan.packs:
-        operator = WriteCommitStepsOperator(task_id="write", ingestion=ingestion, pack=reference(plan, pack.index))
+        operator = WriteCommitStepsOperator(task_id="write", job=ingestion, pack=reference(plan, pack.index))
         path, words = leads_to(DatasetLink().get_link(operator, ti_key=HERE))
         assert path == "gobblin/open"
         assert (words["dag_id"], words["ingestion"]) == (["shop"], ["lab"])
@@ -53,9 +53,9 @@ def test_a_task_of_one_dataset_leads_to_it(tmp_path: Path) -> None:
 
 def test_other_tasks_lead_to_the_list(tmp_path: Path) -> None:
     _, ingestion, plan = decided(tmp_path, max_packs=1)
-    several = WriteCommitStepsOperator(task_id="write", ingestion=ingestion, pack=reference(plan, 0))
-    swept = WriteCommitStepsOperator(task_id="late", ingestion=ingestion, pack={"run": "gone", "pack": 0, "label": "x"})
-    unmapped = WriteCommitStepsOperator(task_id="soon", ingestion=ingestion, pack=None)
+    several = WriteCommitStepsOperator(task_id="write", job=ingestion, pack=reference(plan, 0))
+    swept = WriteCommitStepsOperator(task_id="late", job=ingestion, pack={"run": "gone", "pack": 0, "label": "x"})
+    unmapped = WriteCommitStepsOperator(task_id="soon", job=ingestion, pack=None)
     for operator in (several, swept, unmapped):
         assert DatasetLink().get_link(operator, ti_key=HERE) == page_address("shop", "lab")
     assert [type(link) for link in FinishOperator.operator_extra_links] == [DatasetLink]
@@ -64,7 +64,7 @@ def test_other_tasks_lead_to_the_list(tmp_path: Path) -> None:
 def test_an_extract_leads_to_the_newest_of_its_applications(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lab, ingestion, plan = decided(tmp_path, max_packs=1)
     staging = lab.opened().staging
-    operator = ExtractOperator(task_id="extract", ingestion=ingestion, pack=reference(plan, 0))
+    operator = ExtractOperator(task_id="extract", job=ingestion, pack=reference(plan, 0))
     monkeypatch.setenv("AIRFLOW__GOBBLIN__SPARK_HISTORY_URL", "http://history:18080/")
     assert SparkLink().get_link(operator, ti_key=HERE) == ""
     for pack, hour, application in ((0, 1, "app-1"), (0, 3, "app-3"), (0, 2, "app-2"), (1, 4, "app-4"), (0, 5, "")):

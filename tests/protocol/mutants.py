@@ -212,7 +212,7 @@ def ones_own_list() -> Iterable[Patch]:
         if pipe is None or plan is None or plan.token != decision.token:
             return carry_out_all(self, decision)
         results = [r for u in pipe.staging.units(plan) if (r := pipe.staging.result(plan.token, u.id)) is not None]
-        for step in pipe.ingestion.sink.publish(plan, results, self.files):
+        for step in pipe.job.work.publish(plan, results, self.files):
             self._carry_out(decision, step)
         return None
 

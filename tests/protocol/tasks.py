@@ -39,6 +39,7 @@ from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.hooks.connections import AirflowConnections
 from airflow_gobblin.hooks.ingestion import open_job
 from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.job import connections_of
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.watermark import LongWatermark
@@ -112,19 +113,19 @@ class ExtractHere(ExtractOperator):
         """Nothing is shipped."""
 
     def _run_driver(self, context: Any) -> None:
-        opened = vars(extract)["open_job"](self.ingestion)  # as it is now: it may be hooked
+        opened = vars(extract)["open_job"](self.job)  # as it is now: it may be hooked
         units: dict[str, list[str]] = defaultdict(list)
         for token, unit in self._missing(opened):
             units[token].append(unit)
         order = spark_task.TaskSpec(
-            code=self.ingestion.code,
-            target=self.ingestion.sink.target,
+            code=self.job.work.code,
+            target=self.job.work.target,
             staging=opened.staging.folder,
             attempt=uuid.uuid4().hex,
             run=self.pack["run"],
             units={token: tuple(ids) for token, ids in units.items()},
             snapshots={},
-            connections=SparkConnections({c: AirflowConnections().uri(c) for c in self.ingestion.connection_ids}),
+            connections=SparkConnections({c: AirflowConnections().uri(c) for c in connections_of(self.job.work)}),
         )
         for batch in spark_task.run_task(order):
             for row in batch.to_pylist():
@@ -148,18 +149,16 @@ def make_task(stage: str, ingestion: Ingestion, pack: Any) -> BaseOperator:
     """The operator of a task."""
     match stage:
         case "verify_recover":
-            return VerifyRecoverOperator(task_id=stage, ingestion=ingestion)
+            return VerifyRecoverOperator(task_id=stage, job=ingestion)
         case "create_work_units":
-            return CreateWorkUnitsOperator(task_id=stage, ingestion=ingestion)
+            return CreateWorkUnitsOperator(task_id=stage, job=ingestion)
         case "extract":
-            return ExtractHere(task_id=stage, ingestion=ingestion, pack=pack)
+            return ExtractHere(task_id=stage, job=ingestion, pack=pack)
         case "write_commit_steps":
-            return WriteCommitStepsOperator(task_id=stage, ingestion=ingestion, pack=pack)
+            return WriteCommitStepsOperator(task_id=stage, job=ingestion, pack=pack)
         case "execute_commit_steps":
-            return ExecuteCommitStepsOperator(task_id=stage, ingestion=ingestion, pack=pack)
-    return FinishOperator(
-        task_id=stage, ingestion=ingestion, plan=CreateWorkUnitsOperator(task_id="plan", ingestion=ingestion)
-    )
+            return ExecuteCommitStepsOperator(task_id=stage, job=ingestion, pack=pack)
+    return FinishOperator(task_id=stage, job=ingestion, plan=CreateWorkUnitsOperator(task_id="plan", job=ingestion))
 
 
 @dataclass

@@ -186,7 +186,7 @@ def test_a_table_that_became_bad_stops_alone_before_anything_of_it_is_read(
     assert tables.statuses(reports) == ["committed", "failed"]
     for text in (note.detail, reports["shop"].detail):
         _expect(text, "dataset 'shop'", names, way_out)
-    error = incomplete(tables.opened().ingestion, reports.values())
+    error = incomplete(tables.opened().job, reports.values())
     assert error is not None
     assert "shop: failed" in str(error)
     assert tables.look("shop") == before
@@ -239,7 +239,7 @@ def test_a_database_that_is_out_of_reach_fails_the_planning_which_may_be_tried_a
     before = tables.look()
     staged = sorted(p for p in tables.target.rglob("*") if p.is_file())
     opened = tables.opened()
-    away = OpenJob(opened.ingestion, opened.journal, FixedUri(uri))
+    away = OpenJob(opened.job, opened.journal, FixedUri(uri))
     with pytest.raises(SourceError, match=says) as caught:
         create_work_units(away, RunRequest("run"))
     assert caught.value.retryable
@@ -253,7 +253,7 @@ def test_a_database_that_is_out_of_reach_fails_the_planning_which_may_be_tried_a
 def test_a_connection_that_is_not_there_is_named(tables: Tables) -> None:
     before = tables.look()
     opened = tables.opened()
-    plan = create_work_units(OpenJob(opened.ingestion, opened.journal, NoConnections()), RunRequest("run"))
+    plan = create_work_units(OpenJob(opened.job, opened.journal, NoConnections()), RunRequest("run"))
     assert [n.status for n in plan.notes] == ["failed", "failed"]
     assert all("connection 'db'" in n.detail for n in plan.notes)
     assert plan.packs == ()

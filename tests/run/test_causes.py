@@ -42,7 +42,7 @@ def told(run: Run) -> list[str]:
     (pack,) = plan.packs
     written, executed = write_commit_steps(opened, plan, pack), execute_commit_steps(opened, plan, pack)
     finished = finish(opened, plan)
-    return [*(r.detail for r in (*written, *executed, *finished)), str(incomplete(opened.ingestion, finished))]
+    return [*(r.detail for r in (*written, *executed, *finished)), str(incomplete(opened.job, finished))]
 
 
 def only(lab: Lab, *units: str, **broken: tuple[str, ...]) -> Run:
@@ -206,7 +206,7 @@ def test_a_sentence_ends_with_one_full_stop(tmp_path: Path) -> None:
     stick(lab, A)
     opened = lab.opened()
     plan = create_work_units(opened, RunRequest("next"))
-    text = str(incomplete(opened.ingestion, finish(opened, plan)))
+    text = str(incomplete(opened.job, finish(opened, plan)))
     assert "neither it nor its staged file" in text
     assert not re.search(r"\.[.)]|\)\.\.", text)
     assert str(GobblinError(operation="do", subject="it", cause="no.", hint="Go.")) == "can't do it: no. Go."

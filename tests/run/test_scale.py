@@ -168,7 +168,7 @@ def test_of_thousands_of_idle_datasets_the_log_tells_the_number(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ingestion = Ingestion("lab", RowSource(TABLES), LineSink(str(tmp_path)), str(tmp_path / "journal"))
-    operator = CreateWorkUnitsOperator(task_id="create_work_units", ingestion=ingestion)
+    operator = CreateWorkUnitsOperator(task_id="create_work_units", job=ingestion)
     reports = [*(DatasetReport(f"t{n}", "idle") for n in range(10_000)), DatasetReport("bad", "failed")]
     log_reports(operator.log, reports)
     told = capsys.readouterr().out.splitlines()

@@ -16,11 +16,11 @@ from typing import Any
 import psutil
 
 from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.job import Attempt
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.plan import Plan, RunPlan
 from airflow_gobblin.model.work import UnitResult
 from airflow_gobblin.operators.extract import ExtractOperator
-from airflow_gobblin.rows.extraction import extract_unit
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.sources.base import Source
 from airflow_gobblin.run.extract import missing_units
@@ -99,16 +99,16 @@ def extract_operator(planned: PlannedRun, **options: Any) -> ExtractOperator:
     """The operator that extracts the run's pack."""
     (pack,) = planned.run.packs
     reference = {"run": planned.run.run, "pack": pack.index, "label": pack.label}
-    return ExtractOperator(task_id="extract", ingestion=planned.opened.ingestion, pack=reference, **options)
+    return ExtractOperator(task_id="extract", job=planned.opened.job, pack=reference, **options)
 
 
 def extract_here(planned: PlannedRun) -> None:
     """Extract the run's pack in this process: the same units with the same results, without Spark."""
     opened, attempt = planned.opened, uuid.uuid4().hex
-    job, files = opened.ingestion.work, opened.files
+    work, files = opened.job.work, opened.files
     for plan, unit in list(missing_units(opened, planned.run.packs[0])):
         folder = opened.staging.token_folder(plan.token)
-        result = extract_unit(job, plan, unit, attempt, files, folder, SparkConnections({}))
+        result = work.run(unit, plan, Attempt(attempt, files, folder, SparkConnections({})))
         opened.staging.put_result(plan.token, result)
 
 
@@ -137,7 +137,7 @@ class Submit:
             f"--py-files={shipped}",
             *(word for key, value in settings.items() for word in ("--conf", f"{key}={value}")),
             script,
-            f"--root={planned.opened.ingestion.sink.target}",
+            f"--root={planned.opened.job.work.target}",
             f"--staging={staging.folder}",
             f"--run={planned.run.run}",
             "--pack=0",

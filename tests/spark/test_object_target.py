@@ -22,7 +22,7 @@ def test_a_pack_is_extracted_into_uploads_that_are_published(tmp_path: Path, ver
     assert submitted.returncode == 0, submitted.stdout + submitted.stderr
     assert access.secret not in submitted.stdout + submitted.stderr
     assert all(file.upload is not None for result in planned.results.values() for file in result.files)
-    folder = opened.ingestion.sink.folder(planned.plan.dataset)
+    folder = planned.plan.folder
     assert [*opened.files.walk(folder)] == []
     write_commit_steps(opened, planned.run, pack)
     (report,) = execute_commit_steps(opened, planned.run, pack)

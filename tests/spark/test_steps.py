@@ -75,7 +75,7 @@ def test_a_long_sequence_is_written_and_carried_out_there(
         decision = opened.journal.history(URN).slots[-1].decision
         assert (decision.steps, len(decision.shards)) == (UNITS + 1, 4)
         steps = list(opened.journal.steps(decision))
-        assert steps[:-1] == list(opened.ingestion.sink.publish(extracted.plan, _results(extracted), opened.files))
+        assert steps[:-1] == list(opened.job.work.publish(extracted.plan, _results(extracted), opened.files))
         assert isinstance(steps[-1], HighWatermarkStep)
         use(extracted, "spark_warm")
         assert done(partial(execute_commit_steps, opened), extracted).status == "committed"
@@ -191,7 +191,7 @@ def test_a_target_that_goes_while_spark_starts_is_the_cause_and_no_failure_of_th
 def test_every_task_of_a_group_knows_how_steps_go_to_spark(extracted: PlannedRun) -> None:
     options = SparkOptions(conn_id="spark_warm", steps_above=7, durable=True, executor_cores=2)
     with DAG("acme", schedule=None) as dag:
-        GobblinIngestion(extracted.opened.ingestion, spark=options)
+        GobblinIngestion(extracted.opened.job, spark=options)
     names = ("verify_recover", "create_work_units", "pack.write_commit_steps", "pack.execute_commit_steps")
     stages: list[Any] = [dag.get_task(f"acme.{name}") for name in names]
     assert [stage.spark for stage in stages] == [options] * 4

@@ -21,6 +21,7 @@ from airflow_gobblin.errors import StoreError
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
+from airflow_gobblin.rows.work import RowsWork
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.open_job import OpenJob
@@ -67,7 +68,9 @@ def publish(planned: PlannedRun) -> None:
 
 
 def check(opened: OpenJob, units: int) -> None:
-    source = opened.ingestion.source
+    work = opened.job.work
+    assert isinstance(work, RowsWork)
+    source = work.source
     assert isinstance(source, RowsSource)
     rows = opened.journal.read_dataset(URN).to_arrow().to_table().column("id").to_pylist()
     assert Counter(rows) == Counter(range(units * source.rows))

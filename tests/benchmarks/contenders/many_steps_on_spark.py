@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from airflow_gobblin.hooks.steps import StepsOnSpark
+from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal.history import Slot
 from airflow_gobblin.operators import SparkOptions
 from airflow_gobblin.run.open_job import OpenJob
@@ -27,7 +28,8 @@ def main() -> None:
     connection = {"conn_type": "spark_connect", "host": server.hostname, "port": server.port}
     os.environ["AIRFLOW_CONN_SPARK_WARM"] = json.dumps(connection)
     opened = on_disk(Path(asked.folder)).open(int(asked.units))
-    opened = OpenJob(replace(opened.ingestion, code=CODE), opened.journal, NoConnections())
+    assert isinstance(opened.job, Ingestion)
+    opened = OpenJob(replace(opened.job, code=CODE), opened.journal, NoConnections())
     options = SparkOptions(conn_id="spark_warm").submit_arguments()
     opened.committer.runner = StepsOnSpark(opened, options, above=0)
     run = opened.staging.run(asked.run)

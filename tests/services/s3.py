@@ -1,7 +1,7 @@
 """Real S3 servers for tests, each on a port of its own, gone afterwards.
 
 versitygw keeps its buckets on disk, checks signatures and permissions, and can be killed and started again. moto keeps them in
-memory, and takes any credentials.
+memory, takes any credentials, and answers one request at a time (see `moto_server`).
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def moto(folder: Path) -> S3Server:
     """A moto, not started. :param folder: of its log."""
     port = free_port()
     access = S3Access(f"http://127.0.0.1:{port}", "tester", "anything")
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-m", "tests.services.moto_server", str(port)]
     return S3Server("moto", command, folder / "log", access, {})
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import httpx
 import psycopg
 import pytest
 
-from tests.services import s3
+from tests.services import moto_server, s3
 from tests.services.postgres import Postgres, running_postgres
 from tests.services.s3_proxy import Fault, Proxy
 from tests.services.spark_standalone import SparkStandalone
@@ -43,6 +46,24 @@ def test_databases_are_apart(postgres: str, postgres_database: str) -> None:
         connection.execute("CREATE TABLE only_here (x int)")
     with psycopg.connect(postgres) as connection:
         assert connection.execute("SELECT to_regclass('only_here')").fetchone() == (None,)
+
+
+def test_moto_is_done_with_a_request_before_it_begins_with_the_next() -> None:
+    """Else two creates of one object at once could both win."""
+    under_way: list[int] = []
+    at_once: list[int] = []
+
+    def moto(environ: object, start_response: object) -> list[bytes]:
+        under_way.append(1)
+        time.sleep(0.01)
+        at_once.append(len(under_way))
+        under_way.pop()
+        return []
+
+    served = moto_server.one_at_a_time(moto)
+    with ThreadPoolExecutor(4) as clients:
+        [*clients.map(lambda _: served({}, mock.Mock()), range(8))]
+    assert at_once == [1] * 8
 
 
 def test_versitygw_keeps_what_it_took_when_it_is_killed_and_checks_signatures(tmp_path: Path) -> None:

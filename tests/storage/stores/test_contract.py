@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
+import traceback
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,7 @@ def test_a_key_beside_a_folder_of_its_name_is_its_own(store: Store) -> None:
 
 def test_eight_threads_race_and_one_wins_each_record(open_store: Open) -> None:
     open_store()
-    start = threading.Barrier(WRITERS)
+    start = threading.Barrier(WRITERS, timeout=60)
     won: list[tuple[int, int]] = []
 
     def write(writer: int) -> None:
@@ -123,11 +124,18 @@ def test_eight_threads_race_and_one_wins_each_record(open_store: Open) -> None:
     _one_winner_each(won, open_store())
 
 
-def _write_in_process(url: str, access: S3Access | None, writer: int, start: Any, won: Any) -> None:
-    store = open_by_url(url, access)
-    start.wait()
-    won.put([(n, writer) for n in range(ROUNDS) if store.put_if_absent(f"race/{n}", b"%d" % writer)])
-    store.close()
+def _write_in_process(url: str, access: S3Access | None, writer: int, start: Any, results: Any) -> None:
+    """:param results: gets the records that this writer won, or why it could not go on."""
+    try:
+        store = open_by_url(url, access)
+        start.wait()
+        results.put([(n, writer) for n in range(ROUNDS) if store.put_if_absent(f"race/{n}", b"%d" % writer)])
+        store.close()
+    except threading.BrokenBarrierError:
+        return  # another writer reports why
+    except BaseException:
+        results.put(traceback.format_exc())
+        start.abort()  # or the others would wait for it
 
 
 @pytest.fixture(params=["local", "sqlite", "postgresql", "versitygw", "moto"])
@@ -141,19 +149,39 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, S3Access
     return f"file://{tmp_path}/journal" if request.param == "local" else f"sqlite:///{tmp_path}/journal.db", None
 
 
-def test_eight_processes_open_it_at_once_and_race(place: tuple[str, S3Access | None]) -> None:
+def _race_of_processes(url: str, access: S3Access | None) -> list[tuple[int, int]]:
+    """Which writer won which record. :raises AssertionError: with the traceback of a writer that could not go on."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, "airflow_gobblin.storage.stores.sql", "psycopg", "s3fs"])
-    start, queue = context.Barrier(WRITERS), context.Queue()
-    writers = [context.Process(target=_write_in_process, args=(*place, n, start, queue)) for n in range(WRITERS)]
+    start, results = context.Barrier(WRITERS), context.Queue()
+    writers = [
+        context.Process(target=_write_in_process, args=(url, access, n, start, results), daemon=True)
+        for n in range(WRITERS)
+    ]
     for writer in writers:
         writer.start()
-    won = [win for _ in writers for win in queue.get(timeout=120)]
+    won: list[tuple[int, int]] = []
+    for _ in writers:
+        result = results.get(timeout=120)
+        assert isinstance(result, list), result
+        won += result
     for writer in writers:
         writer.join()
+    return won
+
+
+def test_eight_processes_open_it_at_once_and_race(place: tuple[str, S3Access | None]) -> None:
+    won = _race_of_processes(*place)
     store = open_by_url(*place)
     _one_winner_each(won, store)
     store.close()
+
+
+@pytest.mark.timeout(60)
+def test_a_process_that_cannot_open_it_is_reported_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(AssertionError, match="Not a directory"):
+        _race_of_processes(f"file://{tmp_path}/file/journal", None)
 
 
 def _one_winner_each(won: list[tuple[int, int]], store: Store) -> None:

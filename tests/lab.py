@@ -31,8 +31,8 @@ from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.storage.stores.base import Store
 from airflow_gobblin.storage.stores.memory import MemoryStore
+from airflow_gobblin.testing import inprocess
 from airflow_gobblin.workspace.staging import ROOT
-from tests import inprocess
 from tests.protocol.rows import LineSink, NoConnections, RowSource, Table
 
 

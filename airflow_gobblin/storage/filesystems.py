@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from airflow_gobblin.errors import ConfigurationError, MissingExtraError
+from airflow_gobblin.errors import ConfigurationError, GobblinError, MissingExtraError
 from airflow_gobblin.storage.locations import OBJECT_SCHEMES, ObjectPlace
 
 if TYPE_CHECKING:
@@ -92,10 +92,10 @@ def _try_no_more(filesystem: AbstractFileSystem) -> None:
 
 @contextmanager
 def as_os_error(operation: str, path: str) -> Iterator[None]:
-    """Convert any other exception from an object store's client to `OSError`."""
+    """Convert any other exception from an object store's client to `OSError`; errors of this package pass."""
     try:
         yield
-    except OSError:
+    except (OSError, GobblinError):
         raise
     except Exception as error:
         raise OSError(f"can't {operation} {path!r}: {type(error).__name__}: {error}") from error

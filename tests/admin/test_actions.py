@@ -26,8 +26,8 @@ from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.steps.publishing import HighWatermarkStep
 from airflow_gobblin.storage.files import LocalFiles
 from airflow_gobblin.storage.stores.memory import MemoryStore
+from airflow_gobblin.testing import inprocess
 from airflow_gobblin.workspace.claims import Claims
-from tests import inprocess
 from tests.lab import Lab, stick
 from tests.protocol.rows import NoConnections, Table
 

@@ -40,7 +40,7 @@ from airflow_gobblin.steps.publishing import CommitStep, HighWatermarkStep, Move
 from airflow_gobblin.storage.files import Files, LocalFiles
 from airflow_gobblin.storage.stores import base
 from airflow_gobblin.storage.stores.memory import MemoryStore
-from tests import inprocess
+from airflow_gobblin.testing import inprocess
 from tests.lab import Lab, published_paths
 from tests.protocol.rows import SCHEMA, LineSink, LineWriter, NoConnections, RowSource, Table
 from tests.syscalls import traced

@@ -38,9 +38,9 @@ from airflow_gobblin.spark.steps import _work_on as work_on
 from airflow_gobblin.spark.task import TaskSpec, run_task
 from airflow_gobblin.steps.execution import carry_out
 from airflow_gobblin.storage.files import LocalFiles
+from airflow_gobblin.testing import inprocess
 from airflow_gobblin.workspace.manifests import put_manifests
 from airflow_gobblin.workspace.staging import staging_folder
-from tests import inprocess
 from tests.lab import Lab
 from tests.protocol.rows import LineSink, NoConnections, RowSource, Table
 

@@ -20,7 +20,7 @@ from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.run.open_job import OpenJob
-from tests import inprocess
+from airflow_gobblin.testing import inprocess
 from tests.demo.flights import FLIGHTS, FlightsDatabase
 from tests.demo.kill import file_names, stop_at_new_file
 from tests.demo.verdict import DemoError, check

@@ -48,7 +48,7 @@ from airflow_gobblin.run.announce import unannounced
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.storage.stores import open_store
-from tests import inprocess
+from airflow_gobblin.testing import inprocess
 from tests.cli.test_docs import stuck
 from tests.events.channel import Channel, running_channel
 from tests.lab import Lab

@@ -29,8 +29,8 @@ from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.storage.stores.memory import MemoryStore
+from airflow_gobblin.testing import inprocess
 from airflow_gobblin.workspace.manifests import manifest_path, put_manifests
-from tests import inprocess
 from tests.lab import Lab, published_paths
 from tests.protocol.rows import SCHEMA, NoConnections, Table
 from tests.rows.sources.databases import SqliteDatabase

@@ -24,8 +24,8 @@ from airflow_gobblin.storage.stores.base import Store
 from airflow_gobblin.storage.stores.local import LocalStore
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.storage.stores.sql import SqlStore
+from airflow_gobblin.testing import inprocess
 from airflow_gobblin.workspace.staging import ROOT
-from tests import inprocess
 from tests.protocol.rows import NoConnections, RowSource, Table
 
 NFC, NFD = (unicodedata.normalize(form, "é") for form in ("NFC", "NFD"))

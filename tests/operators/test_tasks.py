@@ -44,7 +44,7 @@ from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.reports import DatasetReport, failed
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.storage.stores import open_store
-from tests import inprocess
+from airflow_gobblin.testing import inprocess
 from tests.events.test_telling import OutletEvents, statsd
 from tests.lab import BrokenSource, Lab
 from tests.operators.test_run_requests import context

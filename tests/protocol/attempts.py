@@ -30,8 +30,8 @@ from airflow_gobblin.run import announce, notes
 from airflow_gobblin.run import plan as planning
 from airflow_gobblin.storage.files import contained
 from airflow_gobblin.storage.stores import base
+from airflow_gobblin.testing import memory_files
 from airflow_gobblin.workspace import claims
-from tests import memory_files
 from tests.faults import Call, Crash, Fault, injected
 
 T = TypeVar("T")

@@ -59,9 +59,10 @@ from airflow_gobblin.storage.files import Files
 from airflow_gobblin.storage.stores.base import Store
 from airflow_gobblin.storage.stores.local import LocalStore
 from airflow_gobblin.storage.stores.memory import MemoryStore
+from airflow_gobblin.testing.memory_files import MemoryFiles, MemoryObjects
 from airflow_gobblin.workspace.staging import ROOT
 from tests.faults import Call, Disk, Effect, Fault, FaultyFiles, FaultyStore, StaleStore
-from tests.memory_files import MemoryFiles, MemoryMedium, MemoryObjects, Onlooker
+from tests.memory_disk import MemoryMedium, Onlooker
 from tests.protocol.attempts import Attempt, deterministic
 from tests.protocol.mutants import mutated, standing
 from tests.protocol.rows import NoConnections, RowSource, Table, stage_rows

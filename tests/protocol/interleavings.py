@@ -30,8 +30,8 @@ from airflow_gobblin.run.extract import missing_units
 from airflow_gobblin.run.finish import finish
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.storage.stores.memory import MemoryStore
+from airflow_gobblin.testing.memory_files import MemoryFiles, MemoryObjects
 from tests.faults import Call, Effect, Fault, FaultyFiles, FaultyStore
-from tests.memory_files import MemoryFiles, MemoryObjects
 from tests.protocol.attempts import Attempt, Determined, deterministic
 from tests.protocol.mutants import mutated
 from tests.protocol.rows import NoConnections, RowSource, Table, stage_rows

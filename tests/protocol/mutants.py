@@ -46,9 +46,9 @@ from airflow_gobblin.storage.files import Files, LocalFiles, local
 from airflow_gobblin.storage.stores import base
 from airflow_gobblin.storage.stores.base import Store
 from airflow_gobblin.storage.stores.local import LocalStore
+from airflow_gobblin.testing.memory_files import MemoryFiles, MemoryUploads
 from airflow_gobblin.workspace.staging import Staging
 from tests.faults import FaultyFiles
-from tests.memory_files import MemoryFiles, MemoryUploads
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.storage.files import Files, LocalFiles
 from airflow_gobblin.storage.stores.memory import MemoryStore
-from tests import inprocess
+from airflow_gobblin.testing import inprocess
 from tests.arrow_memory import arrow_memory
 from tests.disk import FailingFiles
 

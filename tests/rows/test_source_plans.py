@@ -28,7 +28,7 @@ from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.storage.stores.memory import MemoryStore
-from tests import inprocess
+from airflow_gobblin.testing import inprocess
 from tests.lab import Lab
 from tests.protocol.rows import SCHEMA, LineSink, NoConnections, Table
 

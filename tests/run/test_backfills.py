@@ -30,7 +30,7 @@ from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.reports import covered as reported
 from airflow_gobblin.run.request import RunRequest
-from tests import inprocess
+from airflow_gobblin.testing import inprocess
 from tests.lab import Lab
 from tests.protocol.rows import NoConnections, RowSource, Table
 

@@ -44,7 +44,7 @@ from airflow_gobblin.steps.publishing import MoveStep, PublishStep
 from airflow_gobblin.storage.files import Files, LocalFiles, contained
 from airflow_gobblin.storage.stores import base
 from airflow_gobblin.storage.stores.memory import MemoryStore
-from tests import inprocess
+from airflow_gobblin.testing import inprocess
 from tests.lab import Lab, stick
 from tests.protocol.rows import SCHEMA, LineSink, NoConnections, RowReader, RowSource, Table
 from tests.rows.sources.databases import FixedUri, SqliteDatabase

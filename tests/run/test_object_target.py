@@ -33,7 +33,7 @@ from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.storage.files import Files, open_files
 from airflow_gobblin.storage.files.s3_uploads import S3Uploads
 from airflow_gobblin.storage.stores.objects import ObjectStore
-from tests import inprocess
+from airflow_gobblin.testing import inprocess
 from tests.protocol.rows import LineSink, RowSource, Table
 from tests.services.s3 import CONNECTION, S3Access, S3Server
 from tests.services.s3_proxy import Fault, Proxy

@@ -21,7 +21,7 @@ from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.finish import finish
 from airflow_gobblin.run.reports import incomplete
 from airflow_gobblin.run.request import RunRequest
-from tests import inprocess
+from airflow_gobblin.testing import inprocess
 from tests.lab import Lab
 from tests.protocol.rows import NoConnections, Table
 

@@ -42,7 +42,7 @@ from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.steps.publishing import FileStep
 from airflow_gobblin.storage.stores.local import LocalStore
 from airflow_gobblin.storage.stores.memory import MemoryStore
-from tests import inprocess
+from airflow_gobblin.testing import inprocess
 from tests.lab import Lab
 from tests.protocol.rows import SCHEMA, LineSink, NoConnections, RowSource, Table
 

@@ -38,8 +38,8 @@ from airflow_gobblin.run.reports import DatasetReport, incomplete
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.steps.publishing import PublishStep
 from airflow_gobblin.storage.files import Files, LocalFiles
+from airflow_gobblin.testing import inprocess
 from airflow_gobblin.workspace import staging
-from tests import inprocess
 from tests.lab import Lab
 from tests.protocol.rows import LineSink, NoConnections, RowSource, Table
 

@@ -20,9 +20,9 @@ from airflow_gobblin.run.finish import finish, sweep
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.storage.files import LocalFiles
+from airflow_gobblin.testing import inprocess
 from airflow_gobblin.workspace import staging as staging_module
 from airflow_gobblin.workspace.staging import MARKS, ROOT, PlanResults, Staging, staging_folder
-from tests import inprocess
 from tests.faults import Crash, died
 from tests.lab import Lab
 from tests.protocol.rows import NoConnections, Table

@@ -156,8 +156,9 @@ class ObjectFiles:
                 listed = self._fs.ls(below, detail=True)
         except FileNotFoundError:
             return {}
-        found = ((e["name"].removeprefix(f"{below}/"), e) for e in listed if e["type"] == "file")
-        return {name: FileIdentity(0, int(e["size"]), _stamp(e)) for name, e in found}
+        inside = f"{below}/"  # of an object that is no folder, the listing has the object itself
+        found = (e for e in listed if e["type"] == "file" and e["name"].startswith(inside))
+        return {e["name"].removeprefix(inside): FileIdentity(0, int(e["size"]), _stamp(e)) for e in found}
 
     def walk(self, path: str) -> Iterator[str]:
         below = self._at(path)

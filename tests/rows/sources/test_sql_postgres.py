@@ -25,7 +25,7 @@ from airflow_gobblin.rows.sources.sql.dialects import Statement
 from airflow_gobblin.rows.sources.sql.postgres import Postgres, libpq_uri
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.storage.stores.memory import MemoryStore
-from tests import inprocess
+from airflow_gobblin.testing import inprocess
 from tests.rows.sources.databases import PostgresDatabase, runs, with_options
 
 SNAPSHOT = ExtractKind.SNAPSHOT_ONLY
@@ -455,7 +455,7 @@ from airflow_gobblin.rows.sources.base import PlanRequest, ReadRequest
 from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.model.work import ExtractKind
-from tests import inprocess
+from airflow_gobblin.testing import inprocess
 from tests.rows.sources.databases import FixedUri, NOW
 table = SqlTable("t", ExtractKind.APPEND_ONLY, delta="id", unit_bytes=1 << 40)
 source, connections = SqlSource("db", (table,)), FixedUri(sys.stdin.read())

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.storage.files import FileIdentity, Files, LocalFiles, with_listing_cache
 
 
@@ -22,38 +21,6 @@ def _write(files: Files, path: str, data: bytes = b"data") -> FileIdentity:
     found = files.identity(path)
     assert found is not None
     return found
-
-
-def test_a_file_is_created_once_with_its_folders(files: Files) -> None:
-    found = _write(files, "a/b/c")
-    assert found.size == 4
-    assert files.read("a/b/c") == b"data"
-    with pytest.raises(FileExistsError):
-        files.create("a/b/c")
-    assert files.read("a/b/c") == b"data"
-
-
-def test_a_move_keeps_the_identity_and_overwrites_nothing(files: Files) -> None:
-    staged = _write(files, "staging/x", b"mine")
-    _write(files, "target/theirs", b"theirs")
-    with pytest.raises(FileExistsError):
-        files.link("staging/x", "target/theirs")
-    files.link("staging/x", "target/x")
-    files.unlink("staging/x")
-
-    assert files.identity("target/x") == staged
-    assert files.identity("staging/x") is None
-    assert files.read("target/theirs") == b"theirs"
-
-
-def test_a_folder_is_moved_whole_and_its_files_keep_their_identity(files: Files) -> None:
-    staged = {name: _write(files, f"staging/u0/{name}") for name in ("0", "1")}
-    assert files.identities("staging/u0") == staged
-    files.make_folder("target")
-    files.move_folder("staging/u0", "target/u0")
-    assert files.identities("target/u0") == staged
-    assert files.identities("staging/u0") == {}
-    assert list(files.walk(".")) == ["target/u0/0", "target/u0/1"]
 
 
 @pytest.mark.parametrize("what", ["file", "empty folder", "folder", "link"])
@@ -97,62 +64,6 @@ def test_what_comes_to_the_target_in_the_last_moment_stays(
     assert files.read("staging/u0/0") == b"mine"
 
 
-def test_of_many_who_move_a_folder_one_does(files: Files) -> None:
-    for number in range(50):
-        _write(files, f"staging/{number}/0")
-        start = threading.Barrier(4)
-        moved: list[int] = []
-
-        def move(number: int = number, start: threading.Barrier = start, moved: list[int] = moved) -> None:
-            start.wait()
-            try:
-                files.move_folder(f"staging/{number}", f"{number}")
-                moved.append(number)
-            except (FileExistsError, FileNotFoundError):
-                pass
-
-        threads = [threading.Thread(target=move) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert moved == [number]
-        assert list(files.walk(f"{number}")) == [f"{number}/0"]
-
-
-def test_a_folder_that_is_not_there_is_not_moved(files: Files) -> None:
-    files.make_folder("target")
-    with pytest.raises(FileNotFoundError):
-        files.move_folder("none", "target/none")
-    _write(files, "staging/u0/0")
-    with pytest.raises(FileNotFoundError):
-        files.move_folder("staging/u0", "no/such")
-    assert files.read("staging/u0/0") == b"data"
-
-
-def test_only_an_empty_folder_is_removed(files: Files) -> None:
-    _write(files, "a/b/c")
-    for path in ("a", "a/b", "a/b/c", "none", "none/x"):
-        files.remove_folder(path)
-    assert list(files.walk(".")) == ["a/b/c"]
-    files.unlink("a/b/c")
-    files.remove_folder("a/b")
-    assert files.folders("a") == ()
-
-
-def test_what_is_not_there(files: Files) -> None:
-    assert files.identity("x") is None
-    assert list(files.walk("x")) == []
-    assert files.folders("x") == ()
-    assert files.identities("x") == {}
-    files.remove_tree("x")
-    _write(files, "file")
-    assert files.identity("file/x") is None
-    assert files.identities("file") == {}
-    with pytest.raises(FileNotFoundError):
-        files.unlink("x")
-
-
 def test_a_link_is_not_followed(files: Files) -> None:
     _write(files, "real", b"12345678")
     (Path(files.root) / "link").symlink_to("real")
@@ -162,15 +73,6 @@ def test_a_link_is_not_followed(files: Files) -> None:
     assert real is not None
     assert link.inode != real.inode
     assert files.identity("dangling") is not None
-
-
-def test_walk_and_folders_are_in_order(files: Files) -> None:
-    for path in ("a/2/x", "a/10/x", "a/z", "a/y", "b/x"):
-        _write(files, path)
-    files.make_folder("a/empty")
-    files.make_folder("a/empty")
-    assert list(files.walk("a")) == ["a/y", "a/z", "a/10/x", "a/2/x"]
-    assert files.folders("a") == ("10", "2", "empty")
 
 
 def test_a_tree_is_removed_also_when_two_do_it(files: Files) -> None:
@@ -297,40 +199,6 @@ def test_a_folder_that_is_a_link_leads_somewhere(files: Files, tmp_path: Path) -
     linked = tmp_path / "linked"
     linked.symlink_to(top)
     assert LocalFiles(linked).leads_to("own") is None, "the root itself may be one"
-
-
-def test_a_file_is_no_folder_to_walk(files: Files) -> None:
-    """It can't be listed, which is told, and not taken for empty."""
-    _write(files, "file")
-    with pytest.raises(NotADirectoryError):
-        list(files.walk("file"))
-
-
-def test_syncing_reaches_up_to_the_root(files: Files) -> None:
-    _write(files, "a/b/c")
-    files.sync_file("a/b/c")
-    files.sync_folder("a/b")
-    with pytest.raises(FileNotFoundError):
-        files.sync_folder("a/none")
-    with pytest.raises(FileNotFoundError):
-        files.sync_file("a/b/none")
-
-
-@pytest.mark.parametrize("path", ["", "/etc", "..", "a/../b", "a/..", "./a", "a//b", "a/", "a\0b"])
-def test_no_path_leaves_the_root(files: Files, path: str) -> None:
-    for call in (
-        files.identity,
-        files.read,
-        files.create,
-        files.unlink,
-        files.make_folder,
-        files.remove_folder,
-        files.identities,
-        files.remove_tree,
-        files.sync_file,
-    ):
-        with pytest.raises(ConfigurationError, match="must be a plain relative path below the target root"):
-            call(path)
 
 
 def test_many_files_are_looked_at_by_one_listing(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,30 +49,6 @@ def step_of(files: Files, staged: StagedFile) -> UploadStep:
     return step
 
 
-def test_objects_are_files_without_folders(files: Files) -> None:
-    with files.create("a/b/one") as out:
-        out.write(b"1")
-    with pytest.raises(FileExistsError), files.create("a/b/one") as out:
-        out.write(b"other")
-    with files.create("a/two") as out:
-        out.write(b"22")
-    assert [*files.walk(".")] == ["a/b/one", "a/two"]
-    assert [*files.walk("a/b")] == ["a/b/one"]
-    assert [*files.walk("nothing")] == []
-    assert (files.folders("."), files.folders("a"), files.folders("nothing")) == (("a",), ("b",), ())
-    assert files.read("a/b/one") == b"1"
-    found = files.identity("a/two")
-    assert found is not None
-    assert (found.inode, found.size) == (0, 2)
-    assert files.identity("a") is None
-    assert files.identity("a/three") is None
-    with pytest.raises(FileNotFoundError):
-        files.read("a/three")
-    files.remove_tree("a/b")
-    files.remove_tree("a/b")
-    assert [*files.walk(".")] == ["a/two"]
-
-
 def test_a_staged_file_is_seen_by_nobody_until_it_is_published(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PART_BYTES", 5 << 20)  # the least that S3 takes
     content = os.urandom(12 << 20)
@@ -102,19 +78,6 @@ def test_publishing_never_overwrites(files: Files) -> None:
     assert ours.verify(StepContext(files)) is StepStatus.CONFLICT
     ours.undo(StepContext(files))
     assert files.read(TARGET) == b"theirs"
-
-
-def test_of_two_attempts_one_is_published(files: Files) -> None:
-    """Both wrote to one name; the decision names one upload, and the other is thrown away."""
-    ours, theirs = (step_of(files, stage(files, content)) for content in (b"ours", b"the other's"))
-    ours.execute(StepContext(files))
-    assert files.read(TARGET) == b"ours"
-    assert (ours.verify(StepContext(files)), theirs.verify(StepContext(files))) == (
-        StepStatus.DONE,
-        StepStatus.CONFLICT,
-    )
-    theirs.undo(StepContext(files))
-    assert files.read(TARGET) == b"ours"
 
 
 def test_racing_executors_publish_one_whole_file(files: Files) -> None:

@@ -62,19 +62,10 @@ def unproved_store(url: str, access: S3Access | Emulator) -> ObjectStore:
 
 
 @pytest.fixture(params=KINDS)
-def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+def open_any(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     """Opens the same store again and again, as another process would."""
-    opened: list[Store] = []
     with ExitStack() as stack:
-        make = _opener(request, tmp_path, stack)
-
-        def open_again() -> Store:
-            opened.append(make())
-            return opened[-1]
-
-        yield open_again
-        for store in opened:
-            store.close()
+        yield _opener(request, tmp_path, stack)
 
 
 def _opener(request: pytest.FixtureRequest, tmp_path: Path, stack: ExitStack) -> Callable[[], Any]:
@@ -102,9 +93,3 @@ def _opener(request: pytest.FixtureRequest, tmp_path: Path, stack: ExitStack) ->
     if lost:
         return lambda: Settling(unproved_store(url, access))
     return lambda: unproved_store(url, access)
-
-
-@pytest.fixture
-def store(open_store: Open) -> Store:
-    """One of them, open."""
-    return open_store()

@@ -1,4 +1,4 @@
-"""A whole run in this process, stage by stage as the operators do it, with `extract` on no Spark."""
+"""A whole run in this process: the tasks of the graph one after another, and `extract` without Spark."""
 
 from __future__ import annotations
 
@@ -17,9 +17,36 @@ from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
 
+__all__ = ["extract", "go_on", "publish", "run"]
+
+
+def run(opened: OpenJob, connections: Connections, request: RunRequest | None = None) -> dict[str, DatasetReport]:
+    """Carry out a run, from `verify_recover` to `finish`.
+
+    :param request: by default that of a new unscheduled run.
+    :return: the reports of `finish`, by URN.
+    """
+    request = request or RunRequest(uuid.uuid4().hex)
+    verify_recover(opened, request)
+    return go_on(opened, create_work_units(opened, request), connections)
+
+
+def go_on(opened: OpenJob, plan: RunPlan, connections: Connections) -> dict[str, DatasetReport]:
+    """Carry out a run from its plan to its end; return the reports of `finish`, by URN."""
+    publish(opened, plan, connections)
+    return {report.urn: report for report in finish(opened, plan)}
+
+
+def publish(opened: OpenJob, plan: RunPlan, connections: Connections) -> None:
+    """Carry out a run from its plan to its outcomes."""
+    extract(opened, plan, connections)
+    for pack in plan.packs:
+        write_commit_steps(opened, plan, pack)
+        execute_commit_steps(opened, plan, pack)
+
 
 def extract(opened: OpenJob, plan: RunPlan, connections: Connections) -> None:
-    """Extract the missing units of every pack of a run."""
+    """Run the missing units of every pack, as the Spark application does."""
     attempt = uuid.uuid4().hex
     work = opened.staging.work(plan.run)
     for pack in plan.packs:
@@ -29,24 +56,3 @@ def extract(opened: OpenJob, plan: RunPlan, connections: Connections) -> None:
                 place = Attempt(attempt, opened.files, folder, connections, held.of(unit_plan))
                 result = work.run(unit, unit_plan, place)
                 opened.staging.put_result(unit_plan.token, result)
-
-
-def run(opened: OpenJob, connections: Connections, request: RunRequest | None = None) -> dict[str, DatasetReport]:
-    """One run, from `verify_recover` to `finish`. :return: what `finish` says, by URN."""
-    request = request or RunRequest(uuid.uuid4().hex)
-    verify_recover(opened, request)
-    return go_on(opened, create_work_units(opened, request), connections)
-
-
-def go_on(opened: OpenJob, plan: RunPlan, connections: Connections) -> dict[str, DatasetReport]:
-    """A run from its plan to its end."""
-    publish(opened, plan, connections)
-    return {report.urn: report for report in finish(opened, plan)}
-
-
-def publish(opened: OpenJob, plan: RunPlan, connections: Connections) -> None:
-    """A run from its plan to its outcomes."""
-    extract(opened, plan, connections)
-    for pack in plan.packs:
-        write_commit_steps(opened, plan, pack)
-        execute_commit_steps(opened, plan, pack)

@@ -1,12 +1,14 @@
-"""A file system and an object store in memory, for tests that need thousands of them: `Files`, without a disk under it."""
+"""A file system and an object store in memory, for tests that need thousands of them. Both pass the suites of `Files`."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from threading import RLock
 from typing import Any, BinaryIO, Self, cast
 
 from airflow_gobblin.model.work import Upload
@@ -17,18 +19,22 @@ from airflow_gobblin.storage.stores.local import LocalStore
 
 
 class MemoryFiles:
-    """Names and what they stand for. Made for one thread at a time; every change of a file is at a later time."""
+    """A file system: names and folders. Its clock counts changes.
+
+    :param root: its URL.
+    """
 
     def __init__(self, root: str = "memory://target") -> None:
         self._root = root
         self.synced: Callable[[str], None] = lambda path: None
-        """Is told of each file and each folder that is synced, by its absolute path."""
+        """Called with the absolute path of each file and each folder that is synced."""
         self._files: dict[str, _File] = {}
         self._folders: set[str] = {"."}
         self._clock = 0
+        self._lock = RLock()
 
     def copy(self) -> Self:
-        """Another one with the same in it."""
+        """Return another one with the same contents."""
         other = type(self)(self._root)
         copies = {id(file): file.copy(other) for file in self._files.values()}  # a file may have two names
         other._files = {name: copies[id(file)] for name, file in self._files.items()}
@@ -80,7 +86,7 @@ class MemoryFiles:
         return FileIdentity(0, 0, "") if path in self._folders else None
 
     def identities(self, path: str) -> dict[str, FileIdentity]:
-        before = "" if path == "." else f"{contained(path)}/"
+        before = _inside(path)
         inside = sorted({*_within(before, self._files), *_within(before, self._folders)})
         found = ((name, self.identity(f"{before}{name}")) for name in inside)
         return {name: identity for name, identity in found if identity is not None}
@@ -98,18 +104,20 @@ class MemoryFiles:
         return None if path in self._folders else hashlib.sha256(self._at(path).data).hexdigest()
 
     def create(self, path: str) -> BinaryIO:
-        self._expect_free(path)
-        self.make_folder(_parent(path))
-        self._files[path] = file = _File(self.tick(), self)
+        with self._lock:
+            self._expect_free(path)
+            self.make_folder(_parent(path))
+            self._files[path] = file = _File(self.tick(), self)
         return cast(BinaryIO, _Output(file))
 
     def link(self, source: str, target: str) -> None:
-        file = self._at(source)
-        if _parent(target) not in self._folders:
-            raise _error(FileNotFoundError, errno.ENOENT, target)
-        self._expect_free(target)
-        self._files[target] = file
-        file.names += 1
+        with self._lock:
+            file = self._at(source)
+            if _parent(target) not in self._folders:
+                raise _error(FileNotFoundError, errno.ENOENT, target)
+            self._expect_free(target)
+            self._files[target] = file
+            file.names += 1
 
     def unlink(self, path: str) -> None:
         self._at(path)
@@ -130,25 +138,26 @@ class MemoryFiles:
         contained(path)
 
     def move_folder(self, source: str, target: str) -> None:
-        if contained(source) not in self._folders or _parent(target) not in self._folders:
-            raise _error(FileNotFoundError, errno.ENOENT, source)
-        self._expect_free(target)
-        inside = f"{source}/"
-        moved = {n: f"{target}{n[len(source) :]}" for n in (*self._files, *self._folders) if n.startswith(inside)}
-        moved[source] = target
-        self._folders = {moved.get(name, name) for name in self._folders}
-        self._files = {moved.get(name, name): file for name, file in self._files.items()}
+        inside = _inside(source)
+        with self._lock:
+            if source not in self._folders or _parent(target) not in self._folders:
+                raise _error(FileNotFoundError, errno.ENOENT, source)
+            self._expect_free(target)
+            moved = {n: f"{target}{n[len(source) :]}" for n in (*self._files, *self._folders) if n.startswith(inside)}
+            moved[source] = target
+            self._folders = {moved.get(name, name) for name in self._folders}
+            self._files = {moved.get(name, name): file for name, file in self._files.items()}
 
     def remove_folder(self, path: str) -> None:
         if not self.identities(path):
             self._folders.discard(path)
 
     def content(self) -> tuple[tuple[str, bytes], ...]:
-        """All files with what is in them."""
+        """Return all files with their contents."""
         return tuple((name, bytes(self._files[name].data)) for name in sorted(self._files))
 
     def all_names(self) -> Iterator[str]:
-        """The names of all files."""
+        """Return the names of all files."""
         return iter([*self._files])
 
     def remove(self, path: str) -> None:
@@ -158,17 +167,20 @@ class MemoryFiles:
             file.names -= 1
 
     def walk(self, path: str) -> Iterator[str]:
-        inside = "" if path == "." else f"{contained(path)}/"
-        return iter(sorted(name for name in self._files if name.startswith(inside)))
+        inside = _inside(path)
+        if path in self._files:
+            raise _error(NotADirectoryError, errno.ENOTDIR, path)
+        return iter(sorted(name for name in [*self._files] if name.startswith(inside)))
 
     def folders(self, path: str) -> tuple[str, ...]:
-        return tuple(sorted(_within("" if path == "." else f"{contained(path)}/", self._folders)))
+        return tuple(sorted(_within(_inside(path), self._folders)))
 
     def remove_tree(self, path: str) -> None:
-        inside = f"{contained(path)}/"
-        self._folders = {f for f in self._folders if f != path and not f.startswith(inside)}
-        for name in [name for name in self._files if name.startswith(inside)]:
-            self.remove(name)
+        inside = _inside(path)
+        with self._lock:
+            self._folders = {f for f in self._folders if f != path and not f.startswith(inside)}
+            for name in [name for name in self._files if name.startswith(inside)]:
+                self.remove(name)
 
     def sync_file(self, path: str) -> None:
         self._at(path)
@@ -191,71 +203,6 @@ class MemoryFiles:
     def _expect_free(self, path: str) -> None:
         if contained(path) in self._files or path in self._folders:
             raise _error(FileExistsError, errno.EEXIST, path)
-
-
-class MemoryMedium:
-    """`MemoryFiles` as a `faults.Disk` takes changes of them back."""
-
-    def __init__(self, files: MemoryFiles) -> None:
-        self._files = files
-
-    def _at(self, path: str) -> str:
-        return path[len(self._files.root) + 1 :] or "."
-
-    def exists(self, path: str) -> bool:
-        return self._at(path) in self._files._files or self._at(path) in self._files._folders
-
-    def content(self, path: str) -> int:
-        file = self._files._files.get(self._at(path))
-        return 0 if file is None else file.inode
-
-    def remove(self, path: str) -> None:
-        self._files.remove_tree(self._at(path))
-        self._files.remove(self._at(path))
-
-    def keep(self, path: str) -> tuple[dict[str, _File], set[str]]:
-        at, inside = self._at(path), f"{self._at(path)}/"
-        files = self._files._files.items()
-        return (
-            {name[len(at) :]: file for name, file in files if name == at or name.startswith(inside)},
-            {name[len(at) :] for name in self._files._folders if name == at or name.startswith(inside)},
-        )
-
-    def kept(self, path: str) -> int:
-        return 0
-
-    def put_back(self, kept: tuple[dict[str, _File], set[str]], path: str) -> None:
-        at = self._at(path)
-        if _parent(at) in self._files._folders:
-            self._files._folders |= {f"{at}{name}" for name in kept[1]}
-            for name, file in kept[0].items():
-                if f"{at}{name}" not in self._files._files:
-                    self._files._files[f"{at}{name}"] = file
-                    file.names += 1
-
-    def rename(self, old: str, new: str) -> None:
-        if self.exists(old) and not self.exists(new) and self.exists(_parent(new)):
-            self._files.move_folder(self._at(old), self._at(new))
-
-    def cut(self, contents: Collection[int], size: Callable[[int], int]) -> None:
-        for file in {id(file): file for file in self._files._files.values() if file.inode in contents}.values():
-            del file.data[size(len(file.data)) :]
-
-    def forget(self) -> None:
-        """Nothing takes room."""
-
-
-class Onlooker:
-    """Files as somebody sees them who changes nothing, not even what is durable."""
-
-    def __init__(self, files: MemoryFiles) -> None:
-        self._files = files
-
-    def sync_folder(self, path: str) -> None:
-        """Not by an onlooker."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._files, name)
 
 
 class MemoryObjects(MemoryFiles):
@@ -284,6 +231,9 @@ class MemoryObjects(MemoryFiles):
     def records(self, folder: str) -> Store:
         return _ObjectRecords(self, folder)
 
+    def create(self, path: str) -> BinaryIO:
+        return _NewObject(self, path)
+
     def stage(self, path: str, target: str) -> StagedOutput:
         return StagedOutput(_UploadOutput(self._uploads, target))
 
@@ -295,13 +245,18 @@ class MemoryObjects(MemoryFiles):
         return (*super().content(), *((upload, target.encode()) for upload, target in self._uploads.open_below(".")))
 
     def put(self, path: str, data: bytes, etag: str = "") -> bool:
-        """A new object, unless one stands. :return: whether it was made."""
-        if contained(path) in self._files:
-            return False
-        self._files[path] = file = _File(self.tick(), self)
-        file.data += data
-        file.etag = etag or _etag(data)
-        return True
+        """Create an object unless one exists.
+
+        :param etag: its ETag; by default that of its content.
+        :return: whether it was created.
+        """
+        with self._lock:
+            if contained(path) in self._files:
+                return False
+            self._files[path] = file = _File(self.tick(), self)
+            file.data += data
+            file.etag = etag or _etag(data)
+            return True
 
     def link(self, source: str, target: str) -> None:
         raise _error(OSError, errno.ENOTSUP, target)
@@ -316,12 +271,32 @@ class MemoryObjects(MemoryFiles):
         contained(path)
 
     def folders(self, path: str) -> tuple[str, ...]:
-        inside = f"{contained(path)}/"
+        inside = _inside(path)
         below = (name.removeprefix(inside) for name in self._files if name.startswith(inside))
         return tuple(sorted({name.partition("/")[0] for name in below if "/" in name}))
 
+    def walk(self, path: str) -> Iterator[str]:
+        inside = _inside(path)
+        return iter(sorted(name for name in [*self._files] if name.startswith(inside)))
+
     def sync_folder(self, path: str) -> None:
         contained(path)
+
+
+class _NewObject(io.BytesIO):
+    """An object being written; it exists once it is closed."""
+
+    def __init__(self, objects: MemoryObjects, path: str) -> None:
+        super().__init__()
+        self._objects = objects
+        self._path = path
+
+    def close(self) -> None:
+        if not self.closed:
+            data = self.getvalue()
+            super().close()
+            if not self._objects.put(self._path, data):
+                raise _error(FileExistsError, errno.EEXIST, self._path)
 
 
 class MemoryUploads:
@@ -337,7 +312,7 @@ class MemoryUploads:
         return upload
 
     def send(self, upload: str, data: bytes) -> str:
-        """Send a part. :return: its ETag."""
+        """Send a part and return its ETag."""
         if upload not in self._open:
             raise _error(FileNotFoundError, errno.ENOENT, upload)
         self._open[upload][1].append(data)
@@ -358,12 +333,12 @@ class MemoryUploads:
         self._open.pop(upload, None)
 
     def open_below(self, folder: str) -> Iterator[tuple[str, str]]:
-        inside = "" if folder == "." else f"{contained(folder)}/"
+        inside = _inside(folder)
         return iter(sorted((target, upload) for upload, (target, _) in self._open.items() if target.startswith(inside)))
 
 
 def object_etag(etags: tuple[str, ...]) -> str:
-    """The ETag of the object that an upload of these parts becomes."""
+    """Return the ETag of the object that an upload of these parts becomes."""
     return f"{_etag(''.join(etags).encode())}-{len(etags)}"
 
 
@@ -425,7 +400,7 @@ class _ObjectRecords:
             self.delete(key)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there are no connections."""
 
 
 class _File:
@@ -476,10 +451,18 @@ class _Output:
 
 
 def _within(before: str, names: Iterable[str]) -> list[str]:
-    """The last parts of the names that lie in a folder. :param before: the folder's, with its slash; empty for the root."""
+    """Return the last parts of the names in a folder.
+
+    :param before: the folder with its slash; empty for the root.
+    """
     start = len(before)
     below = [name for name in names if name.startswith(before)]
     return [name[start:] for name in below if "/" not in name[start:] and name != "."]
+
+
+def _inside(path: str) -> str:
+    """Return what the names of everything in a folder begin with."""
+    return "" if contained(path) == "." else f"{path}/"
 
 
 def _parent(path: str) -> str:

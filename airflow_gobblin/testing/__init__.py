@@ -1,0 +1,65 @@
+"""Contract suites for sources, sinks, steps, stores and file systems, and what runs them without Airflow and Spark.
+
+A suite is a class of tests. Derive a class named `Test…` from it, and override the fixtures that it names::
+
+    from airflow_gobblin.testing import SinkContract
+
+    class TestJsonLines(SinkContract):
+        @pytest.fixture
+        def sink(self, target: str) -> JsonLines:
+            return JsonLines(target)
+
+Only tests import this package, which needs pytest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from airflow_gobblin.testing.files import FilesContract, FoldersContract, UploadsContract
+    from airflow_gobblin.testing.memory_files import MemoryFiles, MemoryObjects
+    from airflow_gobblin.testing.stores import StoreContract
+
+__all__ = [
+    "FilesContract",
+    "FoldersContract",
+    "MemoryFiles",
+    "MemoryObjects",
+    "StoreContract",
+    "UploadsContract",
+]
+
+_MODULES = {
+    "FilesContract": "files",
+    "FoldersContract": "files",
+    "MemoryFiles": "memory_files",
+    "MemoryObjects": "memory_files",
+    "StoreContract": "stores",
+    "UploadsContract": "files",
+}
+"""The module below this package that each name comes from."""
+
+# Pytest explains the assertions of a module only if it is registered before its import.
+pytest.register_assert_rewrite(*sorted({f"{__name__}.{module}" for module in _MODULES.values()}))
+
+
+if not TYPE_CHECKING:  # whose checkers would accept any name
+
+    def __getattr__(name: str) -> object:
+        """Import a name from its module, once.
+
+        :raises AttributeError: there is no such name.
+        """
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,413 @@
+"""The contract of file systems and object stores: what publishing relies on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.model.work import StagedFile
+from airflow_gobblin.storage.files.base import FileIdentity, Files, Uploads, with_listing_cache
+from airflow_gobblin.testing.threads import together
+
+__all__ = ["FilesContract", "FoldersContract", "UploadsContract"]
+
+STAGED, TARGET = "_gobblin/s/0123/a0/u0/u0-0.txt", "trips/0123-u0-0.txt"
+RACERS = 4
+RACES = 10
+
+
+def write(files: Files, path: str, data: bytes = b"data") -> FileIdentity:
+    """Create a file and return its identity."""
+    with files.create(path) as out:
+        out.write(data)
+    found = files.identity(path)
+    assert found is not None
+    return found
+
+
+def stage(files: Files, content: bytes = b"rows", staged: str = STAGED, target: str = TARGET) -> StagedFile:
+    """Stage a file of one row."""
+    out = files.stage(staged, target)
+    out.write(content)
+    return out.finish(1)
+
+
+def publish(files: Files, staged: StagedFile, target: str = TARGET) -> None:
+    """Publish a staged file as its storage does: by completing its upload, or by a link."""
+    if staged.upload is not None:
+        uploads_of(files).complete(target, staged.upload)
+        return
+    files.make_folder(target.rpartition("/")[0])
+    files.link(staged.path, target)
+
+
+def uploads_of(files: Files) -> Uploads:
+    """Return the uploads of an object store."""
+    assert files.uploads is not None
+    return files.uploads
+
+
+class FilesContract:
+    """The suite of `Files` that have no folders to move and keep no uploads. Override the fixture `files`."""
+
+    @pytest.fixture
+    def files(self) -> Files:
+        """Return files under a root in which there is nothing yet, and which needn't exist."""
+        raise NotImplementedError("override the fixture `files`")
+
+    def test_the_suite_is_that_of_its_kind(self, files: Files) -> None:
+        assert files.moves_folders == isinstance(self, FoldersContract), "use FoldersContract where folders are moved"
+        assert (files.uploads is not None) == isinstance(self, UploadsContract), (
+            "use UploadsContract where it has uploads"
+        )
+
+    def test_a_file_is_created_once_with_its_folders(self, files: Files) -> None:
+        found = write(files, "a/b/c")
+        assert found.size == 4
+        with pytest.raises(FileExistsError), files.create("a/b/c") as out:
+            out.write(b"other")
+        assert files.read("a/b/c") == b"data"
+        assert files.identity("a/b/c") == found
+
+    @pytest.mark.parametrize("content", [b"", b"\0\xff\n", b"x" * 1_000_000], ids=["empty", "binary", "1 MB"])
+    def test_any_bytes_are_kept(self, files: Files, content: bytes) -> None:
+        assert write(files, "a", content).size == len(content)
+        assert files.read("a") == content
+        assert files.checksum("a") == hashlib.sha256(content).hexdigest()
+
+    def test_a_missing_file_or_folder_is_no_error_where_it_is_looked_for(self, files: Files) -> None:
+        write(files, "file")
+        for path in ("x", "x/y", "file/x"):
+            assert files.identity(path) is None
+            assert files.modified(path) is None
+            assert files.names([path]) == [0]
+        assert [*files.walk("x")] == []
+        assert files.folders("x") == ()
+        assert files.identities("x") == {}
+        assert files.identities("file") == {}
+        files.remove_tree("x")
+        files.remove_folder("x")
+        with pytest.raises(FileNotFoundError):
+            files.read("x")
+
+    def test_an_identity_is_that_of_one_content(self, files: Files) -> None:
+        one, other = write(files, "a/1", b"1"), write(files, "a/2", b"2")
+        assert one != other
+        assert files.identity("a/1") == one
+        assert files.identities("a") == {"1": one, "2": other}
+        files.unlink("a/1")
+        assert files.identity("a/1") is None
+        assert write(files, "a/1", b"3") != one
+
+    def test_a_file_was_written_at_some_time(self, files: Files) -> None:
+        write(files, "a")
+        written = files.modified("a")
+        assert written is not None
+        assert written.utcoffset() == timedelta()
+
+    def test_all_files_and_folders_are_listed(self, files: Files) -> None:
+        names = ["a/2/x", "a/10/x", "a/z", "a/y", "ab/x", "top"]
+        for name in names:
+            write(files, name)
+        assert sorted(files.walk(".")) == sorted(names)
+        assert sorted(files.walk("a")) == ["a/10/x", "a/2/x", "a/y", "a/z"]
+        assert (files.folders("."), files.folders("a"), files.folders("a/2")) == (("a", "ab"), ("10", "2"), ())
+
+    def test_a_tree_is_removed_with_nothing_beside_it(self, files: Files) -> None:
+        for name in ("a/b/1", "a/b/2", "a/bc", "ab", "b"):
+            write(files, name)
+        files.remove_tree("a/b")
+        files.remove_tree("a/b")
+        assert sorted(files.walk(".")) == ["a/bc", "ab", "b"]
+
+    def test_a_tree_is_removed_also_when_many_do_it(self, files: Files) -> None:
+        for number in range(60):
+            write(files, f"tree/{number % 7}/{number}")
+        write(files, "other")
+        together(lambda _: files.remove_tree("tree"), RACERS)
+        assert [*files.walk(".")] == ["other"]
+
+    def test_a_staged_file_is_seen_by_nobody_until_it_is_published(self, files: Files) -> None:
+        staged = stage(files)
+        assert (staged.size, staged.rows, staged.checksum) == (4, 1, hashlib.sha256(b"rows").hexdigest())
+        assert files.identity(TARGET) is None
+        assert [*files.walk("trips")] == []
+        publish(files, staged)
+        assert files.read(TARGET) == b"rows"
+        found = files.identity(TARGET)
+        assert found is not None
+        assert found.size == staged.size
+
+    def test_a_staged_output_that_is_aborted_leaves_nothing(self, files: Files) -> None:
+        out = files.stage(STAGED, TARGET)
+        out.write(b"rows")
+        out.abort()
+        out.abort()
+        assert [*files.walk(".")] == []
+        assert files.uploads is None or [*files.uploads.open_below(".")] == []
+
+    def test_publishing_never_overwrites(self, files: Files) -> None:
+        staged = stage(files, b"ours")
+        theirs = write(files, TARGET, b"theirs")
+        with pytest.raises(FileExistsError):
+            publish(files, staged)
+        assert files.identity(TARGET) == theirs
+        assert files.read(TARGET) == b"theirs"
+
+    def test_publishing_again_changes_nothing(self, files: Files) -> None:
+        staged = stage(files)
+        publish(files, staged)
+        found = files.identity(TARGET)
+        with suppress(OSError):  # it may have been done already: the caller looks
+            publish(files, staged)
+        assert files.identity(TARGET) == found
+        assert files.read(TARGET) == b"rows"
+
+    def test_of_two_attempts_one_is_published_whole(self, files: Files) -> None:
+        one = stage(files, b"one", "_gobblin/s/0123/a0/u0/u0-0.txt")
+        other = stage(files, b"the other's", "_gobblin/s/0123/a1/u0/u0-0.txt")
+        publish(files, one)
+        with pytest.raises(FileExistsError):
+            publish(files, other)
+        assert files.read(TARGET) == b"one"
+
+    def test_racing_attempts_publish_one_whole_file(self, files: Files) -> None:
+        for race in range(RACES):
+            target = f"trips/{race}.txt"
+            staged = [stage(files, b"%d" % n, f"_gobblin/s/{race}/{n}.txt", target) for n in range(RACERS)]
+            published: list[int] = []
+
+            def attempt(
+                n: int, target: str = target, staged: Sequence[StagedFile] = staged, published: list[int] = published
+            ) -> None:
+                with suppress(FileExistsError):
+                    publish(files, staged[n], target)
+                    published.append(n)
+
+            together(attempt, RACERS)
+            (winner,) = published
+            assert files.read(target) == b"%d" % winner
+
+    def test_a_missing_staged_file_is_not_published(self, files: Files) -> None:
+        staged = stage(files)
+        if staged.upload is None:
+            files.unlink(staged.path)
+        else:
+            uploads_of(files).abort(TARGET, staged.upload.id)
+        with pytest.raises(OSError):  # noqa: PT011 - a FileNotFoundError, where the store can tell
+            publish(files, staged)
+        assert files.identity(TARGET) is None
+
+    def test_a_cached_listing_shows_the_same(self, files: Files) -> None:
+        found = {path: write(files, path) for path in ("a/b/1", "a/b/2", "a/1", "top")}
+        cached = with_listing_cache(files, "a")
+        assert {path: cached.identity(path) for path in found} == found
+        assert cached.identity("a/b/3") is None
+        later = write(files, "a/b/3")
+        assert cached.identity("a/b/3") == later, "a file that was created after the listing"
+        assert cached.read("a/b/1") == b"data"
+
+    @pytest.mark.parametrize("path", ["", "/etc", "..", "a/../b", "a/..", "./a", "a//b", "a/", "a\0b"])
+    def test_no_path_leaves_the_root(self, files: Files, path: str) -> None:
+        for call in (
+            files.identity,
+            files.read,
+            lambda path: files.create(path).close(),
+            files.unlink,
+            files.make_folder,
+            files.remove_folder,
+            files.identities,
+            files.remove_tree,
+            files.sync_file,
+        ):
+            with pytest.raises(ConfigurationError, match="must be a plain relative path below the target root"):
+                call(path)
+
+    def test_another_root_in_the_same_storage_has_files_of_its_own(self, files: Files) -> None:
+        write(files, "a/1")
+        other = files.other(f"{files.root}-other")
+        assert other.root == f"{files.root}-other"
+        assert [*other.walk(".")] == []
+        write(other, "b")
+        assert [*files.walk(".")] == ["a/1"]
+        other.unlink("b")
+
+    def test_records_in_a_folder_are_write_once(self, files: Files) -> None:
+        records = files.records("_gobblin/marks")
+        assert records.put_if_absent("a/1", b"one")
+        assert not records.put_if_absent("a/1", b"two")
+        assert files.records("_gobblin/marks").get("a/1") == b"one"
+        assert list(files.records("_gobblin/other").list("")) == []
+
+    def test_what_was_written_can_be_synced(self, files: Files) -> None:
+        write(files, "a/b/c")
+        files.make_private("a/private")
+        files.make_private("a/private")
+        files.sync_file("a/b/c")
+        files.sync_folder("a/b")
+        assert files.leads_to("a/b") is None
+
+    def test_it_states_what_its_callers_rely_on(self, files: Files) -> None:
+        assert files.root
+        assert files.parallel >= 1
+        assert files.settles_after >= timedelta()
+
+
+class FoldersContract(FilesContract):
+    """The suite of `Files` with folders that are moved by one rename. Override the fixture `files`."""
+
+    def test_a_second_name_keeps_the_identity_and_outlives_the_first(self, files: Files) -> None:
+        staged = write(files, "staging/x", b"mine")
+        files.make_folder("target")
+        files.link("staging/x", "target/x")
+        assert files.names(["staging/x", "target/x"]) == [2, 2]
+        files.unlink("staging/x")
+        assert files.identity("target/x") == staged
+        assert files.names(["staging/x", "target/x"]) == [0, 1]
+        with pytest.raises(FileNotFoundError):
+            files.unlink("staging/x")
+
+    def test_a_link_needs_its_source_and_the_folder_of_its_target(self, files: Files) -> None:
+        write(files, "staging/x")
+        with pytest.raises(FileNotFoundError):
+            files.link("staging/x", "none/x")
+        with pytest.raises(FileNotFoundError):
+            files.link("staging/none", "staging/y")
+        assert [*files.walk(".")] == ["staging/x"]
+
+    def test_a_folder_is_moved_whole_and_its_files_keep_their_identity(self, files: Files) -> None:
+        staged = {name: write(files, f"staging/u0/{name}") for name in ("0", "1")}
+        files.make_folder("target")
+        files.move_folder("staging/u0", "target/u0")
+        assert files.identities("target/u0") == staged
+        assert files.identities("staging/u0") == {}
+        assert sorted(files.walk(".")) == ["target/u0/0", "target/u0/1"]
+
+    @pytest.mark.parametrize("kind", ["file", "empty folder", "folder"])
+    def test_a_folder_is_moved_over_nothing(self, files: Files, kind: str) -> None:
+        write(files, "staging/u0/0", b"mine")
+        files.make_folder("target")
+        match kind:
+            case "file":
+                write(files, "target/u0")
+            case "folder":
+                write(files, "target/u0/theirs")
+            case _:
+                files.make_folder("target/u0")
+        before = files.identity("target/u0"), [*files.walk("target")]
+        with pytest.raises(FileExistsError):
+            files.move_folder("staging/u0", "target/u0")
+        assert (files.identity("target/u0"), [*files.walk("target")]) == before
+        assert files.read("staging/u0/0") == b"mine"
+
+    def test_of_many_that_move_a_folder_one_does(self, files: Files) -> None:
+        for race in range(RACES):
+            write(files, f"staging/{race}/0")
+            moved: list[int] = []
+
+            def move(racer: int, race: int = race, moved: list[int] = moved) -> None:
+                with suppress(FileExistsError, FileNotFoundError):
+                    files.move_folder(f"staging/{race}", f"{race}")
+                    moved.append(racer)
+
+            together(move, RACERS)
+            assert len(moved) == 1
+            assert [*files.walk(f"{race}")] == [f"{race}/0"]
+
+    def test_a_missing_folder_is_not_moved(self, files: Files) -> None:
+        files.make_folder("target")
+        with pytest.raises(FileNotFoundError):
+            files.move_folder("none", "target/none")
+        write(files, "staging/u0/0")
+        with pytest.raises(FileNotFoundError):
+            files.move_folder("staging/u0", "no/such")
+        assert files.read("staging/u0/0") == b"data"
+
+    def test_only_an_empty_folder_is_removed(self, files: Files) -> None:
+        write(files, "a/b/c")
+        for path in ("a", "a/b", "a/b/c", "none", "none/x"):
+            files.remove_folder(path)
+        assert [*files.walk(".")] == ["a/b/c"]
+        files.unlink("a/b/c")
+        files.remove_folder("a/b")
+        assert files.folders("a") == ()
+
+    def test_an_empty_folder_exists(self, files: Files) -> None:
+        files.make_folder("a/empty")
+        files.make_folder("a/empty")
+        assert files.folders("a") == ("empty",)
+        assert files.identity("a/empty") is not None
+        assert [*files.walk("a")] == []
+
+    def test_a_file_is_no_folder(self, files: Files) -> None:
+        """An error, since a folder that can't be listed isn't empty."""
+        write(files, "file")
+        with pytest.raises(NotADirectoryError):
+            [*files.walk("file")]
+        with pytest.raises(OSError):  # noqa: PT011 - not a directory, or it exists
+            files.make_folder("file/x")
+
+    def test_a_missing_name_can_not_be_synced(self, files: Files) -> None:
+        write(files, "a/b/c")
+        with pytest.raises(FileNotFoundError):
+            files.sync_folder("a/none")
+        with pytest.raises(FileNotFoundError):
+            files.sync_file("a/b/none")
+
+
+class UploadsContract(FilesContract):
+    """The suite of `Files` whose staged files are uploads. Override the fixture `files`."""
+
+    def test_a_staged_file_is_an_upload_whose_identity_is_known(self, files: Files) -> None:
+        uploads, staged = uploads_of(files), stage(files)
+        assert staged.upload is not None
+        assert staged.path == TARGET
+        assert uploads.stands(TARGET, staged.upload)
+        assert [*uploads.open_below(".")] == [*uploads.open_below("trips")] == [(TARGET, staged.upload.id)]
+        assert [*uploads.open_below("other")] == []
+        uploads.complete(TARGET, staged.upload)
+        assert files.identity(TARGET) == FileIdentity(0, staged.size, staged.stamp)
+        assert [*uploads.open_below(".")] == []
+
+    def test_an_upload_that_is_gone_is_never_completed(self, files: Files) -> None:
+        uploads, staged = uploads_of(files), stage(files)
+        assert staged.upload is not None
+        uploads.abort(TARGET, staged.upload.id)
+        uploads.abort(TARGET, staged.upload.id)
+        assert not uploads.stands(TARGET, staged.upload)
+        with pytest.raises(OSError):  # noqa: PT011 - a FileNotFoundError, where the store can tell
+            uploads.complete(TARGET, staged.upload)
+        assert files.identity(TARGET) is None
+
+    def test_an_upload_with_other_parts_is_not_the_one(self, files: Files) -> None:
+        uploads, staged = uploads_of(files), stage(files)
+        assert staged.upload is not None
+        assert not uploads.stands(TARGET, replace(staged.upload, etags=(*staged.upload.etags, "0" * 32)))
+
+    def test_to_abort_a_completed_upload_leaves_its_object(self, files: Files) -> None:
+        uploads, staged = uploads_of(files), stage(files)
+        assert staged.upload is not None
+        uploads.complete(TARGET, staged.upload)
+        uploads.abort(TARGET, staged.upload.id)
+        assert files.read(TARGET) == b"rows"
+
+    def test_uploads_in_a_cached_listing_are_the_same(self, files: Files) -> None:
+        staged = [stage(files, target=f"trips/{number}.txt") for number in range(3)]
+        gone = staged.pop()
+        assert gone.upload is not None
+        uploads_of(files).abort(gone.path, gone.upload.id)
+        cached = uploads_of(with_listing_cache(files, "trips"))
+        assert all(file.upload is not None and cached.stands(file.path, file.upload) for file in staged)
+        assert not cached.stands(gone.path, gone.upload)
+
+    def test_a_link_is_refused_since_nothing_would_keep_it_from_overwriting(self, files: Files) -> None:
+        write(files, "a", b"1")
+        with pytest.raises(OSError):  # noqa: PT011 - not supported
+            files.link("a", "b")
+        assert [*files.walk(".")] == ["a"]

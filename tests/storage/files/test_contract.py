@@ -1,0 +1,43 @@
+"""The contract of files, on every kind of storage there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_gobblin.storage.files import Files, LocalFiles, open_files
+from airflow_gobblin.testing import FilesContract, FoldersContract, MemoryFiles, MemoryObjects, UploadsContract
+from tests.services.emulators import Emulator
+from tests.services.s3 import S3Server
+
+
+class TestLocalFiles(FoldersContract):
+    @pytest.fixture
+    def files(self, tmp_path: Path) -> Files:
+        return LocalFiles(tmp_path / "root")
+
+
+class TestMemoryFiles(FoldersContract):
+    @pytest.fixture
+    def files(self) -> Files:
+        return MemoryFiles()
+
+
+class TestMemoryObjects(UploadsContract):
+    @pytest.fixture
+    def files(self) -> Files:
+        return MemoryObjects()
+
+
+class TestS3Files(UploadsContract):
+    @pytest.fixture(params=["versitygw", "moto"])
+    def files(self, request: pytest.FixtureRequest) -> Files:
+        server: S3Server = request.getfixturevalue(request.param)
+        return open_files(server.access.url(f"{server.create_bucket()}/lake"), server.access)
+
+
+class TestAzureFiles(FilesContract):
+    @pytest.fixture
+    def files(self, azurite: Emulator) -> Files:
+        return open_files(azurite.url(f"{azurite.create_bucket()}/lake"), azurite)

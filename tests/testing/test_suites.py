@@ -1,0 +1,53 @@
+"""The suites can fail: each of the broken implementations is caught, by the case that is about its fault."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from airflow_gobblin import testing
+from tests.services.environment import ROOT
+from tests.test_import_direction import run_python
+from tests.testing import broken
+
+FAULTS = {name: value.caught_by for name, value in vars(broken).items() if name.startswith("Test")}
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
+    """The broken classes and their cases that fail."""
+    folder = tmp_path_factory.mktemp("broken")
+    options = ("-q", "-rf", "--tb=no", f"--basetemp={folder}/tmp", "-o", f"cache_dir={folder}/cache")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, str(Path(broken.__file__))],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
+    return {*re.findall(r"^FAILED \S+?::(\w+)::(\w+)", done.stdout, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_caught(fault: str, failed: set[tuple[str, str]]) -> None:
+    assert (fault, FAULTS[fault]) in failed
+
+
+def test_every_suite_has_faults_that_it_is_tried_on() -> None:
+    tried = {base for name in FAULTS for base in getattr(broken, name).__mro__}
+    suites = {name for name in testing.__all__ if name.endswith("Contract")}
+    assert {name for name in suites if getattr(testing, name) not in tried} == set()
+
+
+def test_the_kit_loads_without_airflow_spark_and_arrow() -> None:
+    program = (
+        "import sys; sys.modules['airflow'] = sys.modules['pyspark'] = None; import airflow_gobblin.testing as kit\n"
+        "print(any(name.startswith('airflow_gobblin.testing.') or name == 'pyarrow' for name in sys.modules))\n"
+        "print(len([getattr(kit, name) for name in kit.__all__]))"
+    )
+    assert run_python(program) == f"False\n{len(testing.__all__)}\n"

@@ -29,7 +29,8 @@ class LocalFiles:
 
     def __init__(self, root: str | Path) -> None:
         self._root = str(Path(root).absolute())  # a string, since every call joins paths, and `Path` is slow
-        self._durable: set[str] = set()  # folders whose own name is known to be on disk
+        # Folders whose own name is known to be on disk, and by what it is recognized: see `_known_by`.
+        self._durable: dict[str, tuple[int, int]] = {}
 
     @property
     def root(self) -> str:
@@ -120,7 +121,7 @@ class LocalFiles:
         if folder != self._root:
             self._make(os.path.dirname(folder))
         Path(folder).mkdir(parents=folder == self._root, exist_ok=True)
-        self._durable.discard(folder)
+        self._durable.pop(folder, None)
 
     def make_private(self, path: str) -> None:
         at = self._at(path)
@@ -133,7 +134,7 @@ class LocalFiles:
                         os.rmdir(f"{above}/{left}")
             made = f"{above}/.{name}-{uuid.uuid4().hex}"
             os.mkdir(made, stat.S_IRWXU)
-            self._durable.discard(at)
+            self._durable.pop(at, None)
             try:
                 self._open_to_writers(made)
                 _rename(made, at)
@@ -167,7 +168,7 @@ class LocalFiles:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR):
                 raise
         else:
-            self._durable.discard(self._at(path))
+            self._durable.pop(self._at(path), None)
 
     def walk(self, path: str) -> Iterator[str]:
         for folder, folders, names in os.walk(self._at(path), onerror=_raise_unless_gone):
@@ -194,16 +195,27 @@ class LocalFiles:
     def sync_folder(self, path: str) -> None:
         at = self._at(path)
         _fsync(at, os.O_RDONLY | os.O_DIRECTORY)
-        while at not in self._durable and not os.path.ismount(at):
-            above = os.path.dirname(at)
+        while not os.path.ismount(at):
+            above, known_by = os.path.dirname(at), self._known_by(at)
+            if self._durable.get(at) == known_by:
+                return
             try:
                 _fsync(above, os.O_RDONLY | os.O_DIRECTORY)
             except PermissionError:
                 if at.startswith(f"{self._root}/"):
                     raise
                 return  # folders above the root that can't be opened were created by others, long ago
-            self._durable.add(at)
+            self._durable[at] = known_by
             at = above
+
+    def _known_by(self, folder: str) -> tuple[int, int]:
+        """Return what changes when a folder is removed and made again, by whomever: the time of the folder above, its own inode.
+
+        Above the root other programs make folders all the time, and the root is recognized by its mark.
+        """
+        if not folder.startswith(f"{self._root}/"):
+            return (0, 0)
+        return os.stat(os.path.dirname(folder)).st_mtime_ns, os.stat(folder).st_ino
 
 
 def _rename(source: str, target: str) -> None:

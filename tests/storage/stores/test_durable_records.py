@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -189,3 +190,19 @@ def test_a_file_system_that_does_not_count_names_is_refused(root: Path, monkeypa
     monkeypatch.setattr(LocalFiles, "names", lambda self, paths: [int(Path(root, p).exists()) for p in paths])
     with pytest.raises(UnreliableStoreError, match="doesn't count the names of a file"):
         opened(root).put_if_absent(KEY, b"data")
+
+
+def test_a_folder_that_somebody_removed_and_another_process_made_again_is_synced_again(
+    root: Path, trace: Trace
+) -> None:
+    store = opened(root)
+    store.put_if_absent("flights/main.trips/d/1", b"")
+    shutil.rmtree(root / "flights")
+    (root / "flights" / "main.trips" / "d").mkdir(parents=True)  # its maker dies before it syncs their names
+    trace.calls.clear()
+    store.put_if_absent("flights/main.trips/d/2", b"")
+    synced = {*trace.of("fsync")}
+    assert {str(root), str(root / "flights"), str(root / "flights" / "main.trips")} <= synced
+    trace.calls.clear()
+    store.put_if_absent("flights/main.trips/d/3", b"")
+    assert str(root / "flights") not in trace.of("fsync")

@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import platform
+import shutil
 import socket
 import sys
 from collections.abc import Iterable, Iterator
@@ -33,12 +34,15 @@ def probe_executors(spark: SparkSession, modules: Iterable[str], folder: str | N
     """Try to import `modules` in the executors' Pythons, and to see `folder` there, by one small Spark job.
 
     It uses Arrow, as the units do, which loads the parts of Spark and Python that they need. If that fails, perhaps for lack
-    of pyarrow, a plain Python function finds the reason.
+    of pyarrow, a plain Python function finds the reason. In local mode, where this Python is the executors', there is no job.
 
     :return: the number of Spark tasks that the cluster runs at once.
     :raises EnvironmentMismatchError: with host, Python and the missing parts.
     """
     wanted = tuple(modules)
+    if _is_here(spark):
+        _raise_for(json.loads(_found(wanted, folder)))
+        return int(spark.sparkContext.defaultParallelism)
     try:
         try:
             answers = _by_arrow(spark, wanted, folder)
@@ -52,6 +56,17 @@ def probe_executors(spark: SparkSession, modules: Iterable[str], folder: str | N
     for found in sorted(set(answers)):
         _raise_for(json.loads(found))
     return len(answers)
+
+
+def _is_here(spark: SparkSession) -> bool:
+    """Return whether executors are this very host's, with this very Python: those of a driver in local mode."""
+    from pyspark.sql import is_remote
+
+    if is_remote():
+        return False
+    context = spark.sparkContext
+    local = context.master == "local" or context.master.startswith("local[")
+    return local and shutil.which(context.pythonExec) == sys.executable
 
 
 def _by_arrow(spark: SparkSession, modules: tuple[str, ...], folder: str | None) -> list[str]:

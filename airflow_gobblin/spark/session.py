@@ -73,6 +73,9 @@ def _has_log_settings() -> bool:
 def spark_session(tag: str, *, zips: Sequence[str] = ()) -> Iterator[SparkSession]:
     """Open the session to work with. A driver with a Spark of its own prints the UI's address on stderr.
 
+    That Spark is stopped by its own shutdown hook, as the driver's process ends: `stop` would wait up to a second for the thread
+    that collects accumulators.
+
     :param tag: the tag of this driver's operations; if SIGTERM ends it, they are cancelled on the server.
     :param zips: the code that executors need. They and the settings in `CONF` are for Spark Connect only: another driver was
         given them by `spark-submit`.
@@ -83,11 +86,8 @@ def spark_session(tag: str, *, zips: Sequence[str] = ()) -> Iterator[SparkSessio
     url, conf = os.environ.pop(REMOTE, None), json.loads(os.environ.pop(CONF, "{}"))
     if url is None:
         spark = SparkSession.builder.getOrCreate()
-        try:
-            _tell_ui(spark)
-            yield spark
-        finally:
-            spark.stop()
+        _tell_ui(spark)
+        yield spark
         return
     remote: Any = _shared(url, zips, conf)
 

@@ -117,6 +117,7 @@ def test_an_executor_is_killed_and_every_row_is_there_once_and_the_secret_nowher
     events = "".join(path.read_text() for path in (tmp_path / "events").rglob("*") if path.is_file())
     assert "SparkListenerJobEnd" in events
     assert "SparkListenerExecutorRemoved" in events
+    assert "SparkListenerApplicationEnd" in events
     assert VARIABLE not in events
 
 

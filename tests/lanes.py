@@ -17,6 +17,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+import psutil
 
 from tests.services.environment import ROOT
 
@@ -29,6 +32,8 @@ LANES: Mapping[str, Sequence[str]] = {
     "waiting": [f"tests/{folder}" for folder in WAITING],
     "computing": ["tests", *(f"--ignore=tests/{folder}" for folder in WAITING)],
 }
+MINUTES = 50.0
+"""A lane that hasn't ended by then is ended: pytest's own limits end a test that hangs, but not a process that doesn't end."""
 _COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?|xfailed|xpassed|warnings?)\b")
 
 
@@ -39,8 +44,9 @@ def main() -> int:
     parser.add_argument("options", nargs="*", help="for pytest, after --")
     arguments = parser.parse_args()
     started = time.monotonic()
+    until = started + 60 * MINUTES
     lanes = {name: _Lane(name, [*chosen, *arguments.options]) for name, chosen in LANES.items()}
-    codes = {name: lane.wait() for name, lane in lanes.items()}
+    codes = {name: lane.wait(until) for name, lane in lanes.items()}
     counts = sum((lane.counts for lane in lanes.values()), Counter())
     if arguments.record:
         durations = {file: seconds for lane in lanes.values() for file, seconds in lane.durations().items()}
@@ -74,9 +80,19 @@ class _Lane:
         self._reader = threading.Thread(target=self._pass_on)
         self._reader.start()
 
-    def wait(self) -> int:
-        """The exit code of the process once it has ended."""
-        self._reader.join()
+    def wait(self, until: float) -> int:
+        """The exit code of the process once it has ended.
+
+        :param until: when it is killed, with all that it started, by the monotonic clock.
+        """
+        self._reader.join(max(0.0, until - time.monotonic()))
+        if self._reader.is_alive():
+            print(f"{self.name:>9} | this lane has not ended in time: it is killed", flush=True)
+            pytest = psutil.Process(self._process.pid)
+            for process in (*pytest.children(recursive=True), pytest):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            self._reader.join(60)
         return self._process.wait()
 
     def durations(self) -> Mapping[str, float]:
@@ -87,9 +103,10 @@ class _Lane:
     def _pass_on(self) -> None:
         assert self._process.stdout is not None
         last = ""
-        for line in self._process.stdout:
-            print(f"{self.name:>9} | {line}", end="", flush=True)
-            last = line.strip() or last
+        with self._process.stdout as lines:
+            for line in lines:
+                print(f"{self.name:>9} | {line}", end="", flush=True)
+                last = line.strip() or last
         self.counts.update({kind: int(number) for number, kind in _COUNT.findall(last)})
 
 

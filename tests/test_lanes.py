@@ -6,10 +6,23 @@ import json
 import os
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from tests import lanes
 from tests.services.environment import ROOT
+
+HANGING = """
+import subprocess
+import time
+
+def test_it():
+    subprocess.Popen(["sh", "-c", "echo $$ > {left}; sleep 600"])
+    time.sleep(600)
+"""
 
 
 def test_every_test_is_in_one_lane() -> None:
@@ -28,3 +41,16 @@ def test_the_seconds_of_a_file_are_kept(tmp_path: Path) -> None:
         capture_output=True,
     )
     assert [*json.loads(kept.read_text())] == ["tests/model/test_packing.py"]
+
+
+def test_a_lane_that_does_not_end_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    (tmp_path / "test_left.py").write_text(HANGING.format(left=left))
+    lane = lanes._Lane("hanging", ["-c", "pyproject.toml", str(tmp_path)])
+    deadline = time.monotonic() + 120
+    while not (left.exists() and left.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert lane.wait(time.monotonic()) != 0
+    with suppress(psutil.NoSuchProcess):
+        psutil.Process(int(left.read_text())).wait(60)

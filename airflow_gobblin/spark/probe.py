@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import platform
+import re
 import shutil
 import socket
 import sys
@@ -65,8 +66,8 @@ def _is_here(spark: SparkSession) -> bool:
     if is_remote():
         return False
     context = spark.sparkContext
-    local = context.master == "local" or context.master.startswith("local[")
-    return local and shutil.which(context.pythonExec) == sys.executable
+    local = re.match(r"local(\[|$)", context.master or "")
+    return local is not None and shutil.which(context.pythonExec) == sys.executable
 
 
 def _by_arrow(spark: SparkSession, modules: tuple[str, ...], folder: str | None) -> list[str]:

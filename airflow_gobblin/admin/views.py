@@ -24,6 +24,7 @@ from airflow_gobblin.model import wire
 from airflow_gobblin.model.coverage import Coverage, Range, padded
 from airflow_gobblin.model.naming import dataset_key, many
 from airflow_gobblin.model.state import Pause, UnitRef
+from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.watermark import MultiLongWatermark, TimestampWatermark, Watermark, decode, encode, split
 from airflow_gobblin.model.work import UnitState, UnitSummary
 from airflow_gobblin.steps.publishing import (
@@ -82,6 +83,7 @@ class SlotView:
     :param ended: when its outcome was written, if it needs one and has one.
     :param ranges: the ranges that it covers; unknown for a trimmed slot.
     :param removed: the ranges that it uncovers; unknown for a trimmed slot.
+    :param units: the number of its plan's units in each state; empty if it was trimmed.
     :param rows_read: by the units that it publishes; `None` if it was trimmed.
     :param retires: the number of units that it retires.
     :param run: the DAG run that it was planned in, `dag_id/run_id`; empty if there was none or it isn't known.
@@ -100,6 +102,7 @@ class SlotView:
     ended: datetime | None
     ranges: tuple[Range, ...]
     removed: tuple[Range, ...]
+    units: Mapping[UnitState, int]
     files: int
     rows: int
     rows_read: int | None
@@ -153,22 +156,22 @@ class DatasetView:
     error: str = ""
 
     @property
-    def status(self) -> str:
-        """The status in one word: `unreadable`, `quarantined`, `pending`, `paused`, `unpublished` (by any run yet), or `ok`."""
+    def status(self) -> Status:
+        """Its status at rest."""
         if self.error:
-            return "unreadable"
+            return Status.UNREADABLE
         if self.quarantined:
-            return "quarantined"
+            return Status.QUARANTINED
         if self.pending is not None:
-            return "pending"
+            return Status.PENDING
         if self.paused is not None:
-            return "paused"
-        return "ok" if self.published else "unpublished"
+            return Status.PAUSED
+        return Status.OK if self.published else Status.UNPUBLISHED
 
     @property
     def stuck(self) -> bool:
         """Whether something is unfinished or failed, and needs a look."""
-        return bool(self.failure) if self.status == "unpublished" else self.status not in ("ok", "paused")
+        return self.status.open and (self.status is not Status.UNPUBLISHED or bool(self.failure))
 
 
 @dataclass(frozen=True)
@@ -313,6 +316,7 @@ def _slot_view(slot: Slot, *, quarantined: bool = False) -> SlotView:
         ended=None if outcome is None else outcome.at,
         ranges=decision.ranges,
         removed=decision.removed,
+        units=slot.unit_states,
         files=slot.files,
         rows=slot.rows,
         rows_read=None if slot.trimmed else sum(unit.rows_read for unit in _published_units(decision)),

@@ -38,6 +38,7 @@ from airflow_gobblin.journal.history import History, Slot
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import NoteKind, now
 from airflow_gobblin.model.naming import many, shown
+from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.watermark import Json
 
 _SHOWN = 20
@@ -479,7 +480,7 @@ def _tell_of_loss(admin: Administration) -> None:
 def _tell_of_modules(where: Registered, args: Namespace, views: Sequence[DatasetView]) -> None:
     """Suggest `--module` if datasets are unreadable: the author's modules aren't imported just because a DAG names them."""
     missing = [name for name in where.code if name not in args.module]
-    if missing and any(one.status == "unreadable" for one in views):
+    if missing and any(one.status is Status.UNREADABLE for one in views):
         _tell(f"To read what the author's own classes wrote, add {' '.join(f'--module {name}' for name in missing)}")
 
 

@@ -108,6 +108,7 @@ def slot_row(one: SlotView) -> dict[str, Any]:
         "ended": one.ended,
         "run": one.run,
         "ranges": [*one.ranges, *(f"without {text(gone)}" for gone in one.removed)],
+        "units": one.units,
         "rows_read": one.rows_read,
         "rows": one.rows,
         "files": one.files,

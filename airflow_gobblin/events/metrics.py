@@ -23,6 +23,7 @@ from airflow.sdk.observability import stats
 
 from airflow_gobblin.events.publication import lag
 from airflow_gobblin.model.naming import dataset_key
+from airflow_gobblin.model.status import Status
 
 if TYPE_CHECKING:
     from airflow_gobblin.events.publication import Publication
@@ -62,5 +63,5 @@ def gauge_lags(ingestion: str, reports: Iterable[DatasetReport]) -> None:
 
 def gauge_quarantines(ingestion: str, reports: Iterable[DatasetReport]) -> None:
     """Gauge the number of quarantined datasets of a run, even if it is zero."""
-    found = sum(report.status == "quarantined" for report in reports)
+    found = sum(report.status is Status.QUARANTINED for report in reports)
     stats.gauge("gobblin.quarantines", found, tags={"ingestion": ingestion})

@@ -6,6 +6,7 @@ whatever they contain: they are removed, and a record that a late attempt writes
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -55,6 +56,14 @@ class Slot:
     def rows(self) -> int:
         """The number of rows in them."""
         return self.trimmed.rows if self.trimmed is not None else sum(u.rows_written for u in _good(self.decision))
+
+    @property
+    def unit_states(self) -> Counter[UnitState]:
+        """How many units of its plan are in each state; none are known of a trimmed slot."""
+        states = Counter(unit.state for unit in self.decision.units)
+        if self.done and UnitState.SUCCESSFUL in states:
+            states[UnitState.COMMITTED] = states.pop(UnitState.SUCCESSFUL)
+        return states
 
     @property
     def positions(self) -> bool:

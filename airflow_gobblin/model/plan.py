@@ -16,6 +16,7 @@ from datetime import datetime
 from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.state import Provenance, UnitRef
+from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.watermark import Watermark
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import Dataset, DatasetRef, Pack, WorkUnit
@@ -114,14 +115,16 @@ def known_ranges(plan: Plan, units: Iterable[WorkUnit]) -> tuple[Range, ...]:
 
 @dataclass(frozen=True)
 class DatasetNote:
-    """The reason why a run has no plan for a dataset, or other information about it: `status` is a word, `detail` a sentence.
+    """The reason why a run has no plan for a dataset, or other information about it.
+
+    :param detail: a sentence.
 
     :param retryable: whether storage was unavailable for planning, and may be back by the next try.
     :param asked: whether the request itself can't be fulfilled: repeating it doesn't help.
     """
 
     urn: str
-    status: str
+    status: Status
     detail: str
     retryable: bool = False
     asked: bool = False
@@ -129,20 +132,21 @@ class DatasetNote:
     @property
     def already(self) -> bool:
         """Whether the run had committed it before it was planned again."""
-        return self.status == "committed"
+        return self.status is Status.COMMITTED
 
 
 @dataclass(frozen=True)
 class DatasetProspect:
-    """The current prospect of a dataset in a run: `status` is `planned`, or the reason why there would be no plan.
+    """The current prospect of a dataset in a run.
 
+    :param status: PLANNED, or why there would be no plan.
     :param plan: the plan, whose token will never be used.
     :param units: its units.
     :param error: the error that prevents planning.
     """
 
     urn: str
-    status: str
+    status: Status
     detail: str = ""
     plan: Plan | None = None
     units: tuple[WorkUnit, ...] = ()

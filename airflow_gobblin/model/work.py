@@ -33,8 +33,6 @@ class Extract:
     kind: ExtractKind
     namespace: str
     table: str
-    primary_keys: tuple[str, ...] = ()
-    delta_fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -157,10 +155,9 @@ NO_RESULT = "it has no result: its extract did not finish"
 class UnitState(StrEnum):
     """The state of a work unit, derived from a record."""
 
-    PENDING = "pending"
-    RUNNING = "running"
     SUCCESSFUL = "successful"
     COMMITTED = "committed"
+    """Successful, in a slot that is done: no record has this state, for it follows from the outcome (`Slot.unit_states`)."""
     FAILED = "failed"
     SKIPPED = "skipped"
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_gobblin.model.naming import dataset_key, many
+from airflow_gobblin.model.status import Status
 from airflow_gobblin.operators.run_requests import replacing_command, run_request
 
 if TYPE_CHECKING:
@@ -17,12 +18,10 @@ if TYPE_CHECKING:
     from airflow_gobblin.run.open_job import OpenJob
     from airflow_gobblin.run.reports import DatasetReport
 
-__all__ = ["BAD", "log_replacing", "log_reports", "log_swept", "log_swept_pack", "pack_reference", "without_many_idle"]
+__all__ = ["log_replacing", "log_reports", "log_swept", "log_swept_pack", "pack_reference", "without_many_idle"]
 
 T = TypeVar("T", bound="DatasetReport | DatasetNote")
 
-BAD = ("failed", "lost", "quarantined")
-"""The statuses of datasets that need a person's attention."""
 IDLE_LOGGED = 50
 COMMANDS_LOGGED = 3
 MAX_NAMES = 200
@@ -39,7 +38,7 @@ def pack_reference(run: str, pack: Pack) -> dict[str, Any]:
 def log_reports(log: Logger, reports: Iterable[DatasetReport | DatasetNote]) -> None:
     """Log what became of each dataset."""
     for report in without_many_idle(log, reports):
-        tell = log.warning if report.status in BAD else log.info
+        tell = log.warning if report.status.bad else log.info
         tell("dataset %r: %s, %s", report.urn, report.status, report.detail)
 
 
@@ -99,8 +98,8 @@ def without_many_idle(log: Logger, reports: Iterable[T]) -> Iterator[T]:
     """Yield the reports worth a log line; of possibly thousands of idle ones, yield a few and log the number of the rest."""
     idle = 0
     for report in reports:
-        idle += report.status == "idle"
-        if report.status != "idle" or idle <= IDLE_LOGGED:
+        idle += report.status is Status.IDLE
+        if report.status is not Status.IDLE or idle <= IDLE_LOGGED:
             yield report
     if idle > IDLE_LOGGED:
         log.info("idle, too: %s", many(idle - IDLE_LOGGED, "more dataset"))

@@ -28,7 +28,6 @@ from airflow_gobblin.model.naming import many, shown
 from airflow_gobblin.operators.frozen_heap import frozen_heap
 from airflow_gobblin.operators.run_requests import run_request
 from airflow_gobblin.operators.task_logs import (
-    BAD,
     log_replacing,
     log_reports,
     log_swept,
@@ -412,7 +411,7 @@ def _retry_unplanned(opened: OpenJob, plan: RunPlan, context: Context) -> None:
 
 def _raise_unless_good(operation: str, pack: Mapping[str, Any], reports: Iterable[DatasetReport]) -> None:
     """Fail if datasets of the pack failed, were lost or are quarantined, after all are done; for good if no retry can heal it."""
-    bad = [r for r in reports if r.status in BAD]
+    bad = [r for r in reports if r.status.bad]
     if not bad:
         return
     details = "; ".join(f"{shown(r.urn)}: {r.status} ({without_stop(r.detail)})" for r in bad[:10])

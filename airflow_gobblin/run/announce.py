@@ -8,6 +8,7 @@ from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.journal.history import Slot
 from airflow_gobblin.journal.records import Note, NoteKind, now
 from airflow_gobblin.model.naming import dataset_key
+from airflow_gobblin.model.status import Status
 from airflow_gobblin.run import reports
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.reports import DatasetReport
@@ -26,7 +27,7 @@ def unannounced(opened: OpenJob, urns: Iterable[str] | None = None) -> Iterator[
             continue
         for slot in history.slots:
             if slot.publishes and not slot.noted(NoteKind.ANNOUNCED):
-                yield slot, reports.published(slot, "committed", "", history.state)
+                yield slot, reports.published(slot, Status.COMMITTED, "", history.state)
 
 
 def announced(opened: OpenJob, slot: Slot, run_key: str) -> None:

@@ -9,6 +9,7 @@ from airflow_gobblin.journal.history import History
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.naming import dataset_key
 from airflow_gobblin.model.plan import is_met
+from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.watermark import highest, lowest
 from airflow_gobblin.model.work import DatasetRef
 from airflow_gobblin.run import reports
@@ -29,7 +30,7 @@ def swept(opened: OpenJob, ref: DatasetRef, run_key: str, history: History) -> D
         newest = f": the newest slot is {history.slot(head).named}" if head else ""
         return DatasetReport(
             ref.urn,
-            "lost",
+            Status.LOST,
             f"its plan could win no more and was swept{newest}; nothing was published by it. "
             "Clear create_work_units to plan anew.",
         )
@@ -53,7 +54,7 @@ def answered(opened: OpenJob, request: RunRequest, keys: Collection[str] = ()) -
             if (slot := history.answer(run_key)) is not None:
                 found.append(reports.already(slot, history))
         elif named or history.retryable:
-            found.append(DatasetReport(key, "failed", str(history), retryable=history.retryable))
+            found.append(DatasetReport(key, Status.FAILED, str(history), retryable=history.retryable))
         else:
             log.warning("dataset %r can't be read, and is left out: %s", key, history)
     return tuple(found)

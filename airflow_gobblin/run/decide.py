@@ -12,6 +12,7 @@ from airflow_gobblin.journal.history import Slot
 from airflow_gobblin.journal.records import OutcomeState, now
 from airflow_gobblin.model.plan import Plan, RunPlan, known_ranges
 from airflow_gobblin.model.policy import CommitPolicy, publishable, reconciled
+from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.work import DatasetRef, Pack, UnitResult, UnitSummary, summarize
 from airflow_gobblin.run import reports
 from airflow_gobblin.run.answers import swept
@@ -59,7 +60,7 @@ def _write(opened: OpenJob, ref: DatasetRef, run_key: str) -> DatasetReport:
             slot = _with_claim(opened, decided, plan)
         if slot.finished and not slot.done:
             return reports.given_up(slot, opened.journal.history(ref.urn))
-        status = "committed" if slot.done else "pending"
+        status = Status.COMMITTED if slot.done else Status.PENDING
         return reports.published(slot, status, f"slot {slot.decision.slot} is decided", opened.journal.state(ref.urn))
     except Exception as error:
         report = opened.failed("write the commit steps of", ref.urn, error)

@@ -9,6 +9,7 @@ from itertools import islice
 from airflow_gobblin.commit.preconditions import can_win
 from airflow_gobblin.errors import GobblinError, LostRaceError, RecordError
 from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.work import Pack, WorkUnit
 from airflow_gobblin.run import reports
 from airflow_gobblin.run.open_job import OpenJob
@@ -42,4 +43,4 @@ def decided(opened: OpenJob, pack: Pack, most: int) -> Iterator[DatasetReport]:
         slot = history.by_token(ref.token)
         if slot is not None:
             pending = f"{reports.said(slot)} is decided, and not finished"
-            yield reports.already(slot, history) if slot.finished else DatasetReport(ref.urn, "pending", pending)
+            yield reports.already(slot, history) if slot.finished else DatasetReport(ref.urn, Status.PENDING, pending)

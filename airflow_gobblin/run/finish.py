@@ -14,6 +14,7 @@ from airflow_gobblin.journal.records import NoteKind
 from airflow_gobblin.journal.trimming import trim, worth_trimming
 from airflow_gobblin.model.naming import dataset_key
 from airflow_gobblin.model.plan import FinishedRun, Plan, RunPlan, known_ranges
+from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.watermark import Watermark
 from airflow_gobblin.model.work import DatasetRef
 from airflow_gobblin.run import reports
@@ -47,8 +48,8 @@ def finish(opened: OpenJob, run: RunPlan) -> tuple[DatasetReport, ...]:
         if key in refs:
             report = _final(opened, refs[key], run.run_key, found, before)
             # No later run goes on with a backfill: it has failed.
-            late = run.backfill and report.status == "paused"
-            final[key] = replace(report, status="failed") if late else report
+            late = run.backfill and report.status is Status.PAUSED
+            final[key] = replace(report, status=Status.FAILED) if late else report
         if isinstance(found, History):
             watermarks[key] = found.state.watermark
             if found.pending is not None:
@@ -64,7 +65,7 @@ def finish(opened: OpenJob, run: RunPlan) -> tuple[DatasetReport, ...]:
         report if report.watermark is not None else replace(report, watermark=watermarks.get(dataset_key(report.urn)))
         for report in chain(notes, of_plans)
     )
-    done = (ref.token for key, ref in refs.items() if key in final and final[key].status == "committed")
+    done = (ref.token for key, ref in refs.items() if key in final and final[key].status is Status.COMMITTED)
     opened.staging.finish_run(run.run, done)
     sweep(opened, keep=run.run)
     return told

@@ -31,6 +31,7 @@ from airflow_gobblin.model.packing import pack_datasets, pack_up_to
 from airflow_gobblin.model.plan import DatasetNote, DatasetProspect, Plan, Prospect, RunPlan
 from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.state import DatasetState, Provenance
+from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.watermark import split
 from airflow_gobblin.model.work import Dataset, DatasetRef, ExtractKind, Limits, Pack, WorkUnit
 from airflow_gobblin.rows.extraction import converted_schema
@@ -126,7 +127,7 @@ def _unplanned(urn: str, error: GobblinError) -> DatasetNote:
     """Note that a dataset can't be planned. A storage error affects more datasets, and may be gone by the next try."""
     of_storage = isinstance(error, StoreError) or isinstance(error.cause, OSError)
     asked = isinstance(error, NoSuchRangeError | OverlapError)
-    return DatasetNote(urn, "failed", str(error), of_storage, asked)
+    return DatasetNote(urn, Status.FAILED, str(error), of_storage, asked)
 
 
 def _no_ranges(urn: str, cause: str, hint: str) -> NoSuchRangeError:
@@ -140,7 +141,7 @@ def _without_left_out(
     out = {urn: plan for urn, plan in found.items() if isinstance(plan, NoSuchRangeError)}
     if request.datasets or len(out) == len(found):
         return found
-    return found | {urn: DatasetNote(urn, "idle", f"it is left out: {error}") for urn, error in out.items()}
+    return found | {urn: DatasetNote(urn, Status.IDLE, f"it is left out: {error}") for urn, error in out.items()}
 
 
 def _takes_all(dataset: Dataset, state: DatasetState) -> bool:
@@ -318,9 +319,11 @@ def _plan(
         planned = None if request.replace else plan.planned
         return DatasetRef(plan.urn, plan.token, weight, planned, plan.open_end)
     except QuarantinedError as error:
-        return DatasetNote(urn, "quarantined", str(error))
+        return DatasetNote(urn, Status.QUARANTINED, str(error))
     except PausedError as error:  # a backfill of a paused dataset would wait in vain
-        return DatasetNote(urn, "failed" if request.backfill else "paused", str(error), asked=request.backfill)
+        return DatasetNote(
+            urn, Status.FAILED if request.backfill else Status.PAUSED, str(error), asked=request.backfill
+        )
     except Exception as error:  # a user's sink or converter may raise anything; the other datasets go on
         shown = opened.shown("plan", urn, error)
         if isinstance(shown, GobblinError):
@@ -359,21 +362,21 @@ def _would_plan(
             raise history
         if history.pending is not None:
             slot = history.pending.decision.slot
-            return DatasetProspect(urn, "pending", f"slot {slot} is finished first, and then it is planned")
+            return DatasetProspect(urn, Status.PENDING, f"slot {slot} is finished first, and then it is planned")
         proposed = _proposed(opened, dataset, history, planning)
         if isinstance(proposed, DatasetNote):
             return DatasetProspect(urn, proposed.status, proposed.detail)
         plan, units = proposed
         opened.claims.check_free(opened.journal, urn, plan.folder)
-        return DatasetProspect(urn, "planned", plan=plan, units=tuple(units))
+        return DatasetProspect(urn, Status.PLANNED, plan=plan, units=tuple(units))
     except PausedError as error:
-        return DatasetProspect(urn, "paused", str(error))
+        return DatasetProspect(urn, Status.PAUSED, str(error))
     except Exception as error:  # a user's sink or converter may raise anything
         told = opened.shown("plan", urn, error)
         if not isinstance(told, GobblinError):
             hint = "Mend it in its code."
             told = GobblinError(operation="plan", subject=f"dataset {urn!r}", cause=told, hint=hint)
-        return DatasetProspect(urn, "failed", str(told), error=told)
+        return DatasetProspect(urn, Status.FAILED, str(told), error=told)
 
 
 def _packed(
@@ -398,8 +401,8 @@ def _waiting(opened: OpenJob, ref: DatasetRef, request: RunRequest) -> DatasetNo
     packs = many(opened.job.max_packs, "pack")
     why = f"its weight of {ref.weight:,} has no room in {packs} of at most {opened.job.max_pack_weight:,}"
     if request.backfill:
-        return DatasetNote(ref.urn, "failed", f"{why}: it waits for those of this run")
-    return DatasetNote(ref.urn, "waiting", f"{why}: the next run takes it before those that had room")
+        return DatasetNote(ref.urn, Status.FAILED, f"{why}: it waits for those of this run")
+    return DatasetNote(ref.urn, Status.WAITING, f"{why}: the next run takes it before those that had room")
 
 
 def _proposed(
@@ -409,21 +412,21 @@ def _proposed(
     urn, request, run_key = dataset.urn, planning.request, planning.run_key
     answer = history.answer(run_key)
     if answer is not None:
-        return DatasetNote(urn, "committed", f"already committed in {reports.said(answer)}")
+        return DatasetNote(urn, Status.COMMITTED, f"already committed in {reports.said(answer)}")
     check_goes_on(history)
     _check_extract(opened, dataset, history.state)
     _check_kind(dataset, history)
     _check_provenance(dataset, history.state, planning)
     backfill = _backfill(opened, dataset, history, request, run_key) if request.backfill else None
     if backfill is not None and not backfill.ranges:
-        return DatasetNote(urn, "idle", f"this run covered range {backfill.asked} already")
+        return DatasetNote(urn, Status.IDLE, f"this run covered range {backfill.asked} already")
     with opened.connections.redacting("plan", f"dataset {urn!r}"):
         asked = _plan_request(opened, request, backfill)
         found = _work(opened).source.plan(dataset, planning.states, asked, opened.connections)
     left = history.state.coverage.without(() if backfill is None else stood_for(backfill, history))
     judged = _judged(opened, dataset, found, history.state, left)
     if judged is None:
-        return DatasetNote(urn, "idle", "there is nothing new")
+        return DatasetNote(urn, Status.IDLE, "there is nothing new")
     return _bound(opened, dataset, history, found, planning, backfill, judged), judged.units
 
 

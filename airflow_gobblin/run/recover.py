@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from airflow_gobblin.errors import GobblinError, QuarantinedError
+from airflow_gobblin.model.status import Status
 from airflow_gobblin.run import reports
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.reports import DatasetReport
@@ -22,7 +23,7 @@ def verify_recover(opened: OpenJob, request: RunRequest) -> tuple[DatasetReport,
     found = []
     for dataset, history in opened.journal.histories(worth=lambda keys: keys.may_be_pending):
         if isinstance(history, GobblinError):
-            found.append(DatasetReport(dataset, "failed", str(history)))
+            found.append(DatasetReport(dataset, Status.FAILED, str(history)))
         elif history.pending is not None:
             found.append(_recover(opened, history.urn, run_key))
     return tuple(found)
@@ -30,9 +31,9 @@ def verify_recover(opened: OpenJob, request: RunRequest) -> tuple[DatasetReport,
 
 def _recover(opened: OpenJob, urn: str, run_key: str) -> DatasetReport:
     try:
-        return finish_left(opened, urn, run_key) or DatasetReport(urn, "idle", "nothing was pending")
+        return finish_left(opened, urn, run_key) or DatasetReport(urn, Status.IDLE, "nothing was pending")
     except QuarantinedError as error:
-        return DatasetReport(urn, "quarantined", str(error))
+        return DatasetReport(urn, Status.QUARANTINED, str(error))
     except Exception as error:
         return opened.failed("recover", urn, error)
 
@@ -46,5 +47,5 @@ def finish_left(opened: OpenJob, urn: str, run_key: str) -> DatasetReport | None
     if slot is None:
         return None
     detail = f"slot {slot.decision.slot}, which an earlier run left, is done"
-    opened.recovered.append(reports.published(slot, "recovered", detail, opened.journal.state(urn)))
+    opened.recovered.append(reports.published(slot, Status.RECOVERED, detail, opened.journal.state(urn)))
     return opened.recovered[-1]

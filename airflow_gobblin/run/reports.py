@@ -1,4 +1,4 @@
-"""The report of a task on a dataset: a status word, and a sentence for people."""
+"""The report of a task on a dataset: its status, and a sentence for people."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.naming import many, shown
 from airflow_gobblin.model.plan import DatasetNote
 from airflow_gobblin.model.state import DatasetState, UnitRef
+from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.watermark import Watermark, encode, highest, split
 from airflow_gobblin.model.work import UnitState, UnitSummary, first_cause
 from airflow_gobblin.run.backfill import by_slot
@@ -39,14 +40,12 @@ _ANEW = "Clear create_work_units with its downstream tasks to plan its range ane
 class DatasetReport:
     """The result of a task for a dataset.
 
-    :param status: one word of: committed, noop, idle, partial, failed, skipped, lost, covered, quarantined, paused, waiting,
-        recovered, pending.
     :param retryable: it failed, and the same task may succeed if it is retried.
     :param already: it was committed before, and the task found nothing to do.
     """
 
     urn: str
-    status: str
+    status: Status
     detail: str = ""
     slot: int | None = None
     files: int = 0
@@ -58,10 +57,10 @@ class DatasetReport:
     @property
     def ok(self) -> bool:
         """Whether a run that ends so is green (partial is, if the ingestion allows it)."""
-        return self.status in ("committed", "noop", "idle", "covered", "recovered", "paused", "waiting")
+        return self.status.green
 
 
-def published(slot: Slot, status: str, detail: str, state: DatasetState) -> DatasetReport:
+def published(slot: Slot, status: Status, detail: str, state: DatasetState) -> DatasetReport:
     """Report a slot, with what it published."""
     decision = slot.decision
     return DatasetReport(
@@ -73,13 +72,13 @@ def already(slot: Slot, history: History) -> DatasetReport:
     """Report a slot that was finished before."""
     if not slot.done:
         return given_up(slot, history)
-    report = published(slot, "committed", f"already committed in {said(slot)}", history.state)
+    report = published(slot, Status.COMMITTED, f"already committed in {said(slot)}", history.state)
     return replace(report, already=True)
 
 
 def given_up(slot: Slot, history: History) -> DatasetReport:
     """Report an abandoned slot: by whom, why, and what to do now."""
-    return published(slot, "lost", f"{slot.given_up}. {_ANEW}", history.state)
+    return published(slot, Status.LOST, f"{slot.given_up}. {_ANEW}", history.state)
 
 
 def unpublished(urn: str, units: Collection[UnitSummary], then: str = "", stuck: str = "") -> DatasetReport:
@@ -90,7 +89,7 @@ def unpublished(urn: str, units: Collection[UnitSummary], then: str = "", stuck:
     """
     why = f"nothing of its {many(len(units), 'unit')} is published" if units else "nothing of it was published"
     cause = without_stop(first_cause(units)) + (f"; {stuck}" if stuck else "")
-    return DatasetReport(urn, "failed", f"{why}: {cause}. {then}" if then else f"{why}: {cause}")
+    return DatasetReport(urn, Status.FAILED, f"{why}: {cause}. {then}" if then else f"{why}: {cause}")
 
 
 def unwritten(urn: str, units: Collection[UnitSummary], failure: str) -> DatasetReport:
@@ -100,10 +99,10 @@ def unwritten(urn: str, units: Collection[UnitSummary], failure: str) -> Dataset
     """
     if failure:
         then = "Once that is mended, clear write_commit_steps with its downstream tasks"
-        return DatasetReport(urn, "failed", f"{without_stop(failure)}. {then}")
+        return DatasetReport(urn, Status.FAILED, f"{without_stop(failure)}. {then}")
     why = f"its {many(len(units), 'unit')} have results, and write_commit_steps did not finish with them"
     then = "See its log; once that is mended, clear it with its downstream tasks"
-    return DatasetReport(urn, "failed", f"{why}. {then}")
+    return DatasetReport(urn, Status.FAILED, f"{why}. {then}")
 
 
 def no_progress(history: History) -> str:
@@ -150,14 +149,14 @@ def covered(
         by = [*by_slot(history, units)]
     told = "; ".join(by[:_SLOTS_TOLD]) + (f"; and {len(by) - _SLOTS_TOLD} more" if len(by) > _SLOTS_TOLD else "")
     how = f"was committed by another run: {told}" if by else "is covered without files (imported, or skipped)"
-    return DatasetReport(urn, "covered", f"range {planned} {how}")
+    return DatasetReport(urn, Status.COVERED, f"range {planned} {how}")
 
 
 def final(slot: Slot, history: History) -> DatasetReport:
     """Report the slot of a run at its end."""
     number = slot.decision.slot
     if not slot.finished:
-        status = "quarantined" if history.state.quarantined else "failed"
+        status = Status.QUARANTINED if history.state.quarantined else Status.FAILED
         failed = f": {without_stop(slot.last_failure)}" if slot.last_failure else ""
         why = f"slot {number} is decided and not finished{failed}. Clear execute_commit_steps"
         return published(slot, status, why, history.state)
@@ -169,15 +168,15 @@ def final(slot: Slot, history: History) -> DatasetReport:
         first = first_cause(left, "they are left to the next run")
         first += f"; {stuck}" if stuck else ""
         why = f"not published: {len(left)} of {many(len(slot.decision.units), 'unit')}: {first}"
-        return published(slot, "partial", f"slot {number} holds a part; {why}", history.state)
+        return published(slot, Status.PARTIAL, f"slot {number} holds a part; {why}", history.state)
     if stuck:
-        return published(slot, "partial", f"slot {number}; {stuck}", history.state)
-    return published(slot, "committed", f"slot {number}", history.state)
+        return published(slot, Status.PARTIAL, f"slot {number}; {stuck}", history.state)
+    return published(slot, Status.COMMITTED, f"slot {number}", history.state)
 
 
 def left_behind(history: History, pending: Slot) -> DatasetNote:
     """Note a dataset that an earlier run left unfinished and that the source no longer has: no run is green while this holds."""
-    status = "quarantined" if history.state.quarantined else "failed"
+    status = Status.QUARANTINED if history.state.quarantined else Status.FAILED
     why = f"slot {pending.decision.slot} is not finished, and the source has no such dataset any more"
     return DatasetNote(history.urn, status, f"{why}: mend what keeps it from being finished, or abandon it")
 
@@ -188,7 +187,7 @@ def noted(note: DatasetNote, *, unfinished: bool) -> DatasetReport:
     :param unfinished: its dataset has an unfinished slot, and the note has a hint already.
     """
     detail = note.detail
-    if note.status == "failed" and not unfinished and not note.asked:
+    if note.status is Status.FAILED and not unfinished and not note.asked:
         detail = f"{without_stop(detail)}. Once that is mended, clear create_work_units with its downstream tasks"
     return DatasetReport(note.urn, note.status, detail, already=note.already)
 
@@ -199,22 +198,22 @@ def failed(operation: str, urn: str, error: Exception) -> DatasetReport:
     A user's sink or step may raise anything, and so may a disk.
     """
     if isinstance(error, AlreadyCoveredError):
-        return DatasetReport(urn, "covered", str(error))
+        return DatasetReport(urn, Status.COVERED, str(error))
     if isinstance(error, LostRaceError):
-        return DatasetReport(urn, "lost", str(error))
+        return DatasetReport(urn, Status.LOST, str(error))
     if isinstance(error, PausedError):
-        return DatasetReport(urn, "paused", str(error))
+        return DatasetReport(urn, Status.PAUSED, str(error))
     if not isinstance(error, GobblinError):
         log.error("can't %s dataset %r", operation, urn, exc_info=error)
         hint = "See the log. Nothing is lost: clear the task once the cause is mended."
         told = GobblinError(operation=operation, subject=f"dataset {urn!r}", cause=error, hint=hint)
-        return DatasetReport(urn, "failed", str(told), retryable=True)
-    return DatasetReport(urn, "failed", str(error), retryable=error.retryable)
+        return DatasetReport(urn, Status.FAILED, str(told), retryable=True)
+    return DatasetReport(urn, Status.FAILED, str(error), retryable=error.retryable)
 
 
 def unwanted(job: Job, reports: Iterable[DatasetReport]) -> list[DatasetReport]:
     """Return the datasets that don't satisfy the policy."""
-    return [r for r in reports if not r.ok and not (r.status == "partial" and job.partial_ok)]
+    return [r for r in reports if not r.ok and not (r.status is Status.PARTIAL and job.partial_ok)]
 
 
 def incomplete(job: Job, reports: Iterable[DatasetReport]) -> IncompleteRunError | None:

@@ -15,6 +15,8 @@ from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.work import ExtractKind
+from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.request import RunRequest
 from tests.cli.conftest import CommandLine
 from tests.faults import Crash, died
@@ -76,6 +78,18 @@ def test_show_tells_of_holes_and_failed_units(lab: Lab, command: CommandLine) ->
     (shown,) = command("show", "orders", "-o", "json").json
     assert (shown["watermark"], shown["gaps"], shown["holes"]) == ("4", ["[4, 8)"], 1)
     assert [unit["unit"] for unit in shown["unpublished_units"]] == ["u1"]
+
+
+def test_history_counts_units_by_state(lab: Lab, command: CommandLine) -> None:
+    lab.ingestion = replace(lab.ingestion, policy=CommitPolicy.SUCCESSFUL)
+    opened, plan = lab.extracted(ORDERS)
+    (pack,) = plan.packs
+    write_commit_steps(opened, plan, pack)
+    assert command("history", "orders", "-o", "json").json[0]["units"] == {"successful": 3}
+    execute_commit_steps(opened, plan, pack)
+    assert command("history", "orders", "-o", "json").json[0]["units"] == {"committed": 3}
+    lab.run(replace(ORDERS, rows=16), units=("orders:u1",))
+    assert command("history", "orders", "-o", "json").json[0]["units"] == {"failed": 1, "committed": 1}
 
 
 def test_history_is_newest_first_and_tells_who_and_why(lab: Lab, command: CommandLine) -> None:

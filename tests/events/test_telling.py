@@ -38,6 +38,7 @@ from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import NoteKind
 from airflow_gobblin.model.naming import dataset_key
+from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.watermark import LongWatermark, TimestampWatermark
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import ExtractKind
@@ -208,9 +209,8 @@ def test_a_publish_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_recoveries_and_quarantines_are_counted() -> None:
-    reports = [
-        DatasetReport(str(n), status) for n, status in enumerate(("recovered", "idle", "quarantined", "recovered"))
-    ]
+    statuses = (Status.RECOVERED, Status.IDLE, Status.QUARANTINED, Status.RECOVERED)
+    reports = [DatasetReport(str(n), status) for n, status in enumerate(statuses)]
     with statsd() as received:
         count_recoveries("lab", reports[::3])
         gauge_quarantines("lab", reports)
@@ -227,10 +227,11 @@ def test_recoveries_and_quarantines_are_counted() -> None:
 
 def test_the_lag_of_every_dataset_is_told_and_without_tags_the_greatest(monkeypatch: pytest.MonkeyPatch) -> None:
     behind = {urn: TimestampWatermark(datetime.now(UTC) - timedelta(hours=n)) for n, urn in enumerate(("B", "c"), 1)}
-    reports = [DatasetReport(urn, "failed", watermark=at) for urn, at in behind.items()]
+    reports = [DatasetReport(urn, Status.FAILED, watermark=at) for urn, at in behind.items()]
     with statsd() as received:
         gauge_lags(
-            "lab", [*reports, DatasetReport("keys", "idle", watermark=LongWatermark(9)), DatasetReport("s", "idle")]
+            "lab",
+            [*reports, DatasetReport("keys", Status.IDLE, watermark=LongWatermark(9)), DatasetReport("s", Status.IDLE)],
         )
         tagged = sorted(re.sub(r"\.\d+", "", line) for line in received())
         monkeypatch.setenv("AIRFLOW__GOBBLIN__METRICS_BY_DATASET", "False")

@@ -51,9 +51,7 @@ jsons: st.SearchStrategy[Any] = st.recursive(
 )
 properties = st.dictionaries(texts, jsons, max_size=3)
 names = st.from_regex(r"[A-Za-z0-9_]+", fullmatch=True)
-extracts = st.builds(
-    Extract, st.sampled_from(ExtractKind), texts, texts, st.lists(texts).map(tuple), st.lists(texts).map(tuple)
-)
+extracts = st.builds(Extract, st.sampled_from(ExtractKind), texts, texts)
 datasets = st.builds(Dataset, texts, extracts)
 units = st.builds(
     WorkUnit, names, texts, st.none() | watermarks, st.none() | watermarks, st.integers(0), properties=properties

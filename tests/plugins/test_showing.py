@@ -31,6 +31,7 @@ def slot(number: int, *, ranges: tuple[Range, ...] = (), files: int = 0, rows: i
         ended=NOW,
         ranges=ranges,
         removed=(),
+        units={},
         files=files,
         rows=rows,
         rows_read=rows,

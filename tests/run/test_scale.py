@@ -16,6 +16,7 @@ from airflow_gobblin.journal.journal import STEPS_PER_SHARD, Journal
 from airflow_gobblin.model import plan as plans
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.plan import Plan, RunPlan
+from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.work import (
     Dataset,
@@ -169,7 +170,7 @@ def test_of_thousands_of_idle_datasets_the_log_tells_the_number(
 ) -> None:
     ingestion = Ingestion("lab", RowSource(TABLES), LineSink(str(tmp_path)), str(tmp_path / "journal"))
     operator = CreateWorkUnitsOperator(task_id="create_work_units", job=ingestion)
-    reports = [*(DatasetReport(f"t{n}", "idle") for n in range(10_000)), DatasetReport("bad", "failed")]
+    reports = [*(DatasetReport(f"t{n}", Status.IDLE) for n in range(10_000)), DatasetReport("bad", Status.FAILED)]
     log_reports(operator.log, reports)
     told = capsys.readouterr().out.splitlines()
     assert len(told) == IDLE_LOGGED + 2

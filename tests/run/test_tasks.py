@@ -23,6 +23,7 @@ from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Decision, now
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.policy import CommitPolicy
+from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import ExtractKind, Limits, UnitResult, UnitState
@@ -55,7 +56,9 @@ class Killed(BaseException):
 
 def test_runs_go_on_where_the_last_one_ended(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
-    assert lab.run()["a"] == DatasetReport("a", "committed", "slot 1", 1, files=3, rows=10, watermark=LongWatermark(10))
+    assert lab.run()["a"] == DatasetReport(
+        "a", Status.COMMITTED, "slot 1", 1, files=3, rows=10, watermark=LongWatermark(10)
+    )
     assert lab.run()["a"].status == "idle"
     grown = replace(A, rows=13)
     assert lab.run(grown)["a"].slot == 2
@@ -675,5 +678,5 @@ def test_a_dataset_that_is_never_published_leaves_room_for_the_others(tmp_path: 
 def test_a_backfill_that_has_no_room_is_not_green(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A, B, max_packs=1, max_pack_weight=9)
     request = RunRequest("range", 5, (), 0)
-    assert [report.status for report in lab.run(request=request).values()].count("failed") == 1
+    assert [report.status for report in lab.run(request=request).values()].count(Status.FAILED) == 1
     assert {report.status for report in lab.run(request=request).values()} == {"committed"}

@@ -25,6 +25,7 @@ from airflow_gobblin.hooks.registry import Registered
 from airflow_gobblin.journal.records import Action, now
 from airflow_gobblin.links import NAME
 from airflow_gobblin.model.naming import visible
+from airflow_gobblin.model.status import Status
 from airflow_gobblin.plugins.page.access import (
     Editable,
     Name,
@@ -127,9 +128,7 @@ def _counts(where: Registered) -> Response:
     journal, at = opened(where), now()
     total = list_datasets(journal, at, count=0).total
     stuck = [one.status for one in list_pending(journal, at)]
-    return JSONResponse(
-        {"datasets": total} | {s: stuck.count(s) for s in ("pending", "quarantined", "unpublished", "unreadable")}
-    )
+    return JSONResponse({"datasets": total} | {s: stuck.count(s) for s in Status if s.open})
 
 
 @app.get("/dataset")

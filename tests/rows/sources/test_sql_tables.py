@@ -28,7 +28,7 @@ def test_it_is_a_source_with_a_dataset_a_table() -> None:
         ),
     )
     assert source.datasets(FixedUri("")) == (
-        Dataset("sales.orders", Extract(APPEND, "sales", "orders", ("id",), ("at",))),
+        Dataset("sales.orders", Extract(APPEND, "sales", "orders")),
         Dataset("shop/countries", Extract(ExtractKind.SNAPSHOT_ONLY, "", "countries")),
     )
     assert [dataset.origin for dataset in source.datasets(FixedUri(""))] == ["sales.orders", "countries"]

@@ -193,5 +193,4 @@ class SqlTable:
     @property
     def extract(self) -> Extract:
         """The description of its rows."""
-        delta_fields = (self.delta,) if self.delta is not None else ()
-        return Extract(self.kind, self.namespace or "", self.table, self.primary_keys, delta_fields)
+        return Extract(self.kind, self.namespace or "", self.table)

@@ -111,7 +111,8 @@ if TYPE_CHECKING:
     )
     from airflow_gobblin.rows.sources.sql import SqlSource
     from airflow_gobblin.rows.sources.sql.tables import Predicate, SqlTable
-    from airflow_gobblin.steps.publishing import CommitStep, StepContext, StepStatus, publish_file, publish_folder
+    from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus
+    from airflow_gobblin.steps.publishing import publish_file, publish_folder
     from airflow_gobblin.storage.files.base import FileIdentity, Files, StagedOutput
 
 __all__ = [
@@ -234,7 +235,7 @@ _MODULES = {
     "CheckableSource": "rows.sources.base",
     "ClaimError": "errors",
     "CommitPolicy": "model.policy",
-    "CommitStep": "steps.publishing",
+    "CommitStep": "steps.base",
     "ConfigurationError": "errors",
     "Connections": "connections",
     "Consistency": "rows.sources.base",
@@ -304,10 +305,10 @@ _MODULES = {
     "StagedFile": "model.work",
     "StagedOutput": "storage.files.base",
     "StepConflictError": "errors",
-    "StepContext": "steps.publishing",
+    "StepContext": "steps.base",
     "StepError": "errors",
     "StepLostError": "errors",
-    "StepStatus": "steps.publishing",
+    "StepStatus": "steps.base",
     "StoreError": "errors",
     "TargetError": "errors",
     "TimestampWatermark": "model.watermark",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from airflow_gobblin.errors import GobblinError, SourceError
+from airflow_gobblin.errors import ConfigurationError, GobblinError, SourceError
 from airflow_gobblin.redaction import Redactor
 
 
@@ -18,6 +18,22 @@ class Connections(Protocol):
 
         :raises ConfigurationError: there is no such connection.
         """
+
+
+class NoConnections:
+    """The connections of a process that was given none."""
+
+    def uri(self, conn_id: str) -> str:
+        """Refuse.
+
+        :raises ConfigurationError: always.
+        """
+        raise ConfigurationError(
+            operation="use",
+            subject=f"connection {conn_id!r}",
+            cause="no connections were given here",
+            hint="Pass `connections=` where the journal is administered, or act by `airflow gobblin`.",
+        )
 
 
 class GuardedConnections:

@@ -17,7 +17,7 @@ from airflow_gobblin.connections import Connections
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.work import UnitResult, WorkUnit
-from airflow_gobblin.steps.publishing import CommitStep
+from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.storage.locations import object_place
 

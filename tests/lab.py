@@ -164,7 +164,7 @@ def stick(lab: Lab, *tables: Table) -> None:
     opened, plan = lab.decide(*tables)
     for table in tables:
         pending = lab.journal.history(table.urn).slots[-1]
-        for step in [*lab.journal.steps(pending.decision)][:-1]:
-            opened.files.unlink(step.source)  # type: ignore[union-attr]
+        for step in lab.journal.steps(pending.decision):
+            opened.files.unlink(step.source)  # type: ignore[attr-defined]
     for pack in plan.packs:
         execute_commit_steps(opened, plan, pack)

@@ -21,7 +21,7 @@ from airflow_gobblin.commit.committer import Committer
 from airflow_gobblin.commit.homes import Tenant
 from airflow_gobblin.commit.preconditions import can_win
 from airflow_gobblin.commit.sweeping import Sweeper
-from airflow_gobblin.connections import Connections
+from airflow_gobblin.connections import Connections, GuardedConnections
 from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError, RecordError, TargetError
 from airflow_gobblin.journal.history import History, Slot
 from airflow_gobblin.journal.journal import Journal
@@ -34,7 +34,7 @@ from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.state import UnitRef
 from airflow_gobblin.model.watermark import Watermark, highest, lowest
 from airflow_gobblin.model.work import UnitSummary
-from airflow_gobblin.steps.publishing import HighWatermarkStep
+from airflow_gobblin.steps.base import HighWatermarkStep
 from airflow_gobblin.storage.files import Files, open_files
 from airflow_gobblin.workspace.claims import Claim
 from airflow_gobblin.workspace.manifests import put_manifests
@@ -139,8 +139,9 @@ class Administration:
         self.journal = journal
         self._files: Files = open_files(target, connections) if isinstance(target, str) else target
         self._actor = actor
+        self._connections = None if connections is None else GuardedConnections(connections)
         # The ingestion decides how long replaced files stay.
-        self._committer = Committer(journal, self._files, retention=None)
+        self._committer = Committer(journal, self._files, retention=None, connections=self._connections)
         self._homes = self._committer.homes
         self._claims = self._committer.claims
 
@@ -471,7 +472,7 @@ class Administration:
 
         :return: a sentence for every file that was left because somebody changed it, and for every dataset that can't be read.
         """
-        committer = Committer(self.journal, self._files, retention=timedelta(0))
+        committer = Committer(self.journal, self._files, retention=timedelta(0), connections=self._connections)
         left: list[str] = []
         for key, found in self.journal.histories():
             if isinstance(found, GobblinError):
@@ -680,11 +681,9 @@ class Administration:
 
     def _decide(self, change: Change, reason: str, token: str | None = None) -> Slot:
         urn, action = change.urn, change.action
-        steps = (HighWatermarkStep(change.after),) if action.needs_outcome else ()
-        token = token or uuid.uuid4().hex
-        shards, count = self.journal.put_shards(urn, token, steps)
-        draft = change.decision(token, self._files.root, self._actor, reason)
-        mine = replace(draft, shards=shards, steps=count)
+        hand_over = HighWatermarkStep(change.after) if action.needs_outcome else None
+        draft = change.decision(token or uuid.uuid4().hex, self._files.root, self._actor, reason)
+        mine = replace(draft, steps=0 if hand_over is None else 1, hand_over=hand_over)
         self.journal.put_decision(mine)
         history = self.journal.history(urn)
         slot = history.by_token(mine.token)

@@ -150,9 +150,9 @@ def export(journal: Journal, history: History) -> ExportedDataset:
     """
     state = history.state
     files: dict[tuple[int, str], list[ExportedFile]] = {}
-    for decision, step in journal.moves(history, state.live):
-        found = ExportedFile(step.target, step.size, step.checksum, step.rows)
-        files.setdefault((decision.slot, step.unit), []).append(found)
+    for decision, file in journal.files(history, state.live):
+        found = ExportedFile(file.path, file.size, file.checksum, file.rows)
+        files.setdefault((decision.slot, file.unit), []).append(found)
     units = tuple(
         ExportedUnit(
             f"s{ref.slot}_{ref.unit}",

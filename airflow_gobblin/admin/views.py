@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from itertools import islice
+from itertools import chain, islice
 
 from airflow_gobblin.commit.homes import Homes
 from airflow_gobblin.errors import ConfigurationError, GobblinError, TargetError
@@ -27,15 +27,7 @@ from airflow_gobblin.model.state import Pause, UnitRef
 from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.watermark import MultiLongWatermark, TimestampWatermark, Watermark, decode, encode, split
 from airflow_gobblin.model.work import UnitState, UnitSummary
-from airflow_gobblin.steps.publishing import (
-    FileStep,
-    HighWatermarkStep,
-    PublishStep,
-    Step,
-    StepContext,
-    StepStatus,
-    files_of,
-)
+from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus, TargetFile
 from airflow_gobblin.storage.files.base import Files, each
 from airflow_gobblin.workspace.claims import Claims
 from airflow_gobblin.workspace.manifests import check_no_slot_is_lost
@@ -368,7 +360,7 @@ class StepView:
     """A commit step, as it was found.
 
     :param step: its kind.
-    :param name: what it publishes, if that is a file.
+    :param name: what it publishes; of the last step, the watermark.
     """
 
     step: str
@@ -505,7 +497,8 @@ def _pending_steps(
     error = ""
     try:
         Homes(journal, files).check_mark()  # otherwise each staged file would seem to be lost
-        for found in each(files, lambda step: _step_view(step, files), islice(journal.steps(decision), verified)):
+        verified_steps = each(files, lambda step: _step_view(step, files), islice(journal.steps(decision), verified))
+        for found in islice(chain(verified_steps, _last(decision)), verified):
             states[found.status] += 1
             some = done if found.status == StepStatus.DONE else open_
             if len(some) < shown:
@@ -515,16 +508,20 @@ def _pending_steps(
     return PendingSteps(decision.slot, decision.steps, dict(states), tuple((*open_, *done)[:shown]), error)
 
 
-def _step_view(step: Step, files: Files) -> StepView:
+def _last(decision: Decision) -> Iterator[StepView]:
+    """Yield the last step, to do: once it is done, the slot isn't pending."""
+    if decision.hand_over is not None:
+        to = decision.hand_over.watermark
+        position = "" if to is None else json.dumps(encode(to)["value"])
+        yield StepView(wire.kind_of(decision.hand_over), position, StepStatus.TODO)
+
+
+def _step_view(step: CommitStep, files: Files) -> StepView:
     kind = wire.kind_of(step)
-    if isinstance(step, HighWatermarkStep):
-        to = "" if step.watermark is None else json.dumps(encode(step.watermark)["value"])
-        return StepView(kind, to, StepStatus.TODO)  # once it is done, the slot isn't pending
-    name = step.target if isinstance(step, PublishStep) else ""
     try:
-        return StepView(kind, name, step.verify(StepContext(files)))
+        return StepView(kind, step.subject, step.verify(StepContext(files)))
     except Exception as error:  # an author's step may raise anything, and so may a disk
-        return StepView(kind, name, "unknown", f"{type(error).__name__}: {error}")
+        return StepView(kind, step.subject, "unknown", f"{type(error).__name__}: {error}")
 
 
 # The published files
@@ -567,28 +564,28 @@ def verify(journal: Journal, files: Files, urn: str, *, content: bool = True) ->
     history = known_history(journal, urn)
     files = Homes(journal, files).files()
     Homes(journal, files).check_mark()  # otherwise each file would seem to be missing
-    moves = journal.moves(history, history.state.live)
-    return each(files, lambda move: _check(files, move[0].slot, move[1], content), moves)
+    published = journal.files(history, history.state.live)
+    return each(files, lambda found: _check(files, found[0].slot, found[1], content), published)
 
 
-def _check(files: Files, slot: int, step: FileStep, content: bool) -> FileCheck:
+def _check(files: Files, slot: int, file: TargetFile, content: bool) -> FileCheck:
     try:
-        state, detail = _compared(files, step, content)
+        state, detail = _compared(files, file, content)
     except OSError as error:
         state, detail = FileState.UNREADABLE, f"{type(error).__name__}: {error}"
-    return FileCheck(step.target, slot, step.unit, step.rows, step.size, state, detail)
+    return FileCheck(file.path, slot, file.unit, file.rows, file.size, state, detail)
 
 
-def _compared(files: Files, step: FileStep, content: bool) -> tuple[FileState, str]:
-    found = files.identity(step.target)
+def _compared(files: Files, file: TargetFile, content: bool) -> tuple[FileState, str]:
+    found = files.identity(file.path)
     if found is None:
         return FileState.MISSING, ""
-    if found.size != step.size:
-        return FileState.CHANGED, f"it has {found.size} bytes, and {step.size} were published"
-    same = found == step.identity
+    if found.size != file.size:
+        return FileState.CHANGED, f"it has {found.size} bytes, and {file.size} were published"
+    same = found == file.identity
     if same and not content:
         return FileState.OK, ""
-    if files.checksum(step.target) != step.checksum:
+    if files.checksum(file.path) != file.checksum:
         return FileState.CHANGED, "its content is not what was published"
     return FileState.OK, "" if same else "it was copied, or touched, since"
 
@@ -766,8 +763,8 @@ def _audit_rows(found: _Findings, journal: Journal, history: History) -> Iterato
 def _audit_rows_of_files(found: _Findings, journal: Journal, history: History) -> Iterator[AuditFinding]:
     """Check that the files of the published units hold as many rows as the units wrote."""
     in_files: Counter[int] = Counter()
-    for decision, step in journal.moves(history, history.state.live):
-        in_files[decision.slot] += step.rows
+    for decision, file in journal.files(history, history.state.live):
+        in_files[decision.slot] += file.rows
     written: Counter[int] = Counter()
     for ref, unit in history.state.live.items():
         written[ref.slot] += unit.rows_written
@@ -782,20 +779,20 @@ def _audit_files(
     found: _Findings, journal: Journal, files: Files, history: History, folders: Iterable[str]
 ) -> Iterator[AuditFinding]:
     """Find published files that are missing, retired ones that still exist, and files that belong to no slot."""
-    live = {step.target: decision.slot for decision, step in journal.moves(history, history.state.live)}
+    live = {file.path: decision.slot for decision, file in journal.files(history, history.state.live)}
     known = set(live)
     for path, identity in zip(live, each(files, files.identity, live), strict=True):
         if identity is None:
             yield found.problem("files", f"{path} is missing", live[path])
     for number, units in sorted(_retired(history).items()):
-        old = [step.target for _, step in journal.moves(history, units)]
+        old = [file.path for _, file in journal.files(history, units)]
         known.update(old)
         left = sum(identity is not None for identity in each(files, files.identity, old))
         if left:
             yield found.note("files", f"{many(left, 'file')} that it retired still there, until clean-up", number)
     if history.pending is not None:
         steps = journal.steps(history.pending.decision)
-        known.update(file.target for step in steps for file in files_of(step))
+        known.update(file.path for step in steps for file in step.files())
     stray = sorted(path for folder in folders for path in files.walk(folder) if path not in known)
     if stray:
         some = ", ".join(stray[:_NAMED])

@@ -14,9 +14,9 @@ from airflow_gobblin.journal.journal import Journal, slot_name
 from airflow_gobblin.journal.records import Action, Decision, Note, NoteKind, now
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.naming import dataset_key
+from airflow_gobblin.steps.base import CommitStep, StepContext, TargetFile
 from airflow_gobblin.steps.execution import sync
-from airflow_gobblin.steps.publishing import CommitStep, FileStep, HighWatermarkStep, StepContext
-from airflow_gobblin.storage.files.base import Files, each
+from airflow_gobblin.storage.files.base import each
 from airflow_gobblin.storage.files.clock import PlaceClock
 from airflow_gobblin.storage.stores.base import put_or_read
 from airflow_gobblin.workspace.manifests import manifest_path
@@ -30,14 +30,15 @@ _ABANDONED = f"{ROOT}/abandoned"
 class Cleanup:
     """Removes what slots that have ended leave at a target.
 
-    :param files: the file system under the target root.
+    :param context: the file system under the target root, and the connections of steps.
     :param homes: checks that it is the journal's target.
     :param retention: how long replaced files stay after the slot that retired them is done; `None`: they are left to others.
     """
 
-    def __init__(self, journal: Journal, files: Files, homes: Homes, retention: timedelta | None) -> None:
+    def __init__(self, journal: Journal, context: StepContext, homes: Homes, retention: timedelta | None) -> None:
         self._journal = journal
-        self._files = files
+        self._context = context
+        self._files = files = context.files
         self._homes = homes
         self._retention = retention
         self._clock = PlaceClock(files, _CLOCK)
@@ -107,9 +108,8 @@ class Cleanup:
         tokens = {decision.token}
         if slot.abandoned:
             folders.update(self._remove_staging(decision))
-            steps = (step for step in self._journal.steps(decision) if not isinstance(step, HighWatermarkStep))
             try:
-                for touched in each(self._files, partial(self._undo, decision), steps):
+                for touched in each(self._files, partial(self._undo, decision), self._journal.steps(decision)):
                     folders.update(touched)
             except RecordError as error:  # abandoning is the way out of lost steps, so it must complete
                 yield f"files that slot {decision.slot} may have published are left, for {error}"
@@ -118,7 +118,7 @@ class Cleanup:
                 old = history.slot(number).decision
                 tokens.add(old.token)
                 folders.update(self._remove_staging(old))
-            retired = (step for _, step in self._journal.moves(history, decision.replaces))
+            retired = (file for _, file in self._journal.files(history, decision.replaces))
             for left, touched in each(self._files, self._remove, retired):
                 folders.update(touched)
                 if left:
@@ -142,29 +142,31 @@ class Cleanup:
 
         :return: the folders that may have changed.
         """
-        try:
-            step.undo(StepContext(self._files))
-        except Exception as error:
-            raise StepError(
-                operation=f"take back a {type(step).__name__} of",
-                subject=f"slot {decision.slot} of dataset {decision.urn!r}",
-                cause=error,
-                hint="The slot is abandoned, and readers of the journal don't see it. The next run cleans up.",
-            ) from error
+        subject = f"{step.subject} in slot {decision.slot} of dataset {decision.urn!r}"
+        with self._context.connections.redactor.guarding("take back", subject, StepError):
+            try:
+                step.undo(self._context)
+            except Exception as error:
+                raise StepError(
+                    operation="take back",
+                    subject=subject,
+                    cause=error,
+                    hint="The slot is abandoned, and readers of the journal don't see it. The next run cleans up.",
+                ) from error
         return step.folders()
 
-    def _remove(self, step: FileStep) -> tuple[str, tuple[str, ...]]:
+    def _remove(self, file: TargetFile) -> tuple[str, tuple[str, ...]]:
         """Remove a retired file.
 
-        :return: its name if it isn't the published file, and the folders that were changed.
+        :return: its path if it isn't the published file, and the folders that were changed.
         """
-        found = self._files.identity(step.target)
+        found = self._files.identity(file.path)
         if found is None:
             return "", ()
-        if not step.is_ours(found, self._files):
-            return step.target, ()
-        self._files.unlink(step.target)
-        return "", step.folders()
+        if not file.is_same(found, self._files):
+            return file.path, ()
+        self._files.unlink(file.path)
+        return "", (posixpath.dirname(file.path),)
 
     def _remove_staging(self, decision: Decision) -> tuple[str, ...]:
         """Remove a decision's staging folder.

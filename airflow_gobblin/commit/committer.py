@@ -18,12 +18,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property, partial
-from itertools import chain
 
 from airflow_gobblin.commit.cleanup import Cleanup
 from airflow_gobblin.commit.homes import Homes
 from airflow_gobblin.commit.preconditions import check_goes_on, check_preconditions, check_whole
 from airflow_gobblin.commit.remote import StepRunner
+from airflow_gobblin.connections import GuardedConnections, NoConnections
 from airflow_gobblin.errors import (
     GobblinError,
     LostRaceError,
@@ -41,9 +41,8 @@ from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.policy import DEFAULT_ATTEMPTS, DEFAULT_RETENTION
 from airflow_gobblin.model.work import UnitResult, UnitState, UnitSummary
-from airflow_gobblin.redaction import Redactor
+from airflow_gobblin.steps.base import CommitStep, HighWatermarkStep, StepContext, batches
 from airflow_gobblin.steps.execution import carry_out, carry_out_all, sync
-from airflow_gobblin.steps.publishing import CommitStep, HighWatermarkStep, Step, batches
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.workspace.claims import Claims
 
@@ -75,6 +74,11 @@ class Proposal:
         return bool(self.published) or not self.units
 
     @property
+    def publishes(self) -> bool:
+        """Whether there is anything to move or to retire; otherwise its decision alone finishes it."""
+        return bool(self.files or self.plan.replaces)
+
+    @property
     def files(self) -> int:
         """The number of files that it publishes."""
         return sum(u.files for u in self.units if u.state is UnitState.SUCCESSFUL)
@@ -95,20 +99,14 @@ class Proposal:
 
 @dataclass(frozen=True)
 class _StoredSteps:
-    """The step shards of a proposal in the journal; none if it publishes and retires nothing.
+    """The steps of a proposal in the journal, all but the last.
 
-    :param last: the last step, which hands over the watermark.
+    :param shards: digests of their shards, in order.
     :param count: the number of steps.
     """
 
-    last: HighWatermarkStep
     shards: tuple[str, ...] = ()
     count: int = 0
-
-    def of(self, draft: Decision) -> Decision:
-        """Return a decision with these steps."""
-        action = Action.COMMIT if self.count else Action.NOOP
-        return replace(draft, action=action, shards=self.shards, steps=self.count)
 
 
 Results = Callable[[], Iterator[UnitResult]]
@@ -126,7 +124,7 @@ class Committer:
     :param files: the file system under the target root.
     :param attempts: after how many runs that failed to finish a slot its dataset is quarantined.
     :param retention: how long replaced files stay after the slot that retired them is done; `None`: they are left to others.
-    :param redactor: knows the secrets that no note may show.
+    :param connections: access to the secrets that steps may need, and that no note may show.
     """
 
     def __init__(
@@ -136,7 +134,7 @@ class Committer:
         *,
         attempts: int = DEFAULT_ATTEMPTS,
         retention: timedelta | None = DEFAULT_RETENTION,
-        redactor: Redactor | None = None,
+        connections: GuardedConnections | None = None,
     ) -> None:
         self.journal = journal
         self.files = files
@@ -144,9 +142,9 @@ class Committer:
         """Checks that this file system is the one that the journal's slots are published to."""
         self.claims = Claims(files)
         self._attempts = attempts
-        self.cleanup = Cleanup(journal, files, self.homes, retention)
+        self._context = StepContext(files, connections or GuardedConnections(NoConnections()))
+        self.cleanup = Cleanup(journal, self._context, self.homes, retention)
         """Removes the files that its slots leave."""
-        self._redactor = redactor if redactor is not None else Redactor()
         self.runner: StepRunner | None = None
         """Writes and carries out long sequences elsewhere, if set."""
         self.after_step: AfterStep | None = None
@@ -178,16 +176,15 @@ class Committer:
             draft = self._draft(proposal, history)
             coverage = draft.coverage_after(history.state.coverage, history.state.live)
             check_whole(plan, history, coverage)
-            last = HighWatermarkStep(coverage.edge)
-            if steps is None or steps.last != last:  # another run may have filled a hole meanwhile
+            if steps is None:
                 try:
-                    steps = self._put_steps(proposal, last, results, publish)
+                    steps = self._put_steps(proposal, results, publish)
                 except StepLostError:
                     if self.journal.history(plan.urn).state.head == history.state.head:
                         raise
                     continue  # another run decided meanwhile, and this plan was swept: report that instead
             self.homes.check_here()
-            self.journal.put_decision(steps.of(draft))
+            self.journal.put_decision(_decided(draft, steps, HighWatermarkStep(coverage.edge)))
 
     def _standing(self, slot: Slot, plan: Plan) -> Slot:
         if slot.decision.action is Action.ABORT or slot.abandoned:
@@ -199,35 +196,28 @@ class Committer:
             )
         return slot
 
-    def _put_steps(
-        self, proposal: Proposal, last: HighWatermarkStep, results: Results, publish: Publish
-    ) -> _StoredSteps:
-        if not proposal.files and not proposal.plan.replaces:
-            return _StoredSteps(last)  # nothing to move and nothing to retire: its decision alone finishes it
+    def _put_steps(self, proposal: Proposal, results: Results, publish: Publish) -> _StoredSteps:
+        if not proposal.publishes:
+            return _StoredSteps()
         if self.runner is not None and proposal.files > self.runner.above:
-            return self._put_written(self.runner, proposal, results, last)
+            return self._put_written(self.runner, proposal, results)
         plan = proposal.plan
-        steps = chain[Step](publish(results()), [last])
-        return _StoredSteps(last, *self.journal.put_shards(plan.urn, plan.token, steps))
+        return _StoredSteps(*self.journal.put_shards(plan.urn, plan.token, publish(results())))
 
-    def _put_written(
-        self, runner: StepRunner, proposal: Proposal, results: Results, last: HighWatermarkStep
-    ) -> _StoredSteps:
-        """Put the shards that were written elsewhere, and the last step, into the journal."""
-        plan, journal = proposal.plan, self.journal
+    def _put_written(self, runner: StepRunner, proposal: Proposal, results: Results) -> _StoredSteps:
+        """Put the shards that were written elsewhere into the journal."""
         names, count = [], 0
-        for data, steps in runner.write(plan, results(), proposal.staging):
-            names.append(journal.put_shard(plan.urn, data))
+        for data, steps in runner.write(proposal.plan, results(), proposal.staging):
+            names.append(self.journal.put_shard(proposal.plan.urn, data))
             count += steps
-        ending, one = journal.put_shards(plan.urn, plan.token, [last])
-        return _StoredSteps(last, (*names, *ending), count + one)
+        return _StoredSteps(tuple(names), count)
 
     def _draft(self, proposal: Proposal, history: History) -> Decision:
         """Return the decision of a proposal in the next slot, still without steps."""
         plan = proposal.plan
         return Decision(
             slot=history.state.head + 1,
-            action=Action.NOOP,
+            action=Action.COMMIT if proposal.publishes else Action.NOOP,
             urn=plan.urn,
             token=plan.token,
             run_key=plan.run_key,
@@ -294,8 +284,7 @@ class Committer:
             return self._carry_out_elsewhere(self.runner, decision, decision.staging)
         seen = done = 0
         folders: set[str] = set()
-        steps = (step for step in self.journal.steps(decision) if not isinstance(step, HighWatermarkStep))
-        for batch in batches(steps, STEPS_PER_BATCH):
+        for batch in batches(self.journal.steps(decision), STEPS_PER_BATCH):
             outcome = self.journal.outcome(decision.urn, decision.slot)
             if outcome is not None:
                 return outcome
@@ -319,7 +308,7 @@ class Committer:
         return None
 
     def _carry_out(self, decision: Decision, step: CommitStep) -> bool:
-        return carry_out(step, self.files, decision.urn, decision.slot)
+        return carry_out(step, self._context, decision.urn, decision.slot)
 
     def _sync(self, folders: Iterable[str]) -> None:
         sync(self.files, folders)
@@ -386,12 +375,19 @@ class Committer:
         slot = history.pending
         if slot is None or history.state.quarantined:
             return
-        failures, told = history.state.failures, self._redactor.brief(str(error))
+        failures, told = history.state.failures, self._context.connections.redactor.brief(str(error))
         if run_key not in failures:
             self.journal.put_note(urn, slot.decision.slot, Note(NoteKind.FAILED, run_key, now(), told))
             failures = (*failures, run_key)
         if len(failures) >= self._attempts:
             self.journal.put_note(urn, slot.decision.slot, Note(NoteKind.QUARANTINED, run_key, now(), told))
+
+
+def _decided(draft: Decision, steps: _StoredSteps, last: HighWatermarkStep) -> Decision:
+    """Return a decision with its steps, if it has any."""
+    if draft.action is Action.NOOP:
+        return draft
+    return replace(draft, shards=steps.shards, steps=steps.count + 1, hand_over=last)
 
 
 def _log_done(decision: Decision, seen: int, done: int, where: str) -> None:

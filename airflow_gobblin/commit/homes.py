@@ -127,13 +127,13 @@ class Homes:
         """
         kept = {ref: unit for ref, unit in history.state.live.items() if unit.files and ref not in replaced}
         newest = max((ref.slot for ref in kept), default=0)
-        step = next((s for _, s in self._journal.moves(history, [ref for ref in kept if ref.slot == newest])), None)
-        if step is None or self._files.identity(step.target) is not None:
+        file = next((f for _, f in self._journal.files(history, [ref for ref in kept if ref.slot == newest])), None)
+        if file is None or self._files.identity(file.path) is not None:
             return
         raise TargetError(
             operation="plan",
             subject=f"dataset {history.urn!r}",
-            cause=f"{step.target}, which slot {newest} published, is not there below {self._files.root}: on host "
+            cause=f"{file.path}, which slot {newest} published, is not there below {self._files.root}: on host "
             f"{socket.gethostname()!r} its folder is empty, not mounted or not shared, or somebody removed the file",
             hint="Mount or restore it, and clear the task. If it is lost for good, `airflow gobblin verify` shows what else "
             "is: rewind to before that, or drop the dataset, and the next run publishes them anew.",
@@ -301,9 +301,9 @@ class Homes:
 
     def _check_files(self, history: History) -> None:
         """Check that every published file of a dataset exists, with its size."""
-        steps = [step for _, step in self._journal.moves(history, history.state.live)]
-        found = each(self._files, lambda step: self._files.identity(step.target), steps)
-        missing = [s.target for s, there in zip(steps, found, strict=True) if there is None or there.size != s.size]
+        files = [file for _, file in self._journal.files(history, history.state.live)]
+        found = each(self._files, lambda file: self._files.identity(file.path), files)
+        missing = [f.path for f, there in zip(files, found, strict=True) if there is None or there.size != f.size]
         if missing:
             raise self._not_moved(
                 f"{many(len(missing), 'file')} of dataset {history.urn!r} {'is' if len(missing) == 1 else 'are'} not there "

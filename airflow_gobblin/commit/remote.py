@@ -23,7 +23,7 @@ from airflow_gobblin.model import wire
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import UnitResult
-from airflow_gobblin.steps.publishing import CommitStep, batches
+from airflow_gobblin.steps.base import CommitStep, batches
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.storage.stores.base import put_or_read
 

@@ -34,7 +34,7 @@ from airflow_gobblin.journal.records import Action, Decision, Home, Note, NoteKi
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.naming import check_ingestion_name, dataset_key
 from airflow_gobblin.model.state import DatasetState, UnitRef
-from airflow_gobblin.steps.publishing import FileStep, Step, batches, files_of
+from airflow_gobblin.steps.base import CommitStep, TargetFile, batches
 from airflow_gobblin.storage.stores.base import Store, no_journal, put_or_read
 
 if TYPE_CHECKING:
@@ -309,20 +309,20 @@ class Journal:
         root = root or self._moved_to()
         files = tuple(
             PublishedFile(
-                f"{(root or decision.target).rstrip('/')}/{step.target}",
+                f"{(root or decision.target).rstrip('/')}/{file.path}",
                 decision.slot,
-                step.unit,
-                step.rows,
-                step.size,
-                step.checksum,
+                file.unit,
+                file.rows,
+                file.size,
+                file.checksum,
             )
-            for decision, step in self.moves(history, history.state.live)
+            for decision, file in self.files(history, history.state.live)
         )
         shown = history.state.head - history.state.pending
         return PublishedDataset(urn, shown, history.state.watermark, history.state.schema, files)
 
-    def steps(self, decision: Decision) -> Iterator[Step]:
-        """Yield the stored steps of a decision, in order, one shard at a time in memory.
+    def steps(self, decision: Decision) -> Iterator[CommitStep]:
+        """Yield the stored steps of a decision, in order, one shard at a time in memory; all but the last.
 
         :raises RecordError: as `shards`.
         """
@@ -346,8 +346,8 @@ class Journal:
                 )
             yield data
 
-    def moves(self, history: History, units: Iterable[UnitRef]) -> Iterator[tuple[Decision, FileStep]]:
-        """Yield the published files of some units, each as its own step, slot by slot.
+    def files(self, history: History, units: Iterable[UnitRef]) -> Iterator[tuple[Decision, TargetFile]]:
+        """Yield the published files of some units, slot by slot, each with the decision of its slot.
 
         :raises RecordError: as `steps`.
         """
@@ -357,7 +357,7 @@ class Journal:
         for number, names in sorted(by_slot.items()):
             decision = history.slot(number).decision
             for step in self.steps(decision):
-                for file in files_of(step):
+                for file in step.files():
                     if file.unit in names:
                         yield decision, file
 
@@ -379,7 +379,7 @@ class Journal:
 
     # Writing
 
-    def put_shards(self, urn: str, token: str, steps: Iterable[Step]) -> tuple[tuple[str, ...], int]:
+    def put_shards(self, urn: str, token: str, steps: Iterable[CommitStep]) -> tuple[tuple[str, ...], int]:
         """Store the steps of a sequence before its decision.
 
         :return: the digests of its shards, and the number of steps.
@@ -714,7 +714,7 @@ def _checked_id(store: Store, stored: bytes) -> str:
     return stored.decode()
 
 
-def shards(token: str, steps: Iterable[Step]) -> Iterator[tuple[bytes, int]]:
+def shards(token: str, steps: Iterable[CommitStep]) -> Iterator[tuple[bytes, int]]:
     """Encode steps as shards, each with the number of its steps.
 
     :raises ConfigurationError: a step's class isn't registered.

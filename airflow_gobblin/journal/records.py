@@ -12,7 +12,7 @@ from airflow_gobblin.model.state import Provenance, UnitRef
 from airflow_gobblin.model.watermark import Watermark
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import UnitSummary
-from airflow_gobblin.steps.publishing import Step
+from airflow_gobblin.steps.base import CommitStep, HighWatermarkStep
 
 
 class Action(StrEnum):
@@ -57,6 +57,8 @@ class Decision:
     :param complete: whether it contains everything that was asked for; only then is its run key answered.
     :param staging: the folder of its token below `target`, the target root.
     :param shards: digests of its step shards, in order.
+    :param steps: the number of its steps, the last one included.
+    :param hand_over: the last step, if it has any.
     :param actor: the person who asked.
     :param reason: why, for the audited actions.
     :param run: the DAG run that it was planned in, for people to read.
@@ -85,6 +87,7 @@ class Decision:
     target: str = ""
     shards: tuple[str, ...] = ()
     steps: int = 0
+    hand_over: HighWatermarkStep | None = None
     actor: str = ""
     reason: str = ""
     run: str = ""
@@ -135,12 +138,12 @@ class Outcome:
 @record("shard")
 @dataclass(frozen=True)
 class Shard:
-    """Steps of a sequence, in order.
+    """Steps of a sequence, in order; the last one is in its decision.
 
     :param token: the token they belong to; no two decisions share a shard, so it can be removed with its decision.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[CommitStep, ...]
     token: str = ""
 
 

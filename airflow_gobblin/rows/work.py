@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.model.plan import Plan
     from airflow_gobblin.model.work import UnitResult, WorkUnit
     from airflow_gobblin.rows.sources.snapshots import PackSnapshot
-    from airflow_gobblin.steps.publishing import CommitStep
+    from airflow_gobblin.steps.base import CommitStep
     from airflow_gobblin.storage.files.base import Files
 
 

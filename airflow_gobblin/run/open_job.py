@@ -31,7 +31,7 @@ class OpenJob:
             self.files,
             attempts=job.attempts,
             retention=job.retention,
-            redactor=self.connections.redactor,
+            connections=self.connections,
         )
         self.claims = self.committer.claims
         self.recovered: list[DatasetReport] = []

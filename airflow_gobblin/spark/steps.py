@@ -17,10 +17,9 @@ from airflow_gobblin.model.registry import import_kinds
 from airflow_gobblin.redaction import redacted_output
 from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
 from airflow_gobblin.spark.worker import forget_zips
+from airflow_gobblin.steps.base import StepContext
 from airflow_gobblin.steps.execution import carry_out, carry_out_all, sync
-from airflow_gobblin.steps.publishing import HighWatermarkStep
 from airflow_gobblin.storage.files import open_files
-from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.workspace.staging import Staging
 
 if TYPE_CHECKING:
@@ -98,11 +97,11 @@ def _work_on(order: StepOrder, number: int, connections: GuardedConnections) -> 
     subject = f"piece {number} of the steps of dataset {order.urn!r}"
     try:
         import_kinds(order.code)
-        files = open_files(order.target, connections)
-        Staging(files, order.staging).check_shared()
-        work = StepFolder(files, order.work)
+        context = StepContext(open_files(order.target, connections), connections)
+        Staging(context.files, order.staging).check_shared()
+        work = StepFolder(context.files, order.work)
         verb = _write if order.verb is StepVerb.WRITE else _carry_out
-        return StepAnswer(number, verb(order, files, work, number))
+        return StepAnswer(number, verb(order, context, work, number))
     except BaseException as error:
         shown = connections.redactor.without_secrets(error, "work on", subject, StepError)
         if not isinstance(shown, Exception):
@@ -110,17 +109,16 @@ def _work_on(order: StepOrder, number: int, connections: GuardedConnections) -> 
         return StepAnswer(number, 0, StepFailure.of(shown, subject))
 
 
-def _write(order: StepOrder, files: Files, work: StepFolder, number: int) -> int:
+def _write(order: StepOrder, context: StepContext, work: StepFolder, number: int) -> int:
     given = wire.loads(work.piece(number), ResultsToPublish, f"piece {number}")
-    plan = Staging(files, order.staging).plan(order.token)
+    plan = Staging(context.files, order.staging).plan(order.token)
     if plan is None:
         raise StepLostError(operation="publish", subject=f"dataset {order.urn!r}", cause="its plan was swept")
-    return work.put_shards(number, shards_of(order.token, given.work.publish(plan, given.results, files)))
+    return work.put_shards(number, shards_of(order.token, given.work.publish(plan, given.results, context.files)))
 
 
-def _carry_out(order: StepOrder, files: Files, work: StepFolder, number: int) -> int:
-    shard = wire.loads(work.piece(number), Shard, f"piece {number}")
-    steps = [step for step in shard.steps if not isinstance(step, HighWatermarkStep)]
-    done = sum(carry_out_all(steps, files, lambda step: carry_out(step, files, order.urn, order.slot)))
-    sync(files, {folder for step in steps for folder in step.folders()})
+def _carry_out(order: StepOrder, context: StepContext, work: StepFolder, number: int) -> int:
+    steps = wire.loads(work.piece(number), Shard, f"piece {number}").steps
+    done = sum(carry_out_all(steps, context.files, lambda step: carry_out(step, context, order.urn, order.slot)))
+    sync(context.files, {folder for step in steps for folder in step.folders()})
     return done

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from airflow_gobblin.errors import StepError
-from airflow_gobblin.steps.publishing import CommitStep, PublishStep, StepContext, StepStatus, file_error
+from airflow_gobblin.errors import StepConflictError, StepError, StepLostError
+from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus
 from airflow_gobblin.storage.files.base import Files, each
 
 THREADS = 8
-"""The number of an author's own steps carried out at once: they may wait for others."""
+"""The number of steps without files carried out at once: they may wait for others."""
 
 
 def carry_out_all(
@@ -20,45 +20,50 @@ def carry_out_all(
 
     :return: for each step, whether it was done here; in no order.
     """
-    own: list[CommitStep] = []
-    yield from each(files, carry_out_one, _without(own, steps))
-    if own:
+    others: list[CommitStep] = []
+    yield from each(files, carry_out_one, _with_files(steps, others))
+    if others:
         with ThreadPoolExecutor(THREADS) as pool:
-            yield from pool.map(carry_out_one, own)
+            yield from pool.map(carry_out_one, others)
 
 
-def _without(own: list[CommitStep], steps: Iterable[CommitStep]) -> Iterator[CommitStep]:
+def _with_files(steps: Iterable[CommitStep], others: list[CommitStep]) -> Iterator[CommitStep]:
     """Yield the steps that publish files, and collect the others.
 
-    :param own: the list that they are added to.
+    :param others: the list that they are added to.
     """
     for step in steps:
-        if isinstance(step, PublishStep):
+        if step.files():
             yield step
         else:
-            own.append(step)
+            others.append(step)
 
 
-def carry_out(step: CommitStep, files: Files, urn: str, slot: int) -> bool:
+def carry_out(step: CommitStep, context: StepContext, urn: str, slot: int) -> bool:
     """Carry out a step, unless it is done. Safe at any time, for any process, also concurrently.
 
     :param urn: the dataset of its sequence, for errors.
     :param slot: the slot of its sequence, for errors.
     :return: whether it was done here.
-    :raises StepError: it can't be done.
+    :raises StepError: it can't be done. The error shows no secret of the connections that the step used.
     """
+    with context.connections.redactor.guarding("publish", f"{step.subject} of dataset {urn!r}", StepError):
+        return _carry_out(step, context, urn, slot)
+
+
+def _carry_out(step: CommitStep, context: StepContext, urn: str, slot: int) -> bool:
     failure: Exception | None = None
-    status = StepStatus.TODO if isinstance(step, PublishStep) else _verify(step, files, urn, slot)
+    status = StepStatus.TODO if step.files() else _verify(step, context, urn, slot)
     if status is StepStatus.TODO:
         try:
-            step.execute(StepContext(files))
+            step.execute(context)
             return True
         except Exception as error:  # an author's step may raise anything
             failure = error
-        status = _verify(step, files, urn, slot, failure)
+        status = _verify(step, context, urn, slot, failure)
     if status is StepStatus.DONE:
         return failure is not None and not isinstance(failure, FileExistsError)
-    raise _step_error(step, status, urn, slot, failure)
+    raise step_error(step, status, urn, slot, failure)
 
 
 def sync(files: Files, folders: Iterable[str]) -> None:
@@ -70,25 +75,46 @@ def sync(files: Files, folders: Iterable[str]) -> None:
         files.sync_folder(folder)
 
 
-def _verify(step: CommitStep, files: Files, urn: str, slot: int, first: Exception | None = None) -> StepStatus:
+def _verify(step: CommitStep, context: StepContext, urn: str, slot: int, first: Exception | None = None) -> StepStatus:
     """Return the status of a step.
 
     :param first: the error to report if the status can't be determined either.
     """
     try:
-        return step.verify(StepContext(files))
+        return step.verify(context)
     except Exception as error:
-        raise _step_error(step, StepStatus.TODO, urn, slot, first or error) from error
+        raise step_error(step, StepStatus.TODO, urn, slot, first or error) from error
 
 
-def _step_error(step: CommitStep, status: StepStatus, urn: str, slot: int, failure: Exception | None) -> StepError:
-    if isinstance(step, PublishStep) and status is not StepStatus.TODO:
-        error: StepError = file_error(step, status, urn)
+def step_error(
+    step: CommitStep, status: StepStatus, urn: str, slot: int, failure: Exception | None = None
+) -> StepError:
+    """Return the error for a step that can't be done.
+
+    :param urn: the dataset of its sequence.
+    :param slot: the slot of its sequence.
+    :param failure: what `execute` raised.
+    """
+    subject = f"{step.subject} of dataset {urn!r}"
+    if status is StepStatus.CONFLICT:
+        error: StepError = StepConflictError(
+            operation="publish",
+            subject=subject,
+            cause=step.conflict,
+            hint="Move it away and clear execute_commit_steps, or abandon the slot.",
+        )
+    elif status is StepStatus.LOST:
+        error = StepLostError(
+            operation="publish",
+            subject=subject,
+            cause=step.lost,
+            hint="Restore one of them, or abandon the slot: its range is then extracted anew.",
+        )
     else:
         error = StepError(
-            operation=f"carry out a {type(step).__name__} of",
-            subject=f"slot {slot} of dataset {urn!r}",
-            cause=failure or f"its state is {status.value}",
+            operation="publish",
+            subject=f"{step.subject} in slot {slot} of dataset {urn!r}",
+            cause=failure,
             hint="Nothing is lost: clear execute_commit_steps once the cause is mended, or abandon the slot.",
         )
     error.__cause__ = failure

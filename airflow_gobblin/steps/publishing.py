@@ -1,65 +1,19 @@
-"""Commit steps: idempotent publishing actions, each with `verify()` and `execute()`.
-
-`verify` decides by identity and never by mere existence: Gobblin counted a half-copied directory as done. A user's own step is a
-frozen dataclass registered with `wire.record`.
-"""
+"""The steps that publish files: by a link, by completing an upload, or a whole folder by a rename. None ever overwrites."""
 
 from __future__ import annotations
 
 import errno
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Protocol, TypeVar
 
-from airflow_gobblin.errors import ConfigurationError, StepConflictError, StepLostError
-from airflow_gobblin.model.watermark import Watermark
+from airflow_gobblin.errors import ConfigurationError, StepLostError
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import StagedFile, Upload
+from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus, TargetFile
 from airflow_gobblin.storage.files.base import FileIdentity, Files, Uploads
 
 _TRIES = 5
-
-AnyStep = TypeVar("AnyStep", bound="CommitStep | HighWatermarkStep")
-
-
-class StepStatus(StrEnum):
-    """The result of `verify`."""
-
-    TODO = "todo"
-    DONE = "done"
-    CONFLICT = "conflict"
-    """Something else exists where the step publishes, or among the files it would publish."""
-    LOST = "lost"
-    """Neither source nor result exists."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepContext:
-    """The resources available to a step: the file system under the target root."""
-
-    files: Files
-
-
-class CommitStep(Protocol):
-    """One publishing action. Any process may verify, execute and undo it, any number of times, also concurrently.
-
-    The steps of a sequence are carried out in parallel and in no order, except the last one, which hands over the watermark: no
-    step depends on another.
-    """
-
-    def verify(self, context: StepContext) -> StepStatus:
-        """Return whether it is done. Changes nothing."""
-
-    def execute(self, context: StepContext) -> None:
-        """Carry out the step. An error doesn't determine the outcome: the caller verifies again."""
-
-    def undo(self, context: StepContext) -> None:
-        """Undo what it did, and nothing else; harmless if it did nothing. For abandoned sequences."""
-
-    def folders(self) -> tuple[str, ...]:
-        """Return the folders whose names must be durable before the outcome is written."""
 
 
 @record("move_step")
@@ -84,21 +38,17 @@ class MoveStep:
     rows: int
 
     @property
-    def size(self) -> int:
-        """The size of the file in bytes."""
-        return self.identity.size
+    def file(self) -> TargetFile:
+        """The file that it publishes."""
+        return TargetFile(self.target, self.unit, self.identity, self.checksum, self.rows)
 
     def verify(self, context: StepContext) -> StepStatus:
-        published = context.files.identity(self.target)
-        if published is not None:
-            return StepStatus.DONE if self.is_ours(published, context.files) else StepStatus.CONFLICT
-        staged = context.files.identity(self.source)
-        ours = staged is not None and _same(self, self.source, staged, context.files)
-        return StepStatus.TODO if ours else StepStatus.LOST
+        return _found(self.file, context.files) or self._staged(context.files)
 
-    def is_ours(self, found: FileIdentity, files: Files) -> bool:
-        """Return whether the file found at the target is the one that this step publishes."""
-        return _same(self, self.target, found, files)
+    def _staged(self, files: Files) -> StepStatus:
+        staged = files.identity(self.source)
+        ours = staged is not None and self.file.is_same(staged, files, self.source)
+        return StepStatus.TODO if ours else StepStatus.LOST
 
     def execute(self, context: StepContext) -> None:
         """Give the file its published name.
@@ -107,23 +57,27 @@ class MoveStep:
         :raises FileNotFoundError: its source is gone or changed.
         """
         files = context.files
-        staged = files.identity(self.source)
-        if staged is None or not _same(self, self.source, staged, files):
+        if self._staged(files) is StepStatus.LOST:
             raise FileNotFoundError(errno.ENOENT, "it is not there as it was written", self.source)
         _give_name(files, files.link, self.source, self.target)
 
     def undo(self, context: StepContext) -> None:
-        _remove(self, context.files)
+        _remove(self.file, context.files)
+
+    def files(self) -> tuple[TargetFile, ...]:
+        return (self.file,)
 
     def folders(self) -> tuple[str, ...]:
         return (self.target.rpartition("/")[0],)
 
+    @property
+    def subject(self) -> str:
+        return f"file {self.target!r}"
+
     conflict = "another file stands there, of other content"
-    """Error text for a conflict."""
 
     @property
     def lost(self) -> str:
-        """Error text for a missing source and result."""
         return f"neither it nor its staged file {self.source!r} is there as it was written"
 
 
@@ -146,22 +100,18 @@ class UploadStep:
     rows: int
 
     @property
-    def size(self) -> int:
-        """The size of the object in bytes."""
-        return self.identity.size
+    def file(self) -> TargetFile:
+        """The object that it publishes."""
+        return TargetFile(self.target, self.unit, self.identity, self.checksum, self.rows)
 
     def verify(self, context: StepContext) -> StepStatus:
         for _ in range(2):  # somebody may complete it between the two checks
-            published = context.files.identity(self.target)
+            published = _found(self.file, context.files)
             if published is not None:
-                return StepStatus.DONE if self.is_ours(published, context.files) else StepStatus.CONFLICT
+                return published
             if _uploads(context.files).stands(self.target, self.upload):
                 return StepStatus.TODO
         return StepStatus.LOST
-
-    def is_ours(self, found: FileIdentity, files: Files) -> bool:
-        """Return whether the object found at the target is the one that this step publishes."""
-        return _same(self, self.target, found, files)
 
     def execute(self, context: StepContext) -> None:
         """Complete the upload.
@@ -173,22 +123,20 @@ class UploadStep:
 
     def undo(self, context: StepContext) -> None:
         _uploads(context.files).abort(self.target, self.upload.id)  # first, so that nobody completes it later
-        _remove(self, context.files)
+        _remove(self.file, context.files)
+
+    def files(self) -> tuple[TargetFile, ...]:
+        return (self.file,)
 
     def folders(self) -> tuple[str, ...]:
         return ()
 
-    conflict = "another object stands there, of other content"
-    """Error text for a conflict."""
-
     @property
-    def lost(self) -> str:
-        """Error text for a missing upload and object."""
-        return "the store has no such object, and has expired or aborted its upload"
+    def subject(self) -> str:
+        return f"file {self.target!r}"
 
-
-FileStep = MoveStep | UploadStep
-"""A step that publishes a file."""
+    conflict = "another object stands there, of other content"
+    lost = "the store has no such object, and has expired or aborted its upload"
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,28 +172,25 @@ class FolderStep:
     source: str
     target: str
     unit: str
-    files: tuple[FolderFile, ...]
+    content: tuple[FolderFile, ...]
 
-    @property
-    def moves(self) -> tuple[MoveStep, ...]:
-        """Its files, each as a step of its own."""
+    def files(self) -> tuple[TargetFile, ...]:
         return tuple(
-            MoveStep(f"{self.source}/{f.name}", f"{self.target}/{f.name}", self.unit, f.identity, f.checksum, f.rows)
-            for f in self.files
+            TargetFile(f"{self.target}/{f.name}", self.unit, f.identity, f.checksum, f.rows) for f in self.content
         )
 
     def verify(self, context: StepContext) -> StepStatus:
         for _ in range(2):  # somebody may move it between the two checks
             if context.files.identity(self.target) is not None:
-                return self._published(context)
+                return self._published(context.files)
             status = self._staged(context.files)
             if status is not StepStatus.LOST:
                 return status
         return StepStatus.LOST
 
-    def _published(self, context: StepContext) -> StepStatus:
+    def _published(self, files: Files) -> StepStatus:
         """Return the status of the folder at the target, from each of its files."""
-        found = {move.verify(context) for move in self.moves}
+        found = {_found(file, files) for file in self.files()}
         if found == {StepStatus.DONE}:
             return StepStatus.DONE
         part = StepStatus.DONE in found and StepStatus.CONFLICT not in found
@@ -254,13 +199,13 @@ class FolderStep:
     def _staged(self, files: Files) -> StepStatus:
         """Return whether the staged folder contains the unchanged files and nothing else."""
         found = files.identities(self.source)
-        if found == {file.name: file.identity for file in self.files}:
+        if found == {inside.name: inside.identity for inside in self.content}:
             return StepStatus.TODO
-        for move, file in zip(self.moves, self.files, strict=True):
-            staged = found.get(file.name)
-            if staged is None or not _same(move, move.source, staged, files):
+        for file, inside in zip(self.files(), self.content, strict=True):
+            staged = found.get(inside.name)
+            if staged is None or not file.is_same(staged, files, f"{self.source}/{inside.name}"):
                 return StepStatus.LOST
-        return StepStatus.TODO if len(found) == len(self.files) else StepStatus.CONFLICT
+        return StepStatus.TODO if len(found) == len(self.content) else StepStatus.CONFLICT
 
     def execute(self, context: StepContext) -> None:
         """Rename the folder.
@@ -279,50 +224,27 @@ class FolderStep:
     def undo(self, context: StepContext) -> None:
         # Staging is removed first. A late mover may have renamed the remaining part of the folder, but not once staging is gone:
         # so nothing more can appear at the target.
-        for move in self.moves:
-            move.undo(context)
+        for file in self.files():
+            _remove(file, context.files)
         context.files.remove_folder(self.target)
 
     def folders(self) -> tuple[str, ...]:
         return (posixpath.dirname(self.target),)
 
     @property
+    def subject(self) -> str:
+        return f"folder {self.target!r}"
+
+    @property
     def conflict(self) -> str:
-        """Error text for a conflict."""
         return f"something else stands there, or is among its files in its staged folder {self.source!r}"
 
     @property
     def lost(self) -> str:
-        """Error text for a missing source and result."""
         return f"its files are as they were written neither there nor in its staged folder {self.source!r}"
 
 
-PublishStep = FileStep | FolderStep
-"""A step that publishes files. It checks its source and never overwrites, so it may be executed without verifying first."""
-
-
-def files_of(step: Step) -> tuple[FileStep, ...]:
-    """Return the files that a step publishes, each as a step of its own; none if it publishes no files."""
-    if isinstance(step, FolderStep):
-        return step.moves
-    return (step,) if isinstance(step, FileStep) else ()
-
-
-def batches(steps: Iterable[AnyStep], files: int) -> Iterator[tuple[AnyStep, ...]]:
-    """Yield steps in batches that publish about this many files, which bounds their size in memory and in a record."""
-    some: list[AnyStep] = []
-    count = 0
-    for step in steps:
-        some.append(step)
-        count += len(step.files) if isinstance(step, FolderStep) else 1
-        if count >= files:
-            yield tuple(some)
-            some, count = [], 0
-    if some:
-        yield tuple(some)
-
-
-def publish_folder(staged: Sequence[StagedFile], target: str, unit: str, files: Files) -> tuple[PublishStep, ...]:
+def publish_folder(staged: Sequence[StagedFile], target: str, unit: str, files: Files) -> tuple[CommitStep, ...]:
     """Return the step that publishes a unit's staged files with their folder; or one step per file, with the same published
     names, if the folder contains anything else.
 
@@ -341,7 +263,7 @@ def publish_folder(staged: Sequence[StagedFile], target: str, unit: str, files: 
     return tuple(publish_file(f, f"{target}/{posixpath.basename(f.path)}", unit, files) for f in staged)
 
 
-def publish_file(staged: StagedFile, target: str, unit: str, files: Files) -> FileStep:
+def publish_file(staged: StagedFile, target: str, unit: str, files: Files) -> CommitStep:
     """Return the step that publishes a staged file.
 
     :param target: the path that it was staged for.
@@ -371,29 +293,12 @@ def staged_identity(staged: StagedFile, files: Files) -> FileIdentity | None:
     return found
 
 
-def file_error(step: PublishStep, status: StepStatus, urn: str) -> StepConflictError | StepLostError:
-    """Return the error for a file, or a folder of files, that can't be published."""
-    subject = f"{'folder' if isinstance(step, FolderStep) else 'file'} {step.target!r} of dataset {urn!r}"
-    if status is StepStatus.CONFLICT:
-        return StepConflictError(
-            operation="publish",
-            subject=subject,
-            cause=step.conflict,
-            hint="Move it away and clear execute_commit_steps, or abandon the slot.",
-        )
-    return StepLostError(
-        operation="publish",
-        subject=subject,
-        cause=step.lost,
-        hint="Restore one of them, or abandon the slot: its range is then extracted anew.",
-    )
-
-
-def _same(step: FileStep, path: str, found: FileIdentity, files: Files) -> bool:
-    """Return whether the file found at a path is the one that a step publishes: by its identity, else by its checksum."""
-    if found == step.identity:
-        return True
-    return found.size == step.size and files.checksum(path) == step.checksum
+def _found(file: TargetFile, files: Files) -> StepStatus | None:
+    """Return DONE or CONFLICT for whatever exists at a file's path; `None` if nothing does."""
+    published = files.identity(file.path)
+    if published is None:
+        return None
+    return StepStatus.DONE if file.is_same(published, files) else StepStatus.CONFLICT
 
 
 def _give_name(files: Files, give: Callable[[str, str], None], source: str, target: str) -> None:
@@ -415,10 +320,9 @@ def _give_name(files: Files, give: Callable[[str, str], None], source: str, targ
             files.make_folder(folder)
 
 
-def _remove(step: FileStep, files: Files) -> None:
-    found = files.identity(step.target)
-    if found is not None and step.is_ours(found, files):
-        files.unlink(step.target)
+def _remove(file: TargetFile, files: Files) -> None:
+    if _found(file, files) is StepStatus.DONE:
+        files.unlink(file.path)
 
 
 def _uploads(files: Files) -> Uploads:
@@ -430,19 +334,3 @@ def _uploads(files: Files) -> Uploads:
             hint="The target was moved from an object store to a file system with a slot unfinished: abandon the slot.",
         )
     return files.uploads
-
-
-@record("high_watermark_step")
-@dataclass(frozen=True)
-class HighWatermarkStep:
-    """The last step of a sequence: hands over the watermark. Writing the outcome DONE *is* executing it, in one atomic record
-    with the ranges that the decision covers, so it needs no code of its own.
-
-    :param watermark: the dataset's watermark once the slot is done; `None` for a dataset without positions.
-    """
-
-    watermark: Watermark | None
-
-
-Step = CommitStep | HighWatermarkStep
-"""A step of a commit sequence: a publishing action, or the final hand-over of the watermark."""

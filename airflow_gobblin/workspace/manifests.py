@@ -17,7 +17,6 @@ from airflow_gobblin.model import wire
 from airflow_gobblin.model.naming import dataset_key, many
 from airflow_gobblin.model.state import UnitRef
 from airflow_gobblin.model.watermark import Json
-from airflow_gobblin.steps.publishing import files_of
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.storage.stores.base import put_or_read
 from airflow_gobblin.workspace.staging import ROOT, ingestion_folder
@@ -83,9 +82,9 @@ def _manifest(journal: Journal, history: History, slot: Slot) -> Json:
     if decision.action is Action.DROP:  # no file is live any more, even where files are left
         gone = history.until(decision.slot - 1).state.live
     added: list[Json] = [
-        {"path": f.target, "bytes": f.size, "rows": f.rows, "sha256": f.checksum}
+        {"path": f.path, "bytes": f.size, "rows": f.rows, "sha256": f.checksum}
         for step in journal.steps(decision)
-        for f in files_of(step)
+        for f in step.files()
     ]
-    retired: list[Json] = [step.target for _, step in journal.moves(history, gone)]
+    retired: list[Json] = [file.path for _, file in journal.files(history, gone)]
     return {"dataset": decision.urn, "slot": decision.slot, "added": added, "retired": retired}

@@ -23,7 +23,7 @@ from airflow_gobblin.run.announce import unannounced
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
-from airflow_gobblin.steps.publishing import HighWatermarkStep
+from airflow_gobblin.steps.base import HighWatermarkStep
 from airflow_gobblin.storage.files import LocalFiles
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.testing import inprocess
@@ -82,8 +82,8 @@ def test_a_rewinds_step_tells_the_edge_that_is_left(tmp_path: Path) -> None:
     lab = Lab(tmp_path, replace(A, unit_rows=2), policy="successful")
     lab.run(units=("a:u1",))
     slot = lab.admin.rewind("a", LongWatermark(8), "again")
-    (step,) = lab.journal.steps(slot.decision)
-    assert step == HighWatermarkStep(LongWatermark(2))
+    assert [*lab.journal.steps(slot.decision)] == []
+    assert slot.decision.hand_over == HighWatermarkStep(LongWatermark(2))
     assert lab.journal.state("a").watermark == LongWatermark(2)
 
 

@@ -29,7 +29,7 @@ from airflow_gobblin.rows.sinks.base import Writer
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.sources.base import DatasetPlan, PlanRequest, RangeRequest, Reader, ReadRequest
 from airflow_gobblin.rows.sources.sql import SqlSource
-from airflow_gobblin.steps.publishing import CommitStep, StepContext, StepStatus
+from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus, TargetFile
 from airflow_gobblin.storage.files import Files
 
 
@@ -193,5 +193,14 @@ class MarkStep:
         if context.files.identity(self.path) is not None:
             context.files.unlink(self.path)
 
+    def files(self) -> tuple[TargetFile, ...]:
+        return ()
+
     def folders(self) -> tuple[str, ...]:
         return (os.path.dirname(self.path),)
+
+    @property
+    def subject(self) -> str:
+        return f"mark {self.path!r}"
+
+    conflict = lost = "it is not there"

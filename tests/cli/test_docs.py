@@ -28,8 +28,8 @@ def stuck(lab: Lab, *others: Table) -> None:
     lab.ingestion = replace(lab.ingestion, attempts=1)
     opened, plan = lab.decide(Table("public.stock", ExtractKind.APPEND_ONLY, 4), *others)
     (pending,) = lab.journal.history("public.stock").slots
-    for step in [*lab.journal.steps(pending.decision)][:-1]:
-        opened.files.unlink(step.source)  # type: ignore[union-attr]
+    for step in lab.journal.steps(pending.decision):
+        opened.files.unlink(step.source)  # type: ignore[attr-defined]
     for pack in plan.packs:
         execute_commit_steps(opened, plan, pack)
 

@@ -61,9 +61,9 @@ def test_show_verifies_each_step_of_the_pending_slot(lab: Lab, command: CommandL
     (pending,) = lab.journal.history("orders").slots[1:]
     first, second, third = [*opened.journal.steps(pending.decision)][:3]
     files = opened.files
-    files.link(first.source, first.target)  # type: ignore[union-attr]
-    files.unlink(second.source)  # type: ignore[union-attr]
-    Path(files.root, third.target).write_text("somebody's")  # type: ignore[union-attr]
+    files.link(first.source, first.target)  # type: ignore[attr-defined]
+    files.unlink(second.source)  # type: ignore[attr-defined]
+    Path(files.root, third.target).write_text("somebody's")  # type: ignore[attr-defined]
     (shown,) = command("show", "orders", "-o", "json").json
     steps = shown["steps"]
     assert (steps["total"], steps["states"]) == (4, {"done": 1, "lost": 1, "conflict": 1, "todo": 1})

@@ -36,7 +36,8 @@ from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
-from airflow_gobblin.steps.publishing import CommitStep, HighWatermarkStep, MoveStep, StepContext, StepStatus
+from airflow_gobblin.steps.base import CommitStep, HighWatermarkStep, StepContext, StepStatus, TargetFile
+from airflow_gobblin.steps.publishing import MoveStep
 from airflow_gobblin.storage.files import Files, LocalFiles
 from airflow_gobblin.storage.stores import base
 from airflow_gobblin.storage.stores.memory import MemoryStore
@@ -149,7 +150,7 @@ def test_who_finds_another_in_the_slot_takes_the_next_if_it_still_holds(tmp_path
     slots = lab.reopened().history("a").slots
     assert [s.decision.token for s in slots[2:]] == [token(old_plan), token(new_plan)]
     assert all(s.done for s in slots), "the one that was in the way is finished first"
-    *_, last = lab.journal.steps(slots[3].decision)
+    last = slots[3].decision.hand_over
     assert last == HighWatermarkStep(lab.journal.state("a").watermark), "it is worked out anew in the slot that it gets"
     assert lab.rows("a") == A.all_rows()
 
@@ -444,8 +445,14 @@ class StrangeStep:
     def undo(self, context: StepContext) -> None:
         raise ValueError("I can't take it back")
 
+    def files(self) -> tuple[TargetFile, ...]:
+        return ()
+
     def folders(self) -> tuple[str, ...]:
         return ()
+
+    subject = "strange thing"
+    conflict = lost = "it is strange"
 
 
 @record("test.strange_sink")
@@ -498,7 +505,7 @@ def test_what_a_users_code_raises_fails_its_dataset_and_no_other(tmp_path: Path,
         return
     assert only_slot(lab).notes[0].detail.count(says) == 1
     assert lab.journal.state("a").quarantined
-    with pytest.raises(StepError, match=r"take back a StrangeStep of slot 1.*I can't take it back"):
+    with pytest.raises(StepError, match=r"take back strange thing in slot 1.*I can't take it back"):
         lab.admin.abandon("a", "its step is strange")
     lab.ingestion = replace(lab.ingestion, sink=LineSink(str(tmp_path)))
     assert lab.run()["a"].status == "committed", "the abandoned slot is in nobody's way"
@@ -517,7 +524,7 @@ def test_a_step_error_names_step_slot_dataset_cause_and_the_way_out(tmp_path: Pa
     with pytest.raises(StepError) as caught:
         opened.committer.execute(only_slot(lab), "run")
     text = str(caught.value)
-    assert text.startswith("can't carry out a StrangeStep of slot 1 of dataset 'a': ValueError: I can't do it")
+    assert text.startswith("can't publish strange thing in slot 1 of dataset 'a': ValueError: I can't do it")
     assert "clear execute_commit_steps once the cause is mended, or abandon the slot" in text
     assert isinstance(caught.value.__cause__, ValueError)
 

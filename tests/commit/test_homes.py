@@ -36,6 +36,7 @@ from airflow_gobblin.spark.pack import run_pack
 from airflow_gobblin.spark.steps import StepOrder, StepVerb, run_steps
 from airflow_gobblin.spark.steps import _work_on as work_on
 from airflow_gobblin.spark.task import TaskSpec, run_task
+from airflow_gobblin.steps.base import StepContext
 from airflow_gobblin.steps.execution import carry_out
 from airflow_gobblin.storage.files import LocalFiles
 from airflow_gobblin.testing import inprocess
@@ -552,8 +553,8 @@ def test_after_a_move_a_slot_is_not_abandoned_over_the_former_target(lab: Lab) -
     opened, _ = other.decide(MORE)
     pending = other.journal.history("a").pending
     assert pending is not None
-    for step in [*other.journal.steps(pending.decision)][:-1]:
-        carry_out(cast(Any, step), opened.files, "a", pending.decision.slot)
+    for step in other.journal.steps(pending.decision):
+        carry_out(step, StepContext(opened.files), "a", pending.decision.slot)
     before = other.files("a")
     with pytest.raises(ConfigurationError, match=f"published to {other.folder}"):
         Administration(other.journal, str(lab.folder), "ann").abandon("a", "wrong")

@@ -25,7 +25,9 @@ from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.finish import finish
 from airflow_gobblin.run.request import RunRequest
-from airflow_gobblin.steps.publishing import HighWatermarkStep, MoveStep
+from airflow_gobblin.steps.base import HighWatermarkStep
+from airflow_gobblin.steps.publishing import MoveStep
+from airflow_gobblin.storage.files import FileIdentity
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from tests.lab import Lab
 from tests.protocol.rows import Table
@@ -324,14 +326,15 @@ def test_a_slot_needs_an_outcome_where_files_are_moved_or_retired() -> None:
 
 
 def test_the_last_step_hands_over_the_watermark(lab: Lab) -> None:
-    steps = list(lab.journal.steps(lab.journal.history("a").slots[0].decision))
-    assert [type(step) for step in steps] == [MoveStep, MoveStep, MoveStep, HighWatermarkStep]
-    assert steps[-1] == HighWatermarkStep(LongWatermark(10))
+    decision = lab.journal.history("a").slots[0].decision
+    assert [type(step) for step in lab.journal.steps(decision)] == [MoveStep, MoveStep, MoveStep]
+    assert decision.hand_over == HighWatermarkStep(LongWatermark(10))
+    assert decision.steps == 4
 
 
 def test_steps_are_stored_in_shards_by_their_content(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "STEPS_PER_SHARD", 2)
-    steps = [HighWatermarkStep(LongWatermark(n)) for n in range(5)]
+    steps = [MoveStep(f"from {n}", f"to {n}", "u", FileIdentity(n, 2, "3"), "c", n) for n in range(5)]
     shards, count = lab.journal.put_shards("a", "t", steps)
     assert (len(shards), count) == (3, 5)
     assert lab.journal.put_shards("a", "t", iter(steps)) == (shards, count), "the same steps are the same shards"

@@ -110,8 +110,8 @@ def failing(site: Site) -> Lab:
     lab.ingestion = replace(lab.ingestion, attempts=3)
     clay = Table("clay", ExtractKind.APPEND_ONLY, 8)
     opened, plan = lab.decide(clay)
-    for step in [*lab.journal.steps(lab.journal.history("clay").slots[-1].decision)][:-1]:
-        opened.files.unlink(step.source)  # type: ignore[union-attr]
+    for step in lab.journal.steps(lab.journal.history("clay").slots[-1].decision):
+        opened.files.unlink(step.source)  # type: ignore[attr-defined]
     for pack in plan.packs:
         execute_commit_steps(opened, plan, pack)
     while not lab.journal.state("clay").quarantined:

@@ -54,7 +54,7 @@ from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
-from airflow_gobblin.steps.publishing import FolderStep, files_of
+from airflow_gobblin.steps.publishing import FolderStep
 from airflow_gobblin.storage.files import Files
 from airflow_gobblin.storage.stores.base import Store
 from airflow_gobblin.storage.stores.local import LocalStore
@@ -505,7 +505,7 @@ class History:
         for urn in self.urns if not free else ():
             pending = self.look.journal.history(urn).pending
             steps = [] if pending is None else [*self.look.journal.steps(pending.decision)]
-            free += [file.target for step in steps for file in files_of(step)]
+            free += [file.path for step in steps for file in step.files()]
             free += [f"{step.source}/strange" for step in steps if isinstance(step, FolderStep)]
         free = [path for path in free if self.files.identity(path) is None and self.could_be(path)]
         if free:
@@ -842,10 +842,8 @@ class History:
             for slot in self.look.journal.history(urn).slots:
                 if slot.outcome is not None and slot.outcome.state is OutcomeState.ABANDONED:
                     for step in self.look.journal.steps(slot.decision):
-                        for file in files_of(step):
-                            assert self.files.identity(file.target) is None, (
-                                f"{file.target} of an abandoned slot stands"
-                            )
+                        for file in step.files():
+                            assert self.files.identity(file.path) is None, f"{file.path} of an abandoned slot stands"
 
     def expect_whole(self) -> None:
         if self.broken is not None:

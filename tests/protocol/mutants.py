@@ -15,7 +15,7 @@ from unittest import mock
 from airflow_gobblin.admin import actions
 from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.commit import committer, preconditions
-from airflow_gobblin.commit.committer import Committer, Proposal
+from airflow_gobblin.commit.committer import Committer
 from airflow_gobblin.commit.homes import Homes
 from airflow_gobblin.commit.preconditions import check_preconditions, without
 from airflow_gobblin.commit.sweeping import Sweeper
@@ -33,15 +33,8 @@ from airflow_gobblin.run import decide, execute, finish
 from airflow_gobblin.run import plan as planning
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.reports import DatasetReport
-from airflow_gobblin.steps.publishing import (
-    FolderStep,
-    HighWatermarkStep,
-    MoveStep,
-    PublishStep,
-    StepContext,
-    StepStatus,
-    UploadStep,
-)
+from airflow_gobblin.steps.base import HighWatermarkStep, StepContext, StepStatus
+from airflow_gobblin.steps.publishing import FolderStep, MoveStep, UploadStep
 from airflow_gobblin.storage.files import Files, LocalFiles, local
 from airflow_gobblin.storage.stores import base
 from airflow_gobblin.storage.stores.base import Store
@@ -132,13 +125,14 @@ def replaced_units_are_not_compared() -> Iterable[Patch]:
 
 def a_decision_overlooks_holes() -> Iterable[Patch]:
     """The watermark that a slot hands over isn't the one that the fold of its chain has: it lies after a hole."""
-    put_steps = Committer._put_steps
+    put_decision = Journal.put_decision
 
-    def put(self: Committer, proposal: Proposal, last: HighWatermarkStep, *rest: Any) -> Any:
-        planned = proposal.plan.planned
-        return put_steps(self, proposal, last if planned is None else HighWatermarkStep(planned.high), *rest)
+    def put(self: Journal, decision: Decision) -> Decision | None:
+        if decision.hand_over is not None and decision.planned is not None:
+            decision = replace(decision, hand_over=HighWatermarkStep(decision.planned.high))
+        return put_decision(self, decision)
 
-    return (Patch(Committer, "_put_steps", put),)
+    return (Patch(Journal, "put_decision", put),)
 
 
 def a_part_is_replaced() -> Iterable[Patch]:
@@ -283,7 +277,7 @@ def a_folder_is_moved_with_all_that_is_in_it() -> Iterable[Patch]:
 def _existing(cls: type[Any]) -> Patch:
     verify = cls.verify
 
-    def exists(self: PublishStep, context: StepContext) -> StepStatus:
+    def exists(self: Any, context: StepContext) -> StepStatus:
         there = context.files.identity(self.target) is not None
         found: StepStatus = StepStatus.DONE if there else verify(self, context)
         return found

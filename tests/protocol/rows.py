@@ -40,7 +40,7 @@ from airflow_gobblin.rows.sources.base import (
     ReadRequest,
 )
 from airflow_gobblin.rows.work import RowsWork
-from airflow_gobblin.steps.publishing import PublishStep
+from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.storage.files import Files, StagedOutput
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class LineSink:
     def open(self, schema: pa.Schema, files: Files, staged: str, published: str) -> LineWriter:
         return LineWriter(self, files, staged, published)
 
-    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[PublishStep]:
+    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
         return publish_units(plan, results, files, self.layout, self.suffix)
 
 

@@ -39,7 +39,7 @@ from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
-from airflow_gobblin.steps.publishing import FileStep, HighWatermarkStep, StepContext, StepStatus, files_of
+from airflow_gobblin.steps.base import StepContext, StepStatus, TargetFile
 from airflow_gobblin.storage.files import Files, LocalFiles, open_files
 from airflow_gobblin.storage.locations import object_place
 from airflow_gobblin.storage.stores.base import Store
@@ -320,7 +320,7 @@ class Look:
         self.journal = journal
         self.files = files
         self._context = StepContext(files)
-        self._known: dict[tuple[str, ...], tuple[FileStep, ...]] = {}
+        self._known: dict[tuple[str, ...], tuple[TargetFile, ...]] = {}
 
     def check(
         self, sources: list[RowSource], *, records: dict[str, bytes] | None = None, strange: Collection[str] = ()
@@ -373,16 +373,12 @@ class Look:
 
     def _check_handed_over(self, history: History) -> None:
         """The newest slot with steps hands over the watermark that the fold has after it: deciding and folding agree."""
-        slots = (slot for slot in reversed(history.slots) if slot.done and slot.decision.steps)
-        slot = next(slots, None)
-        if slot is None:
+        decisions = (slot.decision for slot in reversed(history.slots) if slot.done)
+        decision = next((decision for decision in decisions if decision.hand_over is not None), None)
+        if decision is None or decision.hand_over is None:
             return
-        *_, last = self.journal.steps(slot.decision)
-        assert isinstance(last, HighWatermarkStep)
-        folded = history.until(slot.decision.slot).state.watermark
-        assert last.watermark == folded, (
-            f"{history.urn}: slot {slot.decision.slot} hands over {last.watermark}, not {folded}"
-        )
+        given, folded = decision.hand_over.watermark, history.until(decision.slot).state.watermark
+        assert given == folded, f"{history.urn}: slot {decision.slot} hands over {given}, not {folded}"
 
     def _check_rows(self, history: History, sources: list[RowSource], table: Table) -> Counter[str]:
         published = self.published(history)
@@ -403,33 +399,35 @@ class Look:
     def published(self, history: History) -> Counter[str]:
         """The rows of the files that the journal says are published, and are."""
         rows: Counter[str] = Counter()
-        for step in self.steps_of(history, history.state.live):
-            assert step.verify(self._context) is StepStatus.DONE, f"{step.target} of {history.urn} is not as published"
-            rows.update(line.rstrip(" ") for line in self.files.read(step.target).decode().splitlines())
+        for file in self.files_of(history, history.state.live):
+            found = self.files.identity(file.path)
+            same = found is not None and file.is_same(found, self.files)
+            assert same, f"{file.path} of {history.urn} is not as published"
+            rows.update(line.rstrip(" ") for line in self.files.read(file.path).decode().splitlines())
         return rows
 
-    def steps_of(self, history: History, units: Collection[UnitRef]) -> Iterator[FileStep]:
+    def files_of(self, history: History, units: Collection[UnitRef]) -> Iterator[TargetFile]:
         for number in sorted({ref.slot for ref in units}):
-            for step in self._steps(history.slot(number).decision):
-                if UnitRef(number, step.unit) in units:
-                    yield step
+            for file in self._files(history.slot(number).decision):
+                if UnitRef(number, file.unit) in units:
+                    yield file
 
-    def _steps(self, decision: Decision) -> tuple[FileStep, ...]:
+    def _files(self, decision: Decision) -> tuple[TargetFile, ...]:
         """The files of a decision, read once for all that is checked together."""
         found = self._known.get(decision.shards)
         if found is None:
-            found = tuple(file for step in self.journal.steps(decision) for file in files_of(step))
+            found = tuple(file for step in self.journal.steps(decision) for file in step.files())
             self._known[decision.shards] = found
         return found
 
     def _check_folder(self, history: History, table: Table, strange: Collection[str]) -> None:
         """Nothing stands in a dataset's folder but what the journal accounts for, and what the user put there (I3, I6, I10)."""
         folder = dataset_key(table.urn)
-        accounted = {s.target for s in self.steps_of(history, history.state.live)}
-        accounted |= {s.target for s in self.steps_of(history, history.state.retired)}
+        accounted = {f.path for f in self.files_of(history, history.state.live)}
+        accounted |= {f.path for f in self.files_of(history, history.state.retired)}
         unsettled = [s for s in history.slots if not s.done and not s.noted(NoteKind.CLEANED)]
         for slot in unsettled:
-            accounted |= {s.target for s in self._steps(slot.decision)}
+            accounted |= {f.path for f in self._files(slot.decision)}
         found = set(self.files.walk(folder)) - set(strange)
         mine = f"{folder}/{MINE}"
         assert mine in found, f"{table.urn}: the user's file was removed"
@@ -440,10 +438,10 @@ class Look:
         """What an unfinished decision still needs is there (I11)."""
         if history.pending is None:
             return
-        for step in self._steps(history.pending.decision):
-            if step.target not in strange:
+        for step in self.journal.steps(history.pending.decision):
+            if {file.path for file in step.files()}.isdisjoint(strange):
                 assert step.verify(self._context) in (StepStatus.TODO, StepStatus.DONE), (
-                    f"step {step.target} of pending slot {history.pending.decision.slot} of {history.urn} is lost"
+                    f"step for {step.subject} of pending slot {history.pending.decision.slot} of {history.urn} is lost"
                 )
 
     def records(self) -> dict[str, bytes]:

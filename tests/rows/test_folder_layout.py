@@ -54,9 +54,7 @@ def test_a_unit_is_one_step_and_its_files_are_in_its_folder(lab: Lab) -> None:
     assert folders(lab) == ["u0", "u1", "u2"]
     (slot,) = lab.journal.history("a").slots
     steps = [*lab.journal.steps(slot.decision)]
-    assert [type(step) for step in steps[:-1]] == [FolderStep, FolderStep, MoveStep], (
-        "a single file needs no folder moved"
-    )
+    assert [type(step) for step in steps] == [FolderStep, FolderStep, MoveStep], "a single file needs no folder moved"
     assert lab.run(replace(ROWS, rows=12))["a"].status == "committed"
     assert lab.rows("a") == replace(ROWS, rows=12).all_rows()
 
@@ -67,7 +65,7 @@ def test_whoever_lists_files_sees_the_single_ones(lab: Lab) -> None:
     there = sorted(files.walk(urn))
     assert len(there) == 9
     history = lab.journal.history("a")
-    assert sorted(move.target for _, move in lab.journal.moves(history, history.state.live)) == there
+    assert sorted(file.path for _, file in lab.journal.files(history, history.state.live)) == there
     checked = [*views.verify(lab.journal, files, "a")]
     assert sorted(check.path for check in checked) == there
     assert {check.state for check in checked} == {FileState.OK}

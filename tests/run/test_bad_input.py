@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pytest
@@ -40,7 +40,8 @@ from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.reports import DatasetReport, incomplete
 from airflow_gobblin.run.request import RunRequest
-from airflow_gobblin.steps.publishing import MoveStep, PublishStep
+from airflow_gobblin.steps.base import CommitStep
+from airflow_gobblin.steps.publishing import MoveStep
 from airflow_gobblin.storage.files import Files, LocalFiles, contained
 from airflow_gobblin.storage.stores import base
 from airflow_gobblin.storage.stores.memory import MemoryStore
@@ -367,9 +368,11 @@ def test_a_class_that_is_not_registered_is_refused_when_the_dag_is_parsed(tmp_pa
 class StepsOfNoKind(LineSink):
     """Publishes dataset `a` by steps that are not registered."""
 
-    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[PublishStep]:
+    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
         for step in super().publish(plan, results, files):
-            yield _NoKind(**{f.name: getattr(step, f.name) for f in fields(step)}) if plan.urn == "a" else step
+            yield (
+                _NoKind(**{f.name: getattr(step, f.name) for f in fields(cast(Any, step))}) if plan.urn == "a" else step
+            )
 
 
 class _NoKind(MoveStep):

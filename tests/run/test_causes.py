@@ -25,7 +25,7 @@ from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.reports import incomplete
 from airflow_gobblin.run.request import RunRequest
-from airflow_gobblin.steps.publishing import PublishStep
+from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.storage.files import Files
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.workspace.claims import Claims
@@ -78,7 +78,7 @@ def test_of_units_that_had_no_turn_that_is_the_cause(tmp_path: Path) -> None:
 class MuteSink(LineSink):
     """Can publish nothing."""
 
-    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[PublishStep]:
+    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
         raise ValueError("I have no steps")
 
 
@@ -192,8 +192,8 @@ def test_an_unfinished_slot_tells_why_at_the_end_too(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
     opened, plan = lab.decide()
     (pending,) = lab.journal.history("a").slots
-    for step in [*lab.journal.steps(pending.decision)][:-1]:
-        opened.files.unlink(step.source)  # type: ignore[union-attr]
+    for step in lab.journal.steps(pending.decision):
+        opened.files.unlink(step.source)  # type: ignore[attr-defined]
     _, executed, finished, error = told((opened, plan))
     assert "neither it nor its staged file" in executed
     assert executed.rstrip(".") in finished

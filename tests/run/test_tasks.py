@@ -37,7 +37,7 @@ from airflow_gobblin.run.plan import create_work_units, would_plan
 from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.reports import DatasetReport, incomplete
 from airflow_gobblin.run.request import RunRequest
-from airflow_gobblin.steps.publishing import PublishStep
+from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.storage.files import Files, LocalFiles
 from airflow_gobblin.testing import inprocess
 from airflow_gobblin.workspace import staging
@@ -376,7 +376,7 @@ def test_a_dataset_that_cant_be_finished_is_quarantined_after_three_runs_until_i
         write_commit_steps(opened, plan, pack)
     slot = lab.journal.history("a").slots[0]
     step = next(iter(lab.journal.steps(slot.decision)))
-    blocker = tmp_path / step.target  # type: ignore[union-attr]
+    blocker = tmp_path / step.target  # type: ignore[attr-defined]
     blocker.parent.mkdir(parents=True)
     blocker.write_text("somebody else's\n")
     for number, rows in enumerate((11, 12, 13, 14), start=1):
@@ -506,7 +506,7 @@ def test_what_is_unfinished_and_no_longer_in_the_source_keeps_runs_red(tmp_path:
     lab = Lab(tmp_path, A)
     lab.decide()
     step = next(iter(lab.journal.steps(lab.journal.history("a").slots[0].decision)))
-    blocker = tmp_path / step.target  # type: ignore[union-attr]
+    blocker = tmp_path / step.target  # type: ignore[attr-defined]
     blocker.parent.mkdir(parents=True)
     blocker.write_text("somebody else's\n")
     for number in range(1, 5):
@@ -649,7 +649,7 @@ def test_what_has_no_room_waits_and_goes_first_the_next_time(tmp_path: Path) -> 
 class DeafSink(LineSink):
     """Can publish nothing of dataset `a`."""
 
-    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[PublishStep]:
+    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
         if plan.urn == "a":
             raise ValueError("I have no steps")
         return super().publish(plan, results, files)

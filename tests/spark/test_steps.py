@@ -22,7 +22,7 @@ from airflow_gobblin.run.finish import finish
 from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
-from airflow_gobblin.steps.publishing import HighWatermarkStep, StepContext
+from airflow_gobblin.steps.base import StepContext
 from tests.services.spark_connect import SparkConnect
 from tests.spark.acme_rows import RowsSource
 from tests.spark.runs import PlannedRun, extract_here, planned_run
@@ -73,15 +73,14 @@ def test_a_long_sequence_is_written_and_carried_out_there(
     with caplog.at_level("INFO"):
         assert done(partial(write_commit_steps, opened), extracted).status == "pending"
         decision = opened.journal.history(URN).slots[-1].decision
-        assert (decision.steps, len(decision.shards)) == (UNITS + 1, 4)
+        assert (decision.steps, len(decision.shards)) == (UNITS + 1, 3)
         steps = list(opened.journal.steps(decision))
-        assert steps[:-1] == list(opened.job.work.publish(extracted.plan, _results(extracted), opened.files))
-        assert isinstance(steps[-1], HighWatermarkStep)
+        assert steps == list(opened.job.work.publish(extracted.plan, _results(extracted), opened.files))
         use(extracted, "spark_warm")
         assert done(partial(execute_commit_steps, opened), extracted).status == "committed"
     for said in (
         "are written on Spark, in 3 pieces",
-        "are carried out on Spark, in 4 pieces",
+        "are carried out on Spark, in 3 pieces",
         "of 11 steps: 0 were found done, 10 are done on Spark",
     ):
         assert said in caplog.text
@@ -108,7 +107,6 @@ def test_what_is_done_already_is_left_and_the_rest_is_recovered_there(
     done(partial(write_commit_steps, opened), extracted)
     slot = opened.journal.history(URN).slots[-1]
     for step in list(opened.journal.steps(slot.decision))[:3]:
-        assert not isinstance(step, HighWatermarkStep)
         step.execute(StepContext(opened.files))
     with caplog.at_level("INFO"):
         (report,) = verify_recover(opened, RunRequest("next"))
@@ -122,7 +120,6 @@ def test_a_step_that_cannot_be_done_is_named_and_the_others_are_done(extracted: 
     done(partial(write_commit_steps, opened), extracted)
     slot = opened.journal.history(URN).slots[-1]
     step = list(opened.journal.steps(slot.decision))[4]
-    assert not isinstance(step, HighWatermarkStep)
     foreign = extracted.folder / "target" / step.target  # type: ignore[attr-defined]
     foreign.parent.mkdir(parents=True, exist_ok=True)
     foreign.write_bytes(b"somebody else's")

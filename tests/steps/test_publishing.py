@@ -18,21 +18,10 @@ import pytest
 from airflow_gobblin.errors import StepConflictError, StepLostError
 from airflow_gobblin.journal.records import Shard
 from airflow_gobblin.model import wire
-from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.work import StagedFile
-from airflow_gobblin.steps.execution import carry_out
-from airflow_gobblin.steps.publishing import (
-    CommitStep,
-    FolderStep,
-    HighWatermarkStep,
-    MoveStep,
-    StepContext,
-    StepStatus,
-    batches,
-    file_error,
-    files_of,
-    publish_folder,
-)
+from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus, batches
+from airflow_gobblin.steps.execution import carry_out, step_error
+from airflow_gobblin.steps.publishing import FolderStep, MoveStep, publish_folder
 from airflow_gobblin.storage.files import FileIdentity, LocalFiles
 
 CONTENT = b"".join(b"row %d\n" % n for n in range(100))
@@ -138,7 +127,7 @@ def test_a_late_task_makes_no_folder_again_whose_unit_was_removed(
         bench.execute()
     assert not bench.target.parent.exists()
     with pytest.raises(StepLostError):
-        carry_out(bench.step, bench.files, "a", 1)
+        carry_out(bench.step, bench.context, "a", 1)
     assert not bench.target.parent.exists()
 
 
@@ -224,10 +213,10 @@ def test_a_disk_error_while_looking_is_no_answer(bench: Bench, monkeypatch: pyte
 
 
 def test_its_errors_name_file_dataset_and_the_way_out(bench: Bench) -> None:
-    conflict = file_error(bench.step, StepStatus.CONFLICT, "flights")
+    conflict = step_error(bench.step, StepStatus.CONFLICT, "flights", 1)
     assert isinstance(conflict, StepConflictError)
     assert f"file '{TARGET}' of dataset 'flights': another file stands there" in str(conflict)
-    lost = file_error(bench.step, StepStatus.LOST, "flights")
+    lost = step_error(bench.step, StepStatus.LOST, "flights", 1)
     assert isinstance(lost, StepLostError)
     assert f"neither it nor its staged file '{SOURCE}'" in str(lost)
     assert all("abandon the slot" in str(error) for error in (conflict, lost))
@@ -238,7 +227,7 @@ def test_its_folder_is_the_one_that_must_be_durable(bench: Bench) -> None:
 
 
 def test_steps_cross_processes(bench: Bench) -> None:
-    shard = Shard((bench.step, HighWatermarkStep(LongWatermark(100)), HighWatermarkStep(None)))
+    shard = Shard((bench.step, bench.step))
     assert wire.loads(wire.dumps(shard), Shard, "steps") == shard
 
 
@@ -337,7 +326,7 @@ def test_a_folder_with_more_in_it_is_not_moved(folder: FolderBench, extra: str) 
         folder.execute()
     assert not folder.target.exists()
     with pytest.raises(StepConflictError, match=f"is among its files in its staged folder '{FOLDER}'"):
-        carry_out(folder.step, folder.files, "flights", 1)
+        carry_out(folder.step, folder.context, "flights", 1)
 
 
 @pytest.mark.parametrize("how", ["gone", "changed", "all gone"])
@@ -355,7 +344,7 @@ def test_a_folder_whose_files_are_not_as_they_were_is_lost(folder: FolderBench, 
     assert not folder.target.exists()
     folder.undo()
     with pytest.raises(StepLostError, match=f"neither there nor in its staged folder '{FOLDER}'"):
-        carry_out(folder.step, folder.files, "flights", 1)
+        carry_out(folder.step, folder.context, "flights", 1)
 
 
 def test_a_file_lost_after_the_move_is_lost_and_a_changed_one_is_a_conflict(folder: FolderBench) -> None:
@@ -442,7 +431,7 @@ def test_many_carry_out_a_folder_at_once(tmp_path: Path) -> None:
     for number in range(20):
         folder = FolderBench(tmp_path / str(number))
         with ThreadPoolExecutor(4) as pool:
-            done = [*pool.map(partial(carry_out, folder.step, folder.files, "flights"), range(4))]
+            done = [*pool.map(partial(carry_out, folder.step, folder.context, "flights"), range(4))]
         assert any(done)
         assert folder.published() == ROWS
 
@@ -450,20 +439,26 @@ def test_many_carry_out_a_folder_at_once(tmp_path: Path) -> None:
 def test_a_folder_with_more_in_it_is_published_file_by_file(folder: FolderBench) -> None:
     """Where that is known when the slot is decided."""
     (folder.source / "left over").write_bytes(b"")
-    staged = [StagedFile(m.source, m.size, m.checksum, m.rows, m.identity.stamp) for m in folder.step.moves]
-    assert publish_folder(staged, PUBLISHED, "u0", folder.files) == folder.step.moves
+    inside = [(f"{FOLDER}/{c.name}", f) for c, f in zip(folder.step.content, folder.step.files(), strict=True)]
+    staged = [StagedFile(path, f.size, f.checksum, f.rows, f.identity.stamp) for path, f in inside]
+    moves = tuple(MoveStep(path, f.path, "u0", f.identity, f.checksum, f.rows) for path, f in inside)
+    assert publish_folder(staged, PUBLISHED, "u0", folder.files) == moves
     (folder.source / "left over").unlink()
     (folder.source / "1.txt").unlink()
     with pytest.raises(StepLostError, match=r"1\.txt' of unit 'u0': it is gone"):
         publish_folder(staged, PUBLISHED, "u0", folder.files)
 
 
-def test_the_files_of_a_step_are_steps(folder: FolderBench, bench: Bench) -> None:
-    assert files_of(folder.step) == folder.step.moves
-    assert files_of(bench.step) == (bench.step,)
-    assert files_of(HighWatermarkStep(None)) == ()
+def test_a_step_knows_the_files_that_it_publishes(folder: FolderBench, bench: Bench) -> None:
+    assert [(file.path, file.size, file.rows) for file in folder.step.files()] == [
+        (f"{PUBLISHED}/{name}", len(content), 1) for name, content in ROWS.items()
+    ]
+    assert bench.step.files() == (bench.step.file,)
     folder.execute()
-    assert {move.verify(folder.context) for move in folder.step.moves} == {StepStatus.DONE}
+    for file in folder.step.files():
+        found = folder.files.identity(file.path)
+        assert found is not None
+        assert file.is_same(found, folder.files)
 
 
 def test_steps_go_in_batches_of_about_as_many_files(folder: FolderBench, bench: Bench) -> None:
@@ -475,7 +470,7 @@ def test_steps_go_in_batches_of_about_as_many_files(folder: FolderBench, bench: 
 
 
 def test_folder_steps_cross_processes(folder: FolderBench) -> None:
-    large = replace(folder.step, files=folder.step.files * 10)
+    large = replace(folder.step, content=folder.step.content * 10)
     for steps in ((folder.step,), (large,) * 20):
-        shard = Shard((*steps, HighWatermarkStep(None)))
+        shard = Shard(steps)
         assert wire.loads(wire.dumps(shard), Shard, "steps") == shard

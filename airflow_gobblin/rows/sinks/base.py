@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Protocol
 
 from airflow_gobblin.model.watermark import Json
 from airflow_gobblin.model.work import Dataset, StagedFile, UnitResult
-from airflow_gobblin.steps.publishing import PublishStep, publish_file, publish_folder
+from airflow_gobblin.steps.base import CommitStep
+from airflow_gobblin.steps.publishing import publish_file, publish_folder
 from airflow_gobblin.storage.files.base import Files, each
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_gobblin.model.plan import Plan
-    from airflow_gobblin.steps.publishing import CommitStep
+    from airflow_gobblin.steps.base import CommitStep
 
 FILES_PER_FOLDER = 10_000
 """The most files of a folder that is published whole: one step must fit in memory, and in a record. Larger ones go file by
@@ -103,7 +104,7 @@ class Sink(Protocol):
 
 def publish_units(
     plan: Plan, results: Iterable[UnitResult], files: Files, layout: Layout, suffix: str
-) -> Iterator[PublishStep]:
+) -> Iterator[CommitStep]:
     """Yield the steps that publish units whose files are named by a layout, from `<plan.folder>/<token>-<unit>` on.
 
     :raises StepLostError: a staged file is gone, or no longer matches its result.
@@ -117,7 +118,7 @@ def publish_units(
             else:
                 yield from ((result.unit, index, (file,)) for index, file in enumerate(result.files))
 
-    def steps(piece: tuple[str, int, tuple[StagedFile, ...]]) -> tuple[PublishStep, ...]:
+    def steps(piece: tuple[str, int, tuple[StagedFile, ...]]) -> tuple[CommitStep, ...]:
         unit, index, some = piece
         stem = f"{plan.folder}/{plan.token}-{unit}"
         if len(some) > 1:

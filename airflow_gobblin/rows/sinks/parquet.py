@@ -11,7 +11,7 @@ from airflow_gobblin.model.naming import dataset_key
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import Dataset, UnitResult
 from airflow_gobblin.rows.sinks.base import Layout, publish_units
-from airflow_gobblin.steps.publishing import PublishStep
+from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.storage.files.base import Files
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class ParquetSink:
             layout=self.layout,
         )
 
-    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[PublishStep]:
+    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
         """Yield one step a staged file, to `<plan.folder>/<token>-<unit>-<index>.parquet`; or one for a unit's folder.
 
         :raises StepLostError: a staged file is gone, or no longer matches its result.

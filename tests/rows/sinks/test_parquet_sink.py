@@ -23,7 +23,8 @@ from airflow_gobblin.model.work import Dataset, Extract, ExtractKind, StagedFile
 from airflow_gobblin.rows.sinks import parquet_files
 from airflow_gobblin.rows.sinks.base import Layout, Sink, Writer
 from airflow_gobblin.rows.sinks.parquet import MIB, ParquetSink
-from airflow_gobblin.steps.publishing import FolderStep, MoveStep, StepContext, StepStatus
+from airflow_gobblin.steps.base import StepContext, StepStatus
+from airflow_gobblin.steps.publishing import FolderStep, MoveStep
 from airflow_gobblin.storage.files import LocalFiles
 from tests.arrow_memory import arrow_memory
 from tests.disk import FailingFiles
@@ -247,7 +248,7 @@ def test_publish_names_files_by_token_unit_and_index(tmp_path: Path) -> None:
 
     steps = list(sink.publish(PLAN, [_result(*staged)], files))
 
-    assert [s.target for s in steps] == [f"main.flights/t0-u0-{i}.parquet" for i in range(3)]
+    assert [s.files()[0].path for s in steps] == [f"main.flights/t0-u0-{i}.parquet" for i in range(3)]
     assert [(s.source, s.rows, s.checksum) for s in steps if isinstance(s, MoveStep)] == [
         (f.path, f.rows, f.checksum) for f in staged
     ]
@@ -256,7 +257,7 @@ def test_publish_names_files_by_token_unit_and_index(tmp_path: Path) -> None:
         assert step.verify(context) is StepStatus.TODO
         step.execute(context)
         assert step.verify(context) is StepStatus.DONE
-    assert sorted(files.walk("main.flights")) == sorted(s.target for s in steps)
+    assert sorted(files.walk("main.flights")) == sorted(s.files()[0].path for s in steps)
     assert ds.dataset(str(tmp_path / "main.flights")).count_rows() == 250
 
 
@@ -273,7 +274,7 @@ def test_a_folder_per_unit_is_published_by_one_rename(tmp_path: Path) -> None:
 
     assert isinstance(step, FolderStep)
     assert (step.source, step.target) == (f"{FOLDER}/u0", "main.flights/t0-u0")
-    assert [(m.target, m.rows, m.checksum) for m in step.moves] == [
+    assert [(f.path, f.rows, f.checksum) for f in step.files()] == [
         (f"main.flights/t0-u0/{i}.parquet", f.rows, f.checksum) for i, f in enumerate(staged)
     ]
     step.execute(StepContext(files))
@@ -295,12 +296,12 @@ def test_a_unit_of_one_file_or_of_too_many_is_published_file_by_file(
     steps = list(sink.publish(PLAN, results, files))
 
     names = ["t0-one/0", *(f"t0-u0/{i}" for i in range(3))]
-    assert [s.target for s in steps] == [f"main.flights/{name}.parquet" for name in names]
+    assert [s.files()[0].path for s in steps] == [f"main.flights/{name}.parquet" for name in names]
     for step in steps:
         assert isinstance(step, MoveStep)
         step.execute(StepContext(files))
         assert step.verify(StepContext(files)) is StepStatus.DONE
-    assert sorted(files.walk("main.flights")) == [s.target for s in steps]
+    assert sorted(files.walk("main.flights")) == [s.files()[0].path for s in steps]
 
 
 def test_an_unknown_layout_is_refused_by_name() -> None:

@@ -15,8 +15,9 @@ import pytest
 from airflow_gobblin.errors import StepLostError
 from airflow_gobblin.journal.records import now
 from airflow_gobblin.model.work import StagedFile, Upload
+from airflow_gobblin.steps.base import StepContext, StepStatus
 from airflow_gobblin.steps.execution import carry_out
-from airflow_gobblin.steps.publishing import MoveStep, StepContext, StepStatus, UploadStep, publish_file
+from airflow_gobblin.steps.publishing import MoveStep, UploadStep, publish_file
 from airflow_gobblin.storage.files import Files, object_copies, open_files, with_listing_cache
 from airflow_gobblin.storage.files import s3_uploads as module
 from tests.services.emulators import Emulator
@@ -229,11 +230,11 @@ def test_a_copy_whose_answer_is_lost_is_read_back(emulator: Emulator, proxy: Pro
     proxy.harm(fault, "POST" if emulator.scheme == "gs" else "PUT", COPY)
     if emulator.scheme == "gs" and fault is not Fault.DROP_REQUEST:
         proxy.harm(Fault.PRECONDITION, "POST", COPY, nth=2)  # as GCS answers to the client's second try
-    carry_out(step, files, "main.trips", 1)
+    carry_out(step, StepContext(files), "main.trips", 1)
     assert len([r for r in proxy.seen if r.fault is fault]) == 1
     assert step.verify(StepContext(files)) is StepStatus.DONE
     assert files.read(TARGET) == b"rows"
-    assert not carry_out(step, files, "main.trips", 1) or emulator.scheme == "gs"
+    assert not carry_out(step, StepContext(files), "main.trips", 1) or emulator.scheme == "gs"
 
 
 def test_a_blob_whose_copy_is_under_way_is_waited_for(azurite: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,7 +301,7 @@ def test_a_completion_whose_upload_went_with_the_conflict_is_lost_by_name(
         "airflow_gobblin.storage.files.s3_uploads.time.sleep", lambda _seconds: drop(TARGET, step.upload.id)
     )
     with pytest.raises(StepLostError, match=r"expired or aborted its upload"):
-        carry_out(step, files, "main.trips", 1)
+        carry_out(step, StepContext(files), "main.trips", 1)
 
 
 def test_a_refusal_in_a_bulk_deletion_is_seen(versitygw: S3Server, s3_proxy: Proxy) -> None:
@@ -376,5 +377,5 @@ def test_many_files_are_looked_at_by_one_listing(name: str, request: pytest.Fixt
     out = files.stage("_gobblin/s/0123/a0/u0/u0-1.parquet", "trips/0123-u0-1.parquet")
     out.write(b"more")
     second = out.finish(1)  # after the listing
-    assert publish_file(second, "trips/0123-u0-1.parquet", "u0", seen).size == 4
+    assert publish_file(second, "trips/0123-u0-1.parquet", "u0", seen).files()[0].size == 4
     assert seen.identity("_gobblin/s/0123/a0/u0/nothing") is None

@@ -19,24 +19,30 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from airflow_gobblin.testing.failing_files import FailingFiles
     from airflow_gobblin.testing.files import FilesContract, FoldersContract, UploadsContract
     from airflow_gobblin.testing.memory_files import MemoryFiles, MemoryObjects
+    from airflow_gobblin.testing.sinks import SinkContract
     from airflow_gobblin.testing.stores import StoreContract
 
 __all__ = [
+    "FailingFiles",
     "FilesContract",
     "FoldersContract",
     "MemoryFiles",
     "MemoryObjects",
+    "SinkContract",
     "StoreContract",
     "UploadsContract",
 ]
 
 _MODULES = {
+    "FailingFiles": "failing_files",
     "FilesContract": "files",
     "FoldersContract": "files",
     "MemoryFiles": "memory_files",
     "MemoryObjects": "memory_files",
+    "SinkContract": "sinks",
     "StoreContract": "stores",
     "UploadsContract": "files",
 }

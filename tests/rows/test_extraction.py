@@ -47,8 +47,8 @@ from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.storage.files import Files, LocalFiles
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.testing import inprocess
-from tests.arrow_memory import arrow_memory
-from tests.disk import FailingFiles
+from airflow_gobblin.testing.arrow_memory import arrow_memory
+from airflow_gobblin.testing.failing_files import FailingFiles
 
 SECRET = "canary/Pass w0rd"
 URI = "postgresql://user:canary%2FPass%20w0rd@db:5432/main?sslkey=another+canary&__extra__=%7B%22key%22%3A%22third+canary%22%7D"

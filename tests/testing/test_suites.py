@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -19,11 +18,17 @@ FAULTS = {name: value.caught_by for name, value in vars(broken).items() if name.
 
 @pytest.fixture(scope="module")
 def failed(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
-    """The broken classes and their cases that fail."""
+    """The broken classes and those of the named cases that fail."""
     folder = tmp_path_factory.mktemp("broken")
     options = ("-q", "-rf", "--tb=no", f"--basetemp={folder}/tmp", "-o", f"cache_dir={folder}/cache")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, str(Path(broken.__file__))],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            *options,
+            *(f"{broken.__file__}::{name}::{case}" for name, case in FAULTS.items()),
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,

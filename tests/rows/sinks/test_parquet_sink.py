@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import re
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,10 @@ from airflow_gobblin.rows.sinks.parquet import MIB, ParquetSink
 from airflow_gobblin.steps.base import StepContext, StepStatus
 from airflow_gobblin.steps.publishing import FolderStep, MoveStep
 from airflow_gobblin.storage.files import LocalFiles
-from tests.arrow_memory import arrow_memory
-from tests.disk import FailingFiles
+from airflow_gobblin.testing import SinkContract
+from airflow_gobblin.testing.arrow_memory import arrow_memory
+from airflow_gobblin.testing.failing_files import FailingFiles
+from airflow_gobblin.testing.sinks import Row
 from tests.services.environment import ROOT
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("text", pa.string())])
@@ -80,6 +83,28 @@ def test_what_is_read_back_is_what_was_written(tmp_path: Path) -> None:
     assert pq.read_table(path).equals(pa.Table.from_batches([_batch(0, 15)]))
     assert pq.read_schema(path).equals(SCHEMA)
     assert pq.ParquetFile(path).metadata.row_group(0).column(0).compression == "ZSTD"
+
+
+class TestParquetSink(SinkContract):
+    @pytest.fixture(params=Layout)
+    def sink(self, target: str, request: pytest.FixtureRequest) -> Sink:
+        return ParquetSink(target, file_bytes=1 << 20, layout=request.param)
+
+    @pytest.fixture
+    def read(self) -> Callable[[bytes], Iterable[Row]]:
+        return lambda content: pq.read_table(pa.BufferReader(content)).to_pylist()
+
+
+class TestParquetSinkOfManyFiles(TestParquetSink):
+    """Each batch is a file, so that folders are published by a rename."""
+
+    @pytest.fixture
+    def batches(self) -> Sequence[pa.RecordBatch]:
+        return [_random(50, seed) for seed in range(3)]
+
+    @pytest.fixture(params=Layout)
+    def sink(self, target: str, request: pytest.FixtureRequest) -> Sink:
+        return ParquetSink(target, file_bytes=50_000, layout=request.param)
 
 
 EVERY_NUMBER = {

@@ -1,4 +1,4 @@
-"""A disk that fails on call, for tests: every `Files` call and every write of a file it created can be made to fail."""
+"""A disk that fails: each call that writing makes, and each write of a file that was created, can be made to fail."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from airflow_gobblin.storage.files import FileIdentity, LocalFiles
 
 
 def no_space() -> OSError:
+    """Return the error of a full disk."""
     return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class FailingFiles(LocalFiles):
-    """The local file system, but the `at`-th of the calls that writing makes (counted from 0) raises what `error` makes.
+    """The local file system with an error at one of the calls that writing makes. A failing write first writes half of its bytes.
 
-    A failing write first writes half of its bytes. With `forever`, all calls after it fail too, but for removals.
+    :param at: the number of the call that fails, from 0; -1 for none, to see `calls`.
+    :param error: makes the error.
+    :param forever: whether all calls after it fail, too, except removals.
     """
 
     def __init__(
@@ -31,10 +34,10 @@ class FailingFiles(LocalFiles):
 
     @property
     def parallel(self) -> int:
-        return 1  # or nobody could say which call is the third
+        return 1  # or it would be unknown which call is the third
 
     def count(self, what: str) -> bool:
-        """Note a call, and say whether it is one to fail."""
+        """Note a call and return whether it fails."""
         self.calls.append(what)
         done = len(self.calls) - 1
         return done == self.at or (self.forever and done > self.at >= 0)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 @contextmanager
 def arrow_memory() -> Iterator[pa.MemoryPool]:
-    """A pool that counts what is allocated in its block only: `bytes_allocated()` now, and `max_memory()` at the most."""
+    """Yield a pool that counts the allocations of the block alone: `bytes_allocated()` now, and `max_memory()` at most."""
     before = pa.default_memory_pool()
     pool = pa.proxy_memory_pool(before)
     pa.set_memory_pool(pool)

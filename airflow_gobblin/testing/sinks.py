@@ -18,7 +18,7 @@ from airflow_gobblin.model import wire
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.work import Dataset, Extract, ExtractKind, UnitResult, UnitState
 from airflow_gobblin.rows.sinks.base import Sink, Writer
-from airflow_gobblin.steps.publishing import CommitStep, StepContext, StepStatus
+from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus
 from airflow_gobblin.storage.files import Files, contained, open_files
 from airflow_gobblin.testing.arrow_memory import arrow_memory
 from airflow_gobblin.testing.failing_files import FailingFiles

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.testing.files import FilesContract, FoldersContract, UploadsContract
     from airflow_gobblin.testing.memory_files import MemoryFiles, MemoryObjects
     from airflow_gobblin.testing.sinks import SinkContract
+    from airflow_gobblin.testing.sources import PositionedSourceContract, RangeSourceContract, SourceContract
     from airflow_gobblin.testing.stores import StoreContract
 
 __all__ = [
@@ -31,7 +32,10 @@ __all__ = [
     "FoldersContract",
     "MemoryFiles",
     "MemoryObjects",
+    "PositionedSourceContract",
+    "RangeSourceContract",
     "SinkContract",
+    "SourceContract",
     "StoreContract",
     "UploadsContract",
 ]
@@ -42,7 +46,10 @@ _MODULES = {
     "FoldersContract": "files",
     "MemoryFiles": "memory_files",
     "MemoryObjects": "memory_files",
+    "PositionedSourceContract": "sources",
+    "RangeSourceContract": "sources",
     "SinkContract": "sinks",
+    "SourceContract": "sources",
     "StoreContract": "stores",
     "UploadsContract": "files",
 }

@@ -11,9 +11,12 @@ import pytest
 from airflow_gobblin import testing
 from tests.services.environment import ROOT
 from tests.test_import_direction import run_python
-from tests.testing import broken
+from tests.testing import broken_sinks, broken_sources, broken_storage
 
-FAULTS = {name: value.caught_by for name, value in vars(broken).items() if name.startswith("Test")}
+MODULES = (broken_storage, broken_sinks, broken_sources)
+BROKEN = {
+    name: (module, value) for module in MODULES for name, value in vars(module).items() if name.startswith("Test")
+}
 
 
 @pytest.fixture(scope="module")
@@ -21,13 +24,14 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
     """The broken classes and those of the named cases that fail."""
     folder = tmp_path_factory.mktemp("broken")
     options = ("-q", "-rf", "--tb=no", f"--basetemp={folder}/tmp", "-o", f"cache_dir={folder}/cache")
+    cases = [f"{module.__file__}::{name}::{broken.caught_by}" for name, (module, broken) in BROKEN.items()]
     done = subprocess.run(
         [
             sys.executable,
             "-m",
             "pytest",
             *options,
-            *(f"{broken.__file__}::{name}::{case}" for name, case in FAULTS.items()),
+            *cases,
         ],
         cwd=ROOT,
         capture_output=True,
@@ -38,13 +42,13 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
     return {*re.findall(r"^FAILED \S+?::(\w+)::(\w+)", done.stdout, re.MULTILINE)}
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", BROKEN)
 def test_a_fault_is_caught(fault: str, failed: set[tuple[str, str]]) -> None:
-    assert (fault, FAULTS[fault]) in failed
+    assert (fault, BROKEN[fault][1].caught_by) in failed
 
 
 def test_every_suite_has_faults_that_it_is_tried_on() -> None:
-    tried = {base for name in FAULTS for base in getattr(broken, name).__mro__}
+    tried = {base for _, broken in BROKEN.values() for base in broken.__mro__}
     suites = {name for name in testing.__all__ if name.endswith("Contract")}
     assert {name for name in suites if getattr(testing, name) not in tried} == set()
 

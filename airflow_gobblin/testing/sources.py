@@ -1,0 +1,437 @@
+"""The contract of sources: what planning and extraction rely on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from airflow_gobblin.connections import Connections, NoConnections
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.model import schema as schemas
+from airflow_gobblin.model import wire
+from airflow_gobblin.model.coverage import Coverage, Range
+from airflow_gobblin.model.state import DatasetState
+from airflow_gobblin.model.watermark import LongWatermark, TimestampWatermark, Watermark, split
+from airflow_gobblin.model.work import Dataset, ExtractKind, Limits, WorkUnit
+from airflow_gobblin.rows.sinks.parquet import ParquetSink
+from airflow_gobblin.rows.source_plans import judge_plan, judge_snapshot
+from airflow_gobblin.rows.sources.base import (
+    Bound,
+    Consistency,
+    DatasetPlan,
+    PlanRequest,
+    RangeRequest,
+    RangeSource,
+    ReadRequest,
+    SnapshotSource,
+    Source,
+)
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.storage.stores.memory import MemoryStore
+from airflow_gobblin.testing import inprocess
+
+__all__ = ["PositionedSourceContract", "RangeSourceContract", "SourceContract"]
+
+Rows = Counter[str]
+"""Rows, each as text: in no order, with the number of times that each came."""
+LIMIT = 3
+"""The most rows of a unit, where a limit is tried."""
+MOST_RUNS = 100
+
+
+class SourceContract:
+    """The suite of sources whose datasets are snapshots. Override the fixtures `source`, `grow` and `empty_source`, and
+    `connections` if it needs any.
+    """
+
+    @pytest.fixture
+    def source(self) -> Source:
+        """Return the source, with at least eight rows in each dataset. If it plans up to now, its clock stands still."""
+        raise NotImplementedError("override the fixture `source`")
+
+    @pytest.fixture
+    def grow(self) -> Callable[[], None]:
+        """Return a function that adds rows to every dataset of `source`, at positions beyond all of its own."""
+        raise NotImplementedError("override the fixture `grow`")
+
+    @pytest.fixture
+    def empty_source(self) -> Source:
+        """Return a source whose datasets have no rows yet."""
+        raise NotImplementedError("override the fixture `empty_source`")
+
+    @pytest.fixture
+    def connections(self) -> Connections:
+        """Return the connections of the sources."""
+        return NoConnections()
+
+    @pytest.fixture
+    def datasets(self, source: Source, connections: Connections) -> list[Reading]:
+        """Return the datasets of the source, none of which has been read yet."""
+        return readings(source, connections)
+
+    def test_the_suite_is_that_of_its_kind(self, datasets: list[Reading]) -> None:
+        positioned = any(reading.has_positions for reading in datasets)
+        ranged = positioned and isinstance(datasets[0].source, RangeSource)
+        assert positioned == isinstance(self, PositionedSourceContract), "PositionedSourceContract is for positions"
+        assert ranged == isinstance(self, RangeSourceContract), "RangeSourceContract is for sources that resolve ranges"
+
+    # its record and datasets
+
+    def test_it_crosses_processes_without_a_secret(self, source: Source, connections: Connections) -> None:
+        record = wire.dumps(source)
+        assert wire.loads(record, type(source), "the source") == source
+        for conn_id in source.connection_ids:
+            assert connections.uri(conn_id).encode() not in record
+
+    def test_datasets_are_named_once_and_in_a_stable_order(self, source: Source, connections: Connections) -> None:
+        datasets = source.datasets(connections)
+        assert datasets
+        assert len({dataset.urn for dataset in datasets}) == len(datasets)
+        assert source.datasets(connections) == datasets
+
+    # plans
+
+    def test_a_plan_can_be_carried_out(self, datasets: list[Reading]) -> None:
+        for reading in datasets:
+            plan = reading.plan()
+            if reading.has_positions:
+                judged = judge_plan(reading.urn, plan.units, plan.planned, reading.coverage)
+            else:
+                judged = judge_snapshot(reading.urn, plan.units, DatasetState(reading.urn))
+            assert judged is not None
+            assert [*judged.units] == [*plan.units]
+
+    def test_planning_again_gives_the_same_units(self, datasets: list[Reading]) -> None:
+        for reading in datasets:
+            one, other = reading.plan(), reading.plan()
+            assert (one.units, one.planned) == (other.units, other.planned)
+            assert one.schema.equals(other.schema)
+
+    def test_units_are_named_once_and_belong_to_their_dataset(self, datasets: list[Reading]) -> None:
+        for reading in datasets:
+            units = reading.plan().units
+            assert len({unit.id for unit in units}) == len(units)
+            assert {unit.urn for unit in units} == {reading.urn}
+            assert all(unit.weight >= 0 for unit in units)
+
+    def test_units_of_a_whole_load_show_one_state(self, datasets: list[Reading]) -> None:
+        for reading in datasets:
+            plan = reading.plan()
+            if reading.takes_all and len(plan.units) > 1:
+                assert plan.consistency is not Consistency.ONE_UNIT, "it has several units"
+            if plan.consistency is Consistency.ONE_SNAPSHOT:
+                assert isinstance(reading.source, SnapshotSource)
+
+    # reading
+
+    def test_batches_are_of_the_planned_schema(self, datasets: list[Reading]) -> None:
+        for reading in datasets:
+            plan = reading.plan()
+            assert schemas.decode(schemas.encode(plan.schema)).equals(plan.schema)
+            with reading.snapshot(plan) as name:
+                for unit in plan.units:
+                    for batch in reading.read(unit, plan, name).batches:
+                        assert batch.schema.equals(plan.schema)
+                        batch.validate(full=True)
+
+    def test_a_unit_ends_where_it_should_with_the_rows_that_it_should_have(self, datasets: list[Reading]) -> None:
+        for reading in datasets:
+            for unit, done in reading.all_units():
+                assert done.expected_rows in (None, done.rows.total())
+                if unit.low is None:
+                    continue
+                assert done.actual_high is not None
+                assert not below(done.actual_high, unit.low)
+                assert unit.expected_high in (None, done.actual_high)
+                assert [at for at in done.positions if below(at, unit.low) or below(done.actual_high, at)] == []
+                assert done.positions == sorted(done.positions, key=split), "a reader goes on"
+
+    def test_reading_again_gives_the_same_rows(self, datasets: list[Reading]) -> None:
+        for reading in datasets:
+            assert reading.rows() == reading.rows()
+            assert reading.rows().total() >= 8, "the fixture `source` should have more rows"
+
+    def test_a_reader_can_be_closed_at_any_time(self, datasets: list[Reading]) -> None:
+        for reading in datasets:
+            plan = reading.plan()
+            with reading.snapshot(plan) as name:
+                for batches in (0, 1):
+                    reader = reading.open(plan.units[0], plan, name)
+                    for _, _batch in zip(range(batches), reader, strict=False):
+                        pass
+                    reader.close()
+                    reader.close()
+
+    def test_rows_that_come_after_the_plan_are_left_to_the_next(
+        self, datasets: list[Reading], grow: Callable[[], None]
+    ) -> None:
+        plans = [(reading, reading.plan(), reading.rows()) for reading in datasets]
+        for reading, plan, rows in plans:
+            with reading.snapshot(plan) as name:
+                grow()
+                read = sum((reading.read(unit, plan, name).rows for unit in plan.units), Rows())
+            one_state = not reading.takes_all or plan.consistency is not Consistency.ONE_UNIT
+            if one_state and all(unit.low is None or unit.expected_high is not None for unit in plan.units):
+                assert read == rows
+
+    # runs
+
+    def test_a_dataset_without_rows_has_none(self, empty_source: Source, connections: Connections) -> None:
+        for reading in readings(empty_source, connections):
+            assert not reading.rows()
+
+    def test_runs_publish_each_row_once(
+        self,
+        source: Source,
+        connections: Connections,
+        datasets: list[Reading],
+        grow: Callable[[], None],
+        tmp_path: Path,
+    ) -> None:
+        opened = open_job(source, connections, tmp_path)
+        for _ in range(2):
+            reports = inprocess.run(opened, connections)
+            assert [report for report in reports.values() if not report.ok] == []
+            for reading in datasets:
+                assert published(opened, reading.urn) == reading.fresh().rows()
+            grow()
+
+
+class PositionedSourceContract(SourceContract):
+    """The suite of sources with positions. Override the same fixtures."""
+
+    @pytest.fixture
+    def positioned(self, datasets: list[Reading]) -> list[Reading]:
+        """Return the datasets with positions."""
+        return [reading for reading in datasets if reading.has_positions]
+
+    def test_units_are_disjoint_and_cover_what_is_planned(self, positioned: list[Reading]) -> None:
+        for reading in positioned:
+            plan, covered = reading.plan(), Coverage()
+            for one, other in combinations(closed(plan.units), 2):
+                assert not one.overlaps(other), f"{one} and {other}"
+            for part in closed(plan.units):
+                covered = covered.add(part)
+            if plan.planned is not None and all(unit.expected_high is not None for unit in plan.units):
+                assert covered.covers(plan.planned), f"{covered} is less than {plan.planned}"
+
+    def test_nothing_new_plans_nothing(self, positioned: list[Reading]) -> None:
+        for reading in positioned:
+            reading.run()
+            assert [unit for unit in reading.plan().units if not unit.empty] == []
+
+    def test_the_next_run_reads_what_is_new(self, positioned: list[Reading], grow: Callable[[], None]) -> None:
+        before = [(reading, reading.run()) for reading in positioned]
+        grow()
+        for reading, rows in before:
+            new = reading.run()
+            assert new, "the fixture `grow` should add rows"
+            assert new + rows == reading.fresh().rows()
+
+    def test_a_hole_is_planned_again_and_nothing_that_is_covered(self, positioned: list[Reading]) -> None:
+        for reading in positioned:
+            first, *others = reading.all_units()
+            assert first[0].low is not None
+            reading.coverage = Coverage().starting_at(first[0].low)
+            for unit, done in others:
+                reading.cover(unit, done)
+            plan = reading.plan()
+            assert [part for part in closed(plan.units) if not part.empty and reading.coverage.overlaps(part)] == []
+            assert sum((done.rows for _, done in reading.all_units()), Rows()) == first[1].rows
+
+    def test_limited_runs_publish_each_row_once(
+        self, source: Source, connections: Connections, positioned: list[Reading], tmp_path: Path
+    ) -> None:
+        """A unit stops after a limit, between two positions, and the next run goes on there."""
+        wanted = {reading.urn: reading.rows() for reading in positioned if not reading.takes_all}
+        opened = open_job(source, connections, tmp_path, Limits(rows=LIMIT))
+        heads: dict[str, int] = {}
+        for _ in range(MOST_RUNS):
+            reports = inprocess.run(opened, connections)
+            assert [reports[urn] for urn in wanted if urn in reports and not reports[urn].ok] == []
+            before, heads = heads, {urn: opened.journal.history(urn).state.head for urn in wanted}
+            if heads == before:
+                break
+        assert {urn: published(opened, urn) for urn in wanted} == wanted
+
+
+class RangeSourceContract(PositionedSourceContract):
+    """The suite of sources with positions that can be backfilled. Override the same fixtures."""
+
+    def test_a_backfill_reads_the_range_that_it_is_given(self, positioned: list[Reading]) -> None:
+        for reading in positioned:
+            (unit, done), *_ = [(unit, done) for unit, done in reading.all_units() if unit.low is not None]
+            assert unit.low is not None
+            assert done.actual_high is not None
+            part = Range(unit.low, done.actual_high)
+            reading.run()
+            plan = reading.plan((part,))
+            with reading.snapshot(plan) as name:
+                assert sum((reading.read(one, plan, name).rows for one in plan.units), Rows()) == done.rows
+            assert [one for one in closed(plan.units) if below(one.low, part.low) or below(part.high, one.high)] == []
+
+    def test_a_range_is_resolved_to_positions(self, positioned: list[Reading]) -> None:
+        for reading in positioned:
+            source, (low, *_) = reading.source, [unit.low for unit in reading.plan().units]
+            assert isinstance(source, RangeSource)
+            assert isinstance(low, LongWatermark | TimestampWatermark), "positions of other kinds have no bounds"
+            start: Bound = low.value
+            found = source.resolve(reading.dataset, RangeRequest(datetime.now(UTC), start), reading.connections)
+            assert found.low == low
+            assert not found.empty
+
+
+@dataclass(frozen=True)
+class Done:
+    """The result of reading a unit."""
+
+    batches: tuple[pa.RecordBatch, ...]
+    actual_high: Watermark | None
+    expected_rows: int | None
+    positions: list[Watermark]
+
+    @property
+    def rows(self) -> Rows:
+        """Its rows."""
+        return rows_of(row for batch in self.batches for row in batch.to_pylist())
+
+
+@dataclass(frozen=True)
+class PlannedUnits(DatasetPlan):
+    """A plan with all of its units in memory."""
+
+    units: tuple[WorkUnit, ...]
+
+
+@dataclass
+class Reading:
+    """A dataset that is planned and read, whose coverage is kept between runs as the journal would."""
+
+    source: Source
+    dataset: Dataset
+    connections: Connections
+    coverage: Coverage = field(default_factory=Coverage)
+
+    @property
+    def urn(self) -> str:
+        """The dataset's URN."""
+        return self.dataset.urn
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether it has positions: a snapshot has none."""
+        return self.dataset.extract.kind is not ExtractKind.SNAPSHOT_ONLY
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether its next load takes it whole."""
+        first = self.dataset.extract.kind is ExtractKind.SNAPSHOT_APPEND and self.coverage.origin is None
+        return first or not self.has_positions
+
+    def fresh(self) -> Reading:
+        """Return the same dataset as if nothing of it had been read."""
+        return Reading(self.source, self.dataset, self.connections)
+
+    def plan(self, ranges: tuple[Range, ...] = ()) -> PlannedUnits:
+        """Plan it from its coverage.
+
+        :param ranges: for a backfill.
+        """
+        request = PlanRequest(datetime.now(UTC), ranges=ranges)
+        state = DatasetState(self.urn, self.coverage)
+        found = self.source.plan(self.dataset, {self.urn: state}, request, self.connections)
+        return PlannedUnits(tuple(found.units), found.schema, found.planned, found.kept_from, found.consistency)
+
+    @contextmanager
+    def snapshot(self, plan: DatasetPlan) -> Iterator[str]:
+        """Hold the snapshot that a plan's units are read in; its name is empty if there is none."""
+        if plan.consistency is Consistency.ONE_SNAPSHOT and isinstance(self.source, SnapshotSource):
+            with self.source.snapshot(self.connections) as name:
+                yield name
+        else:
+            yield ""
+
+    def open(self, unit: WorkUnit, plan: DatasetPlan, snapshot: str = "") -> Any:
+        """Start to read a unit."""
+        return self.source.read(unit, plan.schema, ReadRequest(snapshot=snapshot), self.connections)
+
+    def read(self, unit: WorkUnit, plan: DatasetPlan, snapshot: str = "") -> Done:
+        """Read a unit to its end. An empty unit isn't read."""
+        if unit.empty:
+            return Done((), unit.expected_high, None, [])
+        reader = self.open(unit, plan, snapshot)
+        try:
+            batches, positions = [], []
+            for batch in reader:
+                batches.append(batch)
+                positions.append(getattr(reader, "position", None))
+            known = [position for position in positions if position is not None]
+            return Done(tuple(batches), reader.actual_high, reader.expected_rows, known)
+        finally:
+            reader.close()
+
+    def all_units(self) -> list[tuple[WorkUnit, Done]]:
+        """Plan it, and read all units."""
+        plan = self.plan()
+        with self.snapshot(plan) as name:
+            return [(unit, self.read(unit, plan, name)) for unit in plan.units]
+
+    def rows(self) -> Rows:
+        """Plan it, and return the rows of all units."""
+        return sum((done.rows for _, done in self.all_units()), Rows())
+
+    def run(self) -> Rows:
+        """Plan it, read all units, and cover what was read; return the rows."""
+        done = self.all_units()
+        for unit, result in done:
+            self.cover(unit, result)
+        return sum((result.rows for _, result in done), Rows())
+
+    def cover(self, unit: WorkUnit, done: Done) -> None:
+        """Cover the range of a unit that was read."""
+        if unit.low is not None and done.actual_high is not None:
+            part = Range(unit.low, done.actual_high)
+            self.coverage = self.coverage.starting_at(part.low) if part.empty else self.coverage.add(part)
+
+
+def readings(source: Source, connections: Connections) -> list[Reading]:
+    """Return the datasets of a source."""
+    return [Reading(source, dataset, connections) for dataset in source.datasets(connections)]
+
+
+def open_job(source: Source, connections: Connections, folder: Path, limits: Limits | None = None) -> OpenJob:
+    """Return an ingestion of a source into Parquet files below a folder; its journal is in memory."""
+    ingestion = Ingestion(
+        "suite", source, ParquetSink(f"{folder}/lake"), "unused", limits=limits or Limits(), retention=timedelta(0)
+    )
+    return OpenJob(ingestion, Journal.create(MemoryStore(), "suite"), connections)
+
+
+def published(opened: OpenJob, urn: str) -> Rows:
+    """Return the rows of a dataset as a reader of the journal sees them."""
+    return rows_of(opened.journal.read_dataset(urn).to_arrow().to_table().to_pylist())
+
+
+def rows_of(rows: Any) -> Rows:
+    """Return rows as texts that are counted."""
+    return Counter(repr(sorted(row.items())) for row in rows)
+
+
+def closed(units: tuple[WorkUnit, ...]) -> list[Range]:
+    """Return the ranges of the units whose end is known."""
+    return [Range(u.low, u.expected_high) for u in units if u.low is not None and u.expected_high is not None]
+
+
+def below(one: Watermark, other: Watermark) -> bool:
+    """Return whether a position lies below another one, in at least one of its positions."""
+    return any(a < b for a, b in zip(split(one), split(other), strict=True))

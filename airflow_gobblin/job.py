@@ -6,22 +6,38 @@ publish units of any kind through it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
 
-from airflow_gobblin.connections import Connections
-from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.connections import Connections, GuardedConnections
+from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.model.coverage import Coverage, Range
+from airflow_gobblin.model.holds import Holds
+from airflow_gobblin.model.plan import Binding, Plan
 from airflow_gobblin.model.policy import CommitPolicy
+from airflow_gobblin.model.request import RangeRequest
+from airflow_gobblin.model.state import DatasetState
+from airflow_gobblin.model.watermark import Watermark
 from airflow_gobblin.model.work import UnitResult, WorkUnit
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.storage.locations import object_place
 
-__all__ = ["Attempt", "Held", "Job", "Site", "Work", "connections_of"]
+__all__ = [
+    "Attempt",
+    "DatasetLike",
+    "Held",
+    "Job",
+    "Site",
+    "Work",
+    "WorkPlan",
+    "WorkRequest",
+    "connections_of",
+]
 
 
 class Site(StrEnum):
@@ -31,6 +47,66 @@ class Site(StrEnum):
     """Each in a Spark task."""
     DRIVER = "driver"
     """On the driver, as DataFrames."""
+
+
+class DatasetLike(Protocol):
+    """A dataset as every job has them. Its work knows more of it."""
+
+    @property
+    def urn(self) -> str:
+        """Its URN."""
+
+    @property
+    def origin(self) -> str:
+        """A description, without secrets, of what it is read from."""
+
+    @property
+    def holds(self) -> Holds:
+        """What its slots hold."""
+
+
+@dataclass(frozen=True)
+class WorkRequest:
+    """The request of a run, for one dataset.
+
+    :param now: the time of planning, in UTC, by the worker's clock.
+    :param end: the end of the run's data interval, exclusive; `None`: up to now.
+    :param policy: the job's policy. What is published whole or not at all can only be planned under `full`.
+    :param covered: the committed coverage that stays: no unit may cover a part of it.
+    :param ranges: for a backfill: these ranges, in order, instead of the uncovered ones, whether they hold anything or not.
+    :param whole: whether each unit has to reach its end, because it replaces what is published of its range.
+    """
+
+    now: datetime
+    end: datetime | None = None
+    policy: CommitPolicy = CommitPolicy.FULL
+    covered: Coverage = field(default_factory=Coverage)
+    ranges: tuple[Range, ...] = ()
+    whole: bool = False
+
+
+@dataclass(frozen=True)
+class WorkPlan:
+    """A work's plan of one dataset. The run adds to it what all plans have: token, run key, generation, what it replaces.
+
+    :param units: iterated once, so there may be more than fit in memory; an error that they raise fails the dataset.
+    :param folder: the dataset's folder below the target root.
+    :param binding: what only the work itself reads, when it runs and publishes the units.
+    :param schema: the schema to publish, encoded; `None` if what is published has none.
+    :param planned: the whole range to cover; `None` where slots cover no ranges.
+    :param open_end: whether the last unit continues beyond that range to an unknown end.
+    :param kept_from: the first position that the source still has.
+    :param one_snapshot: whether the units have to run in one snapshot, which `Work.hold` provides.
+    """
+
+    units: Iterator[WorkUnit]
+    folder: str
+    binding: Binding
+    schema: str | None = None
+    planned: Range | None = None
+    open_end: bool = False
+    kept_from: Watermark | None = None
+    one_snapshot: bool = False
 
 
 class Held(Protocol):
@@ -62,7 +138,10 @@ class Attempt:
 
 
 class Work(Protocol):
-    """The work of a job on a unit: frozen, registered with `wire.record`, without secrets. It is sent to Spark whole."""
+    """The work of a job: frozen, registered with `wire.record`, without secrets. It is sent to Spark whole.
+
+    `datasets`, `resolve`, `check`, `plan` and `publish` run on an Airflow worker; `hold` and `run` in Spark.
+    """
 
     @property
     def site(self) -> Site:
@@ -83,6 +162,41 @@ class Work(Protocol):
     @property
     def code(self) -> tuple[str, ...]:
         """Modules with the author's own classes, which are also sent to Spark."""
+
+    def datasets(self, connections: Connections) -> Sequence[DatasetLike]:
+        """Return the job's datasets, in a stable order.
+
+        :raises SourceError: the source can't be reached.
+        """
+
+    def resolve(self, dataset: DatasetLike, request: RangeRequest, connections: Connections) -> Range:
+        """Return the positions of a backfill's range.
+
+        :raises NoSuchRangeError: the dataset has no such range, or none at all.
+        :raises SourceError: the source can't be reached.
+        """
+
+    def check(self, dataset: DatasetLike, connections: Connections) -> Iterator[GobblinError]:
+        """Yield the faults that keep a dataset from being planned, as far as they are known without planning it.
+
+        :raises SourceError: the source can't be reached.
+        """
+
+    def plan(
+        self,
+        dataset: DatasetLike,
+        states: Mapping[str, DatasetState],
+        request: WorkRequest,
+        files: Files,
+        connections: GuardedConnections,
+    ) -> WorkPlan | None:
+        """Plan the units of a dataset; `None` if there is nothing to do. Nothing is changed.
+
+        :param states: the state of every dataset of the job, by URN.
+        :param files: the file system below the target root.
+        :param connections: access to secrets. No error of the author's source shows one, nor one of its units.
+        :raises GobblinError: this dataset can't be planned; the others go on.
+        """
 
     def modules(self, connections: Connections) -> tuple[str, ...]:
         """Return the modules that `run` needs and that can't be shipped: executors must have them installed."""

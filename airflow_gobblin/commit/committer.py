@@ -86,7 +86,7 @@ class Proposal:
     @property
     def ranges(self) -> tuple[Range, ...]:
         """The ranges that publishing it covers."""
-        if self.plan.planned is None:
+        if not self.plan.holds.covers_ranges:
             return ()
         published = (u.range for u in self.units if u.state is UnitState.SUCCESSFUL)
         return tuple(r for r in published if r is not None and not r.empty)
@@ -226,6 +226,7 @@ class Committer:
             at=now(),
             ranges=proposal.ranges,
             removed=plan.reopens,
+            holds=plan.holds,
             planned=plan.planned,
             replaces=plan.replaces,
             schema=plan.schema,

@@ -42,14 +42,23 @@ def check_preconditions(plan: Plan, ranges: tuple[Range, ...], history: History)
         )
     if state.provenance is not None and plan.provenance is not None and state.provenance.bars(plan.provenance):
         raise _lost(plan, state.provenance.against(plan.provenance))
-    if state.schema is not None and not schema.includes(plan.schema, state.schema):
+    if state.schema is not None and (plan.schema is None or not schema.includes(plan.schema, state.schema)):
         raise _lost(plan, f"{by} published a column that this plan's schema lacks or has otherwise")
     if gone := set(plan.replaces) - set(state.live):
         raise _lost(plan, f"{_retired(history, gone) or by} retired a unit that this plan replaces")
-    if plan.planned is None:
-        if history.published_after(plan.head):  # even an empty one, which leaves no unit to recognize it by
-            raise _lost(plan, f"{by} published a snapshot after this plan was made")
-        return
+    if plan.holds.covers_ranges:
+        _check_ranges(plan, ranges, history, by)
+    elif history.published_after(plan.head):  # even an empty one, which leaves no unit to recognize it by
+        raise _lost(plan, f"{by} published {plan.holds.what} after this plan was made")
+
+
+def _check_ranges(plan: Plan, ranges: tuple[Range, ...], history: History, by: str) -> None:
+    """Check that the ranges of a plan are uncovered, apart from those that it replaces or reopens.
+
+    :param by: the newest slot.
+    """
+    assert plan.planned is not None
+    state = history.state
     live = [unit.range for unit in state.live.values()] if plan.reopens else []
     if any(part is not None and part.overlaps(bare) for part in live for bare in plan.reopens):
         raise _lost(plan, f"{by} published units in a range that this plan found without any")

@@ -16,6 +16,7 @@ from airflow_gobblin.errors import without_stop
 from airflow_gobblin.journal.records import Action, Decision, Note, NoteKind, Outcome, OutcomeState
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.coverage import Coverage
+from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.state import DatasetState, Pause, Provenance, UnitRef
 from airflow_gobblin.model.watermark import Watermark, highest
 from airflow_gobblin.model.wire import record
@@ -66,9 +67,9 @@ class Slot:
         return states
 
     @property
-    def positions(self) -> bool:
-        """Whether its units have positions; a snapshot's have none."""
-        return self.trimmed.positions if self.trimmed is not None else self.decision.planned is not None
+    def holds(self) -> Holds | None:
+        """What it holds, if a run made it."""
+        return self.decision.holds
 
     @property
     def releases(self) -> tuple[Note, ...]:
@@ -169,7 +170,7 @@ class TrimmedSlot:
     outcome: OutcomeState | None
     actor: str
     reason: str
-    positions: bool
+    holds: Holds | None
     files: int
     rows: int
     shards: tuple[str, ...]
@@ -200,6 +201,7 @@ class TrimmedSlot:
             reason=self.reason,
             run=self.run,
             kept_from=self.kept_from,
+            holds=self.holds,
         )
         outcome = None
         if self.outcome is not None:
@@ -421,7 +423,7 @@ def _trimmed(slot: Slot) -> TrimmedSlot:
         outcome=None if outcome is None else outcome.state,
         actor=decision.actor,
         reason=decision.reason,
-        positions=slot.positions,
+        holds=slot.holds,
         files=slot.files,
         rows=slot.rows,
         shards=decision.shards,

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from airflow_gobblin.model.coverage import Coverage, Range
+from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.state import Provenance, UnitRef
 from airflow_gobblin.model.watermark import Watermark
 from airflow_gobblin.model.wire import record
@@ -51,6 +52,7 @@ class Decision:
     :param ranges: the ranges that it covers.
     :param removed: the ranges that it uncovers again.
     :param coverage: the whole new coverage (SET, IMPORT, DROP), in place of those two.
+    :param holds: what the slot holds, if a run made it.
     :param planned: the range that was asked for; the first one gives the dataset its origin.
     :param replaces: the units that it retires.
     :param units: a summary of every unit of the plan, published or not.
@@ -78,6 +80,7 @@ class Decision:
     ranges: tuple[Range, ...] = ()
     removed: tuple[Range, ...] = ()
     coverage: Coverage | None = None
+    holds: Holds | None = None
     planned: Range | None = None
     replaces: tuple[UnitRef, ...] = ()
     schema: str | None = None

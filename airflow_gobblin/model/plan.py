@@ -12,17 +12,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.model.coverage import Coverage, Range
+from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.state import Provenance, UnitRef
 from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.watermark import Watermark
 from airflow_gobblin.model.wire import record
-from airflow_gobblin.model.work import Dataset, DatasetRef, Pack, WorkUnit
+from airflow_gobblin.model.work import DatasetRef, Pack, WorkUnit
 
 UNITS_TOGETHER = 1000
 """The maximum number of units in a plan itself, and in each piece of a larger one."""
+
+
+class Binding(Protocol):
+    """A record, registered with `wire.record`, by which a work keeps in a plan what only it needs."""
 
 
 @record("plan")
@@ -36,14 +42,15 @@ class Plan:
     :param more: whether the other units are in pieces.
     :param planned: the whole range that the run was to cover, if the dataset has positions.
     :param open_end: whether its last unit continues beyond that range to an unknown end.
-    :param source_schema: the schema of the source, fixed here.
-    :param schema: the schema to publish, after the converters, fixed here.
+    :param holds: what the dataset's slots hold.
     :param folder: the dataset's folder below the target root.
+    :param binding: what else its work fixed, and only its work reads.
+    :param schema: the schema to publish, fixed here; `None` if what is published has none.
     :param replaces: the live units that this plan's units replace.
     :param reopens: ranges covered without a unit, by an import or a skip, that this plan's units replace.
     :param run: the DAG run of the plan, as named in the request.
     :param kept_from: the first position that the source still had when this was planned.
-    :param one_snapshot: whether its units are read in one snapshot, which the pack's driver holds open.
+    :param one_snapshot: whether its units run in one snapshot, which the pack's driver holds open.
     :param provenance: the origin of its data, and the DAG that reads it.
     :param head: the dataset's newest slot when it was planned.
     """
@@ -52,11 +59,12 @@ class Plan:
     ingestion: str
     run_key: str
     generation: int
-    dataset: Dataset
+    urn: str
+    holds: Holds
     folder: str
     units: tuple[WorkUnit, ...]
-    source_schema: str
-    schema: str
+    binding: Binding
+    schema: str | None = None
     planned: Range | None = None
     replaces: tuple[UnitRef, ...] = ()
     reopens: tuple[Range, ...] = ()
@@ -67,11 +75,6 @@ class Plan:
     one_snapshot: bool = False
     provenance: Provenance | None = None
     head: int = 0
-
-    @property
-    def urn(self) -> str:
-        """The dataset's URN."""
-        return self.dataset.urn
 
     @property
     def asked(self) -> str:

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.watermark import Json, Watermark
 from airflow_gobblin.model.wire import record
 
@@ -25,6 +26,11 @@ class ExtractKind(StrEnum):
     SNAPSHOT_APPEND = "snapshot_append"
     """The first run takes everything, later ones only new rows."""
 
+    @property
+    def holds(self) -> Holds:
+        """What the slots of such a dataset hold."""
+        return Holds.SNAPSHOT if self is ExtractKind.SNAPSHOT_ONLY else Holds.RANGES
+
 
 @dataclass(frozen=True)
 class Extract:
@@ -37,7 +43,7 @@ class Extract:
 
 @dataclass(frozen=True)
 class Dataset:
-    """The unit of commit and isolation: a table, a topic, a directory.
+    """The unit of commit and isolation of a source: a table, a topic, a directory.
 
     :param read_from: a description of its origin without secrets, if namespace and table don't identify it: two DAGs that read
         one URN of an ingestion from two origins would mix their rows.
@@ -51,6 +57,11 @@ class Dataset:
     def origin(self) -> str:
         """The origin that it is read from."""
         return self.read_from or ".".join(filter(None, (self.extract.namespace, self.extract.table)))
+
+    @property
+    def holds(self) -> Holds:
+        """What its slots hold."""
+        return self.extract.kind.holds
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from airflow_gobblin.model.watermark import LongWatermark, TimestampWatermark
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_gobblin.rows.sources.base import Bound
+    from airflow_gobblin.model.request import Bound
     from airflow_gobblin.run.request import RunRequest
 
 __all__ = ["ingestion_params", "replacing_command", "run_request"]

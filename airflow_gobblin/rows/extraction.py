@@ -29,7 +29,7 @@ from airflow_gobblin.model.work import StagedFile, UnitResult, UnitState, WorkUn
 from airflow_gobblin.rows.converters.base import Converter, OnBadRow, RowCheck
 from airflow_gobblin.rows.sinks.base import Writer
 from airflow_gobblin.rows.sources.base import Reader, ReadRequest
-from airflow_gobblin.rows.work import RowsWork
+from airflow_gobblin.rows.work import RowsBinding, RowsWork
 from airflow_gobblin.storage.files.base import Files
 
 
@@ -141,6 +141,7 @@ class _UnitRun:
     def __init__(self, job: RowsWork, plan: Plan, unit: WorkUnit, snapshot: str) -> None:
         self._job = job
         self._plan = plan
+        self._binding = RowsBinding.of(plan)
         self._unit = unit
         self._snapshot = snapshot
         self._tally = _Tally()
@@ -150,9 +151,10 @@ class _UnitRun:
 
     def run(self, files: Files, folder: str, connections: Connections) -> tuple[StagedFile, ...]:
         self._check_snapshot()
-        incoming = schemas.decode(self._plan.source_schema)
+        assert self._plan.schema is not None
+        incoming = schemas.decode(self._binding.source_schema)
         published = schemas.decode(self._plan.schema)
-        request = ReadRequest(self._job.limits, self._job.options, self._snapshot)
+        request = ReadRequest(self._binding.limits, self._job.options, self._snapshot)
         reader = self._job.source.read(self._unit, incoming, request, connections)
         try:
             stem = f"{self._plan.folder}/{self._plan.token}-{self._unit.id}"
@@ -232,7 +234,7 @@ class _UnitRun:
     @property
     def _met(self) -> str | None:
         """The first limit that is reached by now."""
-        limits, tally = self._job.limits, self._tally
+        limits, tally = self._binding.limits, self._tally
         reached = {"rows": tally.read, "bytes": tally.arrow_bytes, "seconds": time.monotonic() - self._started}
         of = ((name, getattr(limits, name), value) for name, value in reached.items())
         return next((f"{limit} {name}" for name, limit, value in of if limit is not None and value >= limit), None)
@@ -242,7 +244,7 @@ class _UnitRun:
 
         :param batch: the next batch.
         """
-        most = self._job.limits.rows
+        most = self._binding.limits.rows
         over = f"{most} rows" if most is not None and self._tally.read + batch.num_rows > most else None
         met = over or (self._met if self._tally.read and batch.num_rows else None)
         waited = met is not None and met.endswith(" seconds") and not self._late

@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airflow_gobblin.job import Attempt, Site
+from airflow_gobblin.errors import GobblinError, NoSuchRangeError
+from airflow_gobblin.job import Attempt, DatasetLike, Site
 from airflow_gobblin.model.watermark import Json
 from airflow_gobblin.model.wire import kind_of, record
-from airflow_gobblin.model.work import Limits
+from airflow_gobblin.model.work import Dataset, Limits
 from airflow_gobblin.rows.converters.base import Converter, RowCheck
 from airflow_gobblin.rows.sinks.base import Sink
-from airflow_gobblin.rows.sources.base import Source
+from airflow_gobblin.rows.sources.base import CheckableSource, RangeSource, Source
 
 if TYPE_CHECKING:
-    from airflow_gobblin.connections import Connections
+    from airflow_gobblin.connections import Connections, GuardedConnections
+    from airflow_gobblin.job import WorkPlan, WorkRequest
+    from airflow_gobblin.model.coverage import Range
     from airflow_gobblin.model.plan import Plan
+    from airflow_gobblin.model.request import RangeRequest
+    from airflow_gobblin.model.state import DatasetState
     from airflow_gobblin.model.work import UnitResult, WorkUnit
     from airflow_gobblin.rows.sources.snapshots import PackSnapshot
     from airflow_gobblin.steps.base import CommitStep
     from airflow_gobblin.storage.files.base import Files
+
+
+@record("rows_binding")
+@dataclass(frozen=True)
+class RowsBinding:
+    """What a plan of rows binds besides what all plans do. See `model.plan.Binding`.
+
+    :param source_schema: the schema that every unit is read with, encoded.
+    :param limits: the limits of each unit.
+    """
+
+    source_schema: str
+    limits: Limits = field(default_factory=Limits)
+
+    @staticmethod
+    def of(plan: Plan) -> RowsBinding:
+        """Return the binding of a plan of rows."""
+        assert isinstance(plan.binding, RowsBinding)
+        return plan.binding
 
 
 @record("rows_work")
@@ -57,6 +81,39 @@ class RowsWork:
         """The source's kind and its connections."""
         return " ".join((kind_of(self.source), *self.source.connection_ids))
 
+    def datasets(self, connections: Connections) -> tuple[Dataset, ...]:
+        """Return the source's datasets."""
+        return tuple(self.source.datasets(connections))
+
+    def resolve(self, dataset: DatasetLike, request: RangeRequest, connections: Connections) -> Range:
+        """Resolve a range to positions of the source."""
+        if not dataset.holds.covers_ranges:
+            cause = "it is a snapshot, which shows its table as it is now and has no ranges"
+            raise _no_ranges(dataset.urn, cause, "Run it without a range: each run publishes it anew.")
+        if not isinstance(self.source, RangeSource):
+            cause = f"its source, a {type(self.source).__name__}, can't say a range in its positions"
+            hint = "Give the source a method `resolve`; or rewind the dataset to a position."
+            raise _no_ranges(dataset.urn, cause, hint)
+        return self.source.resolve(_of_rows(dataset), request, connections)
+
+    def check(self, dataset: DatasetLike, connections: Connections) -> Iterator[GobblinError]:
+        """Yield the faults that the source can name ahead of planning."""
+        if isinstance(self.source, CheckableSource):
+            yield from self.source.check(_of_rows(dataset), connections)
+
+    def plan(
+        self,
+        dataset: DatasetLike,
+        states: Mapping[str, DatasetState],
+        request: WorkRequest,
+        files: Files,
+        connections: GuardedConnections,
+    ) -> WorkPlan | None:
+        """Plan ranges of the source, or all of it."""
+        from airflow_gobblin.rows.planning import plan_rows
+
+        return plan_rows(self, _of_rows(dataset), states, request, connections)
+
     def modules(self, connections: Connections) -> tuple[str, ...]:
         """Return the source's drivers."""
         return self.source.modules(connections)
@@ -78,3 +135,12 @@ class RowsWork:
     def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterable[CommitStep]:
         """Return the steps that publish the sink's files."""
         return self.sink.publish(plan, results, files)
+
+
+def _of_rows(dataset: DatasetLike) -> Dataset:
+    assert isinstance(dataset, Dataset)
+    return dataset
+
+
+def _no_ranges(urn: str, cause: str, hint: str) -> NoSuchRangeError:
+    return NoSuchRangeError(operation="backfill", subject=f"dataset {urn!r}", cause=cause, hint=hint)

@@ -66,7 +66,7 @@ def answered_range(opened: OpenJob, urn: str, request: RunRequest) -> tuple[int,
     slot = history.answer(request.run_key(opened.job.name))
     if slot is None:
         return None
-    if not slot.positions:
+    if slot.holds is None or not slot.holds.covers_ranges:
         return history.state.head, None
     number, live = slot.decision.slot, history.state.live
     parts = [unit.range for ref, unit in live.items() if ref.slot == number and unit.range is not None]

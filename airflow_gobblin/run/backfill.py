@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from airflow_gobblin.errors import OverlapError
+from airflow_gobblin.errors import NoSuchRangeError, OverlapError
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.state import UnitRef
+from airflow_gobblin.model.watermark import split
 
 _TOLD = 5
 
@@ -48,9 +49,17 @@ class Backfill:
 def plan_backfill(history: History, asked: Range, run_key: str, *, replace: bool) -> Backfill:
     """Plan what a run fills of a range. Parts that the same run has already published are left as they are.
 
-    :param replace: whether it may replace what others published. Only for datasets of one position.
+    :param replace: whether it may replace what others published.
+    :raises NoSuchRangeError: the positions of the dataset are lists.
     :raises OverlapError: a part of the range is covered by others, and nothing is to be replaced.
     """
+    if len(split(asked.low)) > 1:
+        raise NoSuchRangeError(
+            operation="backfill",
+            subject=f"dataset {history.urn!r}",
+            cause=f"its positions are lists, as in {asked}, and ranges of these aren't filled one by one",
+            hint="Leave it out of the backfill; a rewind takes it back to a position.",
+        )
     state = history.state
     touched = {ref: u.range for ref, u in state.live.items() if u.range is not None and u.range.overlaps(asked)}
     slots = {number: history.slot(number).decision for number in {ref.slot for ref in touched}}

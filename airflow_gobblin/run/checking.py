@@ -17,8 +17,6 @@ from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.plan import DatasetProspect
 from airflow_gobblin.redaction import Redactor
-from airflow_gobblin.rows.sources.base import CheckableSource
-from airflow_gobblin.rows.work import RowsWork
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import would_plan
 from airflow_gobblin.run.request import RunRequest
@@ -133,11 +131,9 @@ def _datasets(
 ) -> Iterator[Check]:
     """Yield everything that is wrong with each dataset; those that look well are planned, as in a run, and not staged."""
     work, well = job.work, list[str]()
-    assert isinstance(work, RowsWork)
-    source = work.source
     try:
         with connections.redacting("check", f"ingestion {job.name!r}"):
-            datasets = tuple(source.datasets(connections))
+            datasets = tuple(work.datasets(connections))
     except GobblinError as error:
         yield Check("source", job.name, error=error)
         return
@@ -145,7 +141,7 @@ def _datasets(
         errors = list[GobblinError]()
         try:
             with connections.redacting("check", f"dataset {dataset.urn!r}"):
-                errors += source.check(dataset, connections) if isinstance(source, CheckableSource) else ()
+                errors += work.check(dataset, connections)
         except SourceError as error:  # the same holds for all datasets
             yield Check("source", job.name, error=error)
             return

@@ -7,8 +7,8 @@ from datetime import datetime
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model import wire
+from airflow_gobblin.model.request import Bound
 from airflow_gobblin.model.watermark import Json
-from airflow_gobblin.rows.sources.base import Bound
 
 
 @dataclass(frozen=True)

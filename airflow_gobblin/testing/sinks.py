@@ -18,6 +18,7 @@ from airflow_gobblin.model import wire
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.work import Dataset, Extract, ExtractKind, UnitResult, UnitState
 from airflow_gobblin.rows.sinks.base import Sink, Writer
+from airflow_gobblin.rows.work import RowsBinding
 from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus
 from airflow_gobblin.storage.files import Files, contained, open_files
 from airflow_gobblin.testing.arrow_memory import arrow_memory
@@ -261,7 +262,7 @@ class SinkContract:
 
 def plan_of(sink: Sink, token: str = "t0") -> Plan:
     """Return a plan of the suite's dataset."""
-    return Plan(token, "suite", "key", 0, DATASET, sink.folder(DATASET), (), "", "")
+    return Plan(token, "suite", "key", 0, DATASET.urn, DATASET.holds, sink.folder(DATASET), (), RowsBinding(""))
 
 
 def stems(sink: Sink, token: str = "t0", unit: str = "u0", attempt: str = "a0") -> tuple[str, str]:

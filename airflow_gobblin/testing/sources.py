@@ -20,17 +20,16 @@ from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model import schema as schemas
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.coverage import Coverage, Range
+from airflow_gobblin.model.request import Bound, RangeRequest
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.watermark import LongWatermark, TimestampWatermark, Watermark, split
 from airflow_gobblin.model.work import Dataset, ExtractKind, Limits, WorkUnit
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.source_plans import judge_plan, judge_snapshot
 from airflow_gobblin.rows.sources.base import (
-    Bound,
     Consistency,
     DatasetPlan,
     PlanRequest,
-    RangeRequest,
     RangeSource,
     ReadRequest,
     SnapshotSource,

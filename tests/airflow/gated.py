@@ -21,13 +21,14 @@ from airflow_gobblin.connections import Connections
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.naming import dataset_key
 from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.model.request import RangeRequest
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.watermark import Json, Watermark
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import Dataset, UnitResult, WorkUnit
 from airflow_gobblin.rows.sinks.base import Writer
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
-from airflow_gobblin.rows.sources.base import DatasetPlan, PlanRequest, RangeRequest, Reader, ReadRequest
+from airflow_gobblin.rows.sources.base import DatasetPlan, PlanRequest, Reader, ReadRequest
 from airflow_gobblin.rows.sources.sql import SqlSource
 from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus, TargetFile
 from airflow_gobblin.storage.files import Files

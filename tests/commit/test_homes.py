@@ -24,6 +24,7 @@ from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import Dataset, ExtractKind
 from airflow_gobblin.run import plan as planning
+from airflow_gobblin.run.dataset_plan import plan_dataset
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.finish import finish
@@ -186,7 +187,7 @@ def test_a_target_that_goes_while_it_is_planned_is_not_taken_for_a_new_one(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = lab.opened(MORE)
-    proposed = planning._proposed
+    proposed = plan_dataset
 
     def propose_then_unmount(*args: Any) -> Any:
         found = proposed(*args)
@@ -194,7 +195,7 @@ def test_a_target_that_goes_while_it_is_planned_is_not_taken_for_a_new_one(
         unmount(lab)
         return found
 
-    monkeypatch.setattr(planning, "_proposed", propose_then_unmount)
+    monkeypatch.setattr(planning, "plan_dataset", propose_then_unmount)
     before = lab.records()
     with pytest.raises(TargetError, match="lacks the mark"):
         create_work_units(opened, RunRequest("dag/run"))

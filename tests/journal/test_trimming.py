@@ -103,7 +103,7 @@ def told(history: History) -> dict[str, object]:
         "state": history.state,
         "digest": history.last_digest,
         "slots": [(s.decision.slot, s.decision.action, s.done, s.finished, s.abandoned) for s in slots],
-        "published": [(s.files, s.rows, s.positions) for s in slots],
+        "published": [(s.files, s.rows, s.holds) for s in slots],
         "generations": [s.decision.generation for s in slots],
         "tokens": [(t := s.decision.token, found(history.by_token(t))) for s in slots],
         "answers": [(k := s.decision.run_key, found(history.answer(k))) for s in slots],

@@ -4,18 +4,17 @@ import pytest
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.plan import Plan, known_ranges
 from airflow_gobblin.model.watermark import LongWatermark, MultiLongWatermark
 from airflow_gobblin.model.work import (
-    Dataset,
-    Extract,
-    ExtractKind,
     Limits,
     UnitResult,
     UnitState,
     WorkUnit,
     summarize,
 )
+from airflow_gobblin.rows.work import RowsBinding
 
 
 def _unit(name: str, low: int | None, high: int | None, weight: int = 0) -> WorkUnit:
@@ -24,8 +23,8 @@ def _unit(name: str, low: int | None, high: int | None, weight: int = 0) -> Work
 
 
 def _plan(*units: WorkUnit, planned: Range | None) -> Plan:
-    dataset = Dataset("d", Extract(ExtractKind.APPEND_ONLY, "test", "d"))
-    return Plan("token", "i", "key", 0, dataset, "d", units, "", "", planned)
+    holds = Holds.SNAPSHOT if planned is None else Holds.RANGES
+    return Plan("token", "i", "key", 0, "d", holds, "d", units, RowsBinding(""), planned=planned)
 
 
 def _range(low: int, high: int) -> Range:

@@ -17,6 +17,7 @@ from airflow_gobblin.errors import ConfigurationError, RecordError, UnknownKindE
 from airflow_gobblin.journal.records import Shard
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.state import UnitRef
 from airflow_gobblin.model.watermark import Json, LongWatermark, Watermark, split
@@ -37,7 +38,7 @@ from airflow_gobblin.rows.converters.checks import InRange, NotNull
 from airflow_gobblin.rows.converters.columns import AddColumn
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
-from airflow_gobblin.rows.work import RowsWork
+from airflow_gobblin.rows.work import RowsBinding, RowsWork
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.steps.publishing import FolderFile, FolderStep, MoveStep
 from airflow_gobblin.storage.files import FileIdentity
@@ -68,10 +69,11 @@ plans = st.builds(
     ingestion=texts,
     run_key=texts,
     generation=st.integers(0),
-    dataset=datasets,
+    urn=texts,
+    holds=st.sampled_from(Holds),
     folder=texts,
     units=st.lists(units, max_size=2).map(tuple),
-    source_schema=texts,
+    binding=st.builds(RowsBinding, texts),
     schema=texts,
     planned=st.none() | ranges,
     replaces=st.lists(st.builds(UnitRef, st.integers(), names), max_size=2).map(tuple),

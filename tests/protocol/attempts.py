@@ -26,7 +26,7 @@ from airflow_gobblin.commit import cleanup, committer, homes
 from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.journal import journal, trimming
 from airflow_gobblin.model import wire
-from airflow_gobblin.run import announce, notes
+from airflow_gobblin.run import announce, dataset_plan, notes
 from airflow_gobblin.run import plan as planning
 from airflow_gobblin.storage.files import contained
 from airflow_gobblin.storage.stores import base
@@ -149,7 +149,7 @@ class Determined:
         return self._clock + attempt.ahead
 
 
-TELLING_TIME = (actions, announce, claims, cleanup, committer, homes, journal, notes, planning, trimming)
+TELLING_TIME = (actions, announce, claims, cleanup, committer, dataset_plan, homes, journal, notes, planning, trimming)
 """The modules that ask for the time."""
 _determined: Determined | None = None
 

@@ -43,7 +43,7 @@ from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.work import ExtractKind, Limits, Pack, UnitResult, UnitState, WorkUnit
 from airflow_gobblin.rows import extraction
 from airflow_gobblin.rows.sinks.base import Layout
-from airflow_gobblin.rows.work import RowsWork
+from airflow_gobblin.rows.work import RowsBinding, RowsWork
 from airflow_gobblin.run.announce import announced, unannounced
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
@@ -634,10 +634,11 @@ class History:
             result = self.failed(unit, attempt) if self.chance.random() < trouble else None
             if result is None:
                 short = unit.urn == "flights" and self.chance.random() < self.trouble(0.15)
-                cut = replace(job, limits=Limits(rows=1)) if short else job
+                binding = RowsBinding.of(dataset)
+                cut = replace(dataset, binding=replace(binding, limits=Limits(rows=1))) if short else dataset
                 folder = pipe.staging.token_folder(dataset.token)
                 extract = stage_rows if self.mix.small else extraction.extract_unit
-                result = extract(cut, dataset, unit, attempt, pipe.files, folder, NoConnections())
+                result = extract(job, cut, unit, attempt, pipe.files, folder, NoConnections())
             pipe.staging.put_result(dataset.token, result)
             failed = failed or result.state is UnitState.FAILED
         if failed:

@@ -29,8 +29,7 @@ from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.state import UnitRef
 from airflow_gobblin.model.work import DatasetRef, UnitResult, UnitSummary, Upload
 from airflow_gobblin.rows import extraction
-from airflow_gobblin.run import decide, execute, finish
-from airflow_gobblin.run import plan as planning
+from airflow_gobblin.run import dataset_plan, decide, execute, finish
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.steps.base import HighWatermarkStep, StepContext, StepStatus
@@ -393,7 +392,7 @@ def late_winners_count() -> Iterable[Patch]:
 def a_pause_is_not_seen() -> Iterable[Patch]:
     """What is paused is planned and decided all the same."""
     return tuple(
-        Patch(module, "check_goes_on", lambda history: None) for module in (committer, decide, finish, planning)
+        Patch(module, "check_goes_on", lambda history: None) for module in (committer, decide, finish, dataset_plan)
     )
 
 

@@ -16,6 +16,7 @@ from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import ConfigurationError, NoSuchRangeError
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.naming import dataset_key
+from airflow_gobblin.model.request import Bound, RangeRequest
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.watermark import Json, LongWatermark, Watermark
 from airflow_gobblin.model.wire import record
@@ -31,15 +32,13 @@ from airflow_gobblin.model.work import (
 )
 from airflow_gobblin.rows.sinks.base import Layout, publish_units
 from airflow_gobblin.rows.sources.base import (
-    Bound,
     Consistency,
     DatasetPlan,
     PlanRequest,
-    RangeRequest,
     Reader,
     ReadRequest,
 )
-from airflow_gobblin.rows.work import RowsWork
+from airflow_gobblin.rows.work import RowsBinding, RowsWork
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.storage.files import Files, StagedOutput
 
@@ -258,11 +257,12 @@ def stage_rows(
     source, sink = job.source, job.sink
     assert isinstance(source, RowSource)
     assert isinstance(sink, LineSink)
+    limits = RowsBinding.of(plan).limits
     table, low, high = source.table(unit.urn), unit.low, unit.expected_high
     assert isinstance(low, LongWatermark)
     assert isinstance(high, LongWatermark)
-    if job.limits.rows is not None:
-        high = min(high, LongWatermark(low.value + job.limits.rows))
+    if limits.rows is not None:
+        high = min(high, LongWatermark(low.value + limits.rows))
     staged = f"{staging_folder}/{attempt}/{unit.id}-{secrets.token_hex(8)}/{unit.id}"
     writer = sink.open(SCHEMA, files, staged, f"{plan.folder}/{plan.token}-{unit.id}")
     rows = [table.row(n) for n in range(low.value, high.value)]

@@ -20,6 +20,7 @@ from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model import schema, wire
 from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.watermark import Json, LongWatermark, Watermark
@@ -40,7 +41,7 @@ from airflow_gobblin.rows.extraction import conform, converted_schema, extract_u
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.sinks.parquet_files import ParquetFiles
 from airflow_gobblin.rows.sources.base import DatasetPlan, PlanRequest, ReadRequest
-from airflow_gobblin.rows.work import RowsWork
+from airflow_gobblin.rows.work import RowsBinding, RowsWork
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
@@ -183,9 +184,8 @@ def _setup(
     if published is None:
         published = converted_schema(converters, checks, table.schema)
     unit = WorkUnit("u0", DATASET.urn, LongWatermark(0), LongWatermark(table.num_rows))
-    plan = Plan(
-        "t0", "flights", "k", 0, DATASET, "main.flights", (unit,), schema.encode(table.schema), schema.encode(published)
-    )
+    binding, encoded = RowsBinding(schema.encode(table.schema), limits), schema.encode(published)
+    plan = Plan("t0", "flights", "k", 0, DATASET.urn, Holds.RANGES, "main.flights", (unit,), binding, encoded)
     return Setup(LocalFiles(tmp_path / "target"), job, plan, unit)
 
 

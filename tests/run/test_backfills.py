@@ -17,11 +17,12 @@ from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.plan import RunPlan
 from airflow_gobblin.model.policy import CommitPolicy
+from airflow_gobblin.model.request import RangeRequest
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.watermark import LongWatermark, MultiLongWatermark
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import Dataset, ExtractKind, Limits, WorkUnit
-from airflow_gobblin.rows.sources.base import DatasetPlan, PlanRequest, RangeRequest, Reader, ReadRequest
+from airflow_gobblin.rows.sources.base import DatasetPlan, PlanRequest, Reader, ReadRequest
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.finish import finish

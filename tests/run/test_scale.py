@@ -156,7 +156,7 @@ def test_one_that_cant_be_read_stops_no_other(lab: Lab, store: Counted) -> None:
 
 
 def test_a_source_may_look_at_every_state(lab: Lab) -> None:
-    from airflow_gobblin.run.plan import States
+    from airflow_gobblin.run.inputs import States
 
     states = States(lab.journal)
     assert len(states) == len(TABLES)

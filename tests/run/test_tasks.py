@@ -19,6 +19,7 @@ import pytest
 
 from airflow_gobblin.admin.views import AuditLevel, audit
 from airflow_gobblin.errors import ClaimError, ConfigurationError, NeverPublishedError, NotFoundError
+from airflow_gobblin.job import Attempt
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Decision, now
 from airflow_gobblin.model.plan import Plan
@@ -27,8 +28,7 @@ from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import ExtractKind, Limits, UnitResult, UnitState
-from airflow_gobblin.rows.extraction import extract_unit
-from airflow_gobblin.rows.work import RowsWork
+from airflow_gobblin.rows.work import RowsBinding
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.finish import finish
@@ -565,10 +565,9 @@ def test_of_two_results_of_a_unit_the_summary_and_the_steps_are_of_the_same(
         assert result is not None
         (tmp_path / result.files[0].path).unlink()
     work = opened.staging.work(run.run)
-    assert isinstance(work, RowsWork)
-    job = replace(work, limits=Limits(rows=3))
-    folder = opened.staging.token_folder(plan.token)
-    second = extract_unit(job, plan, plan.units[0], "second", opened.files, folder, NoConnections())
+    cut = replace(plan, binding=replace(RowsBinding.of(plan), limits=Limits(rows=3)))
+    attempt = Attempt("second", opened.files, opened.staging.token_folder(plan.token), NoConnections())
+    second = work.run(plan.units[0], cut, attempt)
     opened.staging.put_result(plan.token, second)
     (report,) = write_commit_steps(opened, run, run.packs[0])
     assert (report.status, report.files, report.rows) == ("pending", 2, 3 + 2)

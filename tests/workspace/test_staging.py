@@ -11,9 +11,11 @@ import pytest
 
 from airflow_gobblin.errors import LostRaceError, RecordError, StepLostError, StoreError, TargetError
 from airflow_gobblin.model import plan as plan_module
+from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.plan import FinishedRun, Plan
 from airflow_gobblin.model.watermark import LongWatermark
-from airflow_gobblin.model.work import Dataset, Extract, ExtractKind, StagedFile, UnitResult, UnitState, WorkUnit
+from airflow_gobblin.model.work import ExtractKind, StagedFile, UnitResult, UnitState, WorkUnit
+from airflow_gobblin.rows.work import RowsBinding
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.finish import finish, sweep
@@ -28,7 +30,7 @@ from tests.lab import Lab
 from tests.protocol.rows import NoConnections, Table
 
 A, B = (Table(urn, ExtractKind.APPEND_ONLY, 10) for urn in "ab")
-PLAN = Plan("t", "i", "key", 0, Dataset("d", Extract(ExtractKind.APPEND_ONLY, "n", "d")), "d", (), "", "")
+PLAN = Plan("t", "i", "key", 0, "d", Holds.RANGES, "d", (), RowsBinding(""))
 
 
 @pytest.fixture

@@ -16,29 +16,13 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.request import RangeRequest
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.watermark import Json, Watermark
 from airflow_gobblin.model.work import Dataset, Limits, WorkUnit
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Bound = datetime | int
-"""The start or end of a backfill: a point in time, or a position of a source whose positions are integers."""
-
-
-@dataclass(frozen=True)
-class RangeRequest:
-    """The range of a backfill, to be resolved to positions.
-
-    :param now: the time of planning, in UTC, by the worker's clock. A source that has a clock uses its own.
-    :param start: the start.
-    :param end: the end, exclusive; `None`: the highest position that the source can be read up to.
-    """
-
-    now: datetime
-    start: Bound
-    end: Bound | None = None
 
 
 @dataclass(frozen=True)

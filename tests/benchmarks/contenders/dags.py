@@ -89,13 +89,15 @@ def naive(name: str, folder: str, table: str, key: str) -> None:
             from airflow_gobblin.model import schema, wire
             from airflow_gobblin.model.plan import Plan
             from airflow_gobblin.rows.sources.base import PlanRequest
+            from airflow_gobblin.rows.work import RowsBinding
 
             assert since is None
             source, connections = ingestion(folder, table, key).source, AirflowConnections()
             (dataset,) = source.datasets(connections)
             found = source.plan(dataset, {}, PlanRequest(now()), connections)
             known = schema.encode(found.schema)
-            made = Plan("", "naive", "", 0, dataset, table, tuple(found.units), known, known, found.planned)
+            binding, units = RowsBinding(known), tuple(found.units)
+            made = Plan("", "naive", "", 0, dataset.urn, dataset.holds, table, units, binding, known, found.planned)
             (place / "tmp").mkdir()
             (place / "plan").write_bytes(wire.dumps(made))
             assert found.planned is not None

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from airflow_gobblin.model import schema, wire
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.rows.sources.base import ReadRequest
+from airflow_gobblin.rows.work import RowsBinding
 from airflow_gobblin.spark.connections import SparkConnections
 from tests.benchmarks.contenders.gobblin import SHOP, ingestion
 from tests.benchmarks.contenders.saying import DATABASE, arguments
@@ -25,7 +26,7 @@ DONE = pa.schema([("unit", pa.string())])
 def write_unit(folder: str, table: str, key: str, index: int, connections: SparkConnections) -> str:
     """One unit, one file. :return: its id."""
     plan = wire.loads(Path(folder, "plan").read_bytes(), Plan, "plan")
-    unit, incoming = plan.units[index], schema.decode(plan.schema)
+    unit, incoming = plan.units[index], schema.decode(RowsBinding.of(plan).source_schema)
     reader = ingestion(folder, table, key).source.read(unit, incoming, ReadRequest(), connections)
     path = f"{folder}/tmp/{unit.id}.parquet"
     with pq.ParquetWriter(path, incoming, compression="zstd", compression_level=1) as writer:

@@ -19,11 +19,13 @@ import pytest
 
 from airflow_gobblin.errors import ConfigurationError, SchemaConflictError, StepLostError
 from airflow_gobblin.model import wire
+from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.work import Dataset, Extract, ExtractKind, StagedFile, UnitResult, UnitState
 from airflow_gobblin.rows.sinks import parquet_files
 from airflow_gobblin.rows.sinks.base import Layout, Sink, Writer
 from airflow_gobblin.rows.sinks.parquet import MIB, ParquetSink
+from airflow_gobblin.rows.work import RowsBinding
 from airflow_gobblin.steps.base import StepContext, StepStatus
 from airflow_gobblin.steps.publishing import FolderStep, MoveStep
 from airflow_gobblin.storage.files import LocalFiles
@@ -36,7 +38,7 @@ from tests.services.environment import ROOT
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("text", pa.string())])
 FOLDER = "_gobblin/s/t0/a0/u0-ff"
 DATASET = Dataset("main.flights", Extract(ExtractKind.APPEND_ONLY, "main", "flights"))
-PLAN = Plan("t0", "flights", "key", 0, DATASET, "main.flights", (), "", "")
+PLAN = Plan("t0", "flights", "key", 0, DATASET.urn, Holds.RANGES, "main.flights", (), RowsBinding(""))
 
 
 def _batch(start: int, rows: int) -> pa.RecordBatch:

@@ -12,10 +12,11 @@ import pytest
 
 from airflow_gobblin.errors import ConfigurationError, NoSuchRangeError
 from airflow_gobblin.model.coverage import Coverage, Range
+from airflow_gobblin.model.request import Bound, RangeRequest
 from airflow_gobblin.model.state import DatasetState, UnitRef
 from airflow_gobblin.model.watermark import LongWatermark, TimestampWatermark, Watermark
 from airflow_gobblin.model.work import ExtractKind, UnitState, UnitSummary
-from airflow_gobblin.rows.sources.base import Bound, PlanRequest, RangeRequest
+from airflow_gobblin.rows.sources.base import PlanRequest
 from tests.rows.sources.databases import (
     NOW,
     Database,

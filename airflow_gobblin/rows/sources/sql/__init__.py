@@ -28,10 +28,11 @@ from typing import TYPE_CHECKING
 from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.request import RangeRequest
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import Dataset, WorkUnit
-from airflow_gobblin.rows.sources.base import DatasetPlan, PlanRequest, RangeRequest, ReadRequest
+from airflow_gobblin.rows.sources.base import DatasetPlan, PlanRequest, ReadRequest
 from airflow_gobblin.rows.sources.sql.tables import Predicate, SqlTable
 
 if TYPE_CHECKING:

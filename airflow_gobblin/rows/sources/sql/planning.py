@@ -10,10 +10,11 @@ from zoneinfo import ZoneInfo
 from airflow_gobblin.errors import ConfigurationError, NoSuchRangeError, SourceDataError
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.naming import many
+from airflow_gobblin.model.request import Bound, RangeRequest
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.watermark import LongWatermark, TimestampWatermark, Watermark
 from airflow_gobblin.model.work import ExtractKind, WorkUnit
-from airflow_gobblin.rows.sources.base import Bound, Consistency, DatasetPlan, PlanRequest, RangeRequest
+from airflow_gobblin.rows.sources.base import Consistency, DatasetPlan, PlanRequest
 from airflow_gobblin.rows.sources.sql.dialects import Session
 from airflow_gobblin.rows.sources.sql.positions import AxisKind, DateAxis, LocalAxis, number_of
 from airflow_gobblin.rows.sources.sql.scan import EVERY_INTEGER, Extent, Piece, Scan, open_scan

@@ -1,0 +1,140 @@
+"""The plan of one dataset: its work's own, bound to the history that the dataset has now. Nothing is written."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable
+from datetime import datetime
+
+from airflow_gobblin.commit.preconditions import check_goes_on, stood_for
+from airflow_gobblin.errors import (
+    ConfigurationError,
+)
+from airflow_gobblin.job import DatasetLike, WorkPlan, WorkRequest
+from airflow_gobblin.journal.history import History
+from airflow_gobblin.journal.records import now
+from airflow_gobblin.model.plan import DatasetNote, Plan
+from airflow_gobblin.model.request import RangeRequest
+from airflow_gobblin.model.state import DatasetState
+from airflow_gobblin.model.status import Status
+from airflow_gobblin.model.work import WorkUnit
+from airflow_gobblin.run import reports
+from airflow_gobblin.run.backfill import Backfill, plan_backfill
+from airflow_gobblin.run.inputs import Planning
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.workspace.claims import check_folder
+from airflow_gobblin.workspace.manifests import check_no_slot_is_lost
+from airflow_gobblin.workspace.staging import check_no_link
+
+log = logging.getLogger(__name__)
+
+
+def plan_dataset(
+    opened: OpenJob, dataset: DatasetLike, history: History, planning: Planning
+) -> tuple[Plan, Iterable[WorkUnit]] | DatasetNote:
+    """Plan a dataset that has nothing pending, with its units, or note why there is no plan. Nothing is written."""
+    urn, request, run_key = dataset.urn, planning.request, planning.run_key
+    answer = history.answer(run_key)
+    if answer is not None:
+        return DatasetNote(urn, Status.COMMITTED, f"already committed in {reports.said(answer)}")
+    check_goes_on(history)
+    _check_holds(dataset, history)
+    _check_provenance(dataset, history.state, planning)
+    backfill = _backfill(opened, dataset, history, planning) if request.backfill else None
+    if backfill is not None and not backfill.ranges:
+        return DatasetNote(urn, Status.IDLE, f"this run covered range {backfill.asked} already")
+    asked = _work_request(opened, request, history, backfill)
+    found = opened.job.work.plan(dataset, planning.states, asked, opened.files, opened.connections)
+    if found is None:
+        return DatasetNote(urn, Status.IDLE, "there is nothing new")
+    return _bound(opened, dataset, history, found, planning, backfill), found.units
+
+
+def _check_holds(dataset: DatasetLike, history: History) -> None:
+    """Check that the published units of a dataset and the planned ones are of one kind."""
+    slots = {ref.slot for ref, unit in history.state.live.items() if unit.files}
+    published = (history.slot(number).holds for number in sorted(slots))
+    other = next((holds for holds in published if holds not in (dataset.holds, None)), None)
+    if other is not None:
+        raise ConfigurationError(
+            operation="plan",
+            subject=f"dataset {dataset.urn!r}",
+            cause=f"what is published of it holds {other.what}, and this run would publish {dataset.holds.what}",
+            hint="Go back to the former kind; or publish it under another URN; or drop the dataset, with its files.",
+        )
+
+
+def _check_provenance(dataset: DatasetLike, state: DatasetState, planning: Planning) -> None:
+    """Refuse a dataset that another DAG reads from elsewhere, since its rows would be mixed with others."""
+    mine = planning.provenance_of(dataset)
+    if state.provenance is not None and state.provenance.bars(mine):
+        raise ConfigurationError(
+            operation="plan",
+            subject=f"dataset {dataset.urn!r} of DAG {mine.dag!r}",
+            cause=state.provenance.against(mine),
+            hint="Give the dataset another URN in one of them, or their ingestions two names. If this DAG is to go on with "
+            f"what the other one published: `airflow gobblin move --dag-id {mine.dag}`.",
+        )
+
+
+def _backfill(opened: OpenJob, dataset: DatasetLike, history: History, planning: Planning) -> Backfill:
+    """Return the backfill of a dataset.
+
+    :raises ConfigurationError: it has no such range, or the range is covered.
+    """
+    urn, request = dataset.urn, planning.request
+    assert request.start is not None
+    with opened.connections.redacting("backfill", f"dataset {urn!r}"):
+        asked = opened.job.work.resolve(dataset, RangeRequest(now(), request.start, request.end), opened.connections)
+    backfill = plan_backfill(history, asked, planning.run_key, replace=request.replace)
+    log.info("dataset %r: a backfill of %s", urn, backfill)
+    return backfill
+
+
+def _work_request(opened: OpenJob, request: RunRequest, history: History, backfill: Backfill | None) -> WorkRequest:
+    end = request.end if isinstance(request.end, datetime) else None
+    policy, coverage = opened.job.policy, history.state.coverage
+    if backfill is None:
+        return WorkRequest(now(), end, policy, coverage)
+    stays = coverage.without(stood_for(backfill, history))
+    return WorkRequest(now(), end, policy, stays, backfill.ranges, whole=request.replace)
+
+
+def _bound(
+    opened: OpenJob,
+    dataset: DatasetLike,
+    history: History,
+    found: WorkPlan,
+    planning: Planning,
+    backfill: Backfill | None,
+) -> Plan:
+    """Make a plan, without its units, from the work's plan and the dataset's history."""
+    urn, state = dataset.urn, history.state
+    folder = check_folder(found.folder, urn)
+    check_no_link(opened.files, folder, urn)
+    check_no_slot_is_lost(opened.files, opened.journal, history)
+    replaced = () if backfill is None else backfill.replaces
+    opened.committer.homes.check_newest(history, replaced)
+    return Plan(
+        token=uuid.uuid4().hex,
+        ingestion=opened.job.name,
+        run_key=planning.run_key,
+        generation=state.generation,
+        urn=urn,
+        holds=dataset.holds,
+        folder=folder,
+        units=(),
+        binding=found.binding,
+        schema=found.schema,
+        planned=found.planned,
+        open_end=found.open_end,
+        replaces=tuple(sorted(state.live)) if dataset.holds.replaces_all else replaced,
+        reopens=() if backfill is None else backfill.reopens,
+        run=planning.request.dag_run,
+        kept_from=found.kept_from,
+        one_snapshot=found.one_snapshot,
+        provenance=planning.provenance_of(dataset),
+        head=state.head,
+    )

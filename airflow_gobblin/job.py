@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from airflow_gobblin.connections import Connections, GuardedConnections
-from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.plan import Binding, Plan
@@ -36,6 +36,7 @@ __all__ = [
     "Work",
     "WorkPlan",
     "WorkRequest",
+    "check_roots",
     "connections_of",
 ]
 
@@ -124,7 +125,7 @@ class Attempt:
     """One run of a driver, as a unit sees it.
 
     :param id: its id, which is also the name of a folder.
-    :param files: the file system under the target root.
+    :param files: the file system under the workspace root.
     :param folder: the folder of the plan's staged files, below that root.
     :param connections: access to secrets.
     :param snapshot: the name of the snapshot held for the unit's plan, from `Held.of`.
@@ -149,11 +150,18 @@ class Work(Protocol):
 
     @property
     def target(self) -> str:
-        """The root below which it publishes: an absolute path, a `file://` URL or `s3://[connection@]bucket/prefix`."""
+        """What it publishes to: for files, the root above the datasets' folders."""
+
+    @property
+    def workspace(self) -> str:
+        """The root below which plans, staged files, claims and marks lie, in `_gobblin/`. Workers and Spark see it.
+
+        An absolute path, a `file://` URL or `s3://[connection@]bucket/prefix`.
+        """
 
     @property
     def connection_ids(self) -> tuple[str, ...]:
-        """The connections that its units need, besides those of its target: only these are given to Spark."""
+        """The connections that its units need, besides those of its target and workspace: only these are given to Spark."""
 
     @property
     def source_identity(self) -> str:
@@ -193,7 +201,7 @@ class Work(Protocol):
         """Plan the units of a dataset; `None` if there is nothing to do. Nothing is changed.
 
         :param states: the state of every dataset of the job, by URN.
-        :param files: the file system below the target root.
+        :param files: the file system below the root that it publishes to.
         :param connections: access to secrets. No error of the author's source shows one, nor one of its units.
         :raises GobblinError: this dataset can't be planned; the others go on.
         """
@@ -262,7 +270,21 @@ class Job(Protocol):
 
 
 def connections_of(work: Work) -> tuple[str, ...]:
-    """Return the connections that a work needs in Spark: those of its units, and its target's if it is in an object store."""
-    place = object_place(work.target)
-    target = () if place is None or place.conn_id is None else (place.conn_id,)
-    return tuple(dict.fromkeys((*work.connection_ids, *target)))
+    """Return the connections that a work needs in Spark: those of its units, and those of object stores that it publishes to."""
+    places = (object_place(root) for root in (work.target, work.workspace))
+    stores = (place.conn_id for place in places if place is not None and place.conn_id is not None)
+    return tuple(dict.fromkeys((*work.connection_ids, *stores)))
+
+
+def check_roots(work: Work) -> None:
+    """Check that a work stages files where it publishes them: a link, a rename or a completed upload gives them their names.
+
+    :raises ConfigurationError: its workspace has another root than its target.
+    """
+    if work.workspace != work.target:
+        raise ConfigurationError(
+            operation="use",
+            subject=f"workspace {work.workspace!r} for target {work.target!r}",
+            cause="a file that is staged under one root can't be published under another one without copying it",
+            hint="Give both the same root.",
+        )

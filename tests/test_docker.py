@@ -311,7 +311,7 @@ def extract_as_executors(opened: OpenJob, run: RunPlan, folder: Path) -> None:
         for plan, unit in missing_units(opened, pack):
             units.setdefault(plan.token, []).append(unit.id)
     order = {
-        "target": opened.job.work.target,
+        "workspace": opened.job.work.workspace,
         "staging": opened.staging.folder,
         "attempt": "a1",
         "run": run.run,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import ConfigurationError, NotFoundError
 from airflow_gobblin.hooks.connections import AirflowConnections
+from airflow_gobblin.job import check_roots
 from airflow_gobblin.storage.files import check_target
 from airflow_gobblin.storage.locations import ObjectPlace
 
@@ -24,7 +25,8 @@ def check_job(job: Job) -> None:
     :raises ConfigurationError: its journal or its target is not valid.
     """
     check_journal(job.journal)
-    check_target(job.work.target)
+    check_target(job.work.workspace)
+    check_roots(job.work)
 
 
 def check_journal(journal: str) -> None:

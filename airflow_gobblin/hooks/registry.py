@@ -34,6 +34,7 @@ class Registered:
     :param journal: as the DAG's author wrote it.
     :param target: as the DAG's author wrote it.
     :param source: its source's kind and connections; empty if unknown.
+    :param workspace: the root of its own files; empty if it is the target.
     :param code: modules with the author's own classes; shown to people, and never imported because a DAG names them.
     """
 
@@ -44,6 +45,7 @@ class Registered:
     target: str
     code: tuple[str, ...] = ()
     source: str = ""
+    workspace: str = ""
 
 
 def place_of(job: Job) -> dict[str, Any]:
@@ -52,6 +54,7 @@ def place_of(job: Job) -> dict[str, Any]:
         "ingestion": job.name,
         "journal": job.journal,
         "target": job.work.target,
+        "workspace": job.work.workspace,
         "source": job.work.source_identity,
         "code": [*job.work.code],
     }
@@ -93,8 +96,8 @@ def registered(dag_id: str, serialized: Mapping[str, Any]) -> Iterator[Registere
         place = fields.get(_PLACE)
         if isinstance(place, dict) and all(isinstance(place.get(name), str) for name in _TEXTS):
             texts = {name: place[name] for name in _TEXTS}
-            code, source = tuple(place.get("code", ())), str(place.get("source", ""))
-            yield Registered(dag_id, fields["task_id"], code=code, source=source, **texts)
+            known = {name: str(place.get(name, "")) for name in ("source", "workspace")}
+            yield Registered(dag_id, fields["task_id"], code=tuple(place.get("code", ())), **texts, **known)
 
 
 def open_journal(where: Registered) -> Journal:
@@ -114,8 +117,9 @@ def open_target(where: Registered) -> Files:
 
     :raises ConfigurationError: the root is not valid, holds a secret, or its connection isn't known.
     """
-    check_target(where.target)
-    return open_files(where.target, AirflowConnections())
+    root = where.workspace or where.target
+    check_target(root)
+    return open_files(root, AirflowConnections())
 
 
 def open_administration(where: Registered, actor: str, *, new: bool = False) -> Administration:

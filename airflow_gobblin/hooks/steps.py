@@ -85,7 +85,7 @@ class StepsOnSpark:
         shipped = ship(job.work.code, code_folder())
         told_to = {
             "verb": verb,
-            "root": job.work.target,
+            "root": job.work.workspace,
             "staging": self._opened.staging.folder,
             "work": work.folder,
             "pieces": pieces,

@@ -181,12 +181,12 @@ class ExtractOperator(SparkSubmitOperator):
     def _prepare(self, opened: OpenJob) -> None:
         """Set what to submit. Templates are rendered and shown before this, so none of it is shown."""
         staging, code = opened.staging, self.job.work.code
-        elsewhere = self.durable and object_place(self.job.work.target) is None
+        elsewhere = self.durable and object_place(self.job.work.workspace) is None
         shipped = ship(code, code_folder(staging.files.root if elsewhere else None))
         self.py_files = ",".join(filter(None, [str(shipped), self.py_files]))
         self.application = str(spark_job("extract_pack.py"))
         self._zips = self.py_files.split(",")
-        where = {"root": self.job.work.target, "staging": staging.folder} | {
+        where = {"root": self.job.work.workspace, "staging": staging.folder} | {
             name: self.pack[name] for name in ("run", "pack")
         }
         arguments = [f"--{name}={value}" for name, value in where.items()]
@@ -242,15 +242,15 @@ class ExtractOperator(SparkSubmitOperator):
 
     def _get_durable_hook(self) -> SparkSubmitHook:
         self._deploy_mode, self._java_class = "cluster", SUBMITTER
-        target, cause = self.job.work.target, None
-        if object_place(target) is not None:
+        root, cause = self.job.work.workspace, None
+        if object_place(root) is not None:
             cause = "workers find the code below the target, and this one is in an object store"
         elif self.env_vars:
             cause = "it runs in the environment of a worker, and `env_vars` can't be added to that"
         if cause is not None:
             raise ConfigurationError(
                 operation="submit",
-                subject=f"a durable driver for target {target!r}",
+                subject=f"a durable driver for target {root!r}",
                 cause=cause,
                 hint="Leave out `durable`, or what is in its way.",
             )

@@ -72,6 +72,11 @@ class RowsWork:
         return self.sink.target
 
     @property
+    def workspace(self) -> str:
+        """The sink's target root, too: staged files move within one file system."""
+        return self.sink.target
+
+    @property
     def connection_ids(self) -> tuple[str, ...]:
         """The source's connections."""
         return self.source.connection_ids

@@ -77,7 +77,7 @@ def checks(job: Job, dag_id: str, journal: Journal | None, connections: Connecti
     several = list[OpenJob]()
 
     def look_at_target() -> str:
-        files = open_files(job.work.target, guarded)
+        files = open_files(job.work.workspace, guarded)
         if journal is not None:
             opened = OpenJob(job, journal, connections, files)
             opened.check_target()

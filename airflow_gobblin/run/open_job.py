@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow_gobblin.commit.committer import Committer
 from airflow_gobblin.connections import Connections, GuardedConnections
 from airflow_gobblin.errors import StepError
-from airflow_gobblin.job import Job
+from airflow_gobblin.job import Job, check_roots
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.run import reports
 from airflow_gobblin.run.reports import DatasetReport
@@ -17,14 +17,16 @@ class OpenJob:
     """A job with its journal, files, staging, claims and committer, which the tasks of its runs share.
 
     :param connections: where the source's secrets come from.
-    :param files: the file system under the target root, if it isn't the one that its work names.
+    :param files: the file system under the workspace root, where files are published, too, if it isn't the one its work names.
+    :raises ConfigurationError: its work stages files elsewhere than it publishes them.
     """
 
     def __init__(self, job: Job, journal: Journal, connections: Connections, files: Files | None = None) -> None:
+        check_roots(job.work)
         self.job = job
         self.journal = journal
         self.connections = GuardedConnections(connections)
-        self.files = files if files is not None else open_files(job.work.target, self.connections)
+        self.files = files if files is not None else open_files(job.work.workspace, self.connections)
         self.staging = Staging(self.files, staging_folder(journal.ingestion, journal.id))
         self.committer = Committer(
             journal,

@@ -72,7 +72,7 @@ _Group = tuple[_Piece, ...]
 
 def run_pack(
     spark: SparkSession,
-    target: str,
+    workspace: str,
     staging: str,
     run: str,
     index: int,
@@ -84,7 +84,7 @@ def run_pack(
 
     A failed unit is a result, and a dataset whose plan can't be read is an error of the report; the others go on.
 
-    :param target: the target root.
+    :param workspace: the workspace root.
     :param staging: the ingestion's staging folder below it.
     :param index: the pack's number in its run.
     :param code: the author's modules, which the Spark application was given.
@@ -92,7 +92,7 @@ def run_pack(
     :raises StoreError: the pack is not in staging.
     :raises EnvironmentMismatchError: the executors lack something.
     """
-    return _PackRun(spark, target, staging, tuple(code), connections, attempt or uuid.uuid4().hex).run(run, index)
+    return _PackRun(spark, workspace, staging, tuple(code), connections, attempt or uuid.uuid4().hex).run(run, index)
 
 
 class _PackRun:
@@ -101,15 +101,15 @@ class _PackRun:
     def __init__(
         self,
         spark: SparkSession,
-        target: str,
+        workspace: str,
         staging: str,
         code: tuple[str, ...],
         connections: SparkConnections,
         attempt: str,
     ) -> None:
         self._spark = spark
-        self._target = target
-        self._staging = Staging(open_files(target, connections), staging)
+        self._workspace = workspace
+        self._staging = Staging(open_files(workspace, connections), staging)
         self._code = code
         self._connections = connections
         self._attempt = attempt
@@ -195,7 +195,7 @@ class _PackRun:
         self._empty += 1
 
     def _run_missing(self, work: Work, missing: list[_Piece], run: str) -> tuple[int, list[GroupReport]]:
-        place = object_place(self._target)
+        place = object_place(self._workspace)
         folder = None if place else f"{self._staging.files.root}/{self._staging.folder}"
         client = (OBJECT_CLIENTS[place.scheme],) if place else ()
         mine, drivers = (run_task.__module__, *built_in_modules()), work.modules(self._connections)
@@ -215,7 +215,7 @@ class _PackRun:
     def _run_group(self, run: str, group: _Group) -> GroupReport:
         spec = TaskSpec(
             code=self._code,
-            target=self._target,
+            workspace=self._workspace,
             staging=self._staging.folder,
             attempt=self._attempt,
             run=run,

@@ -32,7 +32,7 @@ class TaskSpec:
     them from staging.
 
     :param code: the author's modules, imported before anything is decoded.
-    :param target: the target root.
+    :param workspace: the workspace root.
     :param staging: the ingestion's staging folder below it.
     :param run: the run with its job.
     :param units: by the token of each plan, the units that this task runs.
@@ -40,7 +40,7 @@ class TaskSpec:
     """
 
     code: tuple[str, ...]
-    target: str
+    workspace: str
     staging: str
     attempt: str
     run: str
@@ -62,7 +62,7 @@ def run_task(spec: TaskSpec) -> Iterator[pa.RecordBatch]:
 
 def _results(spec: TaskSpec, connections: GuardedConnections) -> Iterator[pa.RecordBatch]:
     import_kinds(spec.code)
-    staging = Staging(open_files(spec.target, connections), spec.staging)
+    staging = Staging(open_files(spec.workspace, connections), spec.staging)
     work = staging.work(spec.run)
     for token, units in spec.units.items():
         plan = staging.plan(token)

@@ -74,6 +74,7 @@ def test_a_serialized_dag_says_where_its_ingestion_is() -> None:
             "s3://aws_here@bucket/lake",
             ("acme.marks",),
             "sql_source db",
+            "s3://aws_here@bucket/lake",
         )
     ]
 

@@ -119,7 +119,7 @@ class ExtractHere(ExtractOperator):
             units[token].append(unit)
         order = spark_task.TaskSpec(
             code=self.job.work.code,
-            target=self.job.work.target,
+            workspace=self.job.work.workspace,
             staging=opened.staging.folder,
             attempt=uuid.uuid4().hex,
             run=self.pack["run"],

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.model.naming import dataset_key
     from airflow_gobblin.model.plan import Plan
     from airflow_gobblin.model.policy import CommitPolicy
+    from airflow_gobblin.model.request import RangeRequest
     from airflow_gobblin.model.state import DatasetState
     from airflow_gobblin.model.watermark import (
         Json,

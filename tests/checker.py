@@ -1,6 +1,6 @@
-"""The separate checker: are the published rows those of the source, each as often as there?
+"""The separate checker: are the published rows those of the source, each equally often?
 
-It compares multisets of whole rows. Of the product it uses nothing but what the journal's reader gave: a list of files.
+It compares multisets of whole rows. The only thing it uses of the product is the list of files that the journal's reader gave.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the comparison found. :param missing: rows that are not published, or not often enough.
+    """The result of the comparison. :param missing: rows that are not published, or not often enough.
 
     :param unexpected: rows that are published, and not or not so often in the source.
     """
@@ -81,7 +81,7 @@ def sqlite_rows(database: Path, table: str) -> Rows:
 
 
 def parquet_rows(paths: Sequence[str]) -> Rows:
-    """The rows of Parquet files, a file as often as it is named."""
+    """The rows of Parquet files; a file counts as often as it is named."""
     if not paths:
         return Rows((), ())
     schema = pq.read_schema(paths[0])

@@ -66,7 +66,7 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what starts services or takes its time, which `make quick` leaves out."""
+    """Mark tests that start services or are slow, which `make quick` leaves out."""
     for item in items:
         folder = item.path.relative_to(ROOT / "tests").parts[0]
         # A parameter may name the fixture that a test asks for by itself.
@@ -77,7 +77,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def proved(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> proofs.Proved:
-    """Tells what a proof tried, and keeps it where a page is asked for."""
+    """Report what a proof tried, and keep it if a page is requested."""
     started = time.monotonic()
 
     def tell(what: str, figures: str, seeds: str, *, details: Sequence[str] = ()) -> None:
@@ -111,28 +111,28 @@ def postgres_database(postgres_server: Postgres) -> str:
 
 @pytest.fixture(scope="session")
 def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3.S3Server]:
-    """A running S3 server that keeps what it has on disk, and checks who comes."""
+    """A running S3 server that keeps its data on disk, and checks credentials."""
     with s3.running(s3.versitygw(tmp_path_factory.mktemp("versitygw"))) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3.S3Server]:
-    """A running S3 server that keeps what it has in memory, and lets everybody in."""
+    """A running S3 server that keeps its data in memory, and accepts any credentials."""
     with s3.running(s3.moto(tmp_path_factory.mktemp("moto"))) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
-    """A running server that speaks as Google Cloud Storage."""
+    """A running server that emulates Google Cloud Storage."""
     with running_gcs(tmp_path_factory.mktemp("gcs")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
-    """A running server that speaks as Azure's blob storage."""
+    """A running server that emulates Azure's blob storage."""
     with running_azurite(tmp_path_factory.mktemp("azurite")) as server:
         yield server
 
@@ -145,7 +145,7 @@ def bucket(versitygw: s3.S3Server) -> str:
 
 @pytest.fixture
 def s3_proxy(versitygw: s3.S3Server) -> Iterator[Proxy]:
-    """A proxy before versitygw, that does no harm yet."""
+    """A proxy in front of versitygw, that does no harm yet."""
     with running_proxy(versitygw.access.endpoint) as proxy:
         yield proxy
 
@@ -181,7 +181,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .getOrCreate()
     )
-    # It tells of closed connections when nobody listens any more.
+    # It logs closed connections when nobody listens any more.
     logging.getLogger("py4j").setLevel(logging.WARNING)
     yield session
     session.stop()

@@ -1,8 +1,8 @@
 """Crash points: every call that the product makes of a store or a file system can be recorded, and made to go wrong.
 
 `Faults` is one process as its stores and disks see it. It counts their calls; at one of them it lets a `Fault` happen. A
-crash is a `Crash`, which nothing catches, and after which every further call of that process raises it too. What the process
-left is on the disk; a `Disk` knows what of it was not synced, and can drop that, as a power failure does.
+crash is a `Crash`, which nothing catches, and after which every further call of that process raises it too. The disk keeps
+what the process left; a `Disk` knows which of it was not synced, and can drop that, as a power failure does.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Fault(StrEnum):
 
 
 class Effect(StrEnum):
-    """What a call does, which says what can happen to it."""
+    """What a call does, which determines what can happen to it."""
 
     READ = "read"
     CHANGE = "change"
@@ -78,11 +78,11 @@ APPLICABLE: dict[Effect, tuple[Fault, ...]] = {
     Effect.SYNC: (*_CRASHES, *POWER, Fault.ANSWER_LOST, Fault.ERROR),
     Effect.PUT: (*_CRASHES, Fault.ANSWER_LOST, Fault.ERROR),
 }
-"""Faults by effect. What can be torn says so itself."""
+"""Faults by effect. Calls that can be torn declare it themselves."""
 
 
 class Call(NamedTuple):
-    """A call that was made. :param place: whose it is: a store's, whose place ends so, or a disk's or bucket's."""
+    """A call that was made. :param place: a store, whose place has this end, or a disk or bucket."""
 
     place: str
     operation: str
@@ -97,7 +97,7 @@ class Call(NamedTuple):
 
 
 class Caller(Protocol):
-    """By whose hand calls are made."""
+    """How calls are made."""
 
     def call(self, call: Call, do: Callable[[], T], tear: Callable[[], object] | None = None) -> T:
         """Make a call, or let it go wrong."""
@@ -151,7 +151,7 @@ class Faults:
         raise self.crash()
 
     def crash(self) -> Crash:
-        """Die. :return: what to raise where the process goes on after its death."""
+        """Die. :return: what to raise if the process goes on after its death."""
         self.dead = True
         if self._die is not None:
             self._die()
@@ -169,7 +169,7 @@ def injected(call: Call, fault: Fault) -> Exception:
 
 
 class FaultyStore:
-    """A store whose calls are made by way of `Faults`.
+    """A store whose calls go through `Faults`.
 
     :param in_order: many records are deleted in the order of their keys, as on a disk, and not in any.
     """
@@ -217,8 +217,8 @@ class FaultyStore:
 
 
 class StaleStore:
-    """A store of a mounted file system that caches: a folder is listed as it was some time ago, also for who wrote into it, and
-    with `absent` a record that wasn't there isn't for some time. What is there is read as it is.
+    """A store of a mounted file system that caches: a folder is listed as it was some time ago, even for its writer, and
+    with `absent` a record that didn't exist stays absent for some time. Existing records are read as they are.
 
     :param lag: for how long a listing is kept, each time one is made anew; :param clock: in which time.
     """
@@ -273,13 +273,13 @@ class Medium(Protocol):
     def exists(self, path: str) -> bool: ...
 
     def content(self, path: str) -> int:
-        """What a file's content is known by, whatever names it has."""
+        """What identifies a file's content, whatever names it has."""
 
     def remove(self, path: str) -> None:
-        """Remove a file, or a folder with all that is in it; harmless if there is none."""
+        """Remove a file, or a folder with all its content; harmless if it doesn't exist."""
 
     def keep(self, path: str) -> Any:
-        """What is to be put back, if a name that is about to be removed comes back."""
+        """What must be put back if a removed name comes back."""
 
     def kept(self, path: str) -> int:
         """How many names a file has only because it is kept."""
@@ -287,20 +287,20 @@ class Medium(Protocol):
     def put_back(self, kept: Any, path: str) -> None: ...
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a folder; harmless if there is none, or something stands there."""
+        """Rename a folder; harmless if it doesn't exist, or if something else has the name."""
 
     def cut(self, contents: Collection[int], size: Callable[[int], int]) -> None:
         """Shorten the files with some contents. :param size: gives the new one for the old."""
 
     def forget(self) -> None:
-        """Nothing that is kept is wanted any more."""
+        """Kept files are no longer needed."""
 
 
 @dataclass(frozen=True)
 class RealMedium:
     """Folders of a real file system, in one of which nobody works.
 
-    :param attic: where names are kept that were removed and may come back. It is on the same file system.
+    :param attic: keeps removed names that may come back. It is on the same file system.
     """
 
     root: str
@@ -359,9 +359,9 @@ def _link_tree(source: str, target: str) -> None:
 
 
 class Disk:
-    """What of recent changes would not survive a power failure. It outlives the processes that made them.
+    """The recent changes that would not survive a power failure. It outlives the processes that made them.
 
-    A new name, or the lack of one, is durable once the folder that it is in was synced, and a file's content once the file was:
+    A new name, or the lack of one, is durable once its folder was synced, and a file's content once the file was:
     neither syncs anything else. Paths are absolute.
     """
 
@@ -370,7 +370,7 @@ class Disk:
         self._made = 0
         self._unsynced_content: set[int] = set()
         self._changes: dict[str, list[_Change]] = {}
-        """By the folder that they are changes of."""
+        """By the folder that they change."""
 
     def unsynced(self) -> bool:
         """Whether a power failure would change anything."""
@@ -392,7 +392,7 @@ class Disk:
             self._changed(_How.MADE, folder)
 
     def missing_folders(self, path: str) -> list[str]:
-        """The folders that don't exist on the way to and including `path`, the outer first."""
+        """The missing folders on the way to and including `path`, the outer first."""
         missing: list[str] = []
         while not self.medium.exists(path):
             missing.insert(0, path)
@@ -406,7 +406,7 @@ class Disk:
         self._changed(_How.MOVED, new, old)
 
     def _rename(self, old: str, new: str) -> None:
-        """What was not synced in a folder isn't by its other name either."""
+        """A folder's unsynced content isn't durable by its other name either."""
         changes = [c for some in self._changes.values() for c in some]
         self._changes = {}
         for c in changes:
@@ -449,7 +449,7 @@ class Disk:
                 self._rename(change.name, change.before)
 
     def forget(self) -> None:
-        """All is durable as it is: long enough ago, everything gets to the disk by itself."""
+        """Everything is durable as it is: after long enough, everything gets to the disk by itself."""
         self._changes.clear()
         self._unsynced_content.clear()
         self.medium.forget()
@@ -476,15 +476,15 @@ plugged_in: list[Disk] = []
 
 
 def fsync(fd: Any) -> None:
-    """The system call, as disks see it: in place of `os.fsync`."""
+    """The system call, as disks see it: replaces `os.fsync`."""
     path = os.readlink(f"/proc/self/fd/{fd}")
     for disk in plugged_in:
         disk.fsync(path)
 
 
 class FaultyFiles:
-    """Files whose calls are made by way of `Faults`, and which tell a `Disk`, if there is one, what they changed. What is synced
-    it hears from below: of the real `os.fsync`, or of files in memory.
+    """Files whose calls go through `Faults`, and which report their changes to a `Disk`, if any. The disk hears of syncs
+    from below: of the real `os.fsync`, or of files in memory.
 
     :param seen_at: the root that they seem to have, if it isn't where they are.
     """
@@ -665,7 +665,7 @@ class FaultyFiles:
 
 
 class FaultyUploads:
-    """Uploads whose calls are made by way of `Faults`."""
+    """Uploads whose calls go through `Faults`."""
 
     def __init__(self, uploads: Uploads, call: Callable[..., Any]) -> None:
         self._uploads = uploads

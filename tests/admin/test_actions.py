@@ -1,4 +1,4 @@
-"""Where an action works, and what it leaves alone. What each does is in `tests/run/test_tasks.py`."""
+"""Where an action works, and what it leaves alone. `tests/run/test_tasks.py` tests what each action does."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_change_says_what_it_would_do_and_does_nothing_yet(tmp_path: Path) -> 
 
 
 def overtaken_by(action: str) -> AbstractContextManager[pytest.ExceptionInfo[LostRaceError]]:
-    """What was shown before another took the slot is not done."""
+    """Nothing is done of what was shown before another action took the slot."""
     return pytest.raises(LostRaceError, match=f"slot 2 was taken by a {action} in this moment; nothing was changed")
 
 
@@ -158,7 +158,7 @@ def test_the_slot_to_abandon_is_the_one_that_was_meant(tmp_path: Path) -> None:
 
 
 class Meanwhile(MemoryStore):
-    """A store in which something happens, once, just before a record is put. :ivar before: how the record's key ends."""
+    """A store in which something happens, once, just before a record is put. :ivar before: the end of the record's key."""
 
     happens: Callable[[], object] | None = None
     before = "-released"

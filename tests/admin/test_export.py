@@ -1,4 +1,4 @@
-"""What a dataset has come to, as JSON. How it is imported is in `test_administration.py` and `cli/test_moving.py`."""
+"""The state of a dataset as JSON. `test_administration.py` and `cli/test_moving.py` test its import."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_watermark_alone_is_where_to_go_on(watermark: Watermark) -> None:
 
 
 def test_a_document_has_nothing_but_plain_lists(tmp_path: Path) -> None:
-    """People and other tools read it: the wire format's tables of many values are not for them."""
+    """People and other tools read it, so it doesn't use the wire format's tables of many values."""
     lab = Lab(tmp_path, Table("a", ExtractKind.APPEND_ONLY, 100, unit_rows=2))
     lab.run()
     text = json.dumps(as_document("lab", now(), [export(lab.journal, lab.journal.history("a"))]))

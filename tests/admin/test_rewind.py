@@ -1,4 +1,4 @@
-"""What a rewind takes back, and what it doesn't since the source can't give it again."""
+"""What a rewind takes back, and what it leaves because the source can't give it again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of datasets: cheap for a list of many, exact for one, and true."""
+"""The views of datasets: cheap for a list of many, exact for one, and true."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def position(value: int) -> LongWatermark:
 
 
 class CountingStore(MemoryStore):
-    """Says what was asked of it."""
+    """Report what was asked of it."""
 
     listings = 0
     reads: Sequence[str] = ()
@@ -60,7 +60,7 @@ class CountingStore(MemoryStore):
 
 
 def many(folder: Path, count: int) -> tuple[Lab, CountingStore]:
-    """An ingestion of many datasets that are no more than a watermark."""
+    """An ingestion of many datasets that have nothing but a watermark."""
     store = CountingStore()
     lab = Lab(folder, store=store)
     for number in range(count):
@@ -212,7 +212,7 @@ def test_the_same_failure_is_noted_once_and_another_one_again(tmp_path: Path) ->
 
 @pytest.mark.parametrize("published", [False, True], ids=["never published", "published before"])
 def test_a_unit_that_fails_in_the_same_way_run_after_run_is_noted_three_times(tmp_path: Path, published: bool) -> None:
-    """Though its table grows; and each run says it, with its cause."""
+    """Though its table grows; and each run reports it, with its cause."""
     lab = Lab(tmp_path)
     if published:
         lab.run(replace(ORDERS, rows=4))
@@ -248,7 +248,7 @@ def test_slots_that_were_trimmed_are_still_known(tmp_path: Path) -> None:
     count = TRIMMED_TOGETHER + KEPT + 2
     for rows in range(1, count + 1):
         opened = lab.opened(replace(ORDERS, rows=rows))
-        for slot, _ in unannounced(opened):  # what isn't, stays
+        for slot, _ in unannounced(opened):  # everything else stays
             announced(opened, slot, "run")
         lab.run()
     history = lab.journal.history("orders")
@@ -351,7 +351,7 @@ def test_an_audit_tells_of_ranges_that_somebody_skipped(tmp_path: Path) -> None:
 
 
 def wrong(lab: Lab, monkeypatch: pytest.MonkeyPatch, coverage: Coverage) -> list[AuditFinding]:
-    """What an audit finds of a dataset whose coverage is not what its records say."""
+    """What an audit finds in a dataset whose coverage differs from its records."""
     read = Journal.history
 
     def history(self: Journal, urn: str) -> History:

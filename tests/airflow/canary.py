@@ -1,4 +1,4 @@
-"""Looking for a secret, in every spelling, wherever a run of a real Airflow may have left it."""
+"""Search for a secret, in every spelling, wherever a run of a real Airflow may have left it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["CommandLines", "files_with", "spellings", "tables_with"]
 
 
 def spellings(secret: str) -> tuple[bytes, ...]:
-    """A secret in every spelling; in base64 wherever in a longer text it stands there."""
+    """A secret in every spelling; in base64 at any place in a longer text."""
     data = secret.encode()
     encoded = [base64.b64encode, base64.urlsafe_b64encode]
-    # The first and last characters of the base64 of a part depend on what stands around it.
+    # The first and last characters of the base64 of a part depend on the text around it.
     in_base64 = [
         encode(b"\0" * shift + data)[-(-shift * 8 // 6) : (shift + len(data)) * 8 // 6]
         for encode in encoded
@@ -40,7 +40,7 @@ def files_with(secret: str, folder: Path) -> Iterator[Path]:
 
 
 def tables_with(secret: str, metadata: Engine) -> Iterator[str]:
-    """The tables of Airflow's metadata that hold a secret, but for `connection`, where connections are kept, encrypted."""
+    """The tables of Airflow's metadata that hold a secret, except `connection`, which keeps connections, encrypted."""
     wanted = spellings(secret)
     with metadata.connect() as connection:
         for table in inspect(metadata).get_table_names():
@@ -51,7 +51,7 @@ def tables_with(secret: str, metadata: Engine) -> Iterator[str]:
 
 
 class CommandLines:
-    """The command lines of all processes of this machine, as anyone on it sees them, gathered while the block runs."""
+    """The command lines of all processes of this machine, as any user sees them, gathered while the block runs."""
 
     def __init__(self) -> None:
         self._seen: set[bytes] = set()
@@ -67,7 +67,7 @@ class CommandLines:
         self._thread.join()
 
     def with_secret(self, secret: str) -> Iterator[str]:
-        """Those that held a secret."""
+        """The command lines that held a secret."""
         for line in self._seen.copy():
             if any(spelling in line for spelling in spellings(secret)):
                 yield line.decode(errors="replace")

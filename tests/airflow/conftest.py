@@ -17,7 +17,7 @@ Shops = Callable[..., list[Shop]]
 
 @pytest.fixture(scope="session")
 def metadata(postgres_server: Postgres) -> str:
-    """The URL of Airflow's metadata: SQLite stands no dozen runs at once."""
+    """The URL of Airflow's metadata: SQLite doesn't withstand a dozen runs at once."""
     return postgres_server.create_database("airflow").replace("postgresql://", "postgresql+psycopg://")
 
 
@@ -38,9 +38,9 @@ def airflow(metadata: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture
 def shops(airflow: Airflow, tmp_path: Path) -> Iterator[Shops]:
-    """Makes shops with a DAG each: by name, and with the options of `shop_dag.shop`.
+    """Make shops with a DAG each: by name, and with the options of `shop_dag.shop`.
 
-    Databases are their own, or one at `url`, which has the journal too if that is named by the database's connection.
+    Each has a database of its own, or uses the one at `url`, which also has the journal if the database's connection names it.
     """
 
     everywhere: list[Shop] = []

@@ -1,4 +1,4 @@
-"""A source, a sink and a step of a DAG author's own, which can be made to wait and to fail from outside: see `Gates`.
+"""A source, a sink and a step of an author's own, which can be made to wait and to fail from outside: see `Gates`.
 
 It is put into the DAG folder and shipped to Spark, so it imports nothing of Airflow, and nothing of the other tests.
 """
@@ -40,12 +40,12 @@ class Leak(BaseException):
 
 @dataclass(frozen=True)
 class Gates:
-    """Places in the code where a process can be held: the first that comes to a closed gate waits, later ones pass it."""
+    """Places in the code where a process can be held: the first to reach a closed gate waits, later ones pass it."""
 
     folder: str
 
     def pass_through(self, name: str) -> None:
-        """Go on, unless the gate is closed and nobody waits at it: then wait until it is opened."""
+        """Go on, unless the gate is closed and no process waits at it: then wait until it is opened."""
         at = Path(self.folder)
         try:
             os.rename(at / f"{name}.closed", at / f"{name}.waiting")
@@ -61,7 +61,7 @@ class Gates:
             raise RuntimeError(f"{name} is broken")
 
     def leak_once(self, name: str, secret: str) -> None:
-        """Raise an error that tells a URI and its password in several spellings, if something was set to."""
+        """Raise an error that shows a URI and its password in several spellings, if something was set to."""
         try:
             (Path(self.folder) / f"{name}.leaking").unlink()
         except FileNotFoundError:
@@ -173,7 +173,7 @@ class GatedSink:
 @record("test.mark_step")
 @dataclass(frozen=True)
 class MarkStep:
-    """Puts an empty file beside the published ones."""
+    """Put an empty file beside the published ones."""
 
     path: str
     urn: str

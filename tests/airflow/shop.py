@@ -72,7 +72,7 @@ class Shop:
     # What tasks of this shop meet
 
     def close(self, gate: str) -> None:
-        """Hold the next process that comes to a gate."""
+        """Hold the next process that reaches a gate."""
         (self.folder / f"{gate}.closed").touch()
 
     def held(self, gate: str) -> bool:
@@ -84,7 +84,7 @@ class Shop:
         self.airflow.wait_for(f"{self.name} at {gate}", lambda: self.held(gate) or None)
 
     def open(self, gate: str) -> None:
-        """Let go whoever waits."""
+        """Let the waiting process go."""
         (self.folder / f"{gate}.waiting").unlink(missing_ok=True)
 
     def passed(self, gate: str) -> bool:
@@ -92,7 +92,7 @@ class Shop:
         return (self.folder / f"{gate}.passed").exists()
 
     def break_(self, what: str) -> None:
-        """Let something fail until it is mended."""
+        """Let something fail until it is repaired."""
         (self.folder / f"{what}.broken").touch()
 
     def mend(self, what: str) -> None:
@@ -119,7 +119,7 @@ class Shop:
         return run_id, self.wait(run_id)
 
     def clear(self, run_id: str, *names: str, downstream: bool = False, index: int | None = None) -> None:
-        """Clear tasks of a run. :param index: that of one mapped instance, if not all are meant."""
+        """Clear tasks of a run. :param index: that of one mapped instance; by default all are cleared."""
         self.airflow.clear(self.name, run_id, names, downstream=downstream, index=index)
 
     def tasks(self, run_id: str, name: str) -> list[TaskInstance]:
@@ -135,7 +135,7 @@ class Shop:
         return [entry for task in self.tasks(run_id, name) for entry in self._entries(run_id, task)]
 
     def end_of_log(self, run_id: str, name: str) -> str:
-        """What a reader sees at the end of a task's log: its last entry, but for the marks that fold entries in the UI."""
+        """The last entry of a task's log, as a reader sees it, without the marks that fold entries in the UI."""
         (task,) = self.tasks(run_id, name)
         return [entry for entry in self._entries(run_id, task) if not entry.startswith("::")][-1]
 
@@ -143,7 +143,7 @@ class Shop:
         return self.airflow.log(self.name, run_id, task)
 
     def tries(self, run_id: str) -> dict[str, int]:
-        """How often each task was tried, its mapped instances all together."""
+        """How often each task was tried, counting all its mapped instances."""
         tries: Counter[str] = Counter()
         for task in self.airflow.task_instances(self.name, run_id):
             tries[task.name] += task.try_number
@@ -153,7 +153,7 @@ class Shop:
         """The states of a run's tasks."""
         return self.airflow.states(self.name, run_id)
 
-    # What came of it
+    # The results
 
     @property
     def journal(self) -> Journal:
@@ -178,15 +178,15 @@ class Shop:
         return Counter(json.dumps(dict(row), sort_keys=True, default=str) for row in rows)
 
     def published_rows(self, urn: str) -> Counter[str]:
-        """The rows that are published, through nothing but the journal's reader."""
+        """The published rows, read only through the journal's reader."""
         paths = published_paths(self.journal, urn)
         rows = self.journal.read_dataset(urn).to_arrow().to_table().to_pylist() if paths else []
         return Counter(json.dumps(row, sort_keys=True, default=str) for row in rows)
 
     def check(self) -> None:
-        """Every row is published once, the folder holds what the journal says, and no record is out of order.
+        """Every row is published once, the folder holds the journal's files, and no record is out of order.
 
-        :raises AssertionError: what differs.
+        :raises AssertionError: something differs.
         """
         for urn in DATASETS:
             source, published = self.source_rows(urn), self.published_rows(urn)
@@ -201,7 +201,7 @@ class Shop:
         assert not self.journal.state("orders").pending
 
     def events(self) -> Counter[str]:
-        """The asset events of this shop: what they tell, as JSON, and how often."""
+        """The asset events of this shop: their contents as JSON, and how often each came."""
         answer = self.airflow.request("GET", "assets/events", params={"source_dag_id": self.name, "limit": 100})
         return Counter(json.dumps(e["extra"], sort_keys=True) for e in answer["asset_events"])
 

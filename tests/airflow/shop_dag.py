@@ -35,7 +35,7 @@ FAST_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class ExtractHere(BaseOperator):
-    """Extracts a pack in the task itself: the same units with the same results, without the seconds that Spark takes to start."""
+    """Extract a pack in the task itself: the same units with the same results, without the seconds that Spark takes to start."""
 
     template_fields: Sequence[str] = ("pack",)
 

@@ -1,4 +1,4 @@
-"""What a real Airflow and its listeners are told: assets and their state, metrics, lineage, messages, callbacks, deadlines."""
+"""What a real Airflow and its listeners get: assets and their state, metrics, lineage, messages, callbacks, deadlines."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ with DAG("{name}", schedule=None, deadline=late, default_args=arguments):
 
 
 class Metrics:
-    """A StatsD server that hears of ours, with tags as InfluxDB has them."""
+    """A StatsD server that receives our metrics, with tags as InfluxDB has them."""
 
     def __init__(self) -> None:
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -105,7 +105,7 @@ def airflow(
     postgres_server: Postgres,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Airflow]:
-    """An Airflow that tells everything to everybody."""
+    """An Airflow that announces through every channel."""
     metadata = postgres_server.create_database("announcing").replace("postgresql://", "postgresql+psycopg://")
     transport = {"type": "file", "log_file_path": str(lineage), "append": True}
     environment = {
@@ -129,7 +129,7 @@ def airflow(
 
 @pytest.fixture
 def shop(request: pytest.FixtureRequest, airflow: Airflow, tmp_path: Path) -> Iterator[Shop]:
-    """A shop, named as the test says."""
+    """A shop with the name that the test gives."""
     made = Shop(airflow, tmp_path / "shops", request.param)
     airflow.add_dag(f"{made.name}.py", DAG_FILE.format(name=made.name, folder=made.folder), made.name)
     yield made
@@ -185,7 +185,7 @@ def test_everybody_is_told(shop: Shop, airflow: Airflow, metrics: Metrics, chann
     ((_, body),) = channel.posted
     assert body["text"].startswith(f"It is late.\nA deadline of told, run {first}, is missed.")
 
-    # The watermark in the asset state store, once Airflow has the asset; that it hadn't at first has failed nothing.
+    # The watermark in the asset state store, once Airflow has the asset; its absence at first fails nothing.
     assert "Airflow doesn't know the asset of dataset 'public.Orders' yet" in shop.log(first, "execute_commit_steps")
     airflow.wait_for("the asset", lambda: asset_of(airflow, uri))
     shop.sell(20)
@@ -198,7 +198,7 @@ def test_everybody_is_told(shop: Shop, airflow: Airflow, metrics: Metrics, chann
 
 
 def asset_of(airflow: Airflow, uri: str) -> int | None:
-    """The id of an asset that Airflow has, and has as active."""
+    """The id of an asset that Airflow has as active."""
     found = airflow.request("GET", "assets", params={"only_active": True, "limit": 100})["assets"]
     return next((asset["id"] for asset in found if asset["uri"] == uri), None)
 

@@ -15,7 +15,7 @@ CREATE = "airflow backfill create --dag-id {name} --from-date {first} --to-date 
 
 
 def open_days(shops: Shops, name: str, first: int, last: int, **options: Any) -> Shop:
-    """A shop with visits on ten days, some of which are scheduled: to their ends."""
+    """A shop with visits on ten days, some of which are scheduled, run to their ends."""
     (shop,) = shops(name, days=(f"2026-01-{first:02}", f"2026-01-{last:02}"), **options)
     for day in range(first, last + 1):
         run_id = shop.airflow.wait_for("a run", lambda at=f"2026-01-{day:02}": run_ids(shop).get(at))  # type: ignore[misc]
@@ -40,7 +40,7 @@ def run_ids(shop: Shop) -> dict[str, str]:
 
 
 def backfill(shop: Shop, first: int, last: int, *, state: str, conf: object = None, reprocess: str = "") -> list[str]:
-    """A backfill of some days, to its end. :return: its runs."""
+    """Run a backfill of some days to its end. :return: its runs."""
     days = [f"2026-01-{day:02}" for day in range(first, last + 1)]
     line = CREATE.format(name=shop.name, first=days[0], last=days[-1])
     line += f" --dag-run-conf '{json.dumps(conf)}'" if conf is not None else ""
@@ -52,7 +52,7 @@ def backfill(shop: Shop, first: int, last: int, *, state: str, conf: object = No
 
 
 def end_backfill(shop: Shop, *, at_once: bool) -> None:
-    """Let a backfill end whose runs have: Airflow has one of a DAG at a time, and looks for their ends every half a minute.
+    """Let a backfill end whose runs have ended: Airflow has one per DAG at a time, and checks for its end every half a minute.
 
     :param at_once: cancel it, so that no run of it is ever started again.
     """
@@ -80,7 +80,7 @@ def by_hand(shop: Shop, key: str, run_id: str, *, state: str) -> None:
 
 
 def refused(shop: Shop, run_id: str) -> str:
-    """What is said by the task that plans, which failed at once."""
+    """The error of the task that plans, which failed at once."""
     assert shop.states(run_id)["create_work_units"] == ["failed"]
     assert shop.tries(run_id)["create_work_units"] == 1
     return shop.log(run_id, "create_work_units")
@@ -90,7 +90,7 @@ def test_backfills_from_the_command_line(shops: Shops) -> None:
     shop = open_days(shops, "days", 3, 4)
     only = {"datasets": ["visits"]}
 
-    # Of a dataset that isn't there nothing is done, and what is meant can be asked for then.
+    # For a dataset that doesn't exist nothing is done, and the right one can be asked for then.
     before = records(shop)
     (unknown,) = backfill(shop, 1, 1, conf={"datasets": ["vists"]}, state="failed")
     said = refused(shop, unknown)
@@ -123,7 +123,7 @@ def test_backfills_from_the_command_line(shops: Shops) -> None:
     assert published(shop) == stale
     end_backfill(shop, at_once=True)
 
-    # To replace it, one says so.
+    # To replace it, ask for that.
     (replaced,) = backfill(shop, 3, 3, conf={**only, "replace": True}, state="success", reprocess="completed")
     assert published(shop) == shop.source_rows("visits")
     assert shop.slots("visits") == 6
@@ -132,7 +132,7 @@ def test_backfills_from_the_command_line(shops: Shops) -> None:
 
     end_backfill(shop, at_once=False)
 
-    # What is cleared then is found to be done, and the log has the command to do it again all the same.
+    # A cleared task then finds its work done, and its log has the command to do it again all the same.
     shop.clear(replaced, "create_work_units", downstream=True)
     assert shop.wait(replaced) == "success", shop.states(replaced)
     assert shop.slots("visits") == 6

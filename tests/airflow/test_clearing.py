@@ -33,12 +33,12 @@ def clear(shop: Shop, run_id: str, names: tuple[str, ...]) -> None:
 
 
 def numbers(orders: tuple[Order, ...]) -> Iterable[int]:
-    """Those of the shops for some orders: no other orders have one of them."""
+    """The results of the shops for some orders: no other orders have one of them."""
     return range(len(orders)) if orders is MIXED else range(len(MIXED), len(MIXED) + len(orders))
 
 
 def clear_in_order(orders: Orders, runs: Mapping[Shop, str], state: str) -> None:
-    """Clear tasks of many shops' runs, each in its order; every time, the run must come to the same end again."""
+    """Clear tasks of many shops' runs, each in its order; every time, the run must end the same way."""
     for n in range(max(map(len, orders.values()))):
         cleared = {shop: order[n] for shop, order in orders.items() if n < len(order)}
         for shop, names in cleared.items():
@@ -157,7 +157,7 @@ def test_two_runs_at_once_publish_every_row_once(shops: Shops) -> None:
 
 
 def wait_or_plan_anew(shop: Shop, run_id: str) -> bool:
-    """Wait for the end of a run. Of two snapshots at once one is lost, and the run that lost it says what to clear.
+    """Wait for the end of a run. Of two snapshots at once one loses, and its run reports what to clear.
 
     :return: whether it lost.
     """

@@ -1,6 +1,6 @@
-"""Clear anything: random sequences of what users do, on a real Airflow; rows are published once, and the page tells the truth.
+"""Clear anything: random sequences of what users do, on a real Airflow; rows are published once, and the page is true.
 
-A sequence is told by its seed: what a user chooses, of what there is at that moment. When it happens to fall is Airflow's.
+A seed determines a sequence: what a user chooses from what exists at that moment. Airflow determines when it happens.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ ACTIONS = 20
 TOGETHER = 10
 """How many sequences are played at the same time."""
 FIRST, START, LAST = date(2026, 1, 1), date(2026, 1, 3), date(2026, 1, 10)
-"""The days that there are visits of, and the one from which on they are ingested if nobody asks for others."""
+"""The days that have visits, and the first day that is ingested if nobody asks for others."""
 FACT = re.compile(r"<dt>([^<]+)</dt><dd[^>]*>([^<]*)</dd>")
 
 
 @dataclass
 class User:
-    """Somebody who does things to a shop, by chance."""
+    """A user who acts on a shop at random."""
 
     shop: Shop
     chance: random.Random
     done: Counter[str] = field(default_factory=Counter)
     records: dict[str, str] = field(default_factory=dict)
-    """The digests of the journal's records, as they were seen first."""
+    """The digests of the journal's records, as first seen."""
     covered: tuple[Range, ...] = ()
-    """What of the visits was covered when it was looked at last."""
+    """The coverage of the visits, as last seen."""
 
     @property
     def runs(self) -> dict[str, str]:
@@ -61,7 +61,7 @@ class User:
         return {run["dag_run_id"]: run["state"] for run in answer["dag_runs"]}
 
     def play(self) -> None:
-        """A sequence, and then what it takes to bring the shop to rest; and what is to hold then."""
+        """Play a sequence, bring the shop to rest, and check what must hold then."""
         while self.done.total() < ACTIONS:
             act = self.chance.choice(
                 (self.trigger, self.ask, self.backfill, self.clear, self.clear, self.fail, self.kill)
@@ -102,7 +102,7 @@ class User:
         return self._could(lambda: self.shop.airflow.request("POST", "backfills", json=body))
 
     def clear(self) -> bool:
-        """Any tasks of any run, or one mapped instance of a task: a dataset's; with or without what is downstream."""
+        """Any tasks of any run, or one mapped instance of a task (a dataset's), with or without the tasks downstream."""
         run_id = self._any_run()
         if run_id is None:
             return False
@@ -119,7 +119,7 @@ class User:
         return self._could(lambda: self.shop.clear(run_id, *some, downstream=downstream))
 
     def fail(self) -> bool:
-        """A run is marked as failed, which ends what of it runs."""
+        """Mark a run as failed, which ends its running tasks."""
         run_id = self._any_run()
         if run_id is None:
             return False
@@ -127,7 +127,7 @@ class User:
         return self._could(lambda: self.shop.airflow.request("PATCH", path, json={"state": "failed"}))
 
     def kill(self) -> bool:
-        """The process of a task that runs."""
+        """Kill the process of a running task."""
         going = [run_id for run_id, state in self.runs.items() if state == "running"]
         tasks = [t for run_id in going for t in self.shop.airflow.task_instances(self.shop.name, run_id)]
         pids = [task.pid for task in tasks if task.state == "running" and task.pid is not None]
@@ -140,7 +140,7 @@ class User:
         return True
 
     def _any_run(self) -> str | None:
-        """There may be none yet: a sequence may begin with a clear."""
+        """None may exist yet: a sequence may begin with a clear."""
         runs = [*self.runs]
         return self.chance.choice(runs) if runs else None
 
@@ -150,7 +150,7 @@ class User:
         return FIRST + timedelta(days=first), FIRST + timedelta(days=last)
 
     def _could(self, act: Callable[[], object]) -> bool:
-        """Whether Airflow let it be done: it may be busy with it, two may be in each other's way, or its answer is lost."""
+        """Whether Airflow allowed it: it may be busy, two requests may conflict, or its answer may be lost."""
         try:
             act()
         except httpx.TransportError:
@@ -161,10 +161,10 @@ class User:
             return False
         return True
 
-    # What is to hold
+    # What must hold
 
     def look(self) -> None:
-        """No record has changed or gone (I5), nobody has uncovered what was covered (I4), and the page is of now."""
+        """No record has changed or gone (I5), nothing that was covered is uncovered (I4), and the page is up to date."""
         found = dict(self._records())
         assert self.records.items() <= found.items(), (
             f"{self.shop.name}: a record of the journal was changed, or is gone"
@@ -262,7 +262,7 @@ def test_whatever_users_do(airflow: Airflow, shops: Shops, sequences: int, prove
         user.play()
         return user
 
-    # Airflow's scheduler may end where a task that it is about to fail was cleared in that moment.
+    # Airflow's scheduler may end if a task that it is about to fail is cleared in that moment.
     with airflow.kept_running(), ThreadPoolExecutor(TOGETHER) as pool:
         users = [ended.result() for ended in [pool.submit(play, seed) for seed in seeds]]
     done: Counter[str] = sum((user.done for user in users), Counter())

@@ -50,7 +50,7 @@ def test_an_extract_is_killed_and_its_driver_is_found_again(
     child = psutil.Process(task.pid)
     supervisor = child.parent()
     assert supervisor is not None
-    child.suspend()  # so that it learns of nothing, and can't end its driver
+    child.suspend()  # so that it notices nothing, and can't end its driver
     supervisor.kill()
     child.kill()
     shop.airflow.wait_for_task(shop.name, run_id, "extract", lambda t: t.try_number == 2 and t.state == "running")
@@ -62,7 +62,7 @@ def test_an_extract_is_killed_and_its_driver_is_found_again(
     shop.check()
     assert shop.tries(run_id)["extract"] == 2
 
-    # What a user clears when all is done finds nothing to do, and submits nothing.
+    # Clearing anything once all is done finds nothing to do, and submits nothing.
     shop.clear(run_id, "extract")
     assert shop.wait(run_id) == "success"
     assert cluster.drivers == [driver]

@@ -220,7 +220,7 @@ def test_tasks_of_every_kind_are_killed_at_any_moment(shops: Shops, proved: Prov
 
 @pytest.mark.soak
 def test_tasks_and_drivers_on_spark_are_killed_at_any_moment(shops: Shops, proved: Proved) -> None:
-    """At least 8 times, the task and its driver by turns."""
+    """At least 8 times, killing the task and its driver in turn."""
     chance, killed, misses = random.Random(2), 0, 0
     (shop,) = shops("random-spark", spark="spark_here")
     while killed < SPARK_KILLS:
@@ -273,7 +273,7 @@ def driver_of(shop: Shop, task: psutil.Process) -> psutil.Process | None:
 
 
 def killed_now(process: psutil.Process | None) -> bool:
-    """Kill a process. :return: whether it was there to be killed."""
+    """Kill a process. :return: whether it was still running."""
     if process is None or not alive(process):
         return False
     with suppress(psutil.NoSuchProcess):

@@ -1,4 +1,4 @@
-"""Whole runs in a real Airflow, some on real Spark, and what they say."""
+"""Whole runs in a real Airflow, some on real Spark, and what they report."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_run_publishes_every_row_once_and_the_next_what_is_new(shops: Shops) -
     assert "predicted load" in table
     assert "orders   committed  2     1      20" in table
 
-    # Of an extract that is cleared when all is published, nothing is left to submit.
+    # Clearing an extract after everything is published submits nothing.
     events = shop.events()
     for downstream in (False, True):
         shop.clear(first, "extract", downstream=downstream)
@@ -86,7 +86,7 @@ def test_finish_is_tried_again_where_the_journal_cannot_be_read(shops: Shops) ->
     shop.wait_held("after-execute_commit_steps")
     record = shop.folder / "journal" / shop.name / "orders" / "d" / "0000000001"
     kept = record.rename(shop.folder / "kept")
-    record.symlink_to(record)  # whoever reads it gets an error of the disk
+    record.symlink_to(record)  # readers get an error of the disk
     shop.open("after-execute_commit_steps")
     shop.airflow.wait_for_task(shop.name, run_id, "finish", lambda task: task.try_number > 1)
     kept.replace(record)

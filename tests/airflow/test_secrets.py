@@ -23,7 +23,7 @@ PASSWORD = "kan@ri/9%f1+nch=zwitschert"
 
 @dataclass(frozen=True)
 class Places:
-    """Where a secret might be found: folders by what is in them, Airflow's metadata, the journal's database, command lines."""
+    """Where a secret might be found: folders by their content, Airflow's metadata, the journal's database, command lines."""
 
     folders: dict[str, Path]
     metadata: Engine
@@ -71,7 +71,7 @@ def test_a_password_is_nowhere_to_be_found(shops: Shops, metadata: str, postgres
         shop.leak("read-orders")
         run_id, state = shop.run()
         assert state == "failed"
-        # The first error of the driver stands at the end of the log: one that tells the password, had it not been taken out.
+        # The first error of the driver is at the end of the log; unredacted it would show the password.
         end = shop.end_of_log(run_id, "extract")
         assert "no result of 1 unit of pack 0 (2 datasets). The first error: GobblinError: can't extract" in end
         assert "Leak: read-orders failed at postgresql://***@" in end
@@ -79,7 +79,7 @@ def test_a_password_is_nowhere_to_be_found(shops: Shops, metadata: str, postgres
         shop.close("read-orders")
         shop.clear(run_id, "extract", downstream=True)
         shop.wait_held("read-orders")
-        assert [*(shop.folder / "lake" / "_gobblin").glob("*/p/*")]  # plans and staging are there now
+        assert [*(shop.folder / "lake" / "_gobblin").glob("*/p/*")]  # plans and staging exist now
         assert places.with_secret(PASSWORD) == {}
         assert not [page for page in spark_pages(shop, run_id) if any(form in page for form in spellings(PASSWORD))]
         shop.open("read-orders")
@@ -88,7 +88,7 @@ def test_a_password_is_nowhere_to_be_found(shops: Shops, metadata: str, postgres
         shop.check()
         assert places.with_secret(PASSWORD) == {}
 
-        # What is no secret is found in every place, so each is really looked into.
+        # Text that is no secret is found in every place, so each place is really searched.
         tables = ("xcom", "rendered_task_instance_fields", "task_instance", "gobblin_journal")
         known = {*folders, "command lines", *(f"table {table}" for table in tables)}
         assert known <= set().union(*(places.with_secret(word) for word in ("canary", "orders", "price")))
@@ -97,7 +97,7 @@ def test_a_password_is_nowhere_to_be_found(shops: Shops, metadata: str, postgres
 
 
 def spark_pages(shop: Shop, run_id: str) -> list[bytes]:
-    """What Spark's UI shows of the application that the extract of a run has running; the task links to it."""
+    """What Spark's UI shows of the running application of a run's extract; the task links to it."""
     (found,) = links(shop, run_id, "extract")
     with httpx.Client(base_url=found["Spark UI"], follow_redirects=True, timeout=60) as client:
         pages = [client.get(f"/{name}/") for name in ("jobs", "stages", "environment", "executors", "SQL")]
@@ -107,7 +107,7 @@ def spark_pages(shop: Shop, run_id: str) -> list[bytes]:
 
 
 def owned_by_canary(url: URL) -> URL:
-    """Give a database to a user who has the password."""
+    """Give a database to a user with the password."""
     user = f"canary_{uuid.uuid4().hex[:8]}"
     url = url.set(drivername="postgresql+psycopg")
     engine = create_engine(url, isolation_level="AUTOCOMMIT")
@@ -120,7 +120,7 @@ def owned_by_canary(url: URL) -> URL:
 
 @contextmanager
 def planted(shop: Shop, places: Places) -> Iterator[dict[str, int]]:
-    """The password in every kind of place, each time in another spelling. :return: where it is to be found, how often."""
+    """Put the password into every kind of place, each time in another spelling. :return: where it must be found, how often."""
     forms = [form for spelling in spellings(PASSWORD) if (form := spelling.decode()).isascii() and "\\" not in form]
     tables = {"xcom": "value", "rendered_task_instance_fields": "rendered_fields"}
     for n, folder in enumerate(places.folders.values()):

@@ -1,7 +1,7 @@
 """Run the benchmarks one after the other, each in its own process: `make bench`, or `python -m tests.benchmarks [NAME …]`.
 
-The rows of each replace those that it has in `results.json`; then page and README's table are written anew. With `--rehearse`
-every program runs at its smallest size, to see that all of its parts work, and its rows go to copies that are thrown away.
+Each replaces its rows in `results.json`; then the page and the README's table are written again. With `--rehearse`
+every program runs at its smallest size, to check that all of its parts work, and its rows go to copies that are thrown away.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def measure(name: str, options: list[str], results: Path) -> bool:
-    """Run a program and keep its rows; of one that fails, those of the works that it has measured. :return: it ended well."""
+    """Run a program and keep its rows; if it fails, those of the works that it has measured. :return: whether it ended well."""
     started = time.monotonic()
     print(f"{name}:", flush=True)
     with tempfile.TemporaryDirectory(dir=TEMPORARY) as folder:

@@ -29,7 +29,7 @@ KEY = "updated_at"
 
 
 def contenders(url: str, since: str, remote: str) -> list[Contender]:
-    """All who take part.
+    """All contenders.
 
     :param since: the greatest value of the key that was loaded before. :param remote: the URL of a Spark Connect server.
     """

@@ -103,7 +103,7 @@ def records(urn: str, slots: int) -> Iterator[tuple[str, bytes]]:
 
 @contextmanager
 def filled(kind: str, folder: Path, datasets: int, slots: int) -> Iterator[tuple[str, Connections]]:
-    """A store with the journal in it, put there past the port where it would wait for the disk: that is not what is measured.
+    """A store with the journal in it, written past the port so that it doesn't wait for the disk, which is not measured.
 
     :param kind: one of `KINDS`. :param folder: is made. :return: its URL, and the connection that the URL names.
     """

@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.long_journals --rounds 1
 
-Every slot published a file that is still live, as it is with tables that only grow: the largest snapshot that there can be.
+Every slot published a file that is still live, as in tables that only grow: the largest possible snapshot.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def once(kind: str, slots: int) -> Once:
 
 
 def measure(rounds: int, slots: int) -> list[Row]:
-    """The rows of this work: the seconds are those of the fold after trimming, which are to be few."""
+    """The rows of this work: the seconds are those of the fold after trimming, which should be few."""
     rows: list[Row] = []
     for kind in STORES:
         figures = [

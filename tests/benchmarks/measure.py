@@ -1,7 +1,7 @@
 """Measuring contenders at the same work: alternately, each round in another order, medians of the rounds.
 
-A contender is a program of its own, started anew for each round, so that none profits from what another left in memory. It
-times itself the part that is compared, and says so by one line of JSON on its standard output (see `contenders`).
+A contender is a program of its own, started anew for each round, so that none profits from another's memory. It
+times the compared part itself, and reports it as one line of JSON on its standard output (see `contenders`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.benchmarks.contenders.saying import DATABASE
 __all__ = ["SEED", "Contender", "Figures", "Memory", "Once", "alternately", "program", "run_program"]
 
 SEED = 20261121
-"""Of the order of contenders in each round. Workloads follow from the numbers of their rows."""
+"""Seed of the order of contenders in each round. Workloads follow from the numbers of their rows."""
 
 _LONGEST = 600
 """Seconds that a contender's program may take, with its start."""
@@ -32,12 +32,12 @@ _LONGEST = 600
 
 @dataclass(frozen=True)
 class Once:
-    """What one round of one contender gave.
+    """The result of one round of one contender.
 
     :param phases: parts of `seconds`, or what came before them. :param facts: counts by which contenders' results are compared.
     :param peak_mb: the most memory that one of its processes had resident, in MB.
     :param task_mb: the same, of the Python workers of Spark's tasks only.
-    :param cpu: the seconds of CPU time that all its processes took, where they were measured.
+    :param cpu: the seconds of CPU time that all its processes took, if measured.
     """
 
     seconds: float
@@ -50,7 +50,7 @@ class Once:
 
 @dataclass(frozen=True)
 class Contender:
-    """Who does the work. :param run: one round, in an empty folder of its own."""
+    """A contender. :param run: runs one round, in an empty folder of its own."""
 
     who: str
     run: Callable[[Path], Once]
@@ -142,9 +142,9 @@ def run_program(python: Path, name: str, arguments: Mapping[str, object], *, sec
 
 
 class Memory:
-    """Watches the resident memory of a process and of all below it.
+    """Watch the resident memory of a process and of all below it.
 
-    The kernel keeps each process's peak, so that looking now and then is enough to have nearly all of it.
+    The kernel keeps each process's peak, so sampling now and then finds nearly all of it.
     """
 
     def __init__(self, pid: int) -> None:

@@ -1,7 +1,7 @@
-"""Clients of object stores: our records, written by s3fs and read by obstore, beside each of the two alone.
+"""Clients of object stores: our records, written by s3fs and read by obstore, compared with each of the two alone.
 
-obstore's fsspec face isn't among them: it takes `mode="create"` and overwrites all the same, so no journal can rest on it, and
-of its processes one in four aborts as it ends.
+obstore's fsspec interface isn't included: it accepts `mode="create"` and overwrites all the same, so no journal can rest on it,
+and one in four of its processes aborts as it ends.
 """
 
 from __future__ import annotations

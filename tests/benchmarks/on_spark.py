@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.on_spark --rounds 3
 
-A pack of one small unit is extracted by the real operator, by `spark-submit` in local mode and by Spark Connect, each from
+The real operator extracts a pack of one small unit, by `spark-submit` in local mode and by Spark Connect, each from
 `execute` to its end, with the driver's start. The steps are those of `scale`, written and carried out by the same warm Spark.
 """
 
@@ -33,7 +33,7 @@ WARM = "airflow_gobblin: extract by Spark Connect, local[2] that is warm"
 
 
 def extract(conn_id: str, folder: Path) -> Once:
-    """One small pack. Its phases: the probe of the executors, the rest of the driver's work, and all else: starting it."""
+    """One small pack. Its phases: the probe of the executors, the rest of the driver's work, and everything else: starting it."""
     from tests.spark.runs import extract_operator, planned_run
 
     planned = planned_run(folder, RowsSource(1))

@@ -1,8 +1,8 @@
-"""What a pack costs beside its rows: one small unit by spark-submit, against a bare spark-submit of one trivial Python task.
+"""What a pack costs apart from its rows: one small unit by spark-submit, against a bare spark-submit of one trivial Python task.
 
     python -m tests.benchmarks.pack_start --rounds 9
 
-The pack is extracted by the real operator, from `execute` to its end. The bare job runs with Spark's defaults, and once more with
+The real operator extracts the pack, from `execute` to its end. The bare job runs with Spark's defaults, and once more with
 the archive of classes and the Java options that packs start with. CPU time is that of all processes, with Python's workers.
 """
 
@@ -76,7 +76,7 @@ def _cpu() -> float:
 
 
 def _archive_made(folder: Path) -> str:
-    """Run packs until there is the archive. :return: the options by which a JVM starts from it."""
+    """Run packs until the archive exists. :return: the options by which a JVM starts from it."""
     for number in range(4):
         extract(CONN_ID, folder / f"first-{number}")
         if found := [*TEMPORARY.glob(f"airflow-gobblin-{os.getuid()}/*.jsa")]:

@@ -1,4 +1,4 @@
-"""Bringing the peers: their Python packages in an environment of their own, and jars for Spark, all below `.build`."""
+"""Set up the peers: their Python packages in an environment of their own, and jars for Spark, all below `.build`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _IVY_SETTINGS = """<ivysettings>
 
 
 def peers_python() -> Path:
-    """The Python that has the peers' packages; they are installed on first use."""
+    """The Python that has the peers' packages, which are installed on first use."""
     folder = FOLDER / "peers"
     python, stamp = folder / "bin" / "python", folder / "installed"
     if not stamp.exists() or stamp.read_text() != "\n".join(_PACKAGES):
@@ -43,7 +43,7 @@ def peers_python() -> Path:
 
 
 def jars(*artifacts: str, without: tuple[str, ...] = ()) -> list[Path]:
-    """Maven artifacts, `group:name:version`, with all they need; they are brought on first use, by Spark's own Ivy.
+    """Maven artifacts, `group:name:version`, with all they need; Spark's own Ivy downloads them on first use.
 
     :param without: `group:name` of those to leave out.
     """

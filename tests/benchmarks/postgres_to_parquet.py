@@ -1,6 +1,6 @@
 """PostgreSQL to Parquet, planning to commit: our two Spark tasks against a bare loop, DuckDB, dlt with connectorx, Spark's JDBC.
 
-Spark is started before. What the others plan and load is in their figures, and what we plan and commit in ours.
+Spark is started before. The others' figures include planning and loading, and ours planning and commit.
 
 python -m tests.benchmarks.postgres_to_parquet --rounds 3
 """
@@ -27,12 +27,12 @@ DLT_SPLIT = "dlt with connectorx, 2 partitions"
 JDBC = "org.postgresql:postgresql:42.7.8"
 PARTITIONS = (2, 4)
 LARGER = 3
-"""How many times as many rows a second table has, by which memory is seen not to grow."""
+"""How many times as many rows a second table has, to show that memory doesn't grow."""
 TASK_MB = 300
 
 
 def contenders(url: str, rows: int) -> list[Contender]:
-    """All who take part."""
+    """All contenders."""
     mine, peers = Path(sys.executable), peers_python()
     jdbc = ",".join(map(str, jars(JDBC)))
 

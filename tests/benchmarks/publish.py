@@ -2,11 +2,11 @@
 
     python -m tests.benchmarks.publish --rounds 3
 
-Each contender publishes in a process that was started for it, whose start isn't counted. On a local disk, the least that can be
-done is to rename each file and to sync the folder. On an S3-like server, a versitygw of this machine, staged files are uploads
+Each contender publishes in a process that was started for it, whose start isn't counted. On a local disk, the least possible
+work is to rename each file and to sync the folder. On an S3-like server, a versitygw of this machine, staged files are uploads
 that the commit step completes, as Hadoop's magic committer does; Spark's v1 committer copies each file. The files are small:
-publishing doesn't look into them. Of Spark's committers it is the job commit that is compared, after the last task; of Iceberg's
-append what comes after the footers are read.
+publishing doesn't read them. For Spark's committers the job commit is compared, after the last task; for Iceberg's
+append the work after the footers are read.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ OTHER_CLOUDS = (
     "org.wildfly.*:*",
     "software.amazon.*:*",
 )
-"""What it needs: clients of every cloud, and what is there already."""
+"""What it needs: clients of every cloud, and the existing environment."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def on_disk(folder: Path, layout: Layout = Layout.FLAT) -> Place:
 
 
 def staged(place: Place, units: int, files: int) -> RunPlan:
-    """A run up to the results of its extract; the disk is waited for once, at the end, since this isn't measured.
+    """A run up to the results of its extract; it waits for the disk once, at the end, because this isn't measured.
 
     :param units: how many work units share the files.
     """
@@ -172,7 +172,7 @@ def _program(who: str, python: Path, name: str, **arguments: object) -> Contende
 
 
 def measure_disk(rounds: int, files: int, units: int, *, peers: bool) -> list[Row]:
-    """The rows of local disk. :param peers: Spark's committer and Iceberg's take part, too."""
+    """The rows of local disk. :param peers: whether Spark's committer and Iceberg's take part, too."""
     contenders = [
         Contender(OURS, lambda folder: publish(on_disk(folder), units, files)),
         _program(RENAMES, Path(sys.executable), "rename_files", files=files),

@@ -1,6 +1,6 @@
-"""The results: `results.json`, a list of rows; its twin, the page `results.md`; and the README's table, which is made of them.
+"""The results: `results.json`, a list of rows; the page `results.md` with the same rows; and the README's table, made from them.
 
-A program replaces the rows of its own works. `python -m tests.benchmarks.results` writes page and table anew.
+A program replaces the rows of its own works. `python -m tests.benchmarks.results` writes page and table again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _CLOSE = 0.9
 
 @dataclass(frozen=True)
 class Target:
-    """What a ratio, a peer's seconds to ours, is to be at the least."""
+    """The smallest allowed ratio of a peer's seconds to ours."""
 
     who: str
     ratio: float
@@ -53,7 +53,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Limit:
-    """What a figure of a contender is to be at the most. :param figure: `seconds`, `peak_mb` or `task_mb`."""
+    """The largest allowed figure of a contender. :param figure: `seconds`, `peak_mb` or `task_mb`."""
 
     who: str
     figure: str
@@ -64,11 +64,11 @@ class Limit:
 class Row:
     """One contender at one work.
 
-    Nothing is rounded here, so that targets are compared with what was measured.
+    Nothing is rounded here, so that targets are compared with the measured figures.
 
     :param ratio: its median to ours: above 1 we are faster.
-    :param target: what the ratio is to be at the least, if anything.
-    :param limits: what its own figures are to be at the most, by their names.
+    :param target: the smallest allowed ratio, if any.
+    :param limits: the largest allowed values of its own figures, by their names.
     :param seconds: the median of the rounds.
     :param phases: their medians, in seconds. :param cpu: the median of the CPU time, in seconds.
     """
@@ -103,7 +103,7 @@ def rows_of(
     limits: Sequence[Limit] = (),
     versions: Mapping[str, str] | None = None,
 ) -> list[Row]:
-    """The rows of one work. :param ours: who the others are compared with."""
+    """The rows of one work. :param ours: the contender that the others are compared with."""
     reference = next(f.median for f in figures if f.who == ours)
     wanted = {target.who: target.ratio for target in targets}
     assert {*wanted, *(limit.who for limit in limits)} <= {f.who for f in figures}
@@ -155,7 +155,7 @@ def keep(rows: Sequence[Row], path: Path = JSON) -> None:
 def merge(found: Path, program: str, path: Path = JSON, *, ended: bool = True) -> None:
     """Replace all rows of a program in a results file by those that it has kept elsewhere; its works may be other ones now.
 
-    :param ended: it ended well; else it keeps its rows of the works that it didn't come to.
+    :param ended: it ended well; else it keeps its rows of the works that it didn't reach.
     """
     own, rows = re.compile(rf"python -m tests\.benchmarks\.{program}( |$)"), _read(found)
     works = {row["work"] for row in rows}
@@ -173,7 +173,7 @@ def _write(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def write_pages(path: Path = JSON, readme: Path = README) -> None:
-    """Write the page and the README's table anew, of the rows as they are. :param path: of the results file."""
+    """Write the page and the README's table again, from the current rows. :param path: of the results file."""
     rows = _read(path)
     path.with_suffix(".md").write_text(_markdown(rows))
     text = readme.read_text()
@@ -237,7 +237,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _exact(value: float, bound: float) -> str:
-    """A figure with as many digits as tell on which side of a bound it is."""
+    """A figure with enough digits to show on which side of a bound it is."""
     digits = 0 if type(value) is int else 2
     while digits < _DIGITS and value != bound and round(value, digits) == bound:
         digits += 1
@@ -361,7 +361,7 @@ _LINES = (
 
 
 def readme_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The README's table; what wasn't measured is left out of it."""
+    """The README's table; works that weren't measured are left out."""
     table = [_HEAD]
     for line in _LINES:
         of = [row for row in rows if re.match(line.work, row["work"])]
@@ -394,7 +394,7 @@ def _seconds(value: float) -> str:
 
 
 def machine() -> str:
-    """What the figures were measured on."""
+    """The machine and versions of the measurement."""
     memory = psutil.virtual_memory().total / 2**30
     return f"{os.cpu_count()} cores, {memory:.0f} GB, {platform.system()} {platform.machine()}"
 

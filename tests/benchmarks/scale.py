@@ -99,7 +99,7 @@ def _stages(files: int, units: int) -> dict[str, Once]:
 
 
 def idle(datasets: int, target: str, journal: str, connections: Connections) -> Once:
-    """What the first two tasks of a run do that has nothing to do, once they have opened the journal."""
+    """The first two tasks of a run that has nothing to do, once they have opened the journal."""
     made = Ingestion(NAME, NothingNew(datasets, 1), LineSink(target), journal)
     request, clock = RunRequest("idle"), Laps()
     recovered = verify_recover(OpenJob(made, Journal.create(journal, made.name, connections), connections), request)

@@ -1,4 +1,4 @@
-"""The smallest benchmark runs, sees that its contenders did the same work, and writes its rows. No time is asserted."""
+"""The smallest benchmark runs, checks that its contenders did the same work, and writes its rows. No time is asserted."""
 
 from __future__ import annotations
 

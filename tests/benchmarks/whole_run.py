@@ -3,8 +3,8 @@
     python -m tests.benchmarks.whole_run --rounds 3
 
 Each round is a DAG of its own with a journal and a target of its own. The time between tasks is Airflow's, and the same for all;
-the plain DAG has as many tasks as ours, five of which do nothing. An increment is loaded in a warm Spark and in one that is
-started for it, by both.
+the plain DAG has as many tasks as ours, five of which do nothing. Both load an increment in a warm Spark and in one that is
+started for it.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _task(found: Mapping[str, Any]) -> _Task:
 
 
 def _phases(seconds: float, tasks: Sequence[_Task], data: float) -> dict[str, float]:
-    """:param data: of the seconds of `extract`, those that read and wrote; the rest started Spark."""
+    """:param data: the seconds of `extract` that read and wrote; the rest started Spark."""
     took = {task.name: task.seconds for task in tasks}
     planning, commit = (sum(took.get(name, 0.0) for name in names) for names in (PLANNING, COMMIT))
     other = sum(took.values()) - planning - commit - took["extract"]

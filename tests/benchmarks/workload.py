@@ -1,4 +1,4 @@
-"""What the benchmarks of tables work on: a PostgreSQL of their own, and a table of orders with 12 columns in it."""
+"""The workload of the benchmarks of tables: a PostgreSQL of their own, with a table of orders of 12 columns."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def orders_database(folder: Path, rows: int) -> Iterator[tuple[Postgres, str]]:
 
 
 def create_orders(url: str, rows: int) -> None:
-    """Make the table anew, with orders 1 to `rows`."""
+    """Replace the table, with orders 1 to `rows`."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"DROP TABLE IF EXISTS {TABLE}".encode())
         connection.execute(_CREATE.encode())
@@ -70,7 +70,7 @@ def create_orders(url: str, rows: int) -> None:
 
 
 def add_orders(url: str, first: int, last: int) -> None:
-    """Add the orders `first` to `last`, and let the server settle, so that its own work is not in what is measured."""
+    """Add the orders `first` to `last`, and let the server settle, so that its own work is not measured."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(_INSERT.encode(), {"first": first, "last": last})
         connection.execute(f"VACUUM (FREEZE, ANALYZE) {TABLE}".encode())

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended. :param out: what it printed; :param err: what it told people."""
+    """How a command ended. :param out: its standard output; :param err: its standard error."""
 
     status: int
     out: str
@@ -26,7 +26,7 @@ class Done:
 
 
 class _Typing(io.TextIOWrapper):
-    """Somebody at a terminal, who thinks before they type. :ivar meanwhile: what happens while they do."""
+    """A user at a terminal, who thinks before typing. :ivar meanwhile: what happens while they think."""
 
     meanwhile: Callable[[], object] = staticmethod(lambda: None)
 

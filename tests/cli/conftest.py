@@ -14,7 +14,7 @@ from tests.protocol.rows import Table
 
 
 class CommandLine:
-    """Runs commands in this process. :ivar where: words at the end of each, that say which ingestion it is about."""
+    """Run commands in this process. :ivar where: words at the end of each, which select its ingestion."""
 
     def __init__(self) -> None:
         self.where: tuple[str, ...] = ()
@@ -28,14 +28,14 @@ class CommandLine:
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    """The command line, at no ingestion yet."""
+    """The command line, without an ingestion yet."""
     monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")  # as the commands set it; gone after the test
     return CommandLine()
 
 
 @pytest.fixture
 def lab(tmp_path: Path, command: CommandLine) -> Lab:
-    """An ingestion without tables yet, which the command line is at."""
+    """An ingestion without tables yet, which the command line selects."""
     return on_disk(tmp_path, command)
 
 

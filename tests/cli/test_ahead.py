@@ -1,4 +1,4 @@
-"""What can be known ahead of a run: every finding of a `check`, and the whole of a `plan`, with nothing made by either."""
+"""What can be known ahead of a run: every finding of a `check`, and the whole of a `plan`; neither makes anything."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ with DAG("bad", schedule=None):
 
 
 class Deployment:
-    """An Airflow of which there are a metadata database and one DAG file, and a database to ingest from."""
+    """An Airflow that has a metadata database and one DAG file, and a database to ingest from."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -88,7 +88,7 @@ class Deployment:
         return [Done(**one) for one in json.loads(done.stdout.splitlines()[-1])]
 
     def seen(self) -> set[str]:
-        """What there is, but for Airflow's own."""
+        """All files, except Airflow's own."""
         found = (path.relative_to(self.folder) for path in self.folder.rglob("*"))
         return {str(path) for path in found if path.parts[0] not in ("home", "dags")}
 

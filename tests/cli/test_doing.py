@@ -1,4 +1,4 @@
-"""Commands that change something: they show it, ask, and leave who did it and why in the journal."""
+"""Commands that change something: they show it, ask, and record who did it and why in the journal."""
 
 from __future__ import annotations
 

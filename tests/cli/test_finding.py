@@ -1,4 +1,4 @@
-"""How a command finds its ingestion: in Airflow's serialized DAGs, without running their code, or as it is told."""
+"""How a command finds its ingestion: in Airflow's serialized DAGs, without running their code, or by its options."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_a_module_that_is_not_there(lab: Lab, command: CommandLine) -> None:
 
 
 class Deployment:
-    """An Airflow of which there is a metadata database and a folder of DAGs: four ingestions, two of which are one."""
+    """An Airflow that has a metadata database and a folder of DAGs: four ingestions, two of which are one."""
 
     def __init__(self, folder: Path, metadata: str) -> None:
         self.metadata = metadata
@@ -253,7 +253,7 @@ def test_which_ingestion_is_meant(deployment: Deployment) -> None:
 
 
 def test_an_authors_own_watermarks_are_read_with_their_module(deployment: Deployment) -> None:
-    """It is named to the person, and never imported because a DAG names it."""
+    """The error names it, and it is never imported because a DAG names it."""
     words = ("gobblin", "datasets", "-d", "marked", "-o", "json")
     without, with_module = deployment.run(words, (*words, *MARKS))
     assert [row["status"] for row in without.json] == ["unreadable"]

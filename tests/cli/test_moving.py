@@ -38,7 +38,7 @@ def moved(lab: Lab, folder: Path, command: CommandLine, state: str) -> Lab:
 
 
 def test_an_ingestion_goes_on_at_another_target(lab: Lab, command: CommandLine, tmp_path: Path) -> None:
-    """As the page on operations says."""
+    """As the page on operations describes it."""
     lab.run(ORDERS)
     there = tmp_path / "there"
     command.where = (*command.where[:-1], str(there))
@@ -243,7 +243,7 @@ def test_what_is_pending_is_not_exported(lab: Lab, command: CommandLine, tmp_pat
 
 
 def test_an_import_that_was_done_already_is_not_done_again(lab: Lab, command: CommandLine, tmp_path: Path) -> None:
-    """So one that was interrupted can be repeated."""
+    """So an interrupted import can be repeated."""
     state = written(tmp_path, {"urn": "orders", "watermark": {"kind": "long", "value": 8}})
     assert command("import", state, *WHY).status == 0
     before = lab.records()

@@ -13,7 +13,7 @@ WHY = ("--yes", "--reason", "on purpose")
 
 @pytest.fixture
 def lake(moto: S3Server, command: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    """An ingestion in a bucket, which the command line is at."""
+    """An ingestion in a bucket, which the command line selects."""
     made = Lake(moto.access, moto.create_bucket())
     for name, value in moto.access.environment.items():
         monkeypatch.setenv(name, value)

@@ -1,4 +1,4 @@
-"""How a slot is decided and carried out: read-back, races, and what a plan loses by."""
+"""How a slot is decided and carried out: read-back, races, and how a plan loses."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Interrupted(MemoryStore):
 
 
 class Losing(MemoryStore):
-    """Loses answers of puts whose key holds `what`. :param done: whether they were done."""
+    """Lose answers of puts whose key holds `what`. :param done: whether they were done."""
 
     what, left, done = "nothing", 0, True
 
@@ -227,7 +227,7 @@ def test_a_decision_that_meets_an_abort_is_lost(tmp_path: Path) -> None:
     assert lab.run()["a"].status == "committed"
 
 
-# What a plan loses by
+# How a plan loses
 
 
 def test_a_plan_of_an_older_generation_loses(tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_of_two_first_snapshots_at_once_one_loses(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("between", [(), (1,)], ids=["first", "emptied"])
 def test_a_late_first_snapshot_loses_to_one_that_is_empty(tmp_path: Path, between: tuple[int, ...]) -> None:
-    """No unit is live then, as when it was planned; and what can't win once never can again."""
+    """No unit is live then, as when it was planned; and a plan that can't win once never can again."""
     lab = Lab(tmp_path, SNAPSHOT)
     late, late_plan = planned(lab, "late")
     for version in between:
@@ -396,7 +396,7 @@ def test_a_step_in_conflict_keeps_the_slot_pending_and_what_is_there(tmp_path: P
 
 
 def test_that_staging_is_gone_is_durable_before_it_is_noted(tmp_path: Path) -> None:
-    """Or a power failure could bring it back, and nobody would look for what a late executor makes of it."""
+    """Otherwise a power failure could bring it back, and nobody would look for what a late executor makes of it."""
     store = Interrupted()
     lab = Lab(tmp_path, A, store=store)
     lab.decide()
@@ -426,7 +426,7 @@ def test_after_an_abandon_a_late_executor_publishes_nothing(tmp_path: Path) -> N
 @record("test.strange_step")
 @dataclass(frozen=True)
 class StrangeStep:
-    """Raises where it is told to. :param mark: a file that says that it is done."""
+    """Raise where it is configured to. :param mark: a file that marks it as done."""
 
     mark: str
     raises: str
@@ -458,7 +458,7 @@ class StrangeStep:
 @record("test.strange_sink")
 @dataclass(frozen=True)
 class StrangeSink:
-    """Publishes dataset `a` by a strange step, or not at all."""
+    """Publish dataset `a` by a strange step, or not at all."""
 
     target: str
     raises: str

@@ -1,4 +1,4 @@
-"""The home of an ingestion: a target that is gone, or another one, is stopped by name, and a second DAG doesn't slip in."""
+"""The home of an ingestion: a target that is gone, or another one, stops it by name, and a second DAG doesn't slip in."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def lab(tmp_path: Path) -> Lab:
 
 
 def unmount(lab: Lab) -> Path:
-    """Let the target be an empty folder. :return: where it is now."""
+    """Replace the target by an empty folder. :return: where the target is now."""
     away = lab.folder.with_name("away")
     lab.folder.rename(away)
     lab.folder.mkdir()
@@ -103,7 +103,7 @@ def test_a_target_that_is_not_mounted_stops_planning_by_name_and_nothing_is_writ
 
 
 def test_a_target_with_another_mark_is_another_one(lab: Lab, tmp_path: Path) -> None:
-    """The same path, and another disk, on which an ingestion of the same journal once began."""
+    """The same path on another disk, on which an ingestion of the same journal once began."""
     other = Lab(tmp_path / "lake", A, store=lab.store)
     unmount(lab)
     (mark,) = marks(tmp_path / "away")
@@ -342,7 +342,7 @@ def test_a_driver_or_an_executor_that_does_not_see_the_target_says_so(lab: Lab) 
 def test_a_driver_or_an_executor_of_long_sequences_that_does_not_see_the_target_says_so(
     lab: Lab, verb: StepVerb
 ) -> None:
-    """And not that what it is to work on was lost."""
+    """And not that the work itself was lost."""
     _, plan = lab.extracted(MORE)
     unmount(lab)
     staging, nothing = staging_folder("lab", lab.journal.id), SparkConnections({})
@@ -526,7 +526,7 @@ def test_where_two_begin_at_once_at_two_targets_the_one_that_published_keeps_the
 
 
 def moved(lab: Lab) -> Lab:
-    """The ingestion, at another target, to which it was copied; the former one is left as it was."""
+    """The ingestion at another target, to which it was copied; the former one is left as it was."""
     other = changed(lab)
     shutil.copytree(lab.folder, other.folder, copy_function=shutil.copy2)
     other.admin.move(other.admin.would_move(), "a larger disk")
@@ -690,7 +690,7 @@ def test_two_dags_may_share_an_ingestion_and_one_may_change_its_source(tmp_path:
 @record("test.queried_rows")
 @dataclass(frozen=True)
 class QueriedSource(RowSource):
-    """Rows of a connection, where a URN may be read by another query, or by one that isn't named."""
+    """Rows of a connection, where a URN may be read by another query, or by an unnamed one."""
 
     query: str = ""
 

@@ -1,6 +1,6 @@
 """The demo: the example DAG on real data, four runs of it, one killed between two publish steps, and every row checked.
 
-Run by `make demo`. All it makes is below `.build/demo`; source, lake and logs stay there to be looked at.
+Run it with `make demo`. It writes below `.build/demo` only; source, lake and logs stay there to be looked at.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ Row = tuple[str | None, ...]
 class FlightsDatabase:
     """The source database of the demo, a SQLite file.
 
-    :param path: the file; it must not exist. `different` says how many flights differ from all others, row ids apart.
+    :param path: the file; it must not exist. `different` is the number of flights that differ from all others, row ids apart.
     """
 
     def __init__(self, path: Path) -> None:
@@ -128,7 +128,7 @@ class FlightsDatabase:
 
 
 def _rows(file: str, columns: Mapping[str, str]) -> Iterator[Row]:
-    """The rows of a file of the package, with `None` for what is missing."""
+    """The rows of a file of the package, with `None` for missing values."""
     with _open(file) as text:
         rows = csv.reader(text)
         header = next(rows)

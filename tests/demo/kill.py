@@ -1,8 +1,8 @@
-"""Catching a process between two publish steps, from outside: nothing in the product helps, and nothing knows.
+"""Catch a process between two publish steps, from outside: nothing in the product helps, and nothing knows.
 
-Publishing a file is one call of the file system, so whoever wants to come between two must be fast. The target folder is
+Publishing a file is one call of the file system, so catching a process between two must be fast. The target folder is
 watched as fast as this machine can, with the process at the lowest priority, and the process is stopped at the first new
-file. Then there is time to look; whether it was in time, the caller finds out.
+file. Then there is time to look, and the caller finds out whether it was in time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOWEST_PRIORITY = 19
 
 
 def file_names(folder: Path) -> frozenset[str]:
-    """The names of the Parquet files in a folder, as somebody sees them who lists it."""
+    """The names of the Parquet files in a folder, as a listing shows them."""
     try:
         return frozenset(name for name in os.listdir(folder) if name.endswith(".parquet"))
     except FileNotFoundError:
@@ -29,7 +29,7 @@ def file_names(folder: Path) -> frozenset[str]:
 
 
 def stop_at_new_file(process: psutil.Process, folder: Path, known: frozenset[str], *, seconds: float) -> bool:
-    """Stop a process (SIGSTOP) as soon as there is a file in `folder` that isn't `known`.
+    """Stop a process (SIGSTOP) as soon as `folder` has a file that isn't `known`.
 
     :return: whether it was stopped; if not, it ended before, or no file came in time.
     """

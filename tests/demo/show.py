@@ -1,4 +1,4 @@
-"""How the demo speaks: headlines, indented lines, tables, a line for each task that runs, and signs of life."""
+"""The output of the demo: headlines, indented lines, tables, a line for each running task, and signs of life."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.services.airflow import TaskInstance
 __all__ = ["Progress", "headline", "say", "signs_of_life", "table"]
 
 SECONDS_OF_SILENCE = 10.0
-"""After so long without a line there is one that something still runs."""
+"""After so long without a line, a line reports that something still runs."""
 _spoken = threading.Event()
 
 
@@ -31,7 +31,7 @@ def _print(line: str) -> None:
 
 @contextmanager
 def signs_of_life(silence: float = SECONDS_OF_SILENCE) -> Iterator[None]:
-    """Print a line whenever none was for a while. :param silence: how long, in seconds."""
+    """Print a line whenever none was printed for a while. :param silence: how long, in seconds."""
     ended, started = threading.Event(), time.monotonic()
 
     def watch() -> None:
@@ -51,7 +51,7 @@ def signs_of_life(silence: float = SECONDS_OF_SILENCE) -> Iterator[None]:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table. Numbers get their thousands marked, and stand to the right."""
+    """Print a table. Numbers get thousands separators and are aligned to the right."""
     cells = [list(head), *([_cell(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     numeric = [any(isinstance(value, int) for value in column) for column in zip(*rows, strict=True)]
@@ -68,7 +68,7 @@ def _cell(value: object) -> str:
 
 
 class Progress:
-    """Says of each task of a run that it has ended, and of those on Spark, which take their time, that they run."""
+    """Report each task of a run when it has ended, and those on Spark, which take their time, when they start."""
 
     def __init__(self, run: str) -> None:
         self._run = run
@@ -76,7 +76,7 @@ class Progress:
         self._said: set[tuple[str, int, str]] = set()
 
     def show(self, tasks: Sequence[TaskInstance]) -> None:
-        """Say what is new."""
+        """Report what is new."""
         for task in tasks:
             state = _told(task)
             key = (task.task_id, task.map_index, state)

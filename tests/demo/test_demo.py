@@ -68,7 +68,7 @@ def test_a_process_that_makes_no_file_is_not_stopped(tmp_path: Path) -> None:
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
-    """The journal of an ingestion of three rows out of `source.db`."""
+    """The journal of an ingestion of three rows from `source.db`."""
     database = SqliteDatabase(tmp_path / "source.db")
     database.run("CREATE TABLE flights (row_id INTEGER PRIMARY KEY, dest TEXT)")
     database.insert("flights", [(1, "IAH"), (2, "MIA"), (3, None)])

@@ -1,4 +1,4 @@
-"""The end of the demo: what the journal says of the datasets, and what the separate checker says of their rows."""
+"""The end of the demo: the journal's view of the datasets, and the separate checker's verdict on their rows."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["DemoError", "check", "edge", "show_datasets"]
 
 
 class DemoError(Exception):
-    """The demo did not show what it is to show."""
+    """The demo did not show what it must show."""
 
 
 def show_datasets(journal: Journal, urns: Iterable[str]) -> None:
-    """Print what the journal says of each dataset. :raises DemoError: one is left unfinished."""
+    """Print the journal's view of each dataset. :raises DemoError: one is left unfinished."""
     rows: list[tuple[object, ...]] = []
     for urn in urns:
         history, read = journal.history(urn), journal.read_dataset(urn)
@@ -30,7 +30,7 @@ def show_datasets(journal: Journal, urns: Iterable[str]) -> None:
 
 
 def check(journal: Journal, source: Path, urns: Iterable[str]) -> int:
-    """Let the checker compare source and published rows; of ours, it sees the journal reader's list of files.
+    """Let the checker compare source and published rows; of ours, it uses only the journal reader's list of files.
 
     :param source: the SQLite database.
     :return: how many rows are the same. :raises DemoError: some aren't.

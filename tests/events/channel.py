@@ -13,7 +13,7 @@ __all__ = ["Channel", "running_channel"]
 
 
 class Channel:
-    """A webhook, and what was posted to it. :ivar answers: the status that it gives."""
+    """A webhook and the messages posted to it. :ivar answers: the status that it gives."""
 
     def __init__(self) -> None:
         self.posted: list[Any] = []

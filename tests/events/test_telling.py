@@ -1,4 +1,4 @@
-"""What is told of a publish: events, metrics, the structured event, lineage, a message; and that none of it fails a run."""
+"""The announcements of a publish: events, metrics, the structured event, lineage, a message; none of them fails a run."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_what_cannot_be_told_fails_nothing(
     lab = Lab(tmp_path, ORDERS)
     lab.run()
     told = context()
-    del told["ti"]  # the structured event can't be made; and there is no Airflow here to mirror anything in
+    del told["ti"]  # the structured event can't be made; and no Airflow can mirror anything here
     announced(lab, told).succeeded(told)
     assert [record.message for record in caplog.records].count("a publish can't be told") == 1 + mirrored
     assert lab.journal.history("public.Orders").slots[0].noted(NoteKind.ANNOUNCED)
@@ -258,7 +258,7 @@ def test_the_docs_name_every_metric() -> None:
 
 
 def traced(folder: Path, database: str, **options: Any) -> tuple[Any, Any]:
-    """What OpenLineage is told of a table `orders` that is ingested."""
+    """What OpenLineage gets about an ingested table `orders`."""
     with sqlite3.connect(folder / "shop.db") as made:
         made.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY NOT NULL, item TEXT, secret TEXT)")
         made.execute("INSERT INTO orders VALUES (1, 'tea', 'x'), (2, 'rum', 'y')")
@@ -397,7 +397,7 @@ def test_what_a_message_says_of_a_dag(given: Mapping[str, Any], says: str, chann
 def test_no_message_shows_a_secret_that_is_known_here(
     tmp_path: Path, channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Be it of a connection of the source's, of another hook of the same task, which Airflow masks in logs, or in a URL."""
+    """A secret of a connection of the source's, of another hook of the same task, which Airflow masks in logs, or in a URL."""
     monkeypatch.setenv("AIRFLOW_CONN_SHOP_DB", "postgres://ann:tr0ub4dor%263@db/shop")
     AirflowConnections().uri("shop_db")
     mask_secret("correct-horse-battery")

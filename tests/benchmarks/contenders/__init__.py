@@ -1,5 +1,5 @@
 """The programs that are measured, each run as a process of its own.
 
-Those of peers run in an environment that has neither this project's package nor Airflow: they import nothing of them. Each ends
-with a line of JSON: `seconds`, what is compared; `phases`, by name; `facts`, what is to be equal among contenders.
+The peers' programs run in an environment that has neither this project's package nor Airflow, so they import neither. Each ends
+with a line of JSON: `seconds`, which is compared; `phases`, by name; `facts`, which must be equal among contenders.
 """

@@ -1,4 +1,4 @@
-"""The bare loop: one ADBC stream, each batch written to one Parquet file. Numeric stays the text that it comes as."""
+"""The bare loop: one ADBC stream, each batch written to one Parquet file. Numerics stay text, as they arrive."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ CONF = {"spark.ui.enabled": "false"}
 
 def gobblin(name: str, folder: str, table: str, key: str, spark: str) -> None:
     """Our six tasks. :param spark: a Spark connection."""
-    conf = CONF if spark == "spark_here" else {}  # a server that runs already has its own
+    conf = CONF if spark == "spark_here" else {}  # a running server has its own
     with DAG(name, schedule=None):
         GobblinIngestion(ingestion(folder, table, key), spark=SparkOptions(conn_id=spark, conf=conf))
 
@@ -69,7 +69,7 @@ def plain_warm(name: str, folder: str, table: str, key: str, since: str, remote:
 
 
 def naive(name: str, folder: str, table: str, key: str) -> None:
-    """What is often written by hand, in six tasks, too: the same units and files, moved when all are there, and the watermark
+    """What people often write by hand, in six tasks, too: the same units and files, moved when all exist, and the watermark
     saved afterwards.
 
     A crash between the two publishes rows twice, and one in the middle of the moves shows a part.

@@ -1,7 +1,7 @@
 """This package, without Airflow around it: plan, run the pack on Spark or in two processes like Spark's Python workers, commit.
 
-The data phase is: all units of the pack read, written and their results kept. Before it, Spark was started, and so were its
-executors' Pythons, to be checked, which isn't counted; planning, data and commit are.
+The data phase reads and writes all units of the pack and keeps their results. Before it, Spark was started, and its
+executors' Pythons were started and checked, which isn't counted; planning, data and commit are.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def on_spark(
 
 @dataclass(frozen=True)
 class _Share:
-    """What one process does."""
+    """The work of one process."""
 
     folder: str
     table: str
@@ -101,7 +101,7 @@ def _extract(share: _Share) -> None:
 
 
 def import_drivers(_: int = 0) -> None:
-    """What is loaded late, before the clock runs: the peers' programs load theirs as they start."""
+    """Modules that are loaded late, before the clock runs: the peers' programs load theirs as they start."""
     import adbc_driver_postgresql.dbapi  # noqa: F401
 
     with suppress(ImportError):

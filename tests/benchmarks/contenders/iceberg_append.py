@@ -1,6 +1,6 @@
-"""pyiceberg's append of Parquet files that stand already, to a table in a catalog on SQLite.
+"""pyiceberg's append of existing Parquet files to a table in a catalog on SQLite.
 
-What is known of each file, its footer, is read before: only the commit is compared.
+Each file's footer is read before: only the commit is compared.
 """
 
 from __future__ import annotations

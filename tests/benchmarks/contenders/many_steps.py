@@ -1,4 +1,4 @@
-"""One commit task over many staged files, alone in its process: its seconds, and what it has in memory at the peak."""
+"""One commit task over many staged files, alone in its process: its seconds, and its peak memory."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _CONCURRENT = 32
 
 
 class Client(Protocol):
-    """What is measured. Keys are below one bucket."""
+    """The measured operations. Keys are below one bucket."""
 
     def create(self, keys: Sequence[str]) -> None:
         """Records of `RECORD`, each unless it exists."""
@@ -90,7 +90,7 @@ class ByThreads:
 
 
 class Obstore:
-    """obstore's own interface, which knows a conditional create."""
+    """obstore's own interface, which supports a conditional create."""
 
     def __init__(self, bucket: str) -> None:
         from obstore.store import S3Store

@@ -1,4 +1,4 @@
-"""What our two tasks of publishing do once they have opened the journal, up to the outcome; the manifest comes after it."""
+"""Our two publishing tasks after they have opened the journal, up to the outcome; the manifest comes after it."""
 
 from __future__ import annotations
 

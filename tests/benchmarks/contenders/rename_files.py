@@ -1,4 +1,4 @@
-"""The least that publishing can be on a local disk: rename each staged file, and sync the folder."""
+"""The least that publishing can cost on a local disk: rename each staged file, and sync the folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def main() -> None:
     for name in names:
         (source / name).write_bytes(DATA)
     os.sync()
-    pairs = [(f"{source}/{name}", f"{target}/{name}") for name in names]  # joining paths is not what is measured
+    pairs = [(f"{source}/{name}", f"{target}/{name}") for name in names]  # joining paths is not measured
     clock = Laps()
     for staged_name, published_name in pairs:
         os.rename(staged_name, published_name)

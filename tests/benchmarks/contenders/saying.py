@@ -1,4 +1,4 @@
-"""What a contender's program hears and says."""
+"""The input and output of a contender's program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DATABASE = "BENCHMARK_DATABASE"
 
 
 def arguments(**defaults: str) -> argparse.Namespace:
-    """What it was asked for on its command line, by name; an empty default must be given."""
+    """Its command-line arguments, by name; an empty default must be given."""
     parser = argparse.ArgumentParser()
     for name, default in defaults.items():
         parser.add_argument(f"--{name}", default=default, required=not default)
@@ -32,7 +32,7 @@ class Laps:
         self._last = time.perf_counter()
 
     def lap(self, name: str) -> float:
-        """End a phase, and tell its seconds."""
+        """End a phase, and report its seconds."""
         now = time.perf_counter()
         self.phases[name], self._last = now - self._last, now
         return self.phases[name]

@@ -18,7 +18,7 @@ _MAGIC = {
     "spark.sql.sources.commitProtocolClass": "org.apache.spark.internal.io.cloud.PathOutputCommitProtocol",
     "spark.hadoop.mapreduce.outputcommitter.factory.scheme.s3a": "org.apache.hadoop.fs.s3a.commit.S3ACommitterFactory",
 }
-"""What Spark's documentation says to set, for its writers to use a committer of s3a's; Parquet would need one setting more."""
+"""The settings that Spark's documentation gives for its writers to use an s3a committer; Parquet would need one more."""
 
 
 def s3a(committer: str) -> dict[str, str]:
@@ -40,7 +40,7 @@ def s3a(committer: str) -> dict[str, str]:
 
 
 def committer_of(success: bytes) -> str:
-    """The committer that made a target. :param success: its `_SUCCESS`, in which s3a's committers name themselves."""
+    """The committer that made a target. :param success: its `_SUCCESS`, in which s3a's committers write their names."""
     return str(json.loads(success)["committer"]) if success else "file"
 
 

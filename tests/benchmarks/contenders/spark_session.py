@@ -1,4 +1,4 @@
-"""A Spark session with two cores, as all contenders on Spark have it: in local mode, or on a server that is warm."""
+"""A Spark session with two cores, as all contenders on Spark have it: in local mode, or on a warm server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The least that a Python job on Spark can be: one task of one row, by Arrow, as the units of a pack are run."""
+"""The smallest Python job on Spark: one task of one row, by Arrow, run like the units of a pack."""
 
 from __future__ import annotations
 

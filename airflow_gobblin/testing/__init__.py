@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.testing.memory_files import MemoryFiles, MemoryObjects
     from airflow_gobblin.testing.sinks import SinkContract
     from airflow_gobblin.testing.sources import PositionedSourceContract, RangeSourceContract, SourceContract
+    from airflow_gobblin.testing.steps import StepContract
     from airflow_gobblin.testing.stores import StoreContract
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "RangeSourceContract",
     "SinkContract",
     "SourceContract",
+    "StepContract",
     "StoreContract",
     "UploadsContract",
 ]
@@ -50,6 +52,7 @@ _MODULES = {
     "RangeSourceContract": "sources",
     "SinkContract": "sinks",
     "SourceContract": "sources",
+    "StepContract": "steps",
     "StoreContract": "stores",
     "UploadsContract": "files",
 }

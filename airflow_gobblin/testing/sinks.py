@@ -210,13 +210,13 @@ class SinkContract:
     def test_names_are_made_from_token_and_unit_in_the_folder_of_the_dataset(
         self, sink: Sink, files: Files, batches: Sequence[pa.RecordBatch]
     ) -> None:
-        for token, unit in (("t0", "u0"), ("t0", "u1"), ("t1", "u0")):
+        for token, units in (("t0", ("u0", "u1")), ("t1", ("u0",))):
             before = {*visible(files)}
-            publish(sink, files, written(sink, files, batches, token, unit), token)
+            publish(sink, files, *(written(sink, files, batches, token, unit) for unit in units), token=token)
             new = {*visible(files)} - before
-            assert new, "nothing was overwritten"
-            for path in new:
-                assert path.startswith(f"{sink.folder(DATASET)}/{token}-{unit}")
+            stems = [f"{sink.folder(DATASET)}/{token}-{unit}" for unit in units]
+            assert {stem for stem in stems for path in new if path.startswith(stem)} == {*stems}
+            assert [path for path in new if not path.startswith(tuple(stems))] == []
 
     def test_every_accepted_file_is_published_and_no_other(
         self, sink: Sink, files: Files, batches: Sequence[pa.RecordBatch]
@@ -300,9 +300,9 @@ def finished(writer: Writer, batches: Sequence[pa.RecordBatch], unit: str = "u0"
     return UnitResult(unit, attempt, UnitState.SUCCESSFUL, files=writer.close())
 
 
-def publish(sink: Sink, files: Files, result: UnitResult, token: str = "t0") -> list[CommitStep]:
-    """Carry out the steps of a result."""
-    steps = list(sink.publish(plan_of(sink, token), [result], files))
+def publish(sink: Sink, files: Files, *results: UnitResult, token: str = "t0") -> list[CommitStep]:
+    """Carry out the steps of results."""
+    steps = list(sink.publish(plan_of(sink, token), results, files))
     context = StepContext(files)
     for step in steps:
         assert step.verify(context) is StepStatus.TODO

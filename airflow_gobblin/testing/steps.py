@@ -1,0 +1,233 @@
+"""The contract of commit steps that publish below the target root: any process may carry one out, any number of times."""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from airflow_gobblin.errors import StepError
+from airflow_gobblin.model import wire
+from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus
+from airflow_gobblin.steps.execution import carry_out
+from airflow_gobblin.storage.files.base import Files
+from airflow_gobblin.storage.files.local import LocalFiles
+from airflow_gobblin.testing.files import write
+from airflow_gobblin.testing.interrupted_files import InterruptedFiles
+from airflow_gobblin.testing.threads import together
+
+__all__ = ["StepContract"]
+
+EXECUTORS = 4
+
+Bench = tuple[CommitStep, Files]
+"""A step that can be carried out, and the files that it is carried out on."""
+
+
+class StepContract:
+    """The suite of commit steps. Override the fixture `make_step`, and `new_files` where it needs another storage."""
+
+    @pytest.fixture
+    def new_files(self, tmp_path: Path) -> Callable[[], Files]:
+        """Return a function that returns files under a root of their own, without any files, each time."""
+        numbers = count()
+        return lambda: LocalFiles(tmp_path / f"target-{next(numbers)}")
+
+    @pytest.fixture
+    def make_step(self) -> Callable[[Files], CommitStep]:
+        """Return a function that stages what a step needs, and returns the step: always one of the same results."""
+        raise NotImplementedError("override the fixture `make_step`")
+
+    @pytest.fixture
+    def new_bench(
+        self, make_step: Callable[[Files], CommitStep], new_files: Callable[[], Files]
+    ) -> Callable[[], Bench]:
+        """Return a function that prepares a step on files of its own each time."""
+
+        def prepare() -> Bench:
+            files = new_files()
+            return make_step(files), files
+
+        return prepare
+
+    @pytest.fixture
+    def bench(self, new_bench: Callable[[], Bench]) -> Bench:
+        """Prepare a step."""
+        return new_bench()
+
+    @pytest.fixture
+    def results(self, new_bench: Callable[[], Bench]) -> dict[str, bytes]:
+        """Carry out a step elsewhere; return the files that it publishes, with their contents."""
+        step, files = new_bench()
+        before = contents(files)
+        step.execute(StepContext(files))
+        results = {path: data for path, data in contents(files).items() if path not in before}
+        assert results, "this suite is for steps that publish files"
+        return results
+
+    def test_it_is_to_do_and_then_done(self, bench: Bench, results: dict[str, bytes]) -> None:
+        step, files = bench
+        before = contents(files)
+        assert step.verify(StepContext(files)) is StepStatus.TODO
+        assert contents(files) == before, "to verify changes nothing"
+        step.execute(StepContext(files))
+        after = contents(files)
+        assert step.verify(StepContext(files)) is StepStatus.DONE
+        assert contents(files) == after, "to verify changes nothing"
+        assert {path: after.get(path) for path in results} == results
+
+    def test_it_crosses_processes(self, bench: Bench) -> None:
+        step, files = bench
+        again = wire.loads(wire.dumps(step), type(step), "the step")
+        assert again == step
+        step.execute(StepContext(files))
+        assert again.verify(StepContext(files)) is StepStatus.DONE
+
+    def test_a_late_executor_changes_nothing(self, bench: Bench, results: dict[str, bytes]) -> None:
+        step, files = bench
+        step.execute(StepContext(files))
+        found = {path: files.identity(path) for path in results}
+        with suppress(OSError):  # it may report that it is done already
+            step.execute(StepContext(files))
+        assert step.verify(StepContext(files)) is StepStatus.DONE
+        assert {path: files.identity(path) for path in results} == found
+
+    def test_many_carry_it_out_at_once(self, new_bench: Callable[[], Bench], results: dict[str, bytes]) -> None:
+        for _ in range(EXECUTORS):
+            step, files = new_bench()
+            together(lambda _, step=step, files=files: try_out(step, files), EXECUTORS)  # type: ignore[misc]
+            assert step.verify(StepContext(files)) is StepStatus.DONE
+            after = contents(files)
+            assert {path: after.get(path) for path in results} == results
+
+    def test_another_file_where_it_publishes_is_a_conflict_and_stays(
+        self, new_bench: Callable[[], Bench], results: dict[str, bytes]
+    ) -> None:
+        """Also a part of the right content, as a copy that was cut off leaves it: that a file exists proves nothing."""
+        for path, content in results.items():
+            for other in {b"", content[: len(content) // 2], content[:-1] + b"\0", b"somebody else's"} - {content}:
+                step, files = new_bench()
+                theirs = write(files, path, other)
+                assert step.verify(StepContext(files)) is StepStatus.CONFLICT
+                with pytest.raises(StepError):
+                    try_out(step, files)
+                step.undo(StepContext(files))
+                assert (files.identity(path), files.read(path)) == (theirs, other)
+
+    def test_nothing_of_others_is_touched(self, bench: Bench, results: dict[str, bytes]) -> None:
+        step, files = bench
+        folders = {posixpath.dirname(path) for path in results}
+        others = ["theirs", *(posixpath.join(folder, "..", "theirs") for folder in folders)]
+        others += [f"{path}.theirs" for path in results if posixpath.dirname(path) in step.folders()]
+        theirs = {path: write(files, path) for path in {posixpath.normpath(path) for path in others}}
+        for act in (step.execute, step.undo, step.undo):
+            act(StepContext(files))
+            assert {path: files.identity(path) for path in theirs} == theirs
+
+    def test_undo_takes_back_what_it_did(self, bench: Bench, results: dict[str, bytes]) -> None:
+        step, files = bench
+        step.execute(StepContext(files))
+        for _ in range(2):
+            step.undo(StepContext(files))
+            assert not results.keys() & contents(files).keys()
+
+    def test_undo_is_harmless_where_nothing_was_done(self, bench: Bench, results: dict[str, bytes]) -> None:
+        step, files = bench
+        write(files, "theirs")
+        step.undo(StepContext(files))
+        assert not results.keys() & contents(files).keys()
+        assert files.read("theirs") == b"data"
+
+    @pytest.mark.parametrize("answer_lost", [False, True], ids=["error", "lost answer"])
+    def test_after_an_error_at_any_call_it_is_carried_out_again(
+        self, new_bench: Callable[[], Bench], results: dict[str, bytes], answer_lost: bool
+    ) -> None:
+        """Also where the call took effect, and its answer was lost; or where the process died in the middle of a write."""
+        for step, files, interrupted in interruptions(new_bench, lambda step: step.execute, answer_lost):
+            with suppress(OSError):
+                step.execute(StepContext(interrupted))
+            assert step.verify(StepContext(files)) in (StepStatus.TODO, StepStatus.DONE), interrupted.calls
+            try_out(step, files)
+            after = contents(files)
+            assert {path: after.get(path) for path in results} == results, interrupted.calls
+
+    @pytest.mark.parametrize("answer_lost", [False, True], ids=["error", "lost answer"])
+    def test_after_an_error_at_any_call_it_is_undone_again(
+        self, new_bench: Callable[[], Bench], results: dict[str, bytes], answer_lost: bool
+    ) -> None:
+        def done() -> Bench:
+            step, files = new_bench()
+            step.execute(StepContext(files))
+            return step, files
+
+        for step, files, interrupted in interruptions(done, lambda step: step.undo, answer_lost):
+            with suppress(OSError):
+                step.undo(StepContext(interrupted))
+            step.undo(StepContext(files))
+            assert not results.keys() & contents(files).keys(), interrupted.calls
+
+    def test_without_its_source_it_is_lost_or_needs_none(self, bench: Bench, results: dict[str, bytes]) -> None:
+        step, files = bench
+        for path in contents(files):
+            files.unlink(path)
+        for target, upload in [] if files.uploads is None else [*files.uploads.open_below(".")]:
+            assert files.uploads is not None
+            files.uploads.abort(target, upload)
+        status = step.verify(StepContext(files))
+        assert status in (StepStatus.LOST, StepStatus.TODO)
+        if status is StepStatus.TODO:
+            try_out(step, files)
+            return
+        with pytest.raises(StepError):
+            try_out(step, files)
+        assert contents(files) == {}, "nothing is published in its place"
+
+    def test_it_names_the_folders_in_which_it_makes_names(self, bench: Bench, results: dict[str, bytes]) -> None:
+        """Their names are synced before the outcome is written; an object is durable when it exists."""
+        step, files = bench
+        seen = InterruptedFiles(files)
+        step.execute(StepContext(seen))
+        made = {call[-1] for call in seen.calls if call[0] in ("link", "create", "move_folder")}
+        made = {name for name in made if any(path == name or path.startswith(f"{name}/") for path in results)}
+        if files.moves_folders:
+            assert {posixpath.dirname(name) for name in made} <= {*step.folders()}
+        for folder in step.folders():
+            files.sync_folder(folder)
+
+    def test_it_describes_its_files_as_they_are(self, bench: Bench, results: dict[str, bytes]) -> None:
+        step, _ = bench
+        assert all((step.subject, step.conflict, step.lost)), "its errors need words"
+        for file in step.files():
+            assert file.size == len(results[file.path])
+            assert file.checksum == hashlib.sha256(results[file.path]).hexdigest()
+
+
+def contents(files: Files) -> dict[str, bytes]:
+    """Return all files with their contents."""
+    return {path: files.read(path) for path in files.walk(".")}
+
+
+def try_out(step: CommitStep, files: Files) -> None:
+    """Carry out a step as the package does.
+
+    :raises StepError: it can't be done.
+    """
+    carry_out(step, StepContext(files), "main.orders", 1)
+
+
+def interruptions(
+    new_bench: Callable[[], Bench], act: Callable[[CommitStep], Callable[[StepContext], None]], answer_lost: bool
+) -> Iterator[tuple[CommitStep, Files, InterruptedFiles]]:
+    """Prepare a step for each call of an act, with files on which that call fails."""
+    step, files = new_bench()
+    healthy = InterruptedFiles(files)
+    act(step)(StepContext(healthy))
+    assert healthy.calls
+    for at in range(len(healthy.calls)):
+        step, files = new_bench()
+        yield step, files, InterruptedFiles(files, at, answer_lost=answer_lost)

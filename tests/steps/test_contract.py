@@ -1,0 +1,59 @@
+"""The contract of commit steps, on the steps of the package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from airflow_gobblin.steps.base import CommitStep
+from airflow_gobblin.steps.publishing import publish_file, publish_folder
+from airflow_gobblin.storage.files import Files
+from airflow_gobblin.testing import MemoryFiles, MemoryObjects, StepContract
+
+TARGET = "flights/0123-u0"
+
+
+def stage(files: Files, staged: str, target: str, content: bytes = b"row 1\nrow 2\n") -> CommitStep:
+    out = files.stage(staged, target)
+    out.write(content)
+    return publish_file(out.finish(2), target, "u0", files)
+
+
+class TestMoveStep(StepContract):
+    @pytest.fixture
+    def make_step(self) -> Callable[[Files], CommitStep]:
+        return lambda files: stage(files, "_gobblin/s/0123/a0/u0/u0-0.txt", f"{TARGET}-0.txt")
+
+
+class TestMoveStepInMemory(TestMoveStep):
+    @pytest.fixture
+    def new_files(self) -> Callable[[], Files]:
+        return MemoryFiles
+
+
+class TestUploadStep(TestMoveStep):
+    @pytest.fixture
+    def new_files(self) -> Callable[[], Files]:
+        return MemoryObjects
+
+
+class TestFolderStep(StepContract):
+    @pytest.fixture
+    def make_step(self) -> Callable[[Files], CommitStep]:
+        def make(files: Files) -> CommitStep:
+            staged = []
+            for number in range(3):
+                out = files.stage(f"_gobblin/s/0123/a0/u0/u0/{number}.txt", f"{TARGET}/{number}.txt")
+                out.write(b"row %d\n" % number)
+                staged.append(out.finish(1))
+            (step,) = publish_folder(staged, TARGET, "u0", files)
+            return step
+
+        return make
+
+
+class TestFolderStepInMemory(TestFolderStep):
+    @pytest.fixture
+    def new_files(self) -> Callable[[], Files]:
+        return MemoryFiles

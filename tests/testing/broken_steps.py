@@ -1,0 +1,180 @@
+"""Steps with one fault each, and the case of their suite that notices it. Collected by `test_suites.py` only."""
+
+from __future__ import annotations
+
+import posixpath
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+
+from airflow_gobblin.model.wire import record
+from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus, TargetFile
+from airflow_gobblin.storage.files import Files
+from airflow_gobblin.testing import StepContract
+
+PATH = "orders/marker"
+
+
+class BrokenStep(StepContract):
+    broken: ClassVar[type[Marker]]
+
+    @pytest.fixture
+    def make_step(self) -> Callable[[Files], CommitStep]:
+        return lambda files: self.broken(PATH)
+
+
+@record("test.marker")
+@dataclass(frozen=True)
+class Marker:
+    """Writes a small file; this one is right."""
+
+    path: str
+    content: ClassVar[bytes] = b"complete\n"
+    subject: ClassVar[str] = "a marker"
+    conflict: ClassVar[str] = "another file has its name"
+    lost: ClassVar[str] = "it needs no source"
+
+    def verify(self, context: StepContext) -> StepStatus:
+        found = self.records(context).get(posixpath.basename(self.path))
+        if found is None:
+            return StepStatus.TODO
+        return StepStatus.DONE if found == self.content else StepStatus.CONFLICT
+
+    def execute(self, context: StepContext) -> None:
+        if not self.records(context).put_if_absent(posixpath.basename(self.path), self.content):
+            raise FileExistsError(self.path)
+
+    def undo(self, context: StepContext) -> None:
+        if self.verify(context) is StepStatus.DONE:
+            self.records(context).delete(posixpath.basename(self.path))
+
+    def records(self, context: StepContext) -> Any:
+        return context.files.records(posixpath.dirname(self.path))
+
+    def files(self) -> tuple[TargetFile, ...]:
+        return ()
+
+    def folders(self) -> tuple[str, ...]:
+        return (posixpath.dirname(self.path),)
+
+
+class TestAStepThatVerifiesByExistence(BrokenStep):
+    caught_by = "test_another_file_where_it_publishes_is_a_conflict_and_stays"
+
+    @record("test.existing")
+    @dataclass(frozen=True)
+    class broken(Marker):
+        def verify(self, context: StepContext) -> StepStatus:
+            return StepStatus.DONE if context.files.identity(self.path) else StepStatus.TODO
+
+
+class TestAStepThatOverwrites(BrokenStep):
+    caught_by = "test_another_file_where_it_publishes_is_a_conflict_and_stays"
+
+    @record("test.overwriting")
+    @dataclass(frozen=True)
+    class broken(Marker):
+        def verify(self, context: StepContext) -> StepStatus:
+            found = super().verify(context)
+            return StepStatus.TODO if found is StepStatus.CONFLICT else found
+
+        def execute(self, context: StepContext) -> None:
+            with suppress(FileNotFoundError):
+                context.files.unlink(self.path)
+            super().execute(context)
+
+
+class TestAStepThatUndoesWhateverIsThere(BrokenStep):
+    caught_by = "test_another_file_where_it_publishes_is_a_conflict_and_stays"
+
+    @record("test.undoing")
+    @dataclass(frozen=True)
+    class broken(Marker):
+        def undo(self, context: StepContext) -> None:
+            with suppress(FileNotFoundError):
+                context.files.unlink(self.path)
+
+
+class TestAStepThatRemovesTheFolder(BrokenStep):
+    caught_by = "test_nothing_of_others_is_touched"
+
+    @record("test.removing")
+    @dataclass(frozen=True)
+    class broken(Marker):
+        def undo(self, context: StepContext) -> None:
+            context.files.remove_tree(posixpath.dirname(self.path))
+
+
+class TestAStepThatWritesInPlace(BrokenStep):
+    """A process that dies between `create` and `write` leaves a file that nobody completes."""
+
+    caught_by = "test_after_an_error_at_any_call_it_is_carried_out_again"
+
+    @record("test.in_place")
+    @dataclass(frozen=True)
+    class broken(Marker):
+        def execute(self, context: StepContext) -> None:
+            with context.files.create(self.path) as out:
+                out.write(self.content)
+
+
+class TestAStepThatPublishesOnceMoreEachTime(BrokenStep):
+    caught_by = "test_it_is_to_do_and_then_done"
+
+    @record("test.random")
+    @dataclass(frozen=True)
+    class broken(Marker):
+        def execute(self, context: StepContext) -> None:
+            context.files.records(posixpath.dirname(self.path)).put_if_absent(uuid.uuid4().hex, self.content)
+
+
+class TestAStepThatForgetsItsFolder(BrokenStep):
+    caught_by = "test_it_names_the_folders_in_which_it_makes_names"
+
+    @record("test.folderless")
+    @dataclass(frozen=True)
+    class broken(Marker):
+        def execute(self, context: StepContext) -> None:
+            with context.files.create(self.path) as out:
+                out.write(self.content)
+
+        def folders(self) -> tuple[str, ...]:
+            return ()
+
+
+class TestAStepThatCannotBeUndone(BrokenStep):
+    caught_by = "test_undo_takes_back_what_it_did"
+
+    @record("test.lasting")
+    @dataclass(frozen=True)
+    class broken(Marker):
+        def undo(self, context: StepContext) -> None:
+            pass
+
+
+class TestAStepThatVerifiesByWriting(BrokenStep):
+    caught_by = "test_it_is_to_do_and_then_done"
+
+    @record("test.writing")
+    @dataclass(frozen=True)
+    class broken(Marker):
+        def verify(self, context: StepContext) -> StepStatus:
+            with context.files.create(f"_gobblin/{uuid.uuid4().hex}") as out:
+                out.write(b"look")
+            return super().verify(context)
+
+
+class TestAStepThatDescribesAnotherFile(BrokenStep):
+    caught_by = "test_it_describes_its_files_as_they_are"
+
+    @record("test.describing")
+    @dataclass(frozen=True)
+    class broken(Marker):
+        def files(self) -> tuple[TargetFile, ...]:
+            from airflow_gobblin.storage.files import FileIdentity
+
+            return (TargetFile(self.path, "u0", FileIdentity(0, len(self.content), ""), "0" * 64, 1),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.spark.application import arguments_of_all, end, run_application
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.session import spark_session
@@ -24,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_application(lambda tag, connections: _run(asked, tag, connections), asked.connection)
 
 
-def _run(asked: argparse.Namespace, tag: str, connections: SparkConnections) -> str | None:
+def _run(asked: argparse.Namespace, tag: str, connections: SparkConnections) -> Failure | None:
     order = StepOrder(
         verb=asked.verb,
         code=tuple(asked.code),
@@ -38,8 +39,7 @@ def _run(asked: argparse.Namespace, tag: str, connections: SparkConnections) -> 
     )
     with spark_session(tag, zips=asked.zip) as spark:
         spark.addTag(tag)
-        failure = run_steps(spark, order, asked.pieces).failure
-    return None if failure is None else str(failure.error())
+        return run_steps(spark, order, asked.pieces).failure
 
 
 if __name__ == "__main__":

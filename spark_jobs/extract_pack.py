@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.spark.application import arguments_of_all, end, run_application
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.pack import run_pack
@@ -19,23 +20,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, parents=[arguments_of_all()])
     parser.add_argument("--run", required=True, help="the run's id in staging")
     parser.add_argument("--pack", required=True, type=int, help="the pack's number in the run")
-    parser.add_argument("--durable", action="store_true", help="nobody reads the output: leave errors in staging, too")
     asked = parser.parse_args(arguments)
 
-    def leave(attempt: str, error: str) -> None:
-        report = PackReport.of_failure(asked.run, asked.pack, attempt, error)
-        Staging(open_files(asked.root, None), asked.staging).put_report(asked.run, asked.pack, attempt, report)
+    given: list[SparkConnections] = []
 
-    def run(attempt: str, connections: SparkConnections) -> str | None:
+    def leave(attempt: str, failure: Failure) -> None:
+        report = PackReport.of_failure(asked.run, asked.pack, attempt, failure)
+        files = open_files(asked.root, given[0] if given else None)
+        Staging(files, asked.staging).put_report(asked.run, asked.pack, attempt, report)
+
+    def run(attempt: str, connections: SparkConnections) -> Failure | None:
+        given.append(connections)
         return _run(asked, attempt, connections)
 
-    return run_application(run, asked.connection, leave if asked.durable else None)
+    return run_application(run, asked.connection, leave)
 
 
-def _run(asked: argparse.Namespace, attempt: str, connections: SparkConnections) -> str | None:
+def _run(asked: argparse.Namespace, attempt: str, connections: SparkConnections) -> Failure | None:
     with spark_session(attempt, zips=asked.zip) as spark:
         report = run_pack(spark, asked.root, asked.staging, asked.run, asked.pack, asked.code, connections, attempt)
-    return report.errors[0] if report.errors else None
+    return next(iter(report.failures), None)
 
 
 if __name__ == "__main__":

@@ -417,7 +417,7 @@ def dataset_detail(
         view=view(history, at),
         coverage=_positions(history.state.coverage),
         steps=None if pending is None else _pending_steps(journal, files, pending.decision, steps, verified),
-        unpublished=tuple(unit for unit in history.state.previous_units if unit.error),
+        unpublished=tuple(unit for unit in history.state.previous_units if unit.state is UnitState.FAILED),
         retired=len(history.state.retired),
         notes=journal.notes(urn, history.state.head),
     )

@@ -138,7 +138,7 @@ def properties(one: DatasetDetail) -> dict[str, Any]:
         "coverage": [_of(p, one.coverage, part) for p in one.coverage for part in p.ranges],
         "gaps": [_of(p, one.coverage, gap) for p in one.coverage for gap in p.gaps],
         "retired_units_to_clean": one.retired,
-        "unpublished_units": [{"unit": unit.unit, "error": unit.error} for unit in one.unpublished],
+        "unpublished_units": [{"unit": unit.unit, "error": unit.why} for unit in one.unpublished],
         "pending": None if pending is None else slot_row(pending),
         "steps": one.steps,
         "notes": [

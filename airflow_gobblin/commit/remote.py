@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
-from airflow_gobblin.errors import GobblinError, StepConflictError, StepError, StepLostError, TargetError
+from airflow_gobblin.errors import StepLostError
 from airflow_gobblin.job import Work
 from airflow_gobblin.journal.records import Shard
 from airflow_gobblin.model import wire
+from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import UnitResult
@@ -32,7 +32,6 @@ __all__ = [
     "ResultsToPublish",
     "StepAnswer",
     "StepAnswers",
-    "StepFailure",
     "StepFolder",
     "StepRunner",
     "pieces_of",
@@ -68,53 +67,6 @@ class StepRunner(Protocol):
         """
 
 
-class FailureKind(StrEnum):
-    """The kind of a step's failure."""
-
-    FAILED = "failed"
-    CONFLICT = "conflict"
-    LOST = "lost"
-    TARGET = "target"
-    """The step didn't fail: the target isn't available."""
-
-
-_ERRORS: dict[FailureKind, type[GobblinError]] = {
-    FailureKind.FAILED: StepError,
-    FailureKind.CONFLICT: StepConflictError,
-    FailureKind.LOST: StepLostError,
-    FailureKind.TARGET: TargetError,
-}
-
-
-@dataclass(frozen=True)
-class StepFailure:
-    """An error of a step, to be passed between processes."""
-
-    kind: FailureKind
-    operation: str
-    subject: str
-    cause: str
-    hint: str | None
-
-    @classmethod
-    def of(cls, error: Exception, subject: str) -> StepFailure:
-        """Convert an error.
-
-        :param subject: the subject of an error that names none.
-        """
-        if not isinstance(error, GobblinError):
-            return cls(FailureKind.FAILED, "work on", subject, f"{type(error).__name__}: {error}", None)
-        kind = next((k for k, known in _ERRORS.items() if type(error) is known), FailureKind.FAILED)
-        cause = error.cause
-        told = f"{type(cause).__name__}: {cause}" if isinstance(cause, BaseException) else str(cause or "")
-        return cls(kind, error.operation, error.subject, told, error.hint)
-
-    def error(self) -> GobblinError:
-        """Recreate the error."""
-        known = _ERRORS[self.kind]
-        return known(operation=self.operation, subject=self.subject, cause=self.cause, hint=self.hint)
-
-
 @dataclass(frozen=True)
 class StepAnswer:
     """The result of one task.
@@ -125,7 +77,7 @@ class StepAnswer:
 
     piece: int
     steps: int
-    failure: StepFailure | None = None
+    failure: Failure | None = None
 
 
 @record("step_answers")
@@ -136,7 +88,7 @@ class StepAnswers:
     answers: tuple[StepAnswer, ...]
 
     @property
-    def failure(self) -> StepFailure | None:
+    def failure(self) -> Failure | None:
         """The first failure."""
         return next((answer.failure for answer in self.answers if answer.failure), None)
 

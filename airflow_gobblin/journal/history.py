@@ -303,13 +303,20 @@ class History:
         return any(slot.done and slot.decision.action in _PUBLISHING for slot in slots)
 
     @property
+    def unpublished(self) -> Note | None:
+        """The newest note of a run, since the newest slot, that it published nothing. An ABORT, as of a pause, leaves it so."""
+        notes = [*self.early_notes]
+        for slot in self.slots:
+            notes = [*(notes if slot.decision.action is Action.ABORT else ()), *slot.notes]
+        return next((note for note in reversed(notes) if note.says is NoteKind.UNPUBLISHED), None)
+
+    @property
     def failure(self) -> str:
-        """Why the last run that noted, since the newest slot, that it published nothing did so; empty if there is none."""
-        notes = self.slots[-1].notes if self.slots else self.early_notes
-        last = next((note for note in reversed(notes) if note.says is NoteKind.UNPUBLISHED), None)
-        if last is None:
+        """Why the run of that note published nothing; empty if there is none."""
+        note = self.unpublished
+        if note is None:
             return ""
-        return last.detail or first_cause(last.units)
+        return first_cause(note.units) if note.failure is None else note.failure.text
 
     @property
     def last_digest(self) -> str:

@@ -115,8 +115,10 @@ class Keys:
 
     @property
     def may_be_unpublished(self) -> bool:
-        """Whether a run noted that it published nothing, and no run has published since."""
-        return any(kind is NoteKind.UNPUBLISHED for _, kind in self.notes.get(self.head, ()))
+        """Whether a run noted that it published nothing, and no slot with an outcome came since."""
+        last = max(self.outcomes, default=0)
+        since = (kind for slot, notes in self.notes.items() if slot >= last for _, kind in notes)
+        return NoteKind.UNPUBLISHED in since
 
     @property
     def may_be_unannounced(self) -> bool:

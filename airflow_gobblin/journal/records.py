@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from airflow_gobblin.model.coverage import Coverage, Range
+from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.state import Provenance, UnitRef
 from airflow_gobblin.model.watermark import Watermark
@@ -174,6 +175,7 @@ class NoteKind(StrEnum):
 class Note:
     """A note on a slot.
 
+    :param failure: why a run published nothing, unless its units tell.
     :param urn: the dataset, which no other record names while it has no slot.
     """
 
@@ -185,6 +187,7 @@ class Note:
     units: tuple[UnitSummary, ...] = ()
     actor: str = ""
     urn: str = ""
+    failure: Failure | None = None
 
 
 @record("home")

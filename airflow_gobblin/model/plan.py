@@ -16,6 +16,7 @@ from typing import Protocol
 
 from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.model.coverage import Coverage, Range
+from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.state import Provenance, UnitRef
 from airflow_gobblin.model.status import Status
@@ -206,10 +207,10 @@ class RunPlan:
 class UnwrittenSteps:
     """A note that the commit steps of a plan could not be written.
 
-    :param why: the reported reason.
+    :param failure: the reason.
     """
 
-    why: str
+    failure: Failure
     at: datetime
 
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
 
+from airflow_gobblin.errors import SourceError
+from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.work import UnitResult, UnitState, UnitSummary
 
 DEFAULT_ATTEMPTS = 3
@@ -35,8 +37,9 @@ def reconciled(result: UnitResult) -> UnitResult:
     """Return a result, failed if its row count differs from the source's, where that is known."""
     if result.state is not UnitState.SUCCESSFUL or result.expected_rows in (None, result.rows_read):
         return result
-    return replace(
-        result,
-        state=UnitState.FAILED,
-        error=f"the source says {result.expected_rows} rows, and {result.rows_read} were read",
+    error = SourceError(
+        operation="accept",
+        subject=f"unit {result.unit!r}",
+        cause=f"the source says {result.expected_rows} rows, and {result.rows_read} were read",
     )
+    return replace(result, state=UnitState.FAILED, failure=Failure.of(error))

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.watermark import Json, Watermark
 from airflow_gobblin.model.wire import record
@@ -160,7 +161,7 @@ class Pack:
 
 
 NO_RESULT = "it has no result: its extract did not finish"
-"""The error of a unit that failed without one of its own."""
+"""Why a unit failed that has no failure of its own."""
 
 
 class UnitState(StrEnum):
@@ -215,7 +216,7 @@ class UnitResult:
     :param actual_high: where the unit really ended: the first position that it did not read.
     :param expected_rows: the number of rows in the range according to the source, if known; compared with `rows_read`.
     :param properties: values that the source or the writer leaves for the next run.
-    :param error: the first error, if it failed.
+    :param failure: the first error, if it failed.
     :param ended: end time in seconds since 1970, for people to read; no rule relies on it (I13).
     :param snapshot: the snapshot that it was read in, if its plan requires one: results of two snapshots are never published
         together.
@@ -233,9 +234,14 @@ class UnitResult:
     seconds: float = 0.0
     metrics: Mapping[str, float] = field(default_factory=dict)
     properties: Mapping[str, Json] = field(default_factory=dict)
-    error: str | None = None
+    failure: Failure | None = None
     ended: float = 0.0
     snapshot: str = ""
+
+    @property
+    def why(self) -> str:
+        """Why it failed; empty if it didn't."""
+        return "" if self.failure is None else str(self.failure)
 
     @property
     def bytes_written(self) -> int:
@@ -260,7 +266,14 @@ class UnitSummary:
     weight: int
     seconds: float
     properties: Mapping[str, Json] = field(default_factory=dict)
-    error: str | None = None
+    failure: Failure | None = None
+
+    @property
+    def why(self) -> str:
+        """Why it failed; empty if it didn't."""
+        if self.failure is not None:
+            return str(self.failure)
+        return NO_RESULT if self.state is UnitState.FAILED else ""
 
     @property
     def range(self) -> Range | None:
@@ -287,7 +300,7 @@ class UnitSummary:
 def summarize(unit: WorkUnit, result: UnitResult | None) -> UnitSummary:
     """Summarize a unit from its accepted result; without one it failed."""
     if result is None:
-        result = UnitResult(unit.id, "", UnitState.FAILED, error=NO_RESULT)
+        result = UnitResult(unit.id, "", UnitState.FAILED)
     return UnitSummary(
         unit=unit.id,
         state=result.state,
@@ -302,14 +315,14 @@ def summarize(unit: WorkUnit, result: UnitResult | None) -> UnitSummary:
         weight=unit.weight,
         seconds=result.seconds,
         properties=result.properties,
-        error=result.error,
+        failure=result.failure,
     )
 
 
 def first_cause(units: Iterable[UnitSummary], otherwise: str = NO_RESULT) -> str:
-    """Return why units are not published: the first error that one of them had itself.
+    """Return why units are not published: the first error that one of them had itself, or that one has no result.
 
-    :param otherwise: returned if there is none.
+    :param otherwise: returned if none failed.
     """
-    errors = [unit.error for unit in units if unit.error]
-    return next((error for error in errors if error != NO_RESULT), next(iter(errors), otherwise))
+    failed = [unit for unit in units if unit.state is UnitState.FAILED]
+    return next((unit.why for unit in failed if unit.failure), NO_RESULT if failed else otherwise)

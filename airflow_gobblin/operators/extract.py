@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_gobblin import errors
-from airflow_gobblin.errors import ConfigurationError, GobblinError
+from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.hooks.connections import SECRETS, AirflowConnections
 from airflow_gobblin.hooks.environment import check_pyspark, check_submit
 from airflow_gobblin.hooks.ingestion import check_job, open_job
@@ -38,6 +37,7 @@ from airflow_gobblin.hooks.standalone import (
 )
 from airflow_gobblin.job import connections_of
 from airflow_gobblin.links import DatasetLink, SparkLink
+from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.operators.spark_options import check_conf
 from airflow_gobblin.operators.task_logs import log_replacing, log_reports, log_swept_pack
@@ -192,7 +192,7 @@ class ExtractOperator(SparkSubmitOperator):
         arguments = [f"--{name}={value}" for name, value in where.items()]
         arguments += [f"--code={module}" for module in code]
         arguments += [f"--connection={conn_id}" for conn_id in connections_of(self.job.work)]
-        self._arguments = self.application_args = [*arguments, *(["--durable"] if self.durable else [])]
+        self._arguments = self.application_args = arguments
         self.external_id_key = f"spark_driver_{self.pack['run']}_{self.pack['pack']}"  # not another pack's driver
 
     def _run_driver(self, context: Context) -> None:
@@ -316,20 +316,27 @@ class ExtractOperator(SparkSubmitOperator):
         """Return the error for units without a result: a final failure if no retry can heal any of them."""
         results = {token: opened.staging.failed_results(token) for token in {token for token, _ in missing}}
         found = [results[token].get(unit) for token, unit in missing]
-        causes = [result.error if result else None for result in found]
-        first = told(str(failure)) or next(filter(None, causes), None) or self._left(opened)
-        first = first or str(failure or "the driver told none")
+        causes = [result.failure if result else None for result in found]
+        printed = told(str(failure))
+        left = self._left(opened, printed)
+        first = printed or next(filter(None, causes), None) or left or failure or "the driver told none"
         text = f"no result of {many(len(missing), 'unit')} of {self.pack['label']}. The first error: {first}"
-        healing = [cause is None or _may_heal(cause) for cause in (causes if any(causes) else [first])]
+        healing = [cause is None or cause.retryable for cause in (causes if any(causes) else [left])]
         return AirflowException(text) if any(healing) else AirflowFailException(text)
 
-    def _left(self, opened: OpenJob) -> str | None:
-        """Return the first error of the last driver that left one: the output of a driver that runs elsewhere isn't read."""
-        if not self.durable:
+    def _left(self, opened: OpenJob, printed: str | None) -> Failure | None:
+        """Return the failure that a driver of this pack left in staging.
+
+        :param printed: the error that the driver printed; `None` if its output isn't read, since it runs elsewhere.
+        """
+        if printed is None and not self.durable:
             return None
         reports = opened.staging.reports(self.pack["run"], PackReport)
-        failed = [report for report in reports if report.pack == self.pack["pack"] and report.errors]
-        return max(failed, key=lambda report: report.started).errors[0] if failed else None
+        mine = sorted(
+            (r for r in reports if r.pack == self.pack["pack"]), key=lambda report: report.started, reverse=True
+        )
+        failures = (failure for report in mine for failure in report.failures[:1])
+        return next((failure for failure in failures if printed in (None, failure.line)), None)
 
     def on_kill(self) -> None:
         """Stop the driver, and `spark-submit` with it."""
@@ -341,9 +348,3 @@ class ExtractOperator(SparkSubmitOperator):
                 self._masters.kill(driver)
             else:
                 super().on_kill()
-
-
-def _may_heal(error: str) -> bool:
-    """Return whether a retry may heal an error, by the class that its text begins with; true for an unknown class."""
-    known = getattr(errors, error.partition(":")[0], GobblinError)
-    return known is GobblinError or bool(known.retryable)

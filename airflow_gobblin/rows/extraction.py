@@ -22,6 +22,7 @@ from airflow_gobblin.errors import CheckFailedError, ConfigurationError, Gobblin
 from airflow_gobblin.model import schema as schemas
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.watermark import Json, Watermark
@@ -88,8 +89,8 @@ def extract_unit(
             files.remove_tree(folder)
         if not isinstance(error, Exception) and not guarded.redactor.shows_secret(error):
             raise
-        told = guarded.redactor.brief(_describe(error, plan, unit))
-        return way.result(attempt, UnitState.FAILED, started, error=told)
+        failure = Failure.of(_described(error, plan, unit), guarded.redactor.brief)
+        return way.result(attempt, UnitState.FAILED, started, failure=failure)
     return way.result(attempt, UnitState.SUCCESSFUL, started, staged)
 
 
@@ -182,7 +183,7 @@ class _UnitRun:
         state: UnitState,
         started: float,
         staged: tuple[StagedFile, ...] = (),
-        error: str | None = None,
+        failure: Failure | None = None,
     ) -> UnitResult:
         """Return the unit's result. Properties that a reader leaves for the next run are kept for a failed unit too, if it was
         read to its end; those of a writer only for a successful one.
@@ -201,7 +202,7 @@ class _UnitRun:
             seconds=time.monotonic() - started,
             metrics=tally.metrics(),
             properties=end.properties,
-            error=error,
+            failure=failure,
             ended=time.time(),
             snapshot=self._snapshot,
         )
@@ -442,14 +443,14 @@ def _range(low: Watermark, high: Watermark | None) -> str:
     return f"[{low.to_json()}, {'…' if high is None else high.to_json()})"
 
 
-def _describe(error: BaseException, plan: Plan, unit: WorkUnit) -> str:
-    """Return the error as text: operation, subject, cause and hint; for an unforeseen one also where it was raised."""
-    if not isinstance(error, GobblinError):
-        at = traceback.extract_tb(error.__traceback__)[-1]
-        error = GobblinError(
-            operation="extract",
-            subject=f"unit {unit.id!r} of dataset {plan.urn!r}",
-            cause=error,
-            hint=f"Raised by {at.name} in {at.filename}, line {at.lineno}",
-        )
-    return f"{type(error).__name__}: {error}"
+def _described(error: BaseException, plan: Plan, unit: WorkUnit) -> GobblinError:
+    """Return an error as one of ours; an unforeseen one tells where it was raised."""
+    if isinstance(error, GobblinError):
+        return error
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    return GobblinError(
+        operation="extract",
+        subject=f"unit {unit.id!r} of dataset {plan.urn!r}",
+        cause=error,
+        hint=f"Raised by {at.name} in {at.filename}, line {at.lineno}",
+    )

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from airflow_gobblin.commit.committer import Proposal
 from airflow_gobblin.commit.preconditions import check_goes_on, check_preconditions
-from airflow_gobblin.errors import ClaimError, GobblinError, LostRaceError, PausedError, StepLostError, TargetError
+from airflow_gobblin.errors import ClaimError, GobblinError, StepLostError, TargetError
 from airflow_gobblin.journal.history import Slot
 from airflow_gobblin.journal.records import OutcomeState, now
+from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.plan import Plan, RunPlan, known_ranges
 from airflow_gobblin.model.policy import CommitPolicy, publishable, reconciled
 from airflow_gobblin.model.status import Status
@@ -64,17 +65,17 @@ def _write(opened: OpenJob, ref: DatasetRef, run_key: str) -> DatasetReport:
         return reports.published(slot, status, f"slot {slot.decision.slot} is decided", opened.journal.state(ref.urn))
     except Exception as error:
         report = opened.failed("write the commit steps of", ref.urn, error)
-        if not isinstance(error, LostRaceError | PausedError | TargetError):
-            _keep_unwritten(opened, ref, report.detail)
-        if not isinstance(error, LostRaceError | PausedError):
-            keep_failure(opened, ref.urn, run_key, report.detail)
+        if report.failure is not None and not isinstance(error, TargetError):
+            _keep_unwritten(opened, ref, report.failure)
+        if report.failure is not None:
+            keep_failure(opened, ref.urn, run_key, report.failure)
         return report
 
 
-def _keep_unwritten(opened: OpenJob, ref: DatasetRef, why: str) -> None:
+def _keep_unwritten(opened: OpenJob, ref: DatasetRef, failure: Failure) -> None:
     """Write to staging why the commit steps of a plan can't be written, for the end of its run."""
     try:
-        opened.staging.put_unwritten(ref.token, why, now())
+        opened.staging.put_unwritten(ref.token, failure, now())
     except (GobblinError, OSError):  # what keeps it from being written may be what failed
         log.warning("that dataset %r failed can't be written to staging", ref.urn, exc_info=True)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.journal.records import Note, NoteKind, now
+from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.work import UnitSummary
 from airflow_gobblin.run.open_job import OpenJob
@@ -35,15 +36,20 @@ def keep_unpublished(opened: OpenJob, plan: Plan, units: tuple[UnitSummary, ...]
 
 def _failures(units: Iterable[UnitSummary]) -> list[tuple[object, ...]]:
     """Return where units made no progress, why, and what they left for the next plan: nothing else, as that may vary by run."""
-    return [(unit.low or unit.unit, unit.error, unit.properties) for unit in units if unit.stuck]
+    why = ((unit, None if unit.failure is None else unit.failure.recurring) for unit in units if unit.stuck)
+    return [(unit.low or unit.unit, recurring, unit.properties) for unit, recurring in why]
 
 
-def keep_failure(opened: OpenJob, urn: str, run_key: str, why: str) -> None:
+def keep_failure(opened: OpenJob, urn: str, run_key: str, failure: Failure) -> None:
     """Note why a dataset that was never published failed, as no slot records it. The same failure is not noted twice."""
     try:
         history = opened.journal.history(urn)
-        if history.published or history.pending is not None or history.failure == why:
+        noted = history.unpublished.failure if history.unpublished is not None else None
+        if history.published or history.pending is not None:
             return
-        opened.journal.put_note(urn, history.state.head, Note(NoteKind.UNPUBLISHED, run_key, now(), why))
+        if noted is not None and noted.recurring == failure.recurring:
+            return
+        note = Note(NoteKind.UNPUBLISHED, run_key, now(), failure=failure)
+        opened.journal.put_note(urn, history.state.head, note)
     except GobblinError:  # what keeps it from being noted may be what failed
         log.warning("that dataset %r failed can't be noted in its journal", urn, exc_info=True)

@@ -19,6 +19,7 @@ from airflow_gobblin.errors import (
 from airflow_gobblin.job import DatasetLike
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.records import now
+from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.packing import pack_datasets, pack_up_to
 from airflow_gobblin.model.plan import DatasetNote, DatasetProspect, Prospect, RunPlan
@@ -50,7 +51,7 @@ def create_work_units(opened: OpenJob, request: RunRequest) -> RunPlan:
     for dataset, history in with_histories(opened, planning, left):
         plan = found[dataset.urn] = _plan(opened, dataset, history, planning)
         if isinstance(plan, GobblinError) and not isinstance(plan, NoSuchRangeError | OverlapError):
-            keep_failure(opened, dataset.urn, planning.run_key, str(plan))
+            keep_failure(opened, dataset.urn, planning.run_key, Failure.of(plan))
     found = _without_left_out(found, request)
     errors = [plan for plan in found.values() if isinstance(plan, GobblinError)]
     if errors and len(errors) == len(planning.datasets) and all(error.retryable for error in errors):

@@ -18,6 +18,7 @@ from airflow_gobblin.errors import (
 from airflow_gobblin.job import Job
 from airflow_gobblin.journal.history import History, Slot
 from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.naming import many, shown
 from airflow_gobblin.model.plan import DatasetNote
 from airflow_gobblin.model.state import DatasetState, UnitRef
@@ -40,6 +41,7 @@ _ANEW = "Clear create_work_units with its downstream tasks to plan its range ane
 class DatasetReport:
     """The result of a task for a dataset.
 
+    :param failure: the error that the task failed with, if it did so here.
     :param retryable: it failed, and the same task may succeed if it is retried.
     :param already: it was committed before, and the task found nothing to do.
     """
@@ -53,6 +55,7 @@ class DatasetReport:
     watermark: Watermark | None = None
     retryable: bool = False
     already: bool = False
+    failure: Failure | None = None
 
     @property
     def ok(self) -> bool:
@@ -92,14 +95,14 @@ def unpublished(urn: str, units: Collection[UnitSummary], then: str = "", stuck:
     return DatasetReport(urn, Status.FAILED, f"{why}: {cause}. {then}" if then else f"{why}: {cause}")
 
 
-def unwritten(urn: str, units: Collection[UnitSummary], failure: str) -> DatasetReport:
+def unwritten(urn: str, units: Collection[UnitSummary], failure: Failure | None) -> DatasetReport:
     """Report a plan whose units satisfy the policy, but whose commit steps were not written.
 
-    :param failure: why not; empty if unknown, since the task that writes them was killed or didn't run.
+    :param failure: why not; `None` if unknown, since the task that writes them was killed or didn't run.
     """
-    if failure:
+    if failure is not None:
         then = "Once that is mended, clear write_commit_steps with its downstream tasks"
-        return DatasetReport(urn, Status.FAILED, f"{without_stop(failure)}. {then}")
+        return DatasetReport(urn, Status.FAILED, f"{without_stop(failure.text)}. {then}")
     why = f"its {many(len(units), 'unit')} have results, and write_commit_steps did not finish with them"
     then = "See its log; once that is mended, clear it with its downstream tasks"
     return DatasetReport(urn, Status.FAILED, f"{why}. {then}")
@@ -207,8 +210,8 @@ def failed(operation: str, urn: str, error: Exception) -> DatasetReport:
         log.error("can't %s dataset %r", operation, urn, exc_info=error)
         hint = "See the log. Nothing is lost: clear the task once the cause is mended."
         told = GobblinError(operation=operation, subject=f"dataset {urn!r}", cause=error, hint=hint)
-        return DatasetReport(urn, Status.FAILED, str(told), retryable=True)
-    return DatasetReport(urn, Status.FAILED, str(error), retryable=error.retryable)
+        return DatasetReport(urn, Status.FAILED, str(told), retryable=True, failure=Failure.of(told))
+    return DatasetReport(urn, Status.FAILED, str(error), retryable=error.retryable, failure=Failure.of(error))
 
 
 def unwanted(job: Job, reports: Iterable[DatasetReport]) -> list[DatasetReport]:

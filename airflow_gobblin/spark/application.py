@@ -10,9 +10,11 @@ import sys
 import traceback
 import uuid
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import NoReturn
 
 from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.redaction import Redactor, is_sensitive, redacted_output
 from airflow_gobblin.spark.connections import SparkConnections, take_connections
 from airflow_gobblin.spark.report import FIRST_ERROR
@@ -36,15 +38,15 @@ def arguments_of_all() -> argparse.ArgumentParser:
 
 
 def run_application(
-    run: Callable[[str, SparkConnections], str | None],
+    run: Callable[[str, SparkConnections], Failure | None],
     conn_ids: Iterable[str],
-    failed: Callable[[str, str], None] | None = None,
+    failed: Callable[[str, Failure], None] | None = None,
 ) -> int:
     """Run a script's work. If it fails, the last line on stderr is the first error. No output contains a secret.
 
     :param run: called with a tag for its operations on Spark, and the connections; returns the first error, if any.
     :param conn_ids: the connections that it needs; if none is named, all that were given.
-    :param failed: called with the tag and the error if the work raises one.
+    :param failed: called with the tag and the failure if the work raises an error.
     :return: the exit status.
     """
     redactor = Redactor(secrets=_secrets_of_connect())
@@ -57,17 +59,24 @@ def run_application(
             connections = take_connections(conn_ids=[*conn_ids] or None)
             for uri in connections.uris.values():
                 redactor.learn_uri(uri)
-            error = run(tag, connections)
+            failure = run(tag, connections)
         except BaseException as raised:  # importing an author's module may end in any way
             if not isinstance(raised, GobblinError):  # one of ours contains its cause
                 traceback.print_exc()
-            error = redactor.brief(f"{type(raised).__name__}: {raised}")
+            failure = Failure.of(_as_ours(raised), redactor.brief)
             if failed is not None:
-                failed(tag, error)
-    if error is None:
+                with suppress(Exception):  # the first error is the one to report
+                    failed(tag, failure)
+    if failure is None:
         return 0
-    print(FIRST_ERROR + redactor.redact(" ".join(error.split())), file=sys.stderr, flush=True)  # noqa: T201
+    print(FIRST_ERROR + redactor.redact(failure.line), file=sys.stderr, flush=True)  # noqa: T201
     return 1
+
+
+def _as_ours(error: BaseException) -> GobblinError:
+    if isinstance(error, GobblinError):
+        return error
+    return GobblinError(operation="run", subject="the Spark application", cause=error)
 
 
 def _secrets_of_connect() -> list[str]:

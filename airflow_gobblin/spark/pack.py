@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_gobblin.errors import GobblinError, LostRaceError, StoreError
 from airflow_gobblin.job import Attempt, Held, Work
 from airflow_gobblin.model import wire
+from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.packing import worst_fit_decreasing
 from airflow_gobblin.model.plan import Plan
@@ -113,7 +114,7 @@ class _PackRun:
         self._code = code
         self._connections = connections
         self._attempt = attempt
-        self._errors: list[str] = []
+        self._failures: list[Failure] = []
         self._standing = 0
         self._empty = 0
         self._probe_seconds = 0.0
@@ -136,7 +137,7 @@ class _PackRun:
             standing=self._standing,
             empty=self._empty,
             groups=tuple(groups),
-            errors=tuple(self._errors),
+            failures=tuple(self._failures),
             probe_seconds=self._probe_seconds,
             application=(self._spark.conf.get("spark.app.id", "") or "") if missing else "",
         )
@@ -169,7 +170,7 @@ class _PackRun:
             except LostRaceError as error:
                 log.warning("dataset %r is not extracted: %s", ref.urn, error)
             except GobblinError as error:
-                self._note(f"{type(error).__name__}: {error}")
+                self._note(Failure.of(error))
 
     def _missing_of(self, plan: Plan, work: Work, held: Held) -> Iterator[_Piece]:
         for unit, done in self._staging.units_done(plan):
@@ -180,7 +181,7 @@ class _PackRun:
             try:
                 piece = replace(piece, snapshot=held.of(plan))
             except GobblinError as error:  # none of its units can be read, and the first one's result has the reason
-                self._keep(piece, None, f"{type(error).__name__}: {error}")
+                self._keep(piece, None, Failure.of(error))
                 return
             if unit.empty:
                 self._keep_empty(work, plan, unit, piece.snapshot)
@@ -248,26 +249,29 @@ class _PackRun:
             result = wire.loads(bytes(row.result), UnitResult, "a result from a Spark task")
             yield (row.token, result.unit), result
 
-    def _keep(self, piece: _Piece, result: UnitResult | None, cause: str) -> UnitResult:
-        """Write a unit's result, or that it has none. A result whose files the driver can't see counts as none."""
-        named = f"unit {piece.unit!r} of dataset {piece.urn!r}"
+    def _keep(self, piece: _Piece, result: UnitResult | None, cause: str | Failure) -> UnitResult:
+        """Write a unit's result, or why it has none. A result whose files the driver can't see counts as none."""
         if result is not None and not self._staging.intact(result):
             result, cause = None, f"its staged files are not visible to the driver below {self._staging.files.root!r}"
         if result is None:
-            error = GobblinError(operation="extract", subject=named, cause=cause)
-            text = f"{type(error).__name__}: {error}"
-            result = UnitResult(piece.unit, self._attempt, UnitState.FAILED, error=text, ended=time.time())
+            failure = cause if isinstance(cause, Failure) else _without_result(piece, cause)
+            result = UnitResult(piece.unit, self._attempt, UnitState.FAILED, failure=failure, ended=time.time())
         try:
             kept = self._staging.put_result(piece.token, result)
         except GobblinError as error:
-            kept = replace(result, state=UnitState.FAILED, error=f"{type(error).__name__}: {error}")
+            kept = replace(result, state=UnitState.FAILED, failure=Failure.of(error))
         if kept.state is not UnitState.SUCCESSFUL:
-            self._note(kept.error or f"{named} is {kept.state.value}")
+            self._note(kept.failure or _without_result(piece, f"it is {kept.state.value}"))
         return kept
 
-    def _note(self, error: str) -> None:
-        log.error("%s", error)
-        self._errors.append(error)
+    def _note(self, failure: Failure) -> None:
+        log.error("%s", failure)
+        self._failures.append(failure)
+
+
+def _without_result(piece: _Piece, cause: str) -> Failure:
+    subject = f"unit {piece.unit!r} of dataset {piece.urn!r}"
+    return Failure.of(GobblinError(operation="extract", subject=subject, cause=cause))
 
 
 def _groups(pieces: list[_Piece], slots: int) -> list[_Group]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.wire import record
 
@@ -42,7 +43,7 @@ class PackReport:
     :param slots: the number of Spark tasks that the cluster runs at once.
     :param standing: units that had a result already.
     :param empty: units with nothing to read, which cost no Spark task.
-    :param errors: in order of occurrence.
+    :param failures: in order of occurrence.
     :param probe_seconds: the part of `seconds` until the executors' Pythons were started and checked.
     :param application: Spark's name of the application; empty if there was none.
     """
@@ -57,15 +58,15 @@ class PackReport:
     standing: int
     empty: int
     groups: tuple[GroupReport, ...]
-    errors: tuple[str, ...]
+    failures: tuple[Failure, ...]
     probe_seconds: float = 0.0
     application: str = ""
 
     @classmethod
-    def of_failure(cls, run: str, pack: int, attempt: str, error: str) -> PackReport:
+    def of_failure(cls, run: str, pack: int, attempt: str, failure: Failure) -> PackReport:
         """Return the report of a driver that failed as a whole."""
         now = datetime.now(UTC)
-        return cls(run, pack, f"pack {pack}", attempt, now, 0.0, 0, 0, 0, (), (error,))
+        return cls(run, pack, f"pack {pack}", attempt, now, 0.0, 0, 0, 0, (), (failure,))
 
     def __str__(self) -> str:
         """Return one line for a log."""
@@ -76,7 +77,7 @@ class PackReport:
         return (
             f"{self.label}: {many(sum(g.units for g in self.groups), 'unit')} in {many(len(self.groups), 'Spark task')} on "
             f"{many(self.slots, 'slot')}, {self.standing:,} with a result already, {self.empty:,} empty, "
-            f"{many(len(self.errors), 'error')}; "
+            f"{many(len(self.failures), 'error')}; "
             f"weight predicted {weight}, at most {heaviest} a task; actual {written} bytes, {slowest:.1f} s at most a task "
             f"and {mean:.1f} s in the mean; {self.seconds:.1f} s in all, {self.probe_seconds:.1f} s to start Python"
         )

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from airflow_gobblin.commit.remote import ResultsToPublish, StepAnswer, StepAnswers, StepFailure, StepFolder, shards_of
+from airflow_gobblin.commit.remote import ResultsToPublish, StepAnswer, StepAnswers, StepFolder, shards_of
 from airflow_gobblin.connections import GuardedConnections
-from airflow_gobblin.errors import StepError, StepLostError
+from airflow_gobblin.errors import GobblinError, StepError, StepLostError
 from airflow_gobblin.journal.records import Shard
 from airflow_gobblin.model import wire
+from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.registry import import_kinds
 from airflow_gobblin.redaction import redacted_output
 from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
@@ -106,7 +107,9 @@ def _work_on(order: StepOrder, number: int, connections: GuardedConnections) -> 
         shown = connections.redactor.without_secrets(error, "work on", subject, StepError)
         if not isinstance(shown, Exception):
             raise
-        return StepAnswer(number, 0, StepFailure.of(shown, subject))
+        if not isinstance(shown, GobblinError):
+            shown = StepError(operation="work on", subject=subject, cause=shown)
+        return StepAnswer(number, 0, Failure.of(shown))
 
 
 def _write(order: StepOrder, context: StepContext, work: StepFolder, number: int) -> int:

@@ -37,6 +37,7 @@ from airflow_gobblin.errors import (
 from airflow_gobblin.job import Work
 from airflow_gobblin.model import plan as plans
 from airflow_gobblin.model import wire
+from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.plan import FinishedRun, Plan, PlanPiece, RunPlan, UnwrittenSteps
 from airflow_gobblin.model.work import Pack, StagedFile, UnitResult, UnitState, WorkUnit
 from airflow_gobblin.steps.publishing import staged_identity
@@ -335,17 +336,17 @@ class Staging:
                     newest[result.unit] = max(result, newest.get(result.unit, result), key=lambda result: result.ended)
         return newest
 
-    def put_unwritten(self, token: str, why: str, at: datetime) -> None:
+    def put_unwritten(self, token: str, failure: Failure, at: datetime) -> None:
         """Write why a plan's commit steps could not be written, unless that is the newest reason. Of two at once, one counts."""
-        if self.unwritten(token) != why:
+        if self.unwritten(token) != failure:
             number = sum(1 for _ in self._store.list(f"s/{token}/unwritten/"))
-            put_or_read(self._store, f"s/{token}/unwritten/{number:06d}", wire.dumps(UnwrittenSteps(why, at)))
+            put_or_read(self._store, f"s/{token}/unwritten/{number:06d}", wire.dumps(UnwrittenSteps(failure, at)))
 
-    def unwritten(self, token: str) -> str:
-        """Return why the commit steps of a plan could not be written the last time; empty if that never failed."""
+    def unwritten(self, token: str) -> Failure | None:
+        """Return why the commit steps of a plan could not be written the last time; `None` if that never failed."""
         last = max(self._store.list(f"s/{token}/unwritten/"), default=None)
         data = None if last is None else self._store.get(last)
-        return "" if data is None else wire.loads(data, UnwrittenSteps, last or "").why
+        return None if data is None else wire.loads(data, UnwrittenSteps, last or "").failure
 
     def intact(self, result: UnitResult) -> bool:
         """Return whether a result's files keep their identity."""

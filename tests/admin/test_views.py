@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -28,12 +30,13 @@ from airflow_gobblin.journal.trimming import KEPT, TRIMMED_TOGETHER
 from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.watermark import LongWatermark, MultiLongWatermark, TimestampWatermark, Watermark
-from airflow_gobblin.model.work import ExtractKind
+from airflow_gobblin.model.work import Dataset, ExtractKind
+from airflow_gobblin.rows.sources.base import DatasetPlan
 from airflow_gobblin.run.announce import announced, unannounced
 from airflow_gobblin.storage.files import LocalFiles
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from tests.lab import Lab
-from tests.protocol.rows import Table
+from tests.protocol.rows import RowSource, Table
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 ORDERS = Table("orders", ExtractKind.APPEND_ONLY, 10)
@@ -208,6 +211,23 @@ def test_the_same_failure_is_noted_once_and_another_one_again(tmp_path: Path) ->
     assert len([key for key in lab.records() if key.endswith("-unpublished")]) == 2
     (prices,) = list_pending(lab.journal, NOW)
     assert "the line is dead" in prices.failure
+
+
+def test_a_failure_whose_text_names_another_id_each_time_is_noted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = RowSource.plan
+
+    def unplanned(self: RowSource, dataset: Dataset, *rest: Any) -> DatasetPlan:
+        if dataset.urn == "Prices":
+            raise SourceError(operation="plan", subject="table 'Prices'", cause=f"request {uuid4().hex} was refused")
+        return plan(self, dataset, *rest)
+
+    monkeypatch.setattr(RowSource, "plan", unplanned)
+    lab = Lab(tmp_path)
+    for _ in range(4):
+        lab.run(ORDERS, PRICES)
+    assert len([key for key in lab.records() if key.endswith("-unpublished")]) == 1
 
 
 @pytest.mark.parametrize("published", [False, True], ids=["never published", "published before"])

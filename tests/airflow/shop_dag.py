@@ -57,7 +57,7 @@ class ExtractHere(BaseOperator):
                 folder, held = opened.staging.token_folder(plan.token), snapshot.of(plan)
                 result = extract_unit(self.job.work, plan, unit, attempt, opened.files, folder, connections, held)
                 if opened.staging.put_result(plan.token, result).state is not UnitState.SUCCESSFUL:
-                    errors.append(result.error)
+                    errors.append(result.why)
         if errors:
             raise AirflowException(str(errors[0]))
 

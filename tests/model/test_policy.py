@@ -4,13 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.errors import ConfigurationError, SourceError
 from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.policy import CommitPolicy, publishable, reconciled
 from airflow_gobblin.model.work import UnitResult, UnitState, UnitSummary, WorkUnit, summarize
 from tests.protocol.rows import LineSink, RowSource
 
-BAD = UnitResult("u2", "a", UnitState.FAILED, error="it broke")
+BAD = UnitResult(
+    "u2", "a", UnitState.FAILED, failure=Failure.of(SourceError(operation="read", subject="u2", cause="it broke"))
+)
 GOOD, FAILED, SKIPPED = UnitState.SUCCESSFUL, UnitState.FAILED, UnitState.SKIPPED
 
 
@@ -47,7 +50,7 @@ def test_a_count_that_fits_or_that_nobody_knows_changes_nothing(expected: int | 
 def test_a_count_that_differs_fails_its_unit(expected: int, read: int) -> None:
     result = reconciled(UnitResult("u", "a", UnitState.SUCCESSFUL, rows_read=read, expected_rows=expected))
     assert result.state is UnitState.FAILED
-    assert result.error == f"the source says {expected} rows, and {read} were read"
+    assert result.why == f"SourceError: can't accept unit 'u': the source says {expected} rows, and {read} were read"
 
 
 def test_an_ingestion_takes_a_policy_by_its_name_and_no_other() -> None:

@@ -17,6 +17,7 @@ from airflow_gobblin.errors import ConfigurationError, RecordError, UnknownKindE
 from airflow_gobblin.journal.records import Shard
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.failure import ErrorKind, Failure
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.state import UnitRef
@@ -78,6 +79,9 @@ plans = st.builds(
     planned=st.none() | ranges,
     replaces=st.lists(st.builds(UnitRef, st.integers(), names), max_size=2).map(tuple),
 )
+failures = st.builds(
+    Failure, st.sampled_from(ErrorKind), texts, texts, st.none() | texts, st.none() | texts, st.booleans()
+)
 results = st.builds(
     UnitResult,
     names,
@@ -89,7 +93,7 @@ results = st.builds(
     seconds=numbers,
     metrics=st.dictionaries(texts, numbers, max_size=2),
     properties=properties,
-    error=st.none() | texts,
+    failure=st.none() | failures,
 )
 packs = st.builds(
     Pack, st.integers(), texts, st.lists(st.builds(DatasetRef, texts, texts, st.integers()), max_size=3).map(tuple)

@@ -32,10 +32,12 @@ from unittest import mock
 
 from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.commit import committer
+from airflow_gobblin.errors import SourceError
 from airflow_gobblin.journal import journal
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Action, OutcomeState
 from airflow_gobblin.model import plan as plans
+from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.plan import Plan, RunPlan
 from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.state import Pause
@@ -75,6 +77,7 @@ PUBLISHING = ("link", "move_folder", "complete upload")
 TOKEN = re.compile("[0-9a-f]{32}")
 STRANGE = b"somebody else's\n"
 WORKERS = 2
+FAILURE = Failure.of(SourceError(operation="read", subject="a unit", cause="for the test"))
 
 
 @dataclass(frozen=True)
@@ -645,7 +648,7 @@ class History:
             raise OSError("an extract with failed units fails, and is tried again")
 
     def failed(self, unit: WorkUnit, attempt: str) -> UnitResult:
-        return UnitResult(unit.id, attempt, UnitState.FAILED, error="for the test")
+        return UnitResult(unit.id, attempt, UnitState.FAILED, failure=FAILURE)
 
     def trouble(self, chance: float) -> float:
         return 0.0 if self.peace else chance

@@ -194,7 +194,7 @@ def test_rows_arrive_with_counts_position_and_staged_files(tmp_path: Path) -> No
 
     result = setup.run()
 
-    assert (result.unit, result.attempt, result.state, result.error) == ("u0", "a0", UnitState.SUCCESSFUL, None)
+    assert (result.unit, result.attempt, result.state, result.failure) == ("u0", "a0", UnitState.SUCCESSFUL, None)
     assert (result.rows_read, result.rows_written, result.rows_dropped, result.expected_rows) == (100, 100, 0, 100)
     assert result.actual_high == LongWatermark(100)
     assert result.properties == {"cursor": [1, {"deep": None}]}
@@ -253,7 +253,7 @@ def test_what_a_writer_cant_leave_fails_its_unit(tmp_path: Path, leaves: dict[st
     setup = _leaving(_setup(tmp_path, properties={"cursor": 7}), **leaves)
     result = setup.run()
     assert (result.state, result.properties, setup.staged()) == (UnitState.FAILED, {"cursor": 7}, [])
-    assert problem in (result.error or "")
+    assert problem in (result.why or "")
 
 
 def test_the_next_plan_sees_what_a_users_sink_left(tmp_path: Path) -> None:
@@ -348,8 +348,8 @@ def test_above_its_bound_the_unit_fails_and_leaves_nothing(tmp_path: Path, at_mo
     setup = _setup(tmp_path, checks=checks)
     result = setup.run()
     assert result.state is UnitState.FAILED
-    assert "10 of its 100 rows fail the check NotNull" in str(result.error)
-    assert bound in str(result.error)
+    assert "10 of its 100 rows fail the check NotNull" in str(result.why)
+    assert bound in str(result.why)
     assert [*setup.files.walk(STAGING)] == []
 
 
@@ -386,13 +386,13 @@ def test_a_failing_check_names_itself_the_count_and_a_row(tmp_path: Path) -> Non
 
     assert result.state is UnitState.FAILED
     assert result.actual_high is None
-    assert result.error is not None
-    assert result.error.startswith(
+    assert result.failure is not None
+    assert result.why.startswith(
         "CheckFailedError: can't extract unit 'u0' of dataset 'main.flights': 1 of the 10 rows"
     )
-    assert "NotNull(columns=('name',)" in result.error
-    assert "the first is row 27 of the unit, counted from 0" in result.error
-    assert "n2" not in result.error
+    assert "NotNull(columns=('name',)" in result.why
+    assert "the first is row 27 of the unit, counted from 0" in result.why
+    assert "n2" not in result.why
     assert setup.staged() == []
 
 
@@ -422,9 +422,9 @@ class WrongCheck:
 def test_a_check_that_gives_null_is_refused_by_name(tmp_path: Path) -> None:
     result = _setup(tmp_path, checks=(WrongCheck(),)).run()
 
-    assert result.error is not None
-    assert "ConfigurationError: can't apply check WrongCheck(" in result.error
-    assert "with 1 nulls for 10 rows" in result.error
+    assert result.failure is not None
+    assert "ConfigurationError: can't apply check WrongCheck(" in result.why
+    assert "with 1 nulls for 10 rows" in result.why
 
 
 def test_rows_are_published_in_the_frozen_schema(tmp_path: Path) -> None:
@@ -463,9 +463,9 @@ def test_a_schema_conflict_fails_the_unit_by_name(tmp_path: Path, published: pa.
     result = setup.run()
 
     assert result.state is UnitState.FAILED
-    assert result.error is not None
-    assert result.error.startswith("SchemaConflictError: ")
-    assert problem in result.error
+    assert result.failure is not None
+    assert result.why.startswith("SchemaConflictError: ")
+    assert problem in result.why
     assert setup.staged() == []
 
 
@@ -473,9 +473,8 @@ def test_a_source_that_changed_since_the_plan_fails_the_unit(tmp_path: Path) -> 
     setup = _setup(tmp_path)
     pq.write_table(TABLE.rename_columns(["id", "other"]), tmp_path / "source.parquet")
 
-    error = setup.run().error
+    error = setup.run().why
 
-    assert error is not None
     assert "planned was id int64, name string, and the source gives id int64, other string" in error
 
 
@@ -494,8 +493,8 @@ def test_counts_that_differ_fail_the_unit_with_both(tmp_path: Path, tells: int) 
 
     assert result.state is UnitState.FAILED
     assert (result.rows_read, result.expected_rows) == (100, tells)
-    assert result.error is not None
-    assert f"100 rows were read, and the source says it should be {tells}" in result.error
+    assert result.failure is not None
+    assert f"100 rows were read, and the source says it should be {tells}" in result.why
     assert result.properties == {"kept": True}
     assert setup.staged() == []
 
@@ -507,8 +506,8 @@ def test_a_position_outside_of_the_units_range_fails_it(tmp_path: Path, stops_at
     result = setup.run()
 
     assert (result.state, result.actual_high) == (UnitState.FAILED, None)
-    assert result.error is not None
-    assert f"it ended at {stops_at}, outside of its range [0, 100)" in result.error
+    assert result.failure is not None
+    assert f"it ended at {stops_at}, outside of its range [0, 100)" in result.why
     assert setup.staged() == []
 
 
@@ -517,24 +516,24 @@ def test_no_secret_in_an_error(tmp_path: Path) -> None:
     result = _setup(tmp_path, table=pa.table({"boom": [1]})).run()
 
     assert result.state is UnitState.FAILED
-    assert result.error is not None
-    assert "canary" not in result.error
-    assert "w0rd" not in result.error
+    assert result.failure is not None
+    assert "canary" not in result.why
+    assert "w0rd" not in result.why
     assert (
         "GobblinError: can't extract unit 'u0' of dataset 'main.flights': RuntimeError: no connection to "
-        "postgresql://***@db:5432/main?sslkey=***&__extra__=" in result.error
+        "postgresql://***@db:5432/main?sslkey=***&__extra__=" in result.why
     )
-    assert "Raised by __iter__ in" in result.error
+    assert "Raised by __iter__ in" in result.why
 
 
 def test_errors_of_any_bytes_can_be_recorded_and_are_short(tmp_path: Path) -> None:
     """A message from a driver may hold what is no UTF-8, and be very long."""
     setup = _setup(tmp_path, converters=(Grumble("\udcff" * 10_000),), published=TABLE.schema)
 
-    error = setup.run().error
+    failure = setup.run().failure
 
-    assert error is not None
-    assert len(error) <= 4000
+    assert failure is not None
+    assert len(failure.cause or "") <= 4000
 
 
 @wire.record("test.grumble")
@@ -562,7 +561,7 @@ def test_every_disk_error_gives_a_failed_result_and_no_file(tmp_path: Path) -> N
         failing = replace(setup, files=FailingFiles(tmp_path / str(at), at, forever=at % 2 == 0))
         result = failing.run()
         assert (result.state, result.files, result.actual_high) == (UnitState.FAILED, (), None), call
-        assert os.strerror(errno.ENOSPC) in (result.error or ""), call
+        assert os.strerror(errno.ENOSPC) in (result.why or ""), call
         assert failing.staged() == [], call
 
 
@@ -629,9 +628,8 @@ def test_a_reader_that_does_not_say_where_it_ended_fails_its_unit(tmp_path: Path
     setup = _setup(tmp_path)
     silent = replace(setup, job=replace(setup.job, source=SilentSource(str(tmp_path / "source.parquet"))))
 
-    error = silent.run().error
+    error = silent.run().why
 
-    assert error is not None
     assert error.startswith(SourceError.__name__)
     assert "its reader doesn't say where it ended" in error
 

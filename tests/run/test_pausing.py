@@ -50,6 +50,21 @@ def test_a_paused_dataset_is_skipped_by_name_and_goes_on_where_it_stopped(tmp_pa
     ]
 
 
+def test_why_it_was_never_published_is_known_after_a_pause(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    lab.run(A, B, unplannable=("a",))
+    before = list_pending(lab.journal, datetime.now(UTC))
+    lab.admin.pause("a", "its source is being moved")
+    lab.admin.resume("a", "it is moved")
+    assert lab.journal.history("a").slots[-1].decision.action is Action.ABORT
+    (after,) = list_pending(lab.journal, datetime.now(UTC))
+    assert [after.failure] == [one.failure for one in before] == ["can't plan table 'a': it is gone"]
+    lab.run(A, B, unplannable=("a",))
+    assert len([key for key in lab.records() if key.endswith("-unpublished")]) == 1
+    lab.run(A, B)
+    assert list_pending(lab.journal, datetime.now(UTC)) == ()
+
+
 def test_a_pending_slot_is_still_finished(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
     lab.decide()

@@ -45,7 +45,7 @@ def test_it_extracts_with_secrets_that_nobody_sees(
         task.execute({})
     assert set(planned.results) == {"u0", "u1", "u2"}
     (report,) = planned.reports
-    assert (report.errors, report.slots) == ((), 2)
+    assert (report.failures, report.slots) == ((), 2)
     assert any("extract_pack.py" in line for line in watch.seen)
     assert "pack report" in caplog.text
     rendered = "".join(str(getattr(task, name)) for name in task.template_fields)
@@ -98,7 +98,7 @@ def test_a_unit_that_fails_is_told_and_a_retry_runs_only_it(tmp_path: Path) -> N
     operator(planned).execute({})
     after = planned.results
     assert {unit: after[unit] for unit in before} == before
-    assert [(r.standing, len(r.errors)) for r in planned.reports] == [(0, 1), (2, 0)]
+    assert [(r.standing, len(r.failures)) for r in planned.reports] == [(0, 1), (2, 0)]
 
 
 def test_a_process_that_ends_fails_its_own_units(tmp_path: Path) -> None:

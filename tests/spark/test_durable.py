@@ -126,7 +126,7 @@ def test_a_second_try_finds_the_driver_again_and_a_third_sees_that_units_are_mis
     assert (first.failure, second.failure) == (None, None)
     assert set(cluster.drivers) - before == {driver}
     assert set(planned.results) == {"u0", "u1"}
-    assert any("--durable" in line for line in lines)
+    assert any(f"--run={planned.run.run}" in line for line in lines)
     assert any(
         "-Xmx600M" in line and "CoarseGrainedExecutorBackend" in line for line in lines
     )  # the settings came there
@@ -190,13 +190,13 @@ def test_a_driver_without_secrets_names_both_places_for_them(tmp_path: Path) -> 
     planned = planned_run(tmp_path, RowsSource(1, conn_id="db"))
     staging = planned.opened.staging
     where = [f"--root={staging.files.root}", f"--staging={staging.folder}", f"--run={planned.run.run}", "--pack=0"]
-    command = [sys.executable, str(spark_job("extract_pack.py")), *where, "--durable"]
+    command = [sys.executable, str(spark_job("extract_pack.py")), *where]
     environment = {name: value for name, value in os.environ.items() if name not in (VARIABLE, FILE_VARIABLE)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     (report,) = planned.reports
-    assert f"neither {VARIABLE} nor {FILE_VARIABLE} is in its environment" in report.errors[0]
-    assert done.stderr.splitlines()[-1].endswith(report.errors[0])
+    assert f"neither {VARIABLE} nor {FILE_VARIABLE} is in its environment" in str(report.failures[0])
+    assert done.stderr.splitlines()[-1].endswith(report.failures[0].line)
 
 
 @pytest.mark.parametrize(

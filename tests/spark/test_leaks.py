@@ -51,4 +51,4 @@ def test_what_code_on_spark_tells_of_a_password_is_nowhere(tmp_path: Path, in_dr
     if not in_driver:
         failures = run.failures
         assert len(failures) == len(SPELLINGS)
-        assert all(result.error for result in failures.values())
+        assert all(result.why for result in failures.values())

@@ -47,7 +47,7 @@ def run_planned(spark: SparkSession, planned: PlannedRun, connections: SparkConn
 def test_units_run_at_the_same_time_and_each_gives_its_result(shipped_spark: SparkSession, tmp_path: Path) -> None:
     planned = planned_run(tmp_path, RowsSource(8, pause=0.3), squares=True)
     report = run(shipped_spark, planned)
-    assert report.errors == ()
+    assert report.failures == ()
     assert (report.slots, len(report.groups), sum(group.rows for group in report.groups)) == (2, 8, 800)
     assert report.application == shipped_spark.sparkContext.applicationId
     assert set(planned.results) == {f"u{n}" for n in range(8)}
@@ -72,12 +72,13 @@ def test_a_unit_that_fails_is_a_result_and_a_retry_runs_only_it(shipped_spark: S
     first = run(shipped_spark, planned)
     assert set(planned.results) == {"u0", "u2"}
     assert planned.failures["u1"].state is UnitState.FAILED
-    (error,) = first.errors
-    assert error == planned.failures["u1"].error
+    (failure,) = first.failures
+    error = str(failure)
+    assert error == planned.failures["u1"].why
     assert "it is told to fail" in error
     failing.write_text("")
     second = run(shipped_spark, planned)
-    assert (second.standing, sum(group.units for group in second.groups), second.errors) == (2, 1, ())
+    assert (second.standing, sum(group.units for group in second.groups), second.failures) == (2, 1, ())
     assert ": 1 unit in 1 Spark task on " in str(second)
     assert planned.results["u1"].attempt == second.attempt
     assert planned.results["u0"].attempt == first.attempt
@@ -87,16 +88,17 @@ def test_a_process_that_ends_fails_its_own_units(shipped_spark: SparkSession, tm
     planned = planned_run(tmp_path, RowsSource(3, crashing=("u1",)))
     report = run(shipped_spark, planned)
     assert set(planned.results) == {"u0", "u2"}
-    (error,) = report.errors
+    (failure,) = report.failures
+    error = str(failure)
     assert "unit 'u1' of dataset 'acme.rows0'" in error
     assert "Python worker exited" in error
-    assert planned.failures["u1"].error == error
+    assert planned.failures["u1"].why == error
 
 
 def test_empty_units_cost_no_spark_task(tmp_path: Path) -> None:
     planned = planned_run(tmp_path, RowsSource(3, rows=0))
     report = run(None, planned)  # type: ignore[arg-type]  # no Spark at all
-    assert (report.empty, report.groups, report.errors) == (3, (), ())
+    assert (report.empty, report.groups, report.failures) == (3, (), ())
     assert ": 0 units in 0 Spark tasks on " in str(report)
     results = planned.results.values()
     assert [(r.state, r.actual_high) for r in results] == [
@@ -111,7 +113,8 @@ def test_a_dataset_whose_plan_is_torn_leaves_the_others_alone(shipped_spark: Spa
     (tmp_path / "target" / planned.opened.staging.folder / "p" / other.token).write_bytes(b'{"torn')
     report = run(shipped_spark, planned)
     assert set(planned.results) == {"u0"}
-    (error,) = report.errors
+    (failure,) = report.failures
+    error = str(failure)
     assert error.startswith("RecordError: ")
     assert other.token in error
 
@@ -136,7 +139,7 @@ def test_units_that_run_at_the_same_time_show_one_state_of_a_database_that_is_wr
             (),
             SparkConnections(uris),
         )
-    assert report.errors == ()
+    assert report.failures == ()
     assert sum(group.rows for group in report.groups) == 8000
     results = [*PlanResults(planned.opened.staging, planned.plan, checked=True).read(u.id for u in planned.plan.units)]
     assert len(results) == 16
@@ -174,7 +177,7 @@ def test_no_secret_is_in_a_file_of_spark_however_large_the_plan(shipped_spark: S
     planned = planned_run(tmp_path, RowsSource(2, conn_id="acme_db", note="x" * (2 << 20)))
     uris = SparkConnections({"acme_db": f"postgresql://ann:{CANARY}@db/main"})
     report = run_planned(shipped_spark, planned, uris)
-    assert (report.errors, set(planned.results)) == ((), {"u0", "u1"})
+    assert (report.failures, set(planned.results)) == ((), {"u0", "u1"})
     local = Path(shipped_spark.sparkContext._temp_dir)
     assert local.is_dir()
     for file in (path for folder in (local.parent, tmp_path) for path in folder.rglob("*") if path.is_file()):

@@ -107,7 +107,7 @@ def test_an_executor_is_killed_and_every_row_is_there_once_and_the_secret_nowher
         stop_process(driver, first=signal.SIGKILL)
 
     (report,) = planned.reports
-    assert report.errors == ()
+    assert report.failures == ()
     assert published_ids(planned) == [(n, n * n) for n in range(300)]
     assert any("extract_pack.py" in line for line in seen)
     assert not [line for line in seen if CANARY in line]

@@ -44,5 +44,5 @@ def test_the_first_error_is_the_last_thing_a_driver_says(tmp_path: Path) -> None
     done = Submit(uris={"db": "postgresql://reader:canary@host/db"}).run(planned)
     assert done.returncode == 1
     said = done.stdout.splitlines()[-1]
-    assert said.removeprefix(FIRST_ERROR) == planned.failures["u0"].error
+    assert said.removeprefix(FIRST_ERROR) == planned.failures["u0"].why
     assert set(planned.results) == {"u1"}

@@ -95,7 +95,7 @@ def test_a_task_that_spark_runs_twice_counts_once(cluster: SparkStandalone, tmp_
     finally:
         stop_process(driver, first=signal.SIGKILL)
     (report,) = planned.reports
-    assert report.errors == ()
+    assert report.failures == ()
     publish(planned)
 
 
@@ -115,7 +115,7 @@ def test_a_worker_is_killed_with_all_it_runs(cluster: SparkStandalone, tmp_path:
     finally:
         stop_process(driver, first=signal.SIGKILL)
     (report,) = planned.reports
-    assert report.errors == ()
+    assert report.failures == ()
     publish(planned)
 
 

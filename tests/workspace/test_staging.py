@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_gobblin.errors import LostRaceError, RecordError, StepLostError, StoreError, TargetError
+from airflow_gobblin.errors import LostRaceError, RecordError, SourceError, StepLostError, StoreError, TargetError
 from airflow_gobblin.model import plan as plan_module
+from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.plan import FinishedRun, Plan
 from airflow_gobblin.model.watermark import LongWatermark
@@ -52,7 +53,9 @@ def good(attempt: str, *files: StagedFile) -> UnitResult:
 
 
 def bad(attempt: str, error: str) -> UnitResult:
-    return UnitResult("u0", attempt, UnitState.FAILED, error=error)
+    return UnitResult(
+        "u0", attempt, UnitState.FAILED, failure=Failure.of(SourceError(operation="read", subject="u0", cause=error))
+    )
 
 
 def test_another_journal_has_another_folder() -> None:

@@ -69,7 +69,7 @@ def on_spark(
         session = clock.lap("Spark start")
         report = run_pack(spark, job.sink.target, opened.staging.folder, run.run, 0, (), connections)
         seconds = clock.lap("data") - report.probe_seconds
-    assert not report.errors, report.errors
+    assert not report.failures, report.failures
     clock.phases |= {"Spark start": session + report.probe_seconds, "data": seconds}
     clock.lap("Spark stop")
 
@@ -96,7 +96,7 @@ def _extract(share: _Share) -> None:
         folder = staging.token_folder(plan.token)
         attempt = Attempt("attempt", staging.files, folder, share.connections)
         result = staging.work(share.run).run(unit, plan, attempt)
-        assert result.error is None, result.error
+        assert result.failure is None, result.why
         staging.put_result(plan.token, result)
 
 

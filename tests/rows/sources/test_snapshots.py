@@ -129,4 +129,4 @@ def test_a_unit_whose_snapshot_nobody_holds_is_not_read(tmp_path: Path) -> None:
     run = create_work_units(opened, RunRequest("run"))
     ((plan, unit), *_) = missing_units(opened, run.packs[0])
     result = extract_unit(lab.ingestion.work, plan, unit, "a", opened.files, "s", NoConnections())
-    assert "its plan is to be read in one snapshot, and none is held" in str(result.error)
+    assert "its plan is to be read in one snapshot, and none is held" in str(result.why)

@@ -99,7 +99,7 @@ class Ledger:
                 folder, held = self.opened.staging.token_folder(plan.token), snapshot.of(plan)
                 job, files = self.ingestion.work, self.opened.files
                 result = extract_unit(job, plan, unit, "a", files, folder, self.bank.database, held)
-                assert result.state is UnitState.SUCCESSFUL, result.error
+                assert result.state is UnitState.SUCCESSFUL, result.why
                 self.opened.staging.put_result(plan.token, result)
 
     def publish(self, run: RunPlan) -> DatasetReport:

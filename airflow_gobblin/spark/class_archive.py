@@ -3,7 +3,7 @@
 It is Java's own (class data sharing): the JVM writes it as it ends, and a later one maps it if Java, class path and options
 fit; otherwise it starts without. It is made once per Java, Spark and options, in a folder of this user's alone. The first
 driver that finds none only leaves a mark, as it may be the only one that ever runs here, as in a container; the second makes
-it, and its JVM takes some seconds more to end; all later ones use it.
+it, and its JVM takes some seconds more to end; all later ones use it. If the second is killed, the next one tries.
 
 People's settings win: their own archive, agent or class path is left as it is, and nothing is added to it.
 """
@@ -39,8 +39,12 @@ _OF_OTHERS = (
 _OPTIONS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _CLASS_PATHS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH", "SPARK_PREPEND_CLASSES")
 """Variables that add to the class path of a driver. Java makes no archive if a folder is on it."""
-_SECONDS_TO_MAKE = 24 * 3600.0
-"""Seconds after which the making of an archive counts as failed."""
+_TRIES = 3
+"""The number of drivers in a row that may leave no archive before the next waits for a day."""
+_SECONDS_TO_MAKE = 3600.0
+"""Seconds after which the making of an archive counts as failed, if the task that would name it hasn't reported its end."""
+_SECONDS_TO_WAIT = 24 * 3600.0
+"""Seconds until it is tried again after `_TRIES` failures: perhaps this Java can't make one."""
 _SECONDS_UNUSED = 30 * 24 * 3600.0
 """Seconds without use after which an archive is removed."""
 
@@ -61,13 +65,17 @@ class ClassArchive:
         """Name the archive that a driver has made, once the driver's JVM has ended; an incomplete one never has a name."""
         if self.made is None:
             return
+        making = self.made.with_name(f"{self._key}.making")
         try:
             size = _synced(self.made)
             self.made.rename(self.made.with_name(f"{self._key}-{size}.jsa"))
-            (self.made.parent / f"{self._key}.making").unlink(missing_ok=True)
+            making.unlink(missing_ok=True)
             _remove_unused(self.made.parent)
-        except OSError as error:  # it ended otherwise, and tomorrow another driver tries
+        except OSError as error:  # it was killed, perhaps
             log.info("the driver's JVM has left no archive of its classes: %s", error)
+            with suppress(OSError):
+                if _tries(making) < _TRIES:
+                    making.rename(making.with_suffix(".seen"))
 
 
 def class_archive(environment: Mapping[str, str], binary: str, conf: Mapping[str, object]) -> ClassArchive:
@@ -99,7 +107,8 @@ def _next(key: str) -> ClassArchive:
         return ClassArchive(f"{_QUIET} -XX:SharedArchiveFile={found}")
     seen, making = folder / f"{key}.seen", folder / f"{key}.making"
     with suppress(FileNotFoundError):
-        if time.time() - making.stat().st_mtime < _SECONDS_TO_MAKE:
+        patience = _SECONDS_TO_MAKE if _tries(making) < _TRIES else _SECONDS_TO_WAIT
+        if time.time() - making.stat().st_mtime < patience:
             return ClassArchive()
         making.rename(seen)
     try:
@@ -107,10 +116,16 @@ def _next(key: str) -> ClassArchive:
     except FileNotFoundError:
         seen.touch(mode=0o600)
         return ClassArchive()
-    os.utime(making)
+    with making.open("ab") as mark:
+        mark.write(b".")
     made = folder / f".tmp-{uuid.uuid4().hex}.jsa"
     log.info("as it ends, this driver's JVM archives the classes it has loaded, once, for those that start later")
     return ClassArchive(f"{_QUIET} -XX:ArchiveClassesAtExit={made}", made, key)
+
+
+def _tries(mark: Path) -> int:
+    """Return how often an archive was begun: a mark has a byte for each time."""
+    return mark.stat().st_size
 
 
 def _whole(folder: Path, key: str) -> Path | None:

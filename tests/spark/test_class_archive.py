@@ -79,13 +79,39 @@ def test_of_several_drivers_at_once_one_makes_it(environment: dict[str, str]) ->
     assert sum(MADE in driver.communicate()[0] for driver in drivers) == 1
 
 
-def test_whoever_began_a_day_ago_and_left_none_has_failed(environment: dict[str, str]) -> None:
+def test_after_a_driver_that_was_killed_the_next_makes_it(environment: dict[str, str]) -> None:
     next_driver(environment)
-    next_driver(environment).keep()  # its JVM was killed
+    next_driver(environment).keep()  # its JVM has left none
+    end(next_driver(environment))
+    assert USED in next_driver(environment).options
+    assert len([*folder().iterdir()]) == 1
+
+
+def test_after_three_that_left_none_a_day_goes_by(environment: dict[str, str]) -> None:
+    next_driver(environment)
+    for _ in range(3):
+        failing = next_driver(environment)
+        assert MADE in failing.options
+        failing.keep()
+    (making,) = folder().iterdir()
+    age(making, hours=23)
+    assert next_driver(environment) == ClassArchive()
+    age(making, hours=25)
+    assert MADE in next_driver(environment).options
+
+
+def test_a_task_that_was_killed_with_its_driver_has_failed_after_an_hour(environment: dict[str, str]) -> None:
+    next_driver(environment)
+    next_driver(environment)
     assert next_driver(environment) == ClassArchive()
     (making,) = folder().iterdir()
-    os.utime(making, (time.time() - 25 * 3600,) * 2)
+    age(making, hours=1.1)
     assert MADE in next_driver(environment).options
+
+
+def age(path: Path, *, hours: float) -> None:
+    """Let a file be as old as that."""
+    os.utime(path, (time.time() - hours * 3600,) * 2)
 
 
 @pytest.mark.parametrize("changed", ["java/lib/server/libjvm.so", "spark/jars/more.jar"])

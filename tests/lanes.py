@@ -34,6 +34,8 @@ LANES: Mapping[str, Sequence[str]] = {
 }
 MINUTES = 50.0
 """A lane that hasn't ended by then is ended: pytest's own limits end a test that hangs, but not a process that doesn't end."""
+STUCK_SECONDS = 1500
+"""A test that goes on for so long ends its lane, and the stack of each thread is shown: pytest's own limit hasn't ended it."""
 _COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?|xfailed|xpassed|warnings?)\b")
 
 
@@ -68,7 +70,7 @@ class _Lane:
         self._durations = ROOT / ".build" / f"durations-{name}.json"
         self._durations.unlink(missing_ok=True)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", "-o", f"cache_dir=.build/pytest-{name}", *arguments],
+            [sys.executable, "-m", "pytest", *_options(name), *arguments],
             cwd=ROOT,
             env={**os.environ, DURATIONS: str(self._durations)},
             stdin=subprocess.DEVNULL,
@@ -77,7 +79,7 @@ class _Lane:
             text=True,
             errors="replace",
         )
-        self._reader = threading.Thread(target=self._pass_on)
+        self._reader = threading.Thread(target=self._pass_on, daemon=True)
         self._reader.start()
 
     def wait(self, until: float) -> int:
@@ -108,6 +110,16 @@ class _Lane:
                 print(f"{self.name:>9} | {line}", end="", flush=True)
                 last = line.strip() or last
         self.counts.update({kind: int(number) for number, kind in _COUNT.findall(last)})
+
+
+def _options(name: str) -> list[str]:
+    """What a lane has of its own: a cache, and an end of what hangs, with the stacks of all threads."""
+    settings = {
+        "cache_dir": f".build/pytest-{name}",
+        "faulthandler_timeout": STUCK_SECONDS,
+        "faulthandler_exit_on_timeout": "true",
+    }
+    return [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
 
 
 if __name__ == "__main__":

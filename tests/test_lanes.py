@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests import lanes
 from tests.services.environment import ROOT
@@ -54,3 +55,28 @@ def test_a_lane_that_does_not_end_is_killed_with_all_that_it_started(tmp_path: P
     assert lane.wait(time.monotonic()) != 0
     with suppress(psutil.NoSuchProcess):
         psutil.Process(int(left.read_text())).wait(60)
+
+
+STUCK = """
+import threading
+
+import pytest
+
+@pytest.fixture
+def server():
+    yield
+    threading.Event().wait()
+
+def test_it(server):
+    pass
+"""
+
+
+def test_what_is_stuck_ends_its_lane_and_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lanes, "STUCK_SECONDS", 1)
+    (tmp_path / "test_stuck.py").write_text(STUCK)
+    lane = lanes._Lane("stuck", [str(tmp_path / "test_stuck.py")])
+    assert lane.wait(time.monotonic() + 60) == 1
+    assert 'test_stuck.py", line 9 in server' in capsys.readouterr().out

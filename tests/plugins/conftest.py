@@ -82,7 +82,7 @@ class Site:
         return Journal.create(open_store(str(self.folder / dag_id / "journal")), "lab")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """An Airflow that runs nothing: it has users, DAGs and what their ingestions left."""
     folder, ingestions = tmp_path_factory.mktemp("airflow"), tmp_path_factory.mktemp("ingestions")
@@ -158,7 +158,7 @@ def fill_mall(database: Path) -> None:
         connection.executemany(f"INSERT INTO {TABLE} (key, data) VALUES (?, ?)", records)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
     """A real browser: the machine's Chromium."""
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -181,6 +181,7 @@ def browse(site: Site, chromium: Browser) -> Iterator[Callable[..., Page]]:
         context = chromium.new_context(
             base_url=site.airflow.url, color_scheme="dark" if dark else "light", viewport={"width": 1360, "height": 900}
         )
+        context.set_default_timeout(60_000)
         contexts.append(context)
         token = site.airflow.token((user, PASSWORDS[user]))
         assert token is not None

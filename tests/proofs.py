@@ -38,6 +38,12 @@ def sampled(cases: Sequence[T], share: int, seed: int) -> list[T]:
     return [cases[n] for n in sorted(chosen)]
 
 
+def shares(share: int) -> pytest.MarkDecorator:
+    """Give a test its `share` for `sampled`: one case in so many each time, and all of them in a soak."""
+    shares = [pytest.param(share, id="some"), pytest.param(1, id="whole", marks=pytest.mark.soak)]
+    return pytest.mark.parametrize("share", shares)
+
+
 def chosen_by(share: int, seed: int) -> str:
     """How `sampled` chose, for the page."""
     return "all" if share == 1 else f"one in {share}, seed {seed}"

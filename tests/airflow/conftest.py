@@ -15,13 +15,13 @@ from tests.services.postgres import Postgres
 Shops = Callable[..., list[Shop]]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def metadata(postgres_server: Postgres) -> str:
     """The URL of Airflow's metadata: SQLite doesn't withstand a dozen runs at once."""
     return postgres_server.create_database("airflow").replace("postgresql://", "postgresql+psycopg://")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def airflow(metadata: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
     """A running Airflow with a Spark connection of local mode."""
     environment = {

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-
-import pytest
+from collections.abc import Mapping
 
 from tests.airflow.conftest import Shops
 from tests.airflow.shop import STAGES, Shop
+from tests.proofs import Proved, chosen_by, fresh_seed, sampled, shares
 
 Order = tuple[tuple[str, ...], ...]
 """Clears, one after the other; a name that ends in `+` takes its downstream tasks along."""
-# Each task alone, and all at once.
-ALONE: tuple[Order, ...] = (*(((stage,),) for stage in STAGES), (STAGES,))
-# In these, each task is cleared alone too, one after the other.
-MIXED: tuple[Order, ...] = (
+ORDERS: tuple[Order, ...] = (
+    # Each task alone, and all at once.
+    *(((stage,),) for stage in STAGES),
+    (STAGES,),
+    # One after the other, some with what is downstream of them.
     (("verify_recover",), ("create_work_units",)),
     (("extract+",), ("create_work_units+",)),
     (("execute_commit_steps",), ("write_commit_steps",), ("extract",)),
@@ -23,18 +23,15 @@ MIXED: tuple[Order, ...] = (
     (("write_commit_steps", "finish"), ("create_work_units", "execute_commit_steps")),
     (("verify_recover+",), ("write_commit_steps+",)),
 )
-ORDERS = [pytest.param(MIXED, id="mixed"), pytest.param(ALONE, id="alone", marks=pytest.mark.soak)]
+OVERTAKEN = ("plan-countries", "read-orders", "publish-orders", "step-orders", None)
+"""The gates at which the first of two runs is overtaken by the second; without one, both go on freely."""
+
 
 Orders = Mapping[Shop, Order]
 
 
 def clear(shop: Shop, run_id: str, names: tuple[str, ...]) -> None:
     shop.clear(run_id, *(name.rstrip("+") for name in names), downstream=names[0].endswith("+"))
-
-
-def numbers(orders: tuple[Order, ...]) -> Iterable[int]:
-    """The results of the shops for some orders: no other orders have one of them."""
-    return range(len(orders)) if orders is MIXED else range(len(MIXED), len(MIXED) + len(orders))
 
 
 def clear_in_order(orders: Orders, runs: Mapping[Shop, str], state: str) -> None:
@@ -51,9 +48,11 @@ def trigger_all(shops: list[Shop]) -> dict[Shop, str]:
     return {shop: shop.trigger() for shop in shops}
 
 
-@pytest.mark.parametrize("orders", ORDERS)
-def test_tasks_of_a_finished_run_are_cleared_in_many_orders(shops: Shops, orders: tuple[Order, ...]) -> None:
-    made = shops(*(f"finished-{n}" for n in numbers(orders)))
+@shares(5)
+def test_tasks_of_a_finished_run_are_cleared_in_many_orders(shops: Shops, share: int, proved: Proved) -> None:
+    seed = fresh_seed()
+    orders = sampled(ORDERS, share, seed)
+    made = shops(*(f"finished-{seed}-{n}" for n in range(len(orders))))
     runs = trigger_all(made)
     for shop, run_id in runs.items():
         assert shop.wait(run_id) == "success", shop.states(run_id)
@@ -63,11 +62,14 @@ def test_tasks_of_a_finished_run_are_cleared_in_many_orders(shops: Shops, orders
         assert (shop.slots("orders"), shop.slots("countries")) == (1, 1), shop.name
     for shop in (shop for shop, order in zip(made, orders, strict=True) if ("execute_commit_steps",) in order):
         assert "already committed in slot 1" in shop.log(runs[shop], "execute_commit_steps")
+    proved("tasks of finished runs are cleared", f"{len(orders)} orders; none broke a promise", chosen_by(share, seed))
 
 
-@pytest.mark.parametrize("orders", ORDERS)
-def test_tasks_of_a_failed_run_are_cleared_in_many_orders(shops: Shops, orders: tuple[Order, ...]) -> None:
-    made = shops(*(f"failed-{n}" for n in numbers(orders)), retries=0)
+@shares(5)
+def test_tasks_of_a_failed_run_are_cleared_in_many_orders(shops: Shops, share: int, proved: Proved) -> None:
+    seed = fresh_seed()
+    orders = sampled(ORDERS, share, seed)
+    made = shops(*(f"failed-{seed}-{n}" for n in range(len(orders))), retries=0)
     undecided, decided = made[::2], made[1::2]  # what fails is the extract of a dataset, or one of its commit steps
     for shop in made:
         shop.break_("read-orders" if shop in undecided else "step-orders")
@@ -87,6 +89,7 @@ def test_tasks_of_a_failed_run_are_cleared_in_many_orders(shops: Shops, orders: 
     for shop in made:
         shop.check()
         assert (shop.slots("orders"), shop.slots("countries")) == (1, 1), shop.name
+    proved("tasks of failed runs are cleared", f"{len(orders)} orders; none broke a promise", chosen_by(share, seed))
 
 
 def test_an_old_run_cleared_after_newer_ones_commits_nothing(shops: Shops) -> None:
@@ -128,9 +131,11 @@ def test_an_old_run_that_failed_fills_its_gap_or_commits_nothing(shops: Shops) -
     assert shop.slots() == slots + 1
 
 
-def test_two_runs_at_once_publish_every_row_once(shops: Shops) -> None:
-    gates = ("plan-countries", "read-orders", "publish-orders", "step-orders", None)  # where the first is overtaken
-    made = dict(zip(shops(*(f"together-{gate or 'free'}" for gate in gates)), gates, strict=True))
+@shares(2)
+def test_two_runs_at_once_publish_every_row_once(shops: Shops, share: int, proved: Proved) -> None:
+    seed = fresh_seed()
+    gates = sampled(OVERTAKEN, share, seed)
+    made = dict(zip(shops(*(f"together-{seed}-{gate or 'free'}" for gate in gates)), gates, strict=True))
     for shop, gate in made.items():
         if gate:
             shop.close(gate)
@@ -154,6 +159,9 @@ def test_two_runs_at_once_publish_every_row_once(shops: Shops) -> None:
         assert shop.slots("orders") == 1, shop.name
         if made[shop]:
             assert lost is (made[shop] != "step-orders"), shop.name
+    proved(
+        "two runs at once", f"overtaken at {', '.join(map(str, gates))}; none broke a promise", chosen_by(share, seed)
+    )
 
 
 def wait_or_plan_anew(shop: Shop, run_id: str) -> bool:

@@ -18,7 +18,7 @@ from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.errors import StepError
 from tests.airflow.conftest import Shops
 from tests.airflow.shop import STAGES, Shop
-from tests.proofs import Proved
+from tests.proofs import Proved, chosen_by, fresh_seed, sampled, shares
 from tests.services.airflow import TaskInstance
 
 # Where a task of each kind is held in the middle of its work.
@@ -113,16 +113,28 @@ def check_all(held: Iterable[Held]) -> None:
 
 
 @pytest.mark.parametrize("gates", [MIDDLES, ENDS], ids=["in_the_middle_of_its_work", "when_its_work_is_done"])
-def test_a_task_of_each_kind_is_killed(shops: Shops, gates: Mapping[str, str]) -> None:
-    prefix = "killed" if gates is MIDDLES else "killed-after"
-    held = hold_each(shops, prefix, gates)
+@shares(2)
+def test_a_task_of_each_kind_is_killed(shops: Shops, gates: Mapping[str, str], share: int, proved: Proved) -> None:
+    seed = fresh_seed()
+    chosen = dict(sampled([*gates.items()], share, seed))
+    held = hold_each(shops, f"killed-{seed}", chosen)
     for one in held:
         one.child.kill()
     check_all(held)
+    proved(
+        "tasks of a real Airflow are killed",
+        f"{', '.join(chosen.values())}; none broke a promise",
+        chosen_by(share, seed),
+    )
 
 
-def test_a_zombie_of_each_kind_goes_on_beside_and_after_its_second_try(shops: Shops) -> None:
-    held = hold_each(shops, "zombie", MIDDLES)
+@shares(2)
+def test_a_zombie_of_each_kind_goes_on_beside_and_after_its_second_try(
+    shops: Shops, share: int, proved: Proved
+) -> None:
+    seed = fresh_seed()
+    chosen = dict(sampled([*MIDDLES.items()], share, seed))
+    held = hold_each(shops, f"zombie-{seed}", chosen)
     zombies = {one: (one.supervisor, one.child) for one in held}
     for supervisor, child in zombies.values():
         supervisor.suspend()
@@ -146,6 +158,7 @@ def test_a_zombie_of_each_kind_goes_on_beside_and_after_its_second_try(shops: Sh
     for shop, run_id in runs.items():
         assert shop.wait(run_id) == "success", (shop.name, shop.states(run_id))
         shop.check()
+    proved("zombies of a real Airflow go on", f"{', '.join(chosen)}; none broke a promise", chosen_by(share, seed))
 
 
 def release(one: Held, supervisor: psutil.Process, child: psutil.Process) -> None:

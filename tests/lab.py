@@ -39,7 +39,7 @@ from tests.protocol.rows import LineSink, NoConnections, RowSource, Table
 @record("test.broken_rows")
 @dataclass(frozen=True)
 class BrokenSource(RowSource):
-    """Rows of which some can't be planned or read. :param units: as `urn:unit`. :param miscounted: URNs whose count is wrong."""
+    """Rows, some of which can't be planned or read. :param units: as `urn:unit`. :param miscounted: URNs whose count is wrong."""
 
     unplannable: tuple[str, ...] = ()
     units: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class BrokenSource(RowSource):
 
 
 class Miscounting:
-    """A reader whose source says one row more than there is."""
+    """A reader whose source counts one row too many."""
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
@@ -82,7 +82,7 @@ class Miscounting:
 
 
 class Lab:
-    """An ingestion whose journal is in memory, or in a store that is given, and whose target is a folder.
+    """An ingestion whose journal is in memory, or in a given store, and whose target is a folder.
 
     :param options: of the `Ingestion`.
     """
@@ -138,7 +138,7 @@ class Lab:
         return {key: self.store.get(key) or b"" for key in self.store.list("")}
 
     def published(self) -> dict[str, bytes]:
-        """What readers of the target see: all files but our own."""
+        """The files that readers of the target see: all except our own."""
         return {
             str(path.relative_to(self.folder)): path.read_bytes()
             for path in self.folder.rglob("*")

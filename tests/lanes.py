@@ -1,8 +1,8 @@
-"""Runs every test in two lanes at once, each a process of pytest: `make test`.
+"""Run every test in two lanes at once, each a process of pytest: `make test`.
 
-What waits for Airflow, Spark and browsers leaves a core free most of the time; what computes takes it. Services are started by
-the lane that needs them, on free ports and in folders of their own, so the lanes don't meet. How long each file took is kept
-in `durations.json` by `make durations`.
+Tests that wait for Airflow, Spark and browsers leave a core free most of the time; tests that compute take it. Each lane
+starts the services that it needs, on free ports and in folders of their own, so the lanes don't meet. `make durations`
+records how long each file took in `durations.json`.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ LANES: Mapping[str, Sequence[str]] = {
     "computing": ["tests", *(f"--ignore=tests/{folder}" for folder in WAITING)],
 }
 MINUTES = 50.0
-"""A lane that hasn't ended by then is ended: pytest's own limits end a test that hangs, but not a process that doesn't end."""
+"""A lane that hasn't ended by then is killed: pytest's own limits end a test that hangs, but not a process that doesn't end."""
 STUCK_SECONDS = 1500
-"""A test that goes on for so long ends its lane, and the stack of each thread is shown: pytest's own limit hasn't ended it."""
+"""A test that runs for so long ends its lane and shows the stack of each thread: pytest's own limit hasn't ended it."""
 _COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?|xfailed|xpassed|warnings?)\b")
 
 
 def main() -> int:
-    """Run both lanes, and report what came of them in one line."""
+    """Run both lanes, and report the result in one line."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--record", action="store_true", help=f"keep how long each file took in {RECORDED.name}")
     parser.add_argument("options", nargs="*", help="for pytest, after --")

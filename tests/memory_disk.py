@@ -61,7 +61,7 @@ class MemoryMedium:
 
 
 class Onlooker:
-    """Files as somebody sees them who changes nothing, not even what is durable."""
+    """Files as an onlooker sees them, who changes nothing, not even what is durable."""
 
     def __init__(self, files: MemoryFiles) -> None:
         self._files = files

@@ -1,4 +1,4 @@
-"""What the long proofs tried, told to who runs them, and kept on a page: `make proofs` writes `tests/benchmarks/proofs.md`."""
+"""What the long proofs tried, reported as they run, and kept on a page: `make proofs` writes `tests/benchmarks/proofs.md`."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ PAGE = "GOBBLIN_PROOFS"
 SHARES = [pytest.param(10, id="tenth"), pytest.param(1, id="whole", marks=pytest.mark.soak)]
 """Values of a parameter `share`: `make test` tries one case in ten, `make proofs` all of them."""
 _FRESH = range(1_000_000, 1_000_000_000)
-"""Where fresh seeds lie: beyond those that are played each time."""
+"""The range of fresh seeds: beyond those that are played each time."""
 
 
 def fresh_seed() -> int:
-    """A seed that hardly ever was used before; print it, so that what it led to can be seen again."""
+    """A seed that was hardly ever used before; print it, so that its results can be reproduced."""
     return random.SystemRandom().choice(_FRESH)
 
 
@@ -50,7 +50,7 @@ def chosen_by(share: int, seed: int) -> str:
 
 
 class Proved(Protocol):
-    """Tells what a proof tried."""
+    """Report what a proof tried."""
 
     def __call__(self, what: str, figures: str, seeds: str, *, details: Sequence[str] = ()) -> None:
         """:param figures: how much was tried, and how much of it broke a promise. :param details: for the reader of the log."""
@@ -81,7 +81,7 @@ def proof_of(what: str, figures: str, seeds: str, seconds: float, test: str) -> 
 
 
 def keep(proof: Proof, path: Path) -> None:
-    """Put a proof in the place of the one of the same command, and write the page beside the file."""
+    """Replace a proof of the same command, and write the page beside the file."""
     known = [Proof(**found) for found in json.loads(path.read_text())] if path.exists() else []
     proofs = sorted([*(p for p in known if p.command != proof.command), proof], key=lambda p: p.command)
     path.write_text(json.dumps([asdict(p) for p in proofs], indent=1) + "\n")

@@ -121,7 +121,7 @@ def test_spark_and_its_java_are_looked_for_before_they_are_started(tmp_path: Pat
         EnvironmentMismatchError, match=r"it runs on Java, and that isn't there: JAVA_HOME isn't set.*Install Java 17"
     ):
         check_submit("spark-submit", path)
-    program(tmp_path / "spark" / "conf" / "spark-env.sh")  # it may say where Java is
+    program(tmp_path / "spark" / "conf" / "spark-env.sh")  # it may set where Java is
     check_submit("spark-submit", path | {"SPARK_HOME": str(tmp_path / "spark")})
 
 

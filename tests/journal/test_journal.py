@@ -80,7 +80,7 @@ Spoil = Callable[[Lab], None]
 
 
 def put(lab: Lab, record: str, data: bytes | None) -> None:
-    """Change a record of dataset a, or delete it: what nobody may do."""
+    """Change a record of dataset a, or delete it, which nothing may do."""
     lab.store.delete(key("a", record))
     if data is not None:
         lab.store.put_if_absent(key("a", record), data)
@@ -283,7 +283,7 @@ def test_notes_stand_in_the_order_they_came(lab: Lab) -> None:
 
 
 class Overtaken(MemoryStore):
-    """Whenever a note is about to be written, somebody else was faster, a few times."""
+    """Whenever a note is about to be written, another writer was faster, a few times."""
 
     left = 0
 
@@ -390,7 +390,7 @@ def test_an_ingestion_needs_a_name() -> None:
 
 
 def test_threads_that_share_a_journal_miss_no_home() -> None:
-    """The page's do. Both read the first home before either goes on."""
+    """The page's threads do. Both read the first home before either goes on."""
     together = Barrier(2)
 
     class Slow(MemoryStore):

@@ -116,7 +116,7 @@ def test_what_was_published_and_has_no_files_is_an_empty_dataset(tmp_path: Path)
     assert found.to_arrow().schema.equals(SCHEMA)
 
 
-# What isn't there
+# What doesn't exist
 
 
 def test_a_misspelt_dataset_or_ingestion_is_told_with_what_is_like_it(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_who_released_a_slot_and_why_stays(tmp_path: Path) -> None:
     lab.admin.release("a", "the disk is back")
     lab.admin.abandon("a", "it is not")
     lab.admin.release_claim("a", "it moves")
-    for to in range(20):  # so that what stays of them is a table
+    for to in range(20):  # so that what remains of them is a table
         lab.admin.set_watermark("a", LongWatermark(to), "never mind")
     before = lab.journal.history("a").slot(1).releases
     assert trimming.trim(lab.journal, lab.journal.history("a"))
@@ -282,7 +282,7 @@ def test_trimming_before_the_snapshot_stands_would_be_noticed(whole: Lab) -> Non
 
 
 class Woken(MemoryStore):
-    """Something happens before the next put of a key that holds `what`: whoever puts it was asleep for that long."""
+    """Something happens before the next put of a key that holds `what`: its writer was asleep for that long."""
 
     what = ""
     before: Callable[[], object] | None = None
@@ -305,7 +305,7 @@ def only_a(rows: int) -> Table:
 
 
 def go_on(lab: Lab, start: int) -> None:
-    """Runs enough that what stands now is trimmed."""
+    """Run often enough that the present slots are trimmed."""
     other = Lab(lab.folder, A, store=lab.store)
     for rows in range(start, start + 8):
         other.run(only_a(rows), request=RunRequest(f"later {rows}"))

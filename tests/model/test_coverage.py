@@ -32,7 +32,7 @@ def _positions(coverage: Coverage) -> Positions:
 
 
 def _edited(all_edits: list[tuple[bool, tuple[int, int]]]) -> tuple[Coverage, Positions]:
-    """A coverage from 0 on after random additions (True) and removals, and its model. What overlaps isn't added."""
+    """A coverage from 0 on after random additions (True) and removals, and its model. Overlapping ranges aren't added."""
     coverage, model = Coverage().starting_at(LongWatermark(0)), set[int]()
     for adds, (low, high) in all_edits:
         touched = set(range(low, high))

@@ -37,7 +37,7 @@ def test_a_key_is_a_safe_name(urn: str) -> None:
 
 
 def test_every_urn_has_a_key_of_its_own() -> None:
-    """Keys of keys are no twins either: whoever names a dataset like another one's key doesn't get its place."""
+    """Keys of keys are no twins either: a dataset named like another one's key doesn't get its place."""
     known = [*hostile, *(dataset_key(urn) for urn in hostile)]
     keys = {dataset_key(urn).lower() for urn in set(known)}
     assert len(keys) == len(set(known))

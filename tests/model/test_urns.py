@@ -30,7 +30,7 @@ from tests.protocol.rows import NoConnections, RowSource, Table
 
 NFC, NFD = (unicodedata.normalize(form, "é") for form in ("NFC", "NFD"))
 TWINS = tuple(unicodedata.normalize(form, "가") for form in ("NFC", "NFD"))
-"""Of these nothing but their hash tells one key from the other."""
+"""Only their hash distinguishes one key from the other."""
 URNS = (
     "/", "a/b", "a//b", "/etc/passwd", ".", "..", "../../etc", "a/../b", "a\\b", "%2e%2e%2f", "~", "_gobblin", "_x", ".x", "-x",
     "a\nb", "a\r", "\x1b[31m", "\x7f", "\u202e", " ", " a", "a ", "*", "{}", "$HOME", "'; DROP TABLE x; --",

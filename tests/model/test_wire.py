@@ -327,7 +327,7 @@ class Inner:
 @wire.record("test.everything")
 @dataclass(frozen=True)
 class Everything:
-    """One field a shape."""
+    """One field per shape."""
 
     at: datetime
     pair: tuple[int, str]

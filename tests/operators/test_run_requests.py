@@ -1,4 +1,4 @@
-"""What a DAG run asks of an ingestion, and what is told to type."""
+"""What a DAG run asks of an ingestion, and the commands that it suggests."""
 
 from __future__ import annotations
 

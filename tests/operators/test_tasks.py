@@ -1,4 +1,4 @@
-"""What single tasks say and how they fail; in a whole Airflow they are in `tests/airflow`."""
+"""What single tasks report and how they fail; in a whole Airflow they are in `tests/airflow`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def of_run(**given: Any) -> Any:
 
 
 def committed(folder: Path, *tables: Table, packs: int = 9) -> tuple[Lab, OpenJob, RunPlan]:
-    """A run that was committed, whose plan stands."""
+    """A run that was committed, whose plan still exists."""
     lab = Lab(folder / "lake", *tables, store=open_store(str(folder / "journal")), max_packs=packs)
     lab.ingestion = replace(lab.ingestion, journal=str(folder / "journal"))
     opened = lab.opened()
@@ -249,7 +249,7 @@ def test_a_cleared_finish_says_what_was_committed_before_and_what_to_type(
 @record("test.on_lost_disk")
 @dataclass(frozen=True)
 class OnLostDisk(LineSink):
-    """Publishes some datasets on a disk that is gone."""
+    """Publish some datasets on a disk that is gone."""
 
     lost: tuple[str, ...] = ()
 

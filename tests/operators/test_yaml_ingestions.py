@@ -1,4 +1,4 @@
-"""Ingestions in YAML: what a file makes, what the schema says, and what is said of a file that is wrong."""
+"""Ingestions in YAML: what a file makes, what the schema accepts, and the errors of a wrong file."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ Load = Callable[..., tuple[YamlIngestion, ...]]
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    """Writes texts to files a.yaml, b.yaml …, and loads them."""
+    """Write texts to files a.yaml, b.yaml …, and load them."""
 
     def load(*texts: str) -> tuple[YamlIngestion, ...]:
         for name, text in zip("abcdef", texts, strict=False):
@@ -380,7 +380,7 @@ JSON_TYPES = {
 }
 NOT_IN_YAML = {LongWatermark, TimestampWatermark}  # `start` takes a number or a time, which become one
 NEVER_WRITTEN = {(DagOptions, "datasets")}  # the source's
-FLOAT_MEANS_SECONDS = {("SqlTable", "lag"), ("SqlTable", "unit_width")}  # and nobody sees the difference of 5 and 5.0
+FLOAT_MEANS_SECONDS = {("SqlTable", "lag"), ("SqlTable", "unit_width")}  # nobody sees 5 differ from 5.0
 DURATION = {"weeks", "days", "hours", "minutes", "seconds"}
 
 
@@ -691,7 +691,7 @@ def test_no_file_to_be_relative_to() -> None:
         exec("load_ingestions('*.yaml')", {"load_ingestions": load_ingestions})
 
 
-# --- Any change of a good file is either fine or told -------------------------------------------------------------------------
+# --- Any change of a good file is either fine or reported ---------------------------------------------------------------------
 
 WHOLE = located_yaml.parse(LEAST.encode()).value
 ODD = st.sampled_from(

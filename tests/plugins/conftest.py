@@ -36,7 +36,7 @@ MANY = 10_000
 EVIL = "<script>document.title='owned'</script>\"'& {{ 7*7 }}"
 """A URN that is code in every language of the page."""
 HIDDEN = "silver\u202egpj\u3164"
-"""A URN that is shown from right to left, and ends in something that isn't seen."""
+"""A URN that is shown from right to left, and ends in an invisible character."""
 LONG = "warehouse." + "a_very_long_name_without_any_space_in_it_" * 8
 
 DAGS = """
@@ -84,7 +84,7 @@ class Site:
 
 @pytest.fixture(scope="package")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """An Airflow that runs nothing: it has users, DAGs and what their ingestions left."""
+    """An Airflow that runs nothing: it has users, DAGs and the datasets of their ingestions."""
     folder, ingestions = tmp_path_factory.mktemp("airflow"), tmp_path_factory.mktemp("ingestions")
     places = {
         dag_id: (str(ingestions / dag_id / "lake"), str(ingestions / dag_id / "journal"))
@@ -137,7 +137,7 @@ def fill_shop(folder: Path) -> None:
 
 
 def fill_vault(folder: Path) -> None:
-    """`gold`, others of odd names, and `torn`, whose record is no record."""
+    """`gold`, others with odd names, and `torn`, whose record is no record."""
     lab = made(folder, *(Table(urn, ExtractKind.APPEND_ONLY, 5) for urn in ("gold", HIDDEN, LONG, "torn")))
     lab.run()
     key = lab.journal.key("torn", "d", slot_name(1))
@@ -146,7 +146,7 @@ def fill_vault(folder: Path) -> None:
 
 
 def fill_mall(database: Path) -> None:
-    """Ten thousand datasets, every second of a name that is no key; in one transaction, as no journal would write them."""
+    """Ten thousand datasets, every second with a name that is no key; in one transaction, as no journal would write them."""
     journal = Journal.create(open_store(f"sqlite:///{database}"), "lab")
     records = []
     for number in range(MANY):
@@ -173,7 +173,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def browse(site: Site, chromium: Browser) -> Iterator[Callable[..., Page]]:
-    """Signs a user in, in a window of their own. Whatever a page's scripts complain of fails the test."""
+    """Sign a user in, in a window of their own. Any complaint of a page's scripts fails the test."""
     complaints: list[str] = []
     contexts = []
 

@@ -1,4 +1,4 @@
-"""Who may see and do what: Airflow doesn't authenticate the applications of plugins, so everything rests on their own routes."""
+"""Permissions to see and to act: Airflow doesn't authenticate the applications of plugins, so their routes must."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REFUSED = ("anonymous", "nemo", "vera")
 
 
 def routes() -> Iterator[tuple[str, str]]:
-    """Each route of the page, with its method. Whatever else somebody mounts is no route of ours, and fails the test."""
+    """Each route of the page, with its method. A route that something else mounts is not ours, and fails the test."""
     for route in app.routes:
         if isinstance(route, Mount):
             assert route.path == "/static"
@@ -41,7 +41,7 @@ def routes() -> Iterator[tuple[str, str]]:
 
 @pytest.fixture(scope="module", params=["anonymous", "nemo"])
 def stranger(request: pytest.FixtureRequest, site: Site) -> Iterator[tuple[str, httpx.Client]]:
-    """Nobody, or somebody without any right."""
+    """Nobody, or a user without any right."""
     with site.client(None if request.param == "anonymous" else request.param) as client:
         yield request.param, client
 
@@ -60,7 +60,7 @@ def vera(site: Site) -> Iterator[httpx.Client]:
 
 @dataclass(frozen=True)
 class Form:
-    """A confirmation, as a browser has it: where it is sent to, and with which ticket."""
+    """A confirmation, as a browser has it: its address and its ticket."""
 
     address: str
     ticket: str
@@ -216,7 +216,7 @@ SPOOL = Table("spool", ExtractKind.APPEND_ONLY, 10)
 
 
 def quarantined(site: Site, urn: str) -> tuple[Lab, dict[str, str]]:
-    """An ingestion with a dataset that is quarantined at slot 1, and where it is asked about."""
+    """An ingestion with a dataset that is quarantined at slot 1, and the address of its action."""
     lab = made(site.folder / "forge")
     stick(lab, replace(SPOOL, urn=urn))
     return lab, {"dag_id": "forge", "urn": urn}

@@ -21,7 +21,7 @@ BIG = 47 << 20
 LOOKS = 45
 """More than Starlette has threads, which all of Airflow's own routes share."""
 PATIENCE = 8.0
-"""Seconds in which anything else is answered meanwhile, on a busy machine: below the page's own time limit."""
+"""Seconds in which everything else is answered meanwhile, on a busy machine: below the page's own time limit."""
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def ann(site: Site) -> Iterator[httpx.Client]:
 
 
 def big_body() -> Iterator[bytes]:
-    """Fields without end, which take long to take apart."""
+    """Endless fields, which take long to parse."""
     piece = b"a=1&" * (1 << 14)
     for _ in range(BIG // len(piece)):
         yield piece
@@ -54,7 +54,7 @@ def test_fields_without_end_are_refused(ann: httpx.Client) -> None:
 
 @pytest.fixture
 def silent(site: Site) -> Iterator[None]:
-    """A server that takes connections to the journal of DAG `swamp`, and never says a word."""
+    """A server that accepts connections to the journal of DAG `swamp`, and never answers."""
     with closing(socket.create_server(("127.0.0.1", site.swamp), backlog=100)):
         yield
 
@@ -116,7 +116,7 @@ def test_odd_input_is_refused_and_nothing_breaks(
     headers = {} if origin is None else {b"origin": origin.encode()}
     answer = ann.request(method, f"/gobblin/{path}", params=AT | odd, headers=headers)
     assert answer.status_code < 500, answer.text
-    if answer.text == "Invalid HTTP request received.":  # by the server itself, before it comes to the page
+    if answer.text == "Invalid HTTP request received.":  # by the server itself, before it reaches the page
         return
     if answer.status_code >= 400 and method == "GET" and answer.status_code != 404:
         assert '<section class="card ask failed"' in answer.text

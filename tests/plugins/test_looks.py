@@ -1,4 +1,4 @@
-"""How the page looks, measured in a real browser: widths, contrasts, what is told once, and what is told at all."""
+"""How the page looks, measured in a real browser: widths, contrasts, texts, and that each is shown once."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ PAGES: tuple[tuple[str, dict[str, str]], ...] = (
     ("action", {"urn": "orders", "action": "verify"}),
     ("run", {"run_id": "one"}),
 )
-"""Each kind of page, by where it is and what it is asked."""
+"""Each kind of page, by its path and its query."""
 
 
 def alone(page: Page, path: str, words: dict[str, str]) -> None:
-    """The page at an address of its own, without Airflow around it, when all of it is there."""
+    """The page at an address of its own, without Airflow around it, when all of it has loaded."""
     visit(page, path, **words)
     page.wait_for_load_state("networkidle")
 
@@ -106,7 +106,7 @@ def test_everything_can_be_told_from_what_is_behind_it(browse: Browse, dark: boo
     assert kinds == KINDS if share == 1 else kinds <= KINDS
 
 
-# What it tells
+# Its texts
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_what_is_not_seen_is_shown_by_its_escape(browse: Browse) -> None:
     expect(page.get_by_role("heading", name="silver", exact=False).first).to_be_visible()
 
 
-# What is done by it
+# Its actions
 
 
 def test_what_takes_something_away_looks_so(browse: Browse) -> None:

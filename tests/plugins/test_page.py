@@ -1,4 +1,4 @@
-"""The page in a real browser: what it shows of datasets in every state, and what is done by it."""
+"""The page in a real browser: what it shows of datasets in every state, and its actions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def visit(page: Page, path: str, **words: Any) -> Page:
 
 
 def look(page: Page, name: str) -> None:
-    """Keep a picture for people, where somebody has asked for it."""
+    """Keep a picture for people, if the environment asks for it."""
     if folder := os.environ.get("SCREENSHOTS"):
         page.wait_for_timeout(300)
         page.screenshot(path=Path(folder) / f"{name}.png")
@@ -215,7 +215,7 @@ def test_what_can_t_be_is_said(browse: Browse) -> None:
     expect(page.get_by_role("alert")).to_contain_text("no watermark of kind 'long'")
 
 
-# What is done by it; each on a dataset of its own
+# Its actions; each on a dataset of its own
 
 
 def act(frame: Page | FrameLocator, name: str, reason: str) -> None:

@@ -93,7 +93,7 @@ def test_there_is_a_column_for_each_slot_the_newest_last() -> None:
 
 @dataclass(frozen=True, order=True)
 class Long:
-    """A watermark whose text is as long as one likes."""
+    """A watermark whose text may have any length."""
 
     kind: ClassVar[str] = "test.long_text"
     text: str

@@ -1,4 +1,4 @@
-"""Threads of the page's own: what hangs holds a few of them, and nobody else."""
+"""Threads of the page's own: a journal that hangs holds a few of them, and nothing else."""
 
 from __future__ import annotations
 

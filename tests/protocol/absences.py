@@ -1,10 +1,10 @@
-"""The crash matrix of a target that is gone: between any two calls of a run something else stands where the target was.
+"""The crash matrix of a target that is gone: between any two calls of a run something else takes the target's place.
 
     first run, whole  →  second run, the target goes before call k  →  a run while it is gone  →  it is back  →  recovery
 
-Nobody dies of it: the second run goes on with what it finds, tries its tasks again, and comes to nothing. The run after it must
-stop by name, and leave the journal and what stands there as they are. Once the target is back, nothing is lost, and all that
-is missing is published.
+Nothing dies of it: the second run goes on with what it finds, tries its tasks again, and publishes nothing. The run after it must
+stop by name, and leave the journal and whatever took the target's place as they are. Once the target is back, nothing is lost,
+and everything missing is published.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.protocol.world import Place, Run, World
 
 
 class Instead(StrEnum):
-    """What stands where the target was."""
+    """What takes the target's place."""
 
     EMPTY = "an empty folder"
     """It was emptied, or isn't mounted, or isn't shared with this host."""
@@ -45,7 +45,7 @@ class Absence:
         return f"the target goes, {self.instead} is there, {when}"
 
     def run(self, start: Start, folder: Path) -> bool:
-        """Play it. :return: that it came to pass. :raises AssertionError: a promise is broken."""
+        """Play it. :return: whether it happened. :raises AssertionError: a promise is broken."""
         place = start.place.copy(folder)
         target = _Target(place, start.place.folder / "target", self.instead)
         try:
@@ -82,7 +82,7 @@ class Absence:
 
 
 class _Target:
-    """The target of a place, and what stands there while it is gone. :param older: the target as it was."""
+    """The target of a place, and what replaces it while it is gone. :param older: the target as it was."""
 
     def __init__(self, place: Place, older: Path, instead: Instead) -> None:
         self._there = place.folder / "target"
@@ -92,7 +92,7 @@ class _Target:
 
     @property
     def gone(self) -> bool:
-        """Whether something else stands there."""
+        """Whether something else is there."""
         return self._kept.exists()
 
     def go(self) -> None:
@@ -111,14 +111,14 @@ class _Target:
         self._kept.rename(self._there)
 
     def check_untouched(self) -> None:
-        """Nothing was published to what stands there, and nothing removed from it."""
+        """Nothing was published to the replacement, and nothing removed from it."""
         before = _published(self._older) if self._instead is Instead.ANOTHER else {}
         now = _published(self._there)
         assert now == before, f"what stands where the target was has changed: {sorted(before.items() ^ now.items())}"
 
 
 def _published(target: Path) -> dict[str, bytes]:
-    """What is in a target but for staging."""
+    """The content of a target, except staging."""
     files = (path for path in target.rglob("*") if path.is_file() and ROOT not in path.parts)
     return {str(path.relative_to(target)): path.read_bytes() for path in files}
 

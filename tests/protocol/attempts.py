@@ -1,7 +1,7 @@
 """Attempts that hand over to one another at any call of a store or of the file system, and the determinism that this needs.
 
-An attempt is a greenlet: it runs until its rules let somebody else go on. So one thread plays many processes, in any order that
-is wished for, and what happens follows from that order alone.
+An attempt is a greenlet: it runs until its rules let another one go on. So one thread plays many processes, in any
+order, and what happens follows from that order alone.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ T = TypeVar("T")
 HOURS_APART = 12
 """How many hours the clock of a process is ahead or behind, at the most."""
 _running: WeakKeyDictionary[greenlet, Attempt] = WeakKeyDictionary()
-"""Whose a greenlet is."""
+"""The attempt of a greenlet."""
 
 
 class Rules(Protocol):
@@ -64,7 +64,7 @@ class Attempt:
         self.ended = False
         self.error: BaseException | None = None
         self.failed = False
-        """Whether it found a bug, here or there: it ended otherwise than an attempt may."""
+        """Whether it found a bug, in the product or the tests: it ended otherwise than an attempt may."""
         self._others = getcurrent()
         self._own = greenlet(self._run)
         _running[self._own] = self
@@ -81,7 +81,7 @@ class Attempt:
 
     @cached_property
     def ahead(self) -> timedelta:
-        """By how much its clock is ahead, or behind."""
+        """How far its clock is ahead, or behind."""
         return timedelta(hours=random.Random(self.name).uniform(-HOURS_APART, HOURS_APART))
 
     def go_on(self) -> None:
@@ -89,7 +89,7 @@ class Attempt:
         self._own.switch()
 
     def pause(self) -> None:
-        """Let somebody else go on. For its rules, which it calls."""
+        """Let another attempt go on. For its rules, which call this."""
         self._others.switch()
 
     def end(self) -> None:
@@ -118,7 +118,7 @@ class Attempt:
 
 
 class Determined:
-    """Where ids, names and times come from."""
+    """The source of ids, names and times."""
 
     def __init__(self) -> None:
         self._chance = random.Random(0)
@@ -126,12 +126,12 @@ class Determined:
         self._clock = datetime(2026, 1, 1, tzinfo=UTC)
 
     def begin(self, seed: int | str) -> None:
-        """From here on they follow from a seed."""
+        """Derive everything from a seed from here on."""
         self._chance.seed(seed)
         self._clock = datetime(2026, 1, 1, tzinfo=UTC)
 
     def stop_clock(self) -> None:
-        """From here on it is always the same time."""
+        """Keep the same time from here on."""
         self._steps = (0,)
 
     def hexadecimal(self, size: int) -> str:
@@ -141,7 +141,7 @@ class Determined:
         return uuid.UUID(int=self._chance.getrandbits(128))
 
     def now(self) -> datetime:
-        """A clock that nobody can rely on (I13): it goes back and forth, and each process has another one, hours apart."""
+        """A clock that nothing can rely on (I13): it goes back and forth, and each process has another one, hours apart."""
         self._clock += timedelta(seconds=self._chance.choice(self._steps))
         attempt = _running.get(getcurrent())
         if attempt is None or self._steps == (0,):
@@ -189,7 +189,7 @@ def _patches(determined: Determined) -> Iterator[tuple[Any, str, Any]]:
 
 
 class _Known:
-    """Records are frozen, and many attempts read the same ones: each is decoded once, or never by whom it was encoded."""
+    """Records are frozen, and many attempts read the same ones: each is decoded once, or never by the process that encoded it."""
 
     def __init__(self, loads: Callable[[bytes, Any, str], Any], dumps: Callable[[Any], bytes]) -> None:
         self._loads = loads

@@ -1,11 +1,11 @@
 """Random histories: several runs at once, zombies, clears, lost answers, crashes, rewinds and abandons, on a store in memory.
 
 Every attempt of a task is a greenlet: at each call of a store or of the file system it may have to hand over to another one,
-so that a seed says everything that happens. A history ends in peace: what still runs
-comes to its end, and a last run without fault must then find and publish all that is missing.
+so that a seed determines everything that happens. A history ends in peace: everything that still runs
+ends, and a last run without fault must then find and publish everything missing.
 
 The short histories are many: each goes on from one of a few hundred beginnings, where a small history broke off as if its host
-had died, for one run or two and what befalls them.
+had died, with one run or two.
 """
 
 from __future__ import annotations
@@ -82,19 +82,19 @@ FAILURE = Failure.of(SourceError(operation="read", subject="a unit", cause="for 
 
 @dataclass(frozen=True)
 class Mix:
-    """How much of what happens in a history.
+    """How much of each thing happens in a history.
 
     :param events: how many things happen before the peace, at the most. :param fault: the chance of a fault at a call.
-    :param patience: how many calls one attempt makes, on the average, before another one comes on.
-    :param runs: how many there are at once, at the most.
+    :param patience: how many calls one attempt makes, on average, before another one goes on.
+    :param runs: how many run at once, at the most.
     :param weights: how often which thing happens, in the order of `History.something`.
     :param stale: in how many of the others listings lag behind.
-    :param on_disk: how many of the histories have their journal on a disk, as files, and not in a store that knows no loss.
+    :param on_disk: how many of the histories have their journal on a disk, as files, and not in a store without losses.
     :param growth: the chance that the source has grown when the peace comes.
     :param backfills: how many of the runs are backfills.
     :param small: of one dataset, mostly, whose rows are staged as they are, without Arrow.
     :param places: what the target may be. :param patient: the chance that runs are finished when the peace comes; else they
-        are forgotten, as they stand.
+        are forgotten, as they are.
     """
 
     events: int = 100
@@ -153,7 +153,7 @@ class Scheduled(Attempt):
 
 @dataclass
 class DagRun:
-    """A DAG run as its scheduler sees it. :param next: which of its tasks comes next; :param plan: what is in XCom."""
+    """A DAG run as its scheduler sees it. :param next: its next task; :param plan: what is in XCom."""
 
     name: str
     source: RowSource
@@ -215,9 +215,9 @@ class History:
         self.strange: set[str] = set()
         self.barred: set[str] = set()
         self.paused: dict[str, tuple[Pause, int]] = {}
-        """Datasets that somebody had paused, with the newest slot then."""
+        """Datasets that a person had paused, with the newest slot then."""
         self.empty = MemoryFiles()
-        """What is seen where the target isn't mounted."""
+        """What processes see if the target isn't mounted."""
         self.away = False
         """Whether it isn't mounted for any attempt that begins."""
         self.look.plant(self.urns)
@@ -226,7 +226,7 @@ class History:
         """Have the journal there; on a disk, together with the target's, whose power may fail."""
         self.disks: tuple[Disk, ...] = ()
         self.given_out: set[str] = set()
-        """The keys of the records on a disk that somebody was told of."""
+        """The keys of the records on a disk whose creation was acknowledged."""
         self.deleted: set[str] = set()
         self.journal_files = records if isinstance(records, MemoryFiles) else None
         if isinstance(records, MemoryStore):
@@ -238,7 +238,7 @@ class History:
             files.synced = disk.fsync
 
     def store_of(self, attempt: Attempt) -> Store:
-        """The journal's, as an attempt has it."""
+        """The journal's store, as an attempt has it."""
         if self.journal_files is None and not self.stale:
             return FaultyStore(self.store, attempt)
         if self.journal_files is None:
@@ -249,7 +249,7 @@ class History:
         )
 
     def stale_store(self) -> Store:
-        """The journal's on a host that caches listings: a process sees a folder as it was up to some listings ago."""
+        """The journal's store on a host that caches listings: a process sees a folder as it was up to some listings ago."""
         listings = count()
         return StaleStore(self.store, lambda: self.chance.choice([0, 0, 1, 3, 15]), lambda: next(listings))
 
@@ -262,7 +262,7 @@ class History:
         return attempt.targets[-1]
 
     def going_on(self, seed: str, mix: Mix) -> History:
-        """Another history, which goes on from where this one stands. What was running here is dead there."""
+        """Another history, which continues from this one's state. Everything that was running here is dead there."""
         other = copy.copy(self)
         other.seed, other.mix, other.chance = seed, mix, random.Random(seed)
         other.calls, other.happened = 0, Counter()
@@ -309,7 +309,7 @@ class History:
                 break
 
     def break_off(self) -> None:
-        """Play a history up to somewhere in its middle, and then let everything die."""
+        """Play a history up to some point in its middle, and then let everything die."""
         with deterministic() as determined, self.sized():
             determined.begin(self.seed)
             self.run_wild()
@@ -392,7 +392,7 @@ class History:
         self.note(f"{run.name} is cleared from {run.tasks[run.next][0]} on")
 
     def freeze(self) -> None:
-        """An attempt will be held up before it next changes anything. Its scheduler takes it for dead: it makes another try, or
+        """Hold an attempt up before it next changes anything. Its scheduler takes it for dead: it makes another try, or
         that was the last one, and the next task is started."""
         awake = self.awake()
         attempt = self.pick([a for a in awake if " extract " in a.name] or awake)
@@ -410,7 +410,7 @@ class History:
                     run.tries = 0
 
     def unmount(self) -> None:
-        """The target goes away, for one attempt until it ends or for all that begin; or it is there again."""
+        """Take the target away, for one attempt until it ends or for all that begin; or bring it back."""
         if self.away:
             self.away = False
             self.note("the target is there again")
@@ -444,7 +444,7 @@ class History:
             self.attempts_ended()
 
     def lose_power(self) -> None:
-        """Everything dies. What isn't durable goes, or a part of it, or nothing, if that was long ago."""
+        """Let everything die. What isn't durable goes, or a part of it, or nothing, if that was long ago."""
         self.note("everything dies")
         self.happened["power lost"] += 1
         for attempt in self.attempts:
@@ -500,7 +500,7 @@ class History:
                 person.drop(urn, "for the test", delete_files=True)
 
     def interfere(self) -> None:
-        """Somebody puts a file where one is about to be published, at the last moment if possible."""
+        """Put a foreign file where one is about to be published, at the last moment if possible."""
         calls = [a.about for a in self.attempts if a.about is not None and not a.ended]
         free = [
             c.subject for c in calls if c.operation in PUBLISHING and ROOT not in c.subject and c.place != "journal"
@@ -519,7 +519,7 @@ class History:
             self.note(f"somebody puts a file at {path}")
 
     def could_be(self, path: str) -> bool:
-        """Whether somebody could put a file there: in staging, only into a folder that there is."""
+        """Whether a foreign file could be put there: in staging, only into an existing folder."""
         folder = path.rpartition("/")[0]
         return folder not in self.strange and (ROOT not in path or self.files.identity(folder) is not None)
 
@@ -535,7 +535,7 @@ class History:
         self.strange.clear()
 
     def go_on(self) -> None:
-        """Some attempt goes on for some calls; or a task is started."""
+        """Let some attempt go on for some calls; or start a task."""
         for attempt in self.attempts:
             attempt.frozen = max(0, attempt.frozen - 1)
         if self.strange and self.chance.random() < 0.2:
@@ -612,14 +612,14 @@ class History:
             found = pipe.staging.plan(ref.token)
             if found is not None:
                 run.plans[ref.token] = found
-        # Of what was paused all the while nothing may be published by this plan.
+        # Nothing that was paused all the while may be published by this plan.
         self.barred |= {
             ref.token
             for pack in made.packs
             for ref in pack.datasets
             if paused[ref.urn] is not None and self.look.journal.state(ref.urn).paused == paused[ref.urn]
         }
-        if run.attempt is attempt:  # what a zombie hands over is not taken
+        if run.attempt is attempt:  # a zombie's result is ignored
             run.plan = made
 
     def expect(self, reports: Iterable[DatasetReport]) -> None:
@@ -627,7 +627,7 @@ class History:
             raise OSError("a task with retryable failures fails, and is tried again")
 
     def extract(self, process: Process, plan: RunPlan, pack: Pack, attempt: str) -> None:
-        """What Spark does, with units that fail or stop early."""
+        """The work of Spark, with units that fail or stop early."""
         pipe = process.opened
         job = pipe.staging.work(plan.run)
         assert isinstance(job, RowsWork)
@@ -669,7 +669,7 @@ class History:
         self.attempts_ended()
 
     def before(self, attempt: Attempt, call: Call) -> Fault | None:
-        """Hand over, if it is time; and say what goes wrong then."""
+        """Hand over, if it is time; and return what goes wrong then."""
         assert isinstance(attempt, Scheduled)
         attempt.about = call
         attempt.left -= 1
@@ -684,7 +684,7 @@ class History:
         return self.choose_fault(call)
 
     def attempts_ended(self) -> None:
-        """What the schedulers make of attempts that ended."""
+        """Update the schedulers for attempts that ended."""
         for attempt in self.attempts:
             if attempt.failed:
                 self.broken = self.broken or attempt.error
@@ -717,7 +717,7 @@ class History:
     # The peace
 
     def make_peace(self) -> None:
-        """No more faults. Zombies and runs come to their end, and one more run publishes what is missing."""
+        """No more faults. Zombies and runs end, and one more run publishes everything missing."""
         self.peace = True
         self.note("peace")
         self.away = False
@@ -752,7 +752,7 @@ class History:
         self.check_clean()
 
     def give_up_replacing(self) -> None:
-        """What a run that never came to its end was to replace can be replaced for ever, so its plan has to be given up."""
+        """Ranges that an unfinished run was to replace stay replaceable for ever, so its plan has to be given up."""
         for urn in self.urns:
             self.start(f"abandon {urn}", lambda a, urn=urn: self.administer(a, "abandon", urn, LongWatermark(0)))  # type: ignore[misc]
         self.finish_all()
@@ -779,7 +779,7 @@ class History:
     # What must hold
 
     def observe(self, call: Call, do: Callable[[], T]) -> T:
-        """A call, and a look at the world after every record of the journal that was written."""
+        """A call, and a check of the world after every record of the journal that was written."""
         result = do()
         if call.place == "store" and call.effect is Effect.PUT and result is True:
             try:
@@ -790,7 +790,7 @@ class History:
         return result
 
     def note_late(self, attempt: Attempt, call: Call) -> None:
-        """Executors look at the outcome before each batch: once it stands, they publish the rest of a batch, and no more."""
+        """Executors look at the outcome before each batch: once it exists, they publish the rest of a batch, and no more."""
         token = TOKEN.search(call.subject) if call.operation in PUBLISHING else None
         if token is None or token[0] not in self.finished or ROOT in call.subject:
             return
@@ -824,7 +824,7 @@ class History:
         self.records = self.look.check_records(self.records)  # I5
 
     def check_report(self, run: DagRun, ran: RunPlan, report: DatasetReport) -> None:
-        """What a run says of a dataset is true: what its own token published is never called lost (I7, I12)."""
+        """A run's report of a dataset is true: what its own token published is never called lost (I7, I12)."""
         for ref in (d for p in ran.packs for d in p.datasets if d.urn == report.urn):
             history = self.look.journal.history(ref.urn)
             slot = history.by_token(ref.token)
@@ -841,7 +841,7 @@ class History:
                 assert taken_back or history.state.coverage.covers(plan.planned), f"{told}; {plan.planned} is open"
 
     def check_clean(self) -> None:
-        """After the peace nothing of an abandoned slot stands."""
+        """After the peace nothing of an abandoned slot exists."""
         for urn in self.urns:
             for slot in self.look.journal.history(urn).slots:
                 if slot.outcome is not None and slot.outcome.state is OutcomeState.ABANDONED:
@@ -853,7 +853,7 @@ class History:
         if self.broken is not None:
             raise self.broken
 
-    # What is told of it
+    # How it is reported
 
     def note(self, line: str) -> None:
         self.log.append(f"{self.calls:6} {line}")
@@ -902,7 +902,7 @@ class BrokenHistory(AssertionError):
 
 @dataclass
 class Tally:
-    """What became of some histories. :param happened: faults, and what else befell attempts, by name.
+    """The results of some histories. :param happened: faults, and what else happened to attempts, by name.
 
     :param broken: the histories that broke a promise, as text.
     """
@@ -929,9 +929,9 @@ class Tally:
 
 
 class GivenOut:
-    """A store on a disk, and which of its records somebody was told of: these must outlive a power failure.
+    """A store on a disk, and its acknowledged records, which must outlive a power failure.
 
-    :param deleted: those that somebody was to delete, which therefore needn't.
+    :param deleted: those whose deletion was requested, which therefore needn't.
     """
 
     def __init__(self, store: Store, keys: set[str], deleted: set[str]) -> None:
@@ -1021,7 +1021,7 @@ def first_broken(mutant: str, seeds: Iterable[int], mix: Mix = FULL) -> tuple[in
 
 
 def main() -> None:
-    """Play one history again, and tell it."""
+    """Play one history again, and report it."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("seed", type=int)
     parser.add_argument("--short", action="store_true", help="the history is one of the short ones")

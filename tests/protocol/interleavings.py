@@ -2,8 +2,8 @@
 
 Two attempts of the commit stages work on one dataset: of one plan, of two plans that compete, or one of them against a person.
 At each call of a store or of the file system the other one may take over. Within the bounds of `BOUNDS` every order is tried,
-and in some of them every crash; after each, all promises hold, and a last run finds and publishes what is missing (once from each
-state that the two may leave: many orders leave the same one).
+and in some of them every crash; after each, all promises hold, and a last run finds and publishes everything missing (once from
+each state that the two may leave: many orders leave the same one).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MOST = 10_000
 
 @dataclass(frozen=True)
 class Bound:
-    """How many times the running attempt may be changed before one of them is at its end, and whether one of them crashes."""
+    """How many times the running attempt may change before one of them ends, and whether one of them crashes."""
 
     switches: int
     crash: bool
@@ -66,7 +66,7 @@ class Place:
     """A store and a target in memory.
 
     :param layout: how the files of a dataset lie in its folder. :param sources: what the source was until now.
-    :param paused: the newest slot when somebody had paused the dataset.
+    :param paused: the newest slot when the dataset was paused.
     """
 
     store: MemoryStore
@@ -82,7 +82,7 @@ class Place:
         return Place(store, self.files.copy(), self.layout, [*self.sources])
 
     def state(self) -> int:
-        """What there is, as a number that is equal for equal states."""
+        """The state of the world, as a number that is equal for equal states."""
         records = ((key, self.store.get(key)) for key in self.store.list(""))
         return hash((*records, *self.files.content()))
 
@@ -110,7 +110,7 @@ class Scenario:
 
 
 def scenarios() -> Iterator[Scenario]:
-    """What is tried. Each begins with two rows published, and two or more that are extracted and not yet decided."""
+    """The scenarios. Each begins with two rows published, and two or more that are extracted and not yet decided."""
     for told, files, layout in (
         ("files", MemoryFiles(), Layout.FLAT),
         ("folders", MemoryFiles(), Layout.FOLDER_PER_UNIT),
@@ -194,7 +194,7 @@ def abandon(place: Place, attempt: Attempt) -> None:
 
 
 def abandon_and_trim(place: Place, attempt: Attempt) -> None:
-    """What is pending is abandoned, and runs follow until its slot is trimmed."""
+    """Abandon what is pending, and run until its slot is trimmed."""
     abandon(place, attempt)
     for rows in (6, 8, 10):
         place.sources.append(source(rows))
@@ -218,7 +218,7 @@ class Case:
     """An order of two attempts.
 
     :param first: which one begins. :param blocks: how many calls are made between one change of the running attempt and the next;
-        after the last of them the attempt that runs comes to its end, and then the other one.
+        after the last of them the running attempt finishes, and then the other one.
     :param crash: the attempt that crashes, and at which of its calls.
     """
 
@@ -281,7 +281,7 @@ class Play:
 
     @property
     def happened(self) -> bool:
-        """Whether all of the case came to pass, and nothing ended before."""
+        """Whether all of the case happened, and nothing ended before."""
         return self.switches == len(self.case.blocks) and self.crashed == (self.case.crash is not None)
 
     def before(self, attempt: Attempt, call: Call) -> Fault | None:
@@ -321,7 +321,7 @@ class Play:
 
 @dataclass
 class Tally:
-    """What became of some cases.
+    """The results of some cases.
 
     :param cases: how many, by scenario. :param states: from how many a last run was tried, counted anew by each process.
     :param broken: the cases that broke a promise, as text.
@@ -348,7 +348,7 @@ class Tally:
 
 
 class Explorer:
-    """Plays a part of all cases of a scenario within a bound. :param part: which, of `parts` about equal ones."""
+    """Play a part of all cases of a scenario within a bound. :param part: which, of `parts` about equal ones."""
 
     def __init__(self, scenario: Scenario, bound: Bound, determined: Determined, part: int, parts: int) -> None:
         self._scenario = scenario
@@ -363,13 +363,13 @@ class Explorer:
         for first in (0, 1):
             if first == self._part % 2:  # without a change: every other part plays one of the two
                 self._with_crashes(Case(first))
-            # Where a block of some calls doesn't come to pass, no longer one does.
+            # If a block of some calls doesn't happen, no longer one does.
             for block in range(self._part or self._parts, _MOST, self._parts):
                 if not self._deeper(Case(first, (block,))):
                     break
 
     def _reaches(self, case: Case) -> bool:
-        """Whether a case comes to pass. It isn't counted: another part plays it."""
+        """Whether a case happens. It isn't counted: another part plays it."""
         play = Play(self._scenario, case, self.recovered)
         self._determined.begin(1)
         with suppress(Exception):
@@ -377,7 +377,7 @@ class Explorer:
         return play.happened
 
     def _deeper(self, case: Case) -> bool:
-        """A case, and those that go on from it. :return: whether it came to pass."""
+        """Play a case, and those that continue it. :return: whether it happened."""
         if not self._with_crashes(case):
             return False
         if len(case.blocks) + 1 < self._bound.switches:
@@ -412,7 +412,7 @@ class Explorer:
 
 
 def explore_part(part: int, name: str = "", parts: int = WORKERS) -> Tally:
-    """A part of all cases. :param name: how the names of the scenarios begin whose cases are wanted."""
+    """Play a part of all cases. :param name: the beginning of the scenarios' names."""
     tally = Tally()
     with deterministic() as determined:
         determined.stop_clock()  # so that equal states are equal

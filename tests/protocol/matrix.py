@@ -5,12 +5,12 @@
 The points are found by recording the calls of a second run without fault. A crash after a call and a crash before the next
 one leave the same disk, and a read changes none, so of such twins one is run.
 
-What dies is a process, by SIGKILL; what looks and recovers are others. All of them are forked from a process that has imported
-all they need and holds nothing of the place they work on. The tasks of a run share a process until it dies, as Airflow's
-don't; but a task that is tried again starts with nothing of the try before.
+One process dies, by SIGKILL; others look and recover. All of them are forked from a process that has imported
+all they need and holds nothing of the place they work on. The tasks of a run share a process until it dies, unlike Airflow's;
+but a task that is tried again starts with nothing of the try before.
 
-A power failure drops what was not synced of the target and of a local journal, by whichever process: what one that was killed
-left is known to the disk in the recovery. A SQL store's own durability is not in question here, so its records survive; its
+A power failure drops what was not synced of the target and of a local journal, by whichever process: in the recovery the disk
+knows what a killed one left. A SQL store's own durability is not tested here, so its records survive; its
 calls have all the other faults.
 """
 
@@ -57,7 +57,7 @@ AT_A_TIME = 4 * WORKERS
 
 
 def source(run: int) -> RowSource:
-    """What the source has at the time of the n-th run: two datasets, which go in one pack."""
+    """The source at the time of the n-th run: two datasets, which go in one pack."""
     return RowSource(
         (
             Table("ünusual/../URN", ExtractKind.APPEND_ONLY, 6 * run),
@@ -98,10 +98,10 @@ class Trial:
 
 
 class Case(Protocol):
-    """Something that befalls the second run of a place, and all that follows."""
+    """Something that happens to the second run of a place, and all that follows."""
 
     def run(self, start: Start, folder: Path) -> bool:
-        """Play it. :param folder: where. :return: whether all of it came to pass. :raises AssertionError: a promise is broken."""
+        """Play it. :param folder: where. :return: whether all of it happened. :raises AssertionError: a promise is broken."""
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,8 @@ def with_mutant(mutant: str | None, work: Callable[..., T], *arguments: object) 
 
 
 def make_deterministic() -> None:
-    """One thread, no waiting, no real sync (the `Disk` hears of each), ids in the order in which they are made, so that what is
-    listed by them is, too; and a clock nobody can rely on (I13)."""
+    """One thread, no waiting, no real sync (the `Disk` hears of each), ids in the order in which they are made, so that
+    listings by them are, too; and a clock that nothing can rely on (I13)."""
     setattr(uuid, "uuid4", _next_id)  # noqa: B010
     os.fsync = fsync
     base._PAUSE = 0.0
@@ -184,7 +184,7 @@ def first_run(place: Place) -> None:
 
 
 def warm_up(folder: Path) -> None:
-    """Have everything imported that a process needs, so that those forked from this one needn't."""
+    """Import everything that a process needs, so that those forked from this one needn't."""
     for store in ("local", "sqlite"):
         with TemporaryDirectory(dir=folder) as inner:
             first_run(Place(Path(inner), store))
@@ -192,7 +192,7 @@ def warm_up(folder: Path) -> None:
 
 
 def carry_out(world: World, number: int, faults: Faults, run: Run | None = None, tell: Tell | None = None) -> Run:
-    """The n-th run, or what it has left to do. :param tell: is told how far it is after each of its stages."""
+    """The n-th run, or the rest of it. :param tell: gets its progress after each of its stages."""
     run = run or (second_run(world.place) if number == 2 else Run(f"run {number}"))
     run.carry_out(lambda: world.process(SOURCES[number - 1], faults, max_packs=1), tell or (lambda _: None))
     return run
@@ -204,7 +204,7 @@ def second_run(place: Place) -> Run:
 
 
 def start(folder: Path, store: str | Bucket, layout: Layout = Layout.FLAT, backfill: RunRequest | None = None) -> Start:
-    """What all cases start from."""
+    """The state that all cases start from."""
     place = Place(folder / "first", store, layout, backfill)
 
     def work(tell: Tell) -> None:
@@ -236,7 +236,7 @@ def record_calls(base_place: Place, folder: Path, point: Point | None = None) ->
 
 
 def run_or_recover(world: World, faults: Faults, broken: Run | None) -> None:
-    """The second run; or, from a broken one, what Airflow does next: what is left of it, and the third run."""
+    """The second run; or, from a broken one, what Airflow does next: the rest of it, and the third run."""
     carry_out(world, 2, faults, broken)
     if broken is not None:
         carry_out(world, 3, faults)
@@ -256,7 +256,7 @@ def run_trial(start: Start, folder: Path, trial: Trial) -> bool:
         if trial.again is not None:
             happened = fail_again(place, start, trial.again, broken)
         sources = SOURCES[:2] if trial.again is None else SOURCES
-        # What a run was to replace stays to be replaced: it is no next run's.
+        # Ranges that a run was to replace stay to be replaced: they are no next run's.
         retried = run if trial.again is None and (trial.point.at % 2 == 0 or place.backfill is not None) else None
 
         def work(tell: Tell) -> None:
@@ -270,7 +270,7 @@ def run_trial(start: Start, folder: Path, trial: Trial) -> bool:
 
 
 def fail(place: Place, point: Point, run: Run, disk: Disk | None = None) -> Broken:
-    """Carry out a run with a fault. :param disk: what is not synced of it is to be known afterwards."""
+    """Carry out a run with a fault. :param disk: records what is not synced of it."""
 
     def work(tell: Tell) -> None:
         world, faults = faulty(place, point, tell, disk)
@@ -285,8 +285,8 @@ def fail(place: Place, point: Point, run: Run, disk: Disk | None = None) -> Brok
 
 
 def fail_again(place: Place, start: Start, point: Point, broken: Broken) -> bool:
-    """Carry out the recovery of a run with a fault. What the process before didn't sync may be lost by it, too. Its calls follow
-    the order of random tokens, so that the call at the point's number may be a neighbour of the one that was recorded.
+    """Carry out the recovery of a run with a fault, which may also lose what the process before didn't sync. Its calls follow
+    the order of random tokens, so the call at the point's number may be a neighbour of the recorded one.
     :return: whether there was one."""
 
     def work(tell: Tell) -> None:
@@ -299,7 +299,7 @@ def fail_again(place: Place, start: Start, point: Point, broken: Broken) -> bool
 
 
 def faulty(place: Place, point: Point, tell: Tell, disk: Disk | None) -> tuple[World, Faults]:
-    """A process's view of the world, in which a fault will happen, and maybe be its end, or that of its host's power."""
+    """A process's view of the world, in which a fault will happen, and perhaps end it, or its host's power."""
     world = World(place, disk or (place.disk() if point.fault in POWER else None))
     faults = Faults(point.at, point.fault, die=lambda: end(world, point, faults, tell))
     return world, faults
@@ -321,7 +321,7 @@ def look(world: World, start: Start, sources: list[RowSource]) -> None:
 
 
 def recover(world: World, start: Start, run: Run | None, number: int) -> None:
-    """What Airflow does next: the run's tasks are retried, or not; then comes the next run, and all must be well."""
+    """What Airflow does next: the run's tasks are retried, or not; then comes the next run, and everything must be right."""
     if run is not None:
         carry_out(world, 2, Faults(), run)
         world.look().check(SOURCES[:2])
@@ -341,7 +341,7 @@ def recover(world: World, start: Start, run: Run | None, number: int) -> None:
 
 
 def give_up(world: World, backfill: RunRequest) -> None:
-    """Where a unit of it failed, what it was to replace can be replaced for ever, unless somebody gives its plan up."""
+    """If a unit of it failed, what it was to replace stays replaceable for ever, unless its plan is given up."""
     seen = world.look()
     for urn in backfill.datasets:
         with suppress(ConfigurationError):  # there is nothing to give up
@@ -387,7 +387,7 @@ def twins(calls: Sequence[Call]) -> int:
 
 @dataclass
 class Tally:
-    """What became of some cases. :param broken: what broke, as text; :param missed: how many had no second fault."""
+    """The results of some cases. :param broken: what broke, as text; :param missed: how many had no second fault."""
 
     trials: int = 0
     missed: int = 0
@@ -447,7 +447,7 @@ class Pool:
     def start(
         self, folder: Path, store: str | Bucket, layout: Layout = Layout.FLAT, backfill: RunRequest | None = None
     ) -> Start:
-        """What all cases start from. :param backfill: what the run asks for that the faults happen to."""
+        """The state that all cases start from. :param backfill: what the run that the faults happen to asks for."""
         return self._submit(start, folder, store, layout, backfill).result()
 
     def recoveries(self, start: Start, folder: Path, some: Sequence[Point]) -> list[tuple[Point, list[Call]]]:
@@ -466,7 +466,7 @@ class Pool:
         return tally
 
     def run_until(self, finds: str, start: Start, folder: Path, some: Sequence[Case]) -> Tally:
-        """Run cases, a few at a time, until one of them breaks a promise. :param finds: how it is told."""
+        """Run cases, a few at a time, until one of them breaks a promise. :param finds: a part of its text."""
         tally = Tally()
         for at in range(0, len(some), AT_A_TIME):
             tally.add(self.run(start, folder, some[at : at + AT_A_TIME]))
@@ -476,6 +476,6 @@ class Pool:
 
 
 def dying_and_then_losing_power(pool: Pool, start: Start, folder: Path) -> list[Trial]:
-    """A process dies before a record is durable; another one reads it, comes to an outcome, and then the power fails."""
+    """A process dies before a record is durable; another one reads it, acts on it, and then the power fails."""
     found = pool.recoveries(start, folder, dying_before_a_sync(start.calls))
     return [Trial(first, again) for first, made in found for again in losing_power_after_an_outcome(made)]

@@ -1,4 +1,4 @@
-"""Deliberate faults in the protocol, each a small patch of the product, to see whether the tests would notice them."""
+"""Deliberate faults in the protocol, each a small patch of the product, to check that the tests notice them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tests.faults import FaultyFiles
 
 @dataclass(frozen=True)
 class Patch:
-    """An attribute of the product, and what stands in its place."""
+    """An attribute of the product, and its replacement."""
 
     owner: Any
     name: str
@@ -53,7 +53,7 @@ class Patch:
 
 
 def no_read_back() -> Iterable[Patch]:
-    """A decision or an outcome that was put is taken to stand, whatever the store answered."""
+    """A put decision or outcome is taken to exist, whatever the store answered."""
 
     def put_or_read(store: Store, key: str, data: bytes) -> tuple[bytes, bool]:
         if "/o/" not in key and "/d/" not in key:
@@ -86,7 +86,7 @@ def no_generation() -> Iterable[Patch]:
 
 
 def replaced_units_are_not_compared() -> Iterable[Patch]:
-    """A plan replaces what is published of its range, though it is no longer what the plan found there."""
+    """A plan replaces what is published of its range, though that is no longer what the plan found there."""
 
     def gone(plan: Plan, history: History) -> bool:
         return plan.planned is not None and not set(plan.replaces) <= set(history.state.live)
@@ -155,7 +155,7 @@ def outcome_before_the_moves() -> Iterable[Patch]:
 
 
 def executors_do_not_look_at_the_outcome() -> Iterable[Patch]:
-    """Steps are carried out to the last one, though somebody abandoned their slot long ago."""
+    """Steps are carried out to the last one, though their slot was abandoned long ago."""
     carry_out_all = Committer._carry_out_all
 
     class Unseen:
@@ -190,7 +190,7 @@ def a_rewind_keeps_the_generation() -> Iterable[Patch]:
 
 
 def ones_own_list() -> Iterable[Patch]:
-    """The steps that are carried out are those that one would decide now, and not the stored ones."""
+    """The steps that are carried out are those that would be decided now, and not the stored ones."""
     executed, carry_out_all = execute._execute, Committer._carry_out_all
     own: dict[Committer, tuple[OpenJob, Plan]] = {}
 
@@ -263,7 +263,7 @@ def a_folder_exists_and_is_proof() -> Iterable[Patch]:
 
 
 def a_folder_is_moved_with_all_that_is_in_it() -> Iterable[Patch]:
-    """A staged folder is renamed without a look at what else is in it."""
+    """A staged folder is renamed without a check for foreign files in it."""
     staged = FolderStep._staged
 
     def unlooked(self: FolderStep, files: Files) -> StepStatus:
@@ -285,7 +285,7 @@ def _existing(cls: type[Any]) -> Patch:
 
 
 def moves_overwrite() -> Iterable[Patch]:
-    """What stands where a file is to be published is removed."""
+    """A foreign file that has a name to be published is removed."""
     execute, verify = MoveStep.execute, MoveStep.verify
 
     def overwrite(self: MoveStep, context: StepContext) -> None:
@@ -310,7 +310,7 @@ def sweep_ignores_decisions() -> Iterable[Patch]:
 
 
 def an_upload_is_completed_without_condition() -> Iterable[Patch]:
-    """What stands where an upload goes is overwritten, as by a store that ignores `If-None-Match`."""
+    """A foreign object that has an upload's name is overwritten, as by a store that ignores `If-None-Match`."""
     complete = MemoryUploads.complete
 
     def overwrite(self: MemoryUploads, target: str, upload: Upload) -> None:
@@ -322,7 +322,7 @@ def an_upload_is_completed_without_condition() -> Iterable[Patch]:
 
 
 def an_upload_is_aborted_that_can_win() -> Iterable[Patch]:
-    """Uploads are aborted that no slot names, whatever may become of their plans."""
+    """Uploads that no slot names are aborted, whatever may become of their plans."""
 
     def abandoned(self: Sweeper, target: str, tokens: set[str]) -> bool:
         claim = self._claims.standing().get(posixpath.dirname(target))
@@ -335,7 +335,7 @@ def an_upload_is_aborted_that_can_win() -> Iterable[Patch]:
 
 
 def folders_are_not_synced() -> Iterable[Patch]:
-    """The outcome is written although the names that it stands for may not be on disk."""
+    """The outcome is written although the names that it confirms may not be on disk."""
 
     def no_sync(self: Committer, folders: object) -> None:
         pass
@@ -367,7 +367,7 @@ def records_are_read_before_they_are_durable() -> Iterable[Patch]:
 
 
 def trimming_before_the_snapshot() -> Iterable[Patch]:
-    """The records of old slots are removed, and then the snapshot is written that stands for them."""
+    """The records of old slots are removed before the snapshot that replaces them is written."""
     put_snapshot = Journal.put_snapshot
 
     def late(self: Journal, snapshot: Snapshot) -> None:
@@ -381,7 +381,7 @@ def trimming_before_the_snapshot() -> Iterable[Patch]:
 
 
 def late_winners_count() -> Iterable[Patch]:
-    """What is created in a slot counts, although a snapshot says that it was taken and trimmed long ago."""
+    """A record created in a slot counts, although a snapshot shows that the slot was taken and trimmed long ago."""
 
     def none(self: Journal, urn: str) -> int:
         return 0
@@ -390,19 +390,19 @@ def late_winners_count() -> Iterable[Patch]:
 
 
 def a_pause_is_not_seen() -> Iterable[Patch]:
-    """What is paused is planned and decided all the same."""
+    """A paused dataset is planned and decided all the same."""
     return tuple(
         Patch(module, "check_goes_on", lambda history: None) for module in (committer, decide, finish, dataset_plan)
     )
 
 
 def a_pause_takes_no_slot() -> Iterable[Patch]:
-    """It is noted, and whoever is deciding just then doesn't see it."""
+    """The pause is noted, and an attempt that is deciding just then doesn't see it."""
     return (Patch(Administration, "_bars_decisions", lambda self, urn, reason: True),)
 
 
 def a_target_is_known_by_its_path() -> Iterable[Patch]:
-    """Whether it is the one that the journal published to is not looked at."""
+    """The target is not checked to be the one that the journal published to."""
     return (Patch(Homes, "_has", lambda self, mark: True),)
 
 
@@ -436,14 +436,14 @@ INTERLEAVINGS_CATCH = (
     (late_winners_count, "execute against abandon, runs"),
     (a_pause_takes_no_slot, "commit against pause"),
 )
-"""With how the names of the scenarios begin that do it."""
+"""The beginnings of the names of the scenarios that catch it."""
 MATRIX_CATCHES = (
     (outcome_before_the_moves, " is not as published"),
     (folders_are_not_synced, " is not as published"),
     (nothing_is_synced, "it is torn or no record"),
     (folders_above_are_not_synced, "is lost"),
 )
-"""With what some of the points find."""
+"""Some of the points catch it."""
 MATRIX_CATCHES_BY_TWO_FAULTS = (
     (records_are_read_before_they_are_durable, "have an outcome or notes, and no decision"),
 )
@@ -451,7 +451,7 @@ MATRIX_CATCHES_BY_TWO_FAULTS = (
 ABSENCES_CATCH = ((a_target_is_known_by_its_path, "it went on without its target"),)
 """The target is gone for some time."""
 TRIMMING_CATCHES = (trimming_before_the_snapshot, late_winners_count)
-"""Those of trimming: `tests/journal/test_trimming.py` catches them, where slots are trimmed soon."""
+"""The faults of trimming: `tests/journal/test_trimming.py` catches them, where slots are trimmed soon."""
 _MATRIX = (make for make, _ in (*MATRIX_CATCHES, *MATRIX_CATCHES_BY_TWO_FAULTS))
 _INTERLEAVINGS = (make for make, _ in INTERLEAVINGS_CATCH)
 _ALL = {make.__name__: make for make in (*HISTORIES_CATCH, *_INTERLEAVINGS, *_MATRIX, *TRIMMING_CATCHES)}

@@ -14,29 +14,29 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 Tell = Callable[[Any], None]
-"""Sends something to the process that waits for this one."""
+"""Send something to the process that waits for this one."""
 
 
 def die() -> None:
-    """Be gone, as by `kill -9`: nothing is flushed, closed or undone."""
+    """Die, as by `kill -9`: nothing is flushed, closed or undone."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def stop() -> None:
-    """Be stopped, as by `kill -STOP`, until somebody lets this process go on."""
+    """Stop, as by `kill -STOP`, until another process lets this one go on."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 class Child:
     """Some work in a process of its own.
 
-    :param work: gets what tells this process something.
+    :param work: gets a function that sends something to this process.
     """
 
     def __init__(self, work: Callable[[Tell], None]) -> None:
         reading, writing = os.pipe()
         gc.collect()
-        gc.freeze()  # the two share what there is
+        gc.freeze()  # the two share everything
         self.pid = os.fork()
         if self.pid == 0:
             _be_the_child(work, reading, writing)
@@ -75,7 +75,7 @@ class Child:
         return "ended"
 
     def _hear(self, *, to_the_end: bool = False) -> None:
-        """Take what it has told, so that it never waits for us."""
+        """Read what it has sent, so that it never waits for us."""
         while to_the_end or select.select([self._pipe], [], [], 0)[0]:
             data = os.read(self._pipe, 1 << 16)
             if not data:
@@ -85,9 +85,9 @@ class Child:
             os.close(self._pipe)
 
     def result(self, seconds: float = 600.0) -> list[Any]:
-        """What it told until its end.
+        """What it sent until its end.
 
-        :raises AssertionError: it failed, with its traceback, or it came to no end. Being killed is no failure.
+        :raises AssertionError: it failed, with its traceback, or it didn't end. Being killed is no failure.
         """
         if not self.ended(seconds):
             self.send(signal.SIGKILL)
@@ -108,7 +108,7 @@ class Child:
 
 
 def in_fresh_process(work: Callable[[Tell], None]) -> list[Any]:
-    """Do some work in a process of its own, and wait for its end. :return: what it told. :raises AssertionError: as `Child`."""
+    """Do some work in a process of its own, and wait for its end. :return: what it sent. :raises AssertionError: as `Child`."""
     return Child(work).result()
 
 
@@ -131,7 +131,7 @@ def _write_all(handle: int, data: bytes) -> None:
 
 
 def _loads_all(data: bytes) -> list[Any]:
-    """What was told, but for what was told in half."""
+    """What was sent, without a half-sent rest."""
     stream, found = io.BytesIO(data), []
     while stream.tell() < len(data):
         try:

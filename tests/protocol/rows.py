@@ -1,4 +1,4 @@
-"""A source and a sink that are as small as can be: rows made from their position, and text files of one row a line."""
+"""A source and a sink that are as small as possible: rows made from their position, and text files of one row a line."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Table:
     """A dataset whose rows follow from their positions, 0 to `rows`.
 
     :param version: what it shows; the rows of a snapshot name it, and others' from the second on.
-    :param unit_rows: how many rows a work unit has. :param kept_from: where its rows begin, if it tells.
+    :param unit_rows: how many rows a work unit has. :param kept_from: where its rows begin, if it reports that.
     """
 
     urn: str
@@ -85,7 +85,7 @@ class Table:
 @record("test.rows")
 @dataclass(frozen=True)
 class RowSource:
-    """Tables as they are at one moment; what they become later is another `RowSource`."""
+    """Tables as they are at one moment; later states of them are another `RowSource`."""
 
     tables: tuple[Table, ...]
     connection_ids: ClassVar[tuple[str, ...]] = ()
@@ -102,7 +102,7 @@ class RowSource:
     def plan(
         self, dataset: Dataset, states: Mapping[str, DatasetState], request: PlanRequest, connections: Connections
     ) -> DatasetPlan:
-        """What is uncovered up to the end of the request (its seconds are a position), in units of `unit_rows`."""
+        """Everything uncovered up to the end of the request (its seconds are a position), in units of `unit_rows`."""
         table = self.table(dataset.urn)
         end = table.rows if request.end is None else min(table.rows, int(request.end.timestamp()))
         origin = states[dataset.urn].coverage.origin if dataset.urn in states else None

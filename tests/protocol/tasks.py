@@ -6,8 +6,8 @@ its pack by the functions that Spark's tasks call, in its own process. (Real Air
 `tests/airflow`.)
 
 A case: a task of a run is killed, or is stopped and taken for dead. The next try and the rest of the run follow, in another
-process; who was stopped goes on beside it, after it, or when the next run is over. That run, with nothing in its way, must
-publish all that is missing; then every row of the source is published once, and all else that the promises say holds.
+process; a stopped one goes on beside it, after it, or when the next run is over. That run, undisturbed, must
+publish everything missing; then every row of the source is published once, and all other promises hold.
 """
 
 from __future__ import annotations
@@ -73,15 +73,15 @@ TRIES = 3
 TRIES_TO_HIT = 8
 CASES_A_PLACE = 6
 PATIENCE = 120.0
-"""How many seconds a process may take, at the most: more than any does."""
+"""The most seconds that a process may take: more than any does."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where ingestions are: a kind of store. :param environment: the Airflow connections that they need.
+    """A place for ingestions: a kind of store. :param environment: the Airflow connections that they need.
 
-    :param journal: of an ingestion; :param target: of an ingestion, both with `{name}` in them where its name goes.
-    :param urns: the datasets of an ingestion; one of them by chance if none is named.
+    :param journal: of an ingestion; :param target: of an ingestion, both with `{name}` in them for its name.
+    :param urns: the datasets of an ingestion; a random one if none is named.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Attack:
-    """What befalls a task. :param stage: which one it is. :param zombie: it is stopped, and goes on later; else it is killed.
+    """What happens to a task. :param stage: which one it is. :param zombie: it is stopped, and goes on later; else it is killed.
 
     :param by_call: at one of its calls; else at some moment.
     """
@@ -107,7 +107,7 @@ class Attack:
 
 
 class ExtractHere(ExtractOperator):
-    """Extracts its pack in its own process, with what runs in Spark's tasks."""
+    """Extract its pack in its own process, with the functions that run in Spark's tasks."""
 
     def _prepare(self, opened: OpenJob) -> None:
         """Nothing is shipped."""
@@ -177,7 +177,7 @@ class DagRun:
         return [("verify_recover", None), ("create_work_units", None), *mapped, ("finish", None)]
 
     def position(self, stage: str) -> int | None:
-        """Where a task is, if the run has it."""
+        """The index of a task, if the run has it."""
         return next((n for n, (name, _) in enumerate(self.tasks) if name == stage), None)
 
     def carry_out(self, ingestion: Ingestion, until: str | None = None) -> None:
@@ -221,7 +221,7 @@ class DagRun:
 
 @contextmanager
 def hooked(faults: Faults | None) -> Iterator[None]:
-    """The operators of this process make the calls of their stores and files by way of `faults`."""
+    """The operators of this process call their stores and files through `faults`."""
     if faults is None:
         yield
         return
@@ -267,7 +267,7 @@ class Place:
 
     @property
     def ingestion(self) -> Ingestion:
-        """It as it is now."""
+        """Its current state."""
         target = self.site.target.format(name=self.name)
         return Ingestion(
             self.name,
@@ -291,7 +291,7 @@ class Place:
     def _prepare(self, tell: Tell) -> None:
         self.look().plant([*self.urns])
 
-    # What is done by other processes
+    # What other processes do
 
     def prelude(self, stage: str) -> DagRun:
         """A run up to a task, with something for it to do: what a former run left, or what a person took back."""
@@ -321,7 +321,7 @@ class Place:
         return Child(lambda tell: run.carry_out(self.ingestion))
 
     def carry_out_last(self, *unfinished: DagRun) -> None:
-        """The rest of runs, and then one that nothing befalls, after which all must be well. :raises AssertionError: it isn't."""
+        """The rest of runs, and then an undisturbed one; then everything must be right. :raises AssertionError: it isn't."""
         before = self.ingestion
         last = self.new_run()
 
@@ -338,7 +338,7 @@ class Place:
         in_fresh_process(work)
 
     def check(self) -> None:
-        """What holds at any moment. :raises AssertionError: it doesn't."""
+        """Check what holds at any moment. :raises AssertionError: it doesn't."""
 
         def work(tell: Tell) -> None:
             self.look().check(self.sources)
@@ -346,7 +346,7 @@ class Place:
         in_fresh_process(work)
 
     def victim(self, run: DagRun, stage: str, faults: Faults | None) -> Child:
-        """A process that tries a task once, and tells how many calls it made."""
+        """A process that tries a task once, and reports how many calls it made."""
 
         def work(tell: Tell) -> None:
             position = run.position(stage)
@@ -373,7 +373,7 @@ class Usual:
 
 
 def measure(place: Place) -> dict[str, Usual]:
-    """What each task takes, when nothing befalls it."""
+    """What each task takes, when nothing happens to it."""
     place.carry_out_last()
     found = {}
     for stage in STAGES:
@@ -387,7 +387,7 @@ def measure(place: Place) -> dict[str, Usual]:
 
 @dataclass
 class Tally:
-    """What became of some cases. :param cases: by site, stage and kind. :param missed: tasks that ended before their time."""
+    """The results of some cases. :param cases: by site, stage and kind. :param missed: tasks that ended before their time."""
 
     cases: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     missed: int = 0
@@ -400,7 +400,7 @@ class Tally:
 
 
 def play(place: Place, attack: Attack, usual: Usual) -> int:
-    """A case. :return: how often the task had ended before its time. :raises AssertionError: a promise is broken."""
+    """Play a case. :return: how often the task had ended before its time. :raises AssertionError: a promise is broken."""
     run = place.prelude(attack.stage)
     for missed in range(TRIES_TO_HIT):
         victim = attacked(place, run, attack, usual, 0.5**missed)
@@ -415,7 +415,7 @@ def play(place: Place, attack: Attack, usual: Usual) -> int:
 
 
 def go_on_beside(place: Place, run: DagRun, zombie: Child, usual: Usual) -> None:
-    """Let the next try and the rest of a run be carried out, and who was taken for dead go on, beside it or later."""
+    """Carry out the next try and the rest of a run, and let the task that was taken for dead go on, beside it or later."""
     when = place.chance.choice(["beside", "after", "at the end"])
     following = place.go_on(run)
     if when == "beside":
@@ -434,7 +434,7 @@ def go_on_beside(place: Place, run: DagRun, zombie: Child, usual: Usual) -> None
 
 
 def attacked(place: Place, run: DagRun, attack: Attack, usual: Usual, early: float) -> Child:
-    """A process of a task that something befalls, if its time comes. :param early: in which part of the task it does."""
+    """A process of a task that something happens to, if its time comes. :param early: in which part of the task it does."""
     if attack.by_call:
         at = place.chance.randrange(max(1, int(usual.calls * early)))
         faults = Halting(at) if attack.zombie else Faults(at, die=die)
@@ -446,14 +446,14 @@ def attacked(place: Place, run: DagRun, attack: Attack, usual: Usual, early: flo
 
 
 class Halting(Faults):
-    """A process that is stopped at a call, and goes on with it when it is let."""
+    """A process that is stopped at a call, and goes on with it when it is resumed."""
 
     def __init__(self, at: int) -> None:
         super().__init__(hook=lambda call: stop() if len(self.calls) == at else None)
 
 
 def share_connections() -> None:
-    """Let the tasks that one process runs share what each of them would open anew, for that takes most of their time."""
+    """Let the tasks of one process share what each of them would open anew, because that takes most of their time."""
 
     def share(module: Any, name: str, key: Callable[..., Any]) -> None:
         opened: dict[Any, Any] = {}
@@ -473,7 +473,7 @@ def share_connections() -> None:
 
 
 def warm_up(folder: str) -> None:
-    """Have everything imported that a task needs, so that processes forked from this one needn't."""
+    """Import everything that a task needs, so that processes forked from this one needn't."""
     with TemporaryDirectory(dir=folder) as inner:
         place = Place(Site("here", f"{inner}/journal", f"{inner}/target", URNS), "warm")
         run = place.new_run()
@@ -517,7 +517,7 @@ def attacks(kills: int, zombies: int) -> list[Attack]:
 
 
 def play_together(folder: Path, sites: list[Site], seed: str, kills: int, zombies: int) -> Tally:
-    """Attacks on each stage at each site, spread over some fork servers. :param folder: for what they need for a while."""
+    """Attacks on each stage at each site, spread over some fork servers. :param folder: for their temporary files."""
     every = [(site, attack) for attack in attacks(kills, zombies) for site in sites]
     every.sort(key=lambda one: one[0].name)  # a server serves one site after the other
     context = get_context("spawn")
@@ -542,7 +542,7 @@ def play_together(folder: Path, sites: list[Site], seed: str, kills: int, zombie
 
 
 def serve(sending: Any, folder: str, by_site: list[tuple[Site, list[Attack]]], seed: str) -> None:
-    """A fork server. What tasks log is not wanted; nor need anything be synced, for it is processes that die, not their host."""
+    """A fork server. Tasks' logs are dropped; nor need anything be synced, because processes die, not their host."""
     setattr(local, "_fsync", lambda path, flags: None)  # noqa: B010
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)

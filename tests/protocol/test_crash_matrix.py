@@ -1,4 +1,4 @@
-"""The crash matrix on the local store and on SQL stores. What it does is told in `matrix`."""
+"""The crash matrix on the local store and on SQL stores. `matrix` describes it."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_crashes_during_the_recovery(pool: Pool, tmp_path: Path, proved: Proved)
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("layout", Layout)
 def test_a_target_that_is_gone(layout: Layout, share: int, pool: Pool, tmp_path: Path, proved: Proved) -> None:
-    """The next run stops by name; when the target is back, nothing is lost, and what is missing is published."""
+    """The next run stops by name; when the target is back, nothing is lost, and everything missing is published."""
     seed = fresh_seed()
     start = pool.start(tmp_path, "local", layout)
     times = [*absences(start.calls)]
@@ -162,7 +162,7 @@ def test_a_target_that_is_gone(layout: Layout, share: int, pool: Pool, tmp_path:
 
 @pytest.mark.timeout(1200)
 def test_a_process_dies_and_then_the_power_fails(pool: Pool, tmp_path: Path, proved: Proved) -> None:
-    """What it named is not durable when others come upon it: they must make it so before they go on."""
+    """What it named is not durable when others find it: they must make it so before they go on."""
     start = pool.start(tmp_path, "local")
     trials = matrix.dying_and_then_losing_power(pool, start, tmp_path)
     tally = pool.run(start, tmp_path, trials)
@@ -193,7 +193,7 @@ def tell(proved: Proved, store: str, calls: list[Call], points: list[Point], tal
 
 
 def expect_floor(store: str, calls: list[Call], points: list[Point]) -> None:
-    """The recording saw what there is to see."""
+    """The recording saw everything."""
     assert len(calls) >= FLOOR[store][0]
     assert len(points) >= FLOOR[store][1]
     seen = {(c.place, c.operation) for c in calls}

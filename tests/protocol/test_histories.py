@@ -1,4 +1,4 @@
-"""Random histories on stores in memory. A history that breaks a promise is told with the command that plays it again."""
+"""Random histories on stores in memory. A history that breaks a promise is reported with the command that plays it again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MANY_SHORT_ONES = range(100_000)
     ],
 )
 def test_random_histories_keep_every_promise(seeds: range | None, mix: Mix, calls: int, proved: Proved) -> None:
-    """:param seeds: `None` for fresh ones. :param calls: how many a history makes, at the least, on the average."""
+    """:param seeds: `None` for fresh ones. :param calls: how many a history makes, at the least, on average."""
     if seeds is None:
         first = fresh_seed()
         seeds = range(first, first + len(SHORT_ONES))

@@ -1,4 +1,4 @@
-"""Every interleaving of two attempts within a bound. What is tried is told in `interleavings`."""
+"""Every interleaving of two attempts within a bound. `interleavings` describes what is tried."""
 
 from __future__ import annotations
 

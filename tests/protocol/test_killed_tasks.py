@@ -1,4 +1,4 @@
-"""Tasks of all six kinds are killed and stopped, on local, SQL and S3 stores. What is done to them is told in `tasks`."""
+"""Tasks of all six kinds are killed and stopped, on local, SQL and S3 stores. `tasks` describes how."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The long run of the histories and of the crash matrix, for as many minutes as GOBBLIN_SOAK_MINUTES says (10)."""
+"""The long run of the histories and of the crash matrix, for as many minutes as GOBBLIN_SOAK_MINUTES sets (10)."""
 
 from __future__ import annotations
 

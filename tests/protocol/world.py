@@ -1,4 +1,4 @@
-"""A small world for the protocol: a target, a journal, processes that run the stages, and a look at what they made of it."""
+"""A small world for the protocol: a target, a journal, processes that run the stages, and a check of the result."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ NAME = "flights"
 MINE = "mine.txt"
 """A file of the user's own, in the folder of each dataset."""
 UNREAD = (NoteKind.ANNOUNCED.value, NoteKind.CLEANED.value)
-"""How the keys of notes end whose content no rule rests on: that they stand is enough."""
+"""The ends of the keys of notes whose content no rule rests on: their existence is enough."""
 RAISING = frozenset((Action.REWIND, Action.SET, Action.IMPORT, Action.DROP))
 """What makes plans from before it lose (rule 10)."""
 TRIES = 3
@@ -65,12 +65,12 @@ TRIES = 3
 
 @dataclass(frozen=True)
 class Place:
-    """Where a world is.
+    """The place of a world.
 
-    :param store: `local`, `sqlite`, the URL of a PostgreSQL database, which this place has for itself, or a bucket, of which it
-        has what begins as its folder: then the target is there, too.
-    :param layout: how the files of a dataset lie in its folder. :param backfill: what a run there asks for, if it isn't all that
-        is open. :param origin: the folder whose copy this is; its processes see it at that path, as something mounted there.
+    :param store: `local`, `sqlite`, the URL of a PostgreSQL database, which this place has for itself, or a bucket, in which it
+        has the prefix of its folder: then the target is there, too.
+    :param layout: how the files of a dataset lie in its folder. :param backfill: what a run there asks for, if not everything
+        open. :param origin: the folder whose copy this is; its processes see it at that path, as if mounted there.
     """
 
     folder: Path
@@ -90,7 +90,7 @@ class Place:
         return replace(self, folder=to, store=_copy_database(self.store) if "://" in self.store else self.store)
 
     def disk(self) -> Disk:
-        """A disk under it, on which all is durable."""
+        """A disk under it, on which everything is durable."""
         return Disk(RealMedium(str(self.folder), f"{self.folder}/attic-0"))
 
     def remove(self) -> None:
@@ -135,7 +135,7 @@ def _admin(url: str) -> psycopg.Connection:
 
 
 class _Mounted:
-    """Files that are seen where others were: a target that was copied is refused, unless somebody says that it was moved."""
+    """Files that are seen where others were: a copied target is refused, unless it was moved explicitly."""
 
     def __init__(self, files: Files, there: Files) -> None:
         self._files = files
@@ -148,7 +148,7 @@ class _Mounted:
 class World:
     """A place, as one process sees it.
 
-    :param disk: the disk under it, which outlives processes, if it is to be known what is synced.
+    :param disk: the disk under it, which outlives processes, if syncs are to be tracked.
     """
 
     def __init__(self, place: Place, disk: Disk | None = None) -> None:
@@ -204,7 +204,7 @@ class World:
         return Process(store, self.files("target", faults), source, self.place.layout, **options)
 
     def look(self) -> Look:
-        """What there is, seen without any fault."""
+        """The world, seen without any fault."""
         if self._own is None:
             self._own = self.open_store(Faults())
         return Look(Journal.create(self._own, NAME), self.real_files("target"))
@@ -226,7 +226,7 @@ class Process:
         self.opened = OpenJob(self.ingestion, Journal.create(store, NAME), NoConnections(), files)
 
     def extract(self, run: RunPlan, pack: Pack, attempt: str) -> None:
-        """What Spark does, without Spark."""
+        """The work of Spark, without Spark."""
         staging = self.opened.staging
         job = staging.work(run.run)
         assert isinstance(job, RowsWork)
@@ -240,8 +240,8 @@ class Process:
 class Run:
     """A DAG run: its stages one by one, as its scheduler knows them. It outlives the processes that carry it out.
 
-    :param plan: what `create_work_units` handed over. :param done: the stages that came to their end.
-    :param errors: those of the tries that failed. :param asked: what it asks for, if it isn't all that is open.
+    :param plan: what `create_work_units` handed over. :param done: the stages that ended.
+    :param errors: those of the tries that failed. :param asked: what it asks for, if not everything open.
     """
 
     name: str
@@ -258,7 +258,7 @@ class Run:
     def carry_out(self, open_process: Callable[[], Process], tell: Callable[[Run], None] = lambda run: None) -> None:
         """All stages that are not done, each tried again, with nothing kept in memory, when it raises an error.
 
-        :param tell: called after each stage with what the scheduler knows then.
+        :param tell: called after each stage with the scheduler's knowledge then.
         """
         process: Process | None = None
         for name, stage in self.stages():
@@ -314,7 +314,7 @@ class Run:
 
 
 class Look:
-    """What a world holds, and whether it is as promised. `I` numbers are those of `docs/design.md`."""
+    """The content of a world, and whether it is as promised. `I` numbers are those of `docs/design.md`."""
 
     def __init__(self, journal: Journal, files: Files) -> None:
         self.journal = journal
@@ -328,10 +328,10 @@ class Look:
         """At any moment: what is published is exactly what is covered, and everything else is accounted for.
 
         :param sources: what the source was, from the first run to the last; snapshots may show any of them.
-        :param records: the journal's at an earlier moment. :param strange: files that somebody put into the target.
+        :param records: the journal's at an earlier moment. :param strange: foreign files in the target.
         :return: the published rows of each dataset.
         """
-        self._known.clear()  # that steps can be read is to be seen each time
+        self._known.clear()  # steps must be readable each time
         rows = {}
         for table in sources[-1].tables:
             history = self.journal.history(table.urn)
@@ -365,7 +365,7 @@ class Look:
                     f"{history.urn}: slot {number}, a {decision.action.value}, keeps the generation"
                 )
             if decision.generation > generation:
-                answered.clear()  # what was committed may have been taken back, to be asked for anew
+                answered.clear()  # committed ranges may have been taken back, to be asked for anew
             generation = decision.generation
             if decision.run_key and decision.complete:
                 assert decision.run_key not in answered, f"{history.urn}: slot {number} answers its run again"  # I7
@@ -397,7 +397,7 @@ class Look:
         return published
 
     def published(self, history: History) -> Counter[str]:
-        """The rows of the files that the journal says are published, and are."""
+        """The rows of the files that the journal lists as published, and that are."""
         rows: Counter[str] = Counter()
         for file in self.files_of(history, history.state.live):
             found = self.files.identity(file.path)
@@ -413,7 +413,7 @@ class Look:
                     yield file
 
     def _files(self, decision: Decision) -> tuple[TargetFile, ...]:
-        """The files of a decision, read once for all that is checked together."""
+        """The files of a decision, read once for all checks."""
         found = self._known.get(decision.shards)
         if found is None:
             found = tuple(file for step in self.journal.steps(decision) for file in step.files())
@@ -421,7 +421,7 @@ class Look:
         return found
 
     def _check_folder(self, history: History, table: Table, strange: Collection[str]) -> None:
-        """Nothing stands in a dataset's folder but what the journal accounts for, and what the user put there (I3, I6, I10)."""
+        """A dataset's folder holds only what the journal accounts for, and what the user put there (I3, I6, I10)."""
         folder = dataset_key(table.urn)
         accounted = {f.path for f in self.files_of(history, history.state.live)}
         accounted |= {f.path for f in self.files_of(history, history.state.retired)}
@@ -435,7 +435,7 @@ class Look:
         assert found - {mine} <= accounted, f"{table.urn}: nobody accounts for {found - accounted - {mine}}"
 
     def _check_pending(self, history: History, strange: Collection[str]) -> None:
-        """What an unfinished decision still needs is there (I11)."""
+        """Everything that an unfinished decision still needs exists (I11)."""
         if history.pending is None:
             return
         for step in self.journal.steps(history.pending.decision):
@@ -449,7 +449,7 @@ class Look:
         return {key: self.journal.store.get(key) or b"" for key in self.journal.store.list("")}
 
     def check_records(self, before: dict[str, bytes]) -> dict[str, bytes]:
-        """Records never change (I5), and go only where a snapshot stands for them. :return: those that stand now."""
+        """Records never change (I5), and go only where a snapshot replaces them. :return: those that exist now."""
         now = self.records()
         changed = [key for key, data in before.items() if now.get(key) != data and not _trimmed(key, now)]
         assert not changed, f"records changed or are gone: {changed}"
@@ -483,20 +483,20 @@ class Look:
 
 
 def every_slot(history: History) -> Iterator[Slot]:
-    """All slots of a chain, also what stays of those that were trimmed."""
+    """All slots of a chain, with what remains of those that were trimmed."""
     yield from (slot.as_slot(history.urn) for slot in history.trimmed)
     yield from history.slots
 
 
 def _trimmed(key: str, records: Collection[str]) -> bool:
-    """Whether a snapshot stands for a record. (Whether the steps that it needs are there is known by reading them.)"""
+    """Whether a snapshot replaces a record. (Reading the steps that it needs shows that they exist.)"""
     dataset, kind, name = key.rsplit("/", 3 if "/n/" in key else 2)[:3]
     snapshots = [k.rpartition("/")[2] for k in records if k.startswith(f"{dataset}/snap/")]
     return bool(snapshots) and (kind == "c" or name <= max(snapshots))
 
 
 class _Torn:
-    """A store of whose records one is torn."""
+    """A store with one torn record."""
 
     def __init__(self, store: Store, torn: str) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""The spellings in which a secret may come to light, each made by what makes it in real life."""
+"""The spellings in which a secret may appear, each made as in real life."""
 
 from __future__ import annotations
 
@@ -90,11 +90,11 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
         f"postgresql://reader:{quote(secret, safe='')}@db.example/shop".encode()
     ).decode(),
 }
-"""By name, a function that spells a secret. What it gives may have more around it."""
+"""Functions that spell a secret, by name. The result may have more around it."""
 
 
 def cores(secret: str) -> dict[str, str]:
-    """A secret in each spelling, without what is around it, which doesn't depend on it."""
+    """A secret in each spelling, without the text around it, which doesn't depend on it."""
     return {name: _core(spell, secret) for name, spell in SPELLINGS.items()}
 
 
@@ -106,5 +106,5 @@ def _core(spell: Callable[[str], str], secret: str) -> str:
 
 
 def _alike(one: str, other: str) -> int:
-    """How many characters two texts begin with alike."""
+    """The length of the common beginning of two texts."""
     return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

@@ -13,9 +13,9 @@ from unittest import mock
 
 @dataclass
 class Trace:
-    """Calls that succeeded, in order, each with the absolute path that it is about; of a link, its new name.
+    """Calls that succeeded, in order, each with its absolute path; of a link, its new name.
 
-    :param before: is told of each call before it is made, and may raise.
+    :param before: called with each call before it is made, and may raise.
     """
 
     calls: list[tuple[str, str]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The checker finds what it is there for."""
+"""The checker finds what it is made for."""
 
 from __future__ import annotations
 

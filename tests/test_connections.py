@@ -40,7 +40,7 @@ class OneUri:
 @record("test.leaky")
 @dataclass(frozen=True)
 class LeakySource(RowSource):
-    """Tells its connection in its errors. :param where: `datasets` or `plan`. :param ours: whether by an error of the tree."""
+    """Show its connection in its errors. :param where: `datasets` or `plan`. :param ours: whether by an error of the tree."""
 
     where: str = ""
     ours: bool = False
@@ -95,7 +95,7 @@ def test_an_error_of_planning_holds_no_secret(
 @record("test.leaky_check")
 @dataclass(frozen=True)
 class LeakyCheck(LeakySource):
-    """A source that can be checked, which its check may tell its connection by, too."""
+    """A source with a check, which may also show its connection in its errors."""
 
     def check(self, dataset: Dataset, connections: Connections) -> Iterator[GobblinError]:
         connections.uri("db")
@@ -155,14 +155,14 @@ WAYS: dict[str, Callable[[str], BaseException]] = {
     "group": lambda told: BaseExceptionGroup("many", [Stop(told)]),
     "ours": ours,
 }
-"""How a secret may be on its way: by name, a function that makes an error with a text."""
+"""The ways of a secret: by name, a function that makes an error with a text."""
 MIXED = "p@ss/w'ö\"rd \\ %+&zwitschert"
 
 
 @record("test.spelling")
 @dataclass(frozen=True)
 class SpellingSource(LeakySource):
-    """Tells its password in its errors, in one spelling and in one way."""
+    """Show its password in its errors, in one spelling and in one way."""
 
     spelling: str = ""
     way: str = ""

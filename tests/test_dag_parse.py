@@ -36,7 +36,7 @@ loaded = {name.partition(".")[0] for name in set(sys.modules) - before} - set(sy
 print(json.dumps([sorted(loaded), touched]))
 """
 
-# A DAG with what one names of this package, and thousands of tables. The time is that of the processor: others compute, too.
+# A DAG with the names that people use of this package, and thousands of tables. The time is CPU time.
 LARGE = """
 import sys, time
 from airflow.sdk import DAG, AssetAlias, BaseHook, BaseOperator, TaskGroup, conf, task_group

@@ -1,4 +1,4 @@
-"""`docker/`, as far as it can be checked without an engine: the files are whole and fit together, and the shop's DAG works."""
+"""`docker/`, as far as it can be checked without an engine: the files are complete and fit together, and the shop's DAG works."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ for batch in run_task(TaskSpec((), **json.loads(sys.argv[1]), snapshots={}, conn
 
 
 def extract_as_executors(opened: OpenJob, run: RunPlan, folder: Path) -> None:
-    """Extract by a Python that has what the Dockerfile gives to executors, but for Spark itself."""
+    """Extract by a Python that has what the Dockerfile gives to executors, except Spark itself."""
     python = make_environment(folder / "env", *(package for package in of_executors() if package != "pyspark"))
     units: dict[str, list[str]] = {}
     for pack in run.packs:

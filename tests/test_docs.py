@@ -1,4 +1,4 @@
-"""The code blocks of the README and of the pages that have no test of their own, run as they stand, but for their folder and
+"""The code blocks of the README and of the pages that have no test of their own, run unchanged except for their folder and
 their database; and the links between the pages."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ANCHOR = re.compile(r"\]\((?!https?://)([^)#]*)#([^)]+)\)")
 DESIGN, TESTING = ROOT / "docs" / "design.md", ROOT / "docs" / "testing.md"
 EXAMPLES = dict(BLOCK.findall(TESTING.read_text()))
 CITED = re.compile(r"\b(?:[Rr]ules? (?P<rule>\d+)(?: and (?P<other>\d+))?|I(?P<promise>\d{1,2}))\b")
-"""What comments and docstrings call the rules and the promises of the design."""
+"""How comments and docstrings cite the rules and the promises of the design."""
 
 
 class Shop:
@@ -76,7 +76,7 @@ def test_an_ingestion_on_s3(tmp_path: Path, versitygw: S3Server) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_block_of_a_page_is_run(page: Path) -> None:
-    """Each block names its test; those of other pages are run beside what they are about."""
+    """Each block names its test; those of other pages are run beside the tests of their subject."""
     text = page.read_text()
     assert text.count("```python") == len(BLOCK.findall(text))
     if page in HERE:
@@ -88,7 +88,7 @@ AUTHORS = [
     *ROOT.glob("dags/*.py"),
     *ROOT.glob("docker/dags/*.py"),
 ]
-"""What shows how something is imported, but for the page on the tests, which look into modules."""
+"""Everything that shows how something is imported, except the page on the tests, which look into modules."""
 
 
 @pytest.mark.parametrize("page", AUTHORS, ids=lambda page: page.name)
@@ -101,7 +101,7 @@ RUN = {"administration", "authoring", "dag", "module acme_log", "read", "s3"}
 
 
 def test_commands_are_known_as_they_are_written() -> None:
-    """To Airflow's own parser; what they do is tested beside what they are about."""
+    """To Airflow's own parser; what they do is tested beside their subject."""
     parser = get_parser()
     written = [words for page in PAGES for words in commands(page) if words[0] == "airflow"]
     assert len(written) > 20
@@ -141,7 +141,7 @@ def test_links_lead_to_a_heading(page: Path) -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """What a link into a page may name: its headings, as GitHub spells them, and the ids that it gives itself."""
+    """The targets of links into a page: its headings, as GitHub spells them, and the ids that it gives itself."""
     text = page.read_text()
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings} | {
@@ -193,7 +193,7 @@ def test_the_tests_and_modules_that_a_page_names_are_there(page: Path) -> None:
 
 
 def example_id(name: str) -> str:
-    """Its name, and the fixtures that it asks for, by which `make quick` knows what to leave out."""
+    """Its name and its fixtures, by which `make quick` knows what to leave out."""
     asked = re.search(r"def test_\w+\((.*)\)", EXAMPLES[name])
     assert asked, f"{name} is no test"
     return "-".join((name, *re.findall(r"(\w+):", asked[1])))

@@ -1,4 +1,4 @@
-"""The tree of errors: what each tells, and what a caller may do about it."""
+"""The tree of errors: the contents of each, and what a caller may do about it."""
 
 from __future__ import annotations
 

@@ -48,8 +48,8 @@ def test_to_import_the_package_loads_nothing_of_it() -> None:
 
 
 def test_what_authors_name_loads_neither_arrow_nor_spark_nor_airflow() -> None:
-    """Each of the core's names, for DAG files are parsed often, and executors have no Airflow. What a person does to datasets
-    is in no DAG file, and reads schemas."""
+    """Each of the core's names, because DAG files are parsed often, and executors have no Airflow. Actions of people on datasets
+    are in no DAG file, and read schemas."""
     program = (
         "import sys; sys.modules['airflow'] = None; import airflow_gobblin\n"
         "for name in sys.argv[1:]: getattr(airflow_gobblin, name)\n"

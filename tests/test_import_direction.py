@@ -1,4 +1,4 @@
-"""Who may import whom. Executors have no Airflow, and an Airflow worker needs no pyspark to be scheduled."""
+"""The allowed imports. Executors have no Airflow, and an Airflow worker needs no pyspark to be scheduled."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ ROOMS = (
     ("plugins",),
     ("operators",),
 )
-"""The rooms of the package, from low to high: a room imports lower ones only, now, late, or for types. Those of one line import
-none of each other."""
+"""The rooms of the package, from low to high: a room imports lower ones only, now, late, or for types. Those of one line don't
+import each other."""
 FLOOR = {room: number for number, rooms in enumerate(ROOMS) for room in rooms}
 AIRFLOW_SIDE = ("hooks", "events", "links", "cli", "plugins", "operators")
 _OF_RUNS = ("journal", "workspace", "commit", "run", "admin", "spark")
@@ -99,7 +99,7 @@ def test_a_room_imports_lower_ones_only(module: Path) -> None:
 def test_module_imports_only_what_its_side_may(module: Path) -> None:
     forbidden = FORBIDDEN.get(room_of(module), ("airflow", "pyspark"))
     now, ever = set(imported(module, late=False)), set(imported(module, late=True))
-    # Only Spark may come late: a source or reader that was asked for a DataFrame gives one.
+    # Only Spark may come late: a source or reader that is asked for a DataFrame gives one.
     wrong = {name for name in now for prefix in forbidden if is_below(name, prefix)}
     wrong |= {name for name in ever for prefix in forbidden if is_below(name, prefix) and prefix != "pyspark"}
     assert wrong == set()

@@ -1,4 +1,4 @@
-"""The wheel, installed with all that it says it needs into an environment of its own, works where no checkout is."""
+"""The wheel, installed with all that it requires into an environment of its own, works without a checkout."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(python: Path, home: Path, program: str, *arguments: str) -> str:
-    """The last line that a program prints which runs elsewhere and sees nothing of this checkout's environment."""
+    """The last line printed by a program that runs elsewhere and sees nothing of this checkout's environment."""
     hidden = ("PYTHONPATH", "SPARK_HOME", "VIRTUAL_ENV", "AIRFLOW_HOME")
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     environment |= {"AIRFLOW_HOME": str(home), "PATH": f"{python.parent}:/usr/bin:/bin"}
@@ -89,7 +89,7 @@ def test_it_has_the_page_with_all_its_files(python: Path, tmp_path: Path) -> Non
 
 
 def test_it_is_installed_by_the_lines_of_the_readme(tmp_path: Path) -> None:
-    """Typed in the checkout, where the README is, they bring the package and a Spark that is whole."""
+    """Typed in the checkout, where the README is, they install the package and a complete Spark."""
     python = make_environment(tmp_path / "env")
     (line, again) = re.findall(r"^\$ pip (.+)", (ROOT / "README.md").read_text(), re.MULTILINE)
     pip(python, *shlex.split(line))

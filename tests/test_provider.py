@@ -59,7 +59,7 @@ def test_airflow_knows_the_provider_and_has_no_fault_to_find() -> None:
 
 
 def names(info: Any) -> list[str]:
-    """Everything in the metadata that is the name of something in this package."""
+    """Everything in the metadata that names something in this package."""
     if isinstance(info, dict):
         return [name for value in info.values() for name in names(value)]
     if isinstance(info, list):

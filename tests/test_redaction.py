@@ -1,4 +1,4 @@
-"""A secret is taken out of a text in whatever spelling it comes, and what is no secret stays."""
+"""A secret is removed from a text in whatever spelling it comes, and everything else stays."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SURROUNDINGS = "before {} after"
 
 
 def pieces_left(text: str, secret: str) -> list[str]:
-    """What four characters of a secret in a row, without marks, a text still has of it."""
+    """The four-character pieces of a secret, without marks, that a text still has."""
     plain = {secret[n : n + 4] for n in range(len(secret) - 3)}
     return sorted(piece for piece in plain if piece.isalnum() and piece in text)
 
@@ -120,7 +120,7 @@ ILL_FORMED = (
     "form", ["postgresql://reader:{}@db.example/shop", "reader:{}@db.example/shop", "s3://AK:{}@/?a=b"]
 )
 def test_of_a_uri_whose_password_is_not_quoted_no_part_is_shown(form: str, password: str) -> None:
-    """Whoever takes such a URI apart takes parts of the password for host, port, path, setting or fragment."""
+    """A parser of such a URI takes parts of the password for host, port, path, setting or fragment."""
     uri = form.format(password)
     redactor = Redactor([uri])
     told = [uri, password, quote(password, safe="")]
@@ -188,7 +188,7 @@ def test_an_error_is_looked_through_with_all_that_led_to_it() -> None:
 
 
 class Silent(Exception):
-    """Tells nothing by `str`, and all by its arguments."""
+    """Show nothing by `str`, and everything by its arguments."""
 
     def __init__(self) -> None:
         super().__init__("canary-9fQ2")
@@ -336,7 +336,7 @@ def test_a_password_in_a_text_is_known(text: str, shows: bool) -> None:
 
 @pytest.mark.parametrize("password", ["airflow", "raise", "Timeout"])
 def test_an_interrupt_is_not_taken_for_an_error_since_its_traceback_names_files_and_code(password: str) -> None:
-    """A task's time is over: that a frame is in a folder named like a common password shows nothing of it."""
+    """A task's time is over: a frame in a folder named like a common password shows nothing of it."""
 
     class TimeoutOfTask(BaseException):
         pass

@@ -1,4 +1,4 @@
-"""Set-up brings what a target needs, once, and is never silent for long."""
+"""Set-up installs what a target needs, once, and is never silent for long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way of a row: from a Parquet file as the source, over real converters and checks, to Parquet on a real disk."""
+"""The path of a row: from a Parquet file as the source, over real converters and checks, to Parquet on a real disk."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class OneConnection:
 @wire.record("test.file_source")
 @dataclass(frozen=True)
 class FileSource:
-    """Rows [low, high) of a Parquet file, counted from 0; `tells` and `stops_at` make it say something else than is true."""
+    """Rows [low, high) of a Parquet file, counted from 0; `tells` and `stops_at` make it report something untrue."""
 
     path: str
     batch_rows: int = 10
@@ -149,7 +149,7 @@ class Setup:
 
     def run(self) -> UnitResult:
         result = extract_unit(self.job, self.plan, self.unit, "a0", self.files, STAGING, OneConnection())
-        # It is what crosses from the Spark task to the driver, so it must be able to.
+        # It crosses from the Spark task to the driver, so it must be able to.
         assert wire.loads(wire.dumps(result), UnitResult, "result") == result
         assert result.metrics.get("rows_added", 0) + result.rows_read >= result.rows_written + result.rows_dropped
         return result
@@ -273,7 +273,7 @@ SEEN: list[Mapping[str, Json]] = []
 @wire.record("test.looking_source")
 @dataclass(frozen=True)
 class LookingSource(FileSource):
-    """Notes what the units of the run before left."""
+    """Record what the units of the run before left."""
 
     def plan(
         self, dataset: Dataset, states: Mapping[str, DatasetState], request: PlanRequest, connections: Connections
@@ -356,7 +356,7 @@ def test_above_its_bound_the_unit_fails_and_leaves_nothing(tmp_path: Path, at_mo
 @wire.record("test.explode")
 @dataclass(frozen=True)
 class Explode:
-    """A converter that changes the number of rows: it repeats each `times` times, and drops all where that is 0."""
+    """A converter that changes the number of rows: it repeats each `times` times, and drops all if that is 0."""
 
     times: int
 
@@ -512,7 +512,7 @@ def test_a_position_outside_of_the_units_range_fails_it(tmp_path: Path, stops_at
 
 
 def test_no_secret_in_an_error(tmp_path: Path) -> None:
-    """Neither its password nor its query values, as written or decoded; what and where is still told."""
+    """Neither its password nor its query values, as written or decoded; what and where is still shown."""
     result = _setup(tmp_path, table=pa.table({"boom": [1]})).run()
 
     assert result.state is UnitState.FAILED
@@ -527,7 +527,7 @@ def test_no_secret_in_an_error(tmp_path: Path) -> None:
 
 
 def test_errors_of_any_bytes_can_be_recorded_and_are_short(tmp_path: Path) -> None:
-    """A message from a driver may hold what is no UTF-8, and be very long."""
+    """A message from a driver may hold invalid UTF-8, and be very long."""
     setup = _setup(tmp_path, converters=(Grumble("\udcff" * 10_000),), published=TABLE.schema)
 
     failure = setup.run().failure
@@ -615,7 +615,7 @@ def test_planning_tries_converters_and_checks_without_rows() -> None:
 @wire.record("test.liar")
 @dataclass(frozen=True)
 class Liar:
-    """A converter that doesn't do what it says."""
+    """A converter that doesn't do what its schema declares."""
 
     def schema(self, incoming: pa.Schema) -> pa.Schema:
         return incoming

@@ -1,4 +1,4 @@
-"""What an author's own source may plan, and what is refused of it: by sources that plan just what a test says."""
+"""What an author's own source may plan, and what is refused: by sources that plan exactly what a test gives."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Bounds = tuple[int, int | None]
 @record("test.given")
 @dataclass(frozen=True)
 class Given:
-    """A log of so many lines, of which a run plans the units that it is given. :param planned: as of a `DatasetPlan`."""
+    """A log of so many lines, of which a run plans the given units. :param planned: as of a `DatasetPlan`."""
 
     lines: int
     units: tuple[Bounds, ...] = ()
@@ -96,7 +96,7 @@ class GivenReader:
 
 
 class PlacedReader(GivenReader):
-    """One that says between batches where it is."""
+    """A reader that reports its position between batches."""
 
     @property
     def position(self) -> Watermark:
@@ -306,7 +306,7 @@ def test_a_reader_that_keeps_to_its_limit_is_left_alone(tmp_path: Path, placed: 
 def test_a_reader_that_looks_at_the_time_before_each_batch_keeps_to_its_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The batch that it waits for as the time is over comes after it."""
+    """The batch that it waits for when the time is over comes after it."""
 
     class Timely(GivenReader):
         def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -343,7 +343,7 @@ def test_rows_of_a_unit_that_ended_where_it_began_are_not_published_again_and_ag
 
 
 def test_a_unit_that_makes_no_progress_run_after_run_is_told(tmp_path: Path) -> None:
-    """Its reader says that it read nothing, and the run would be green for ever."""
+    """Its reader reports that it read nothing, and the run would be green for ever."""
     bench = Bench(tmp_path)
     bench.run(Given(5, ((0, 5),), (0, 5)))
     reports = [bench.run(Given(5, ((5, 9),), (5, 9))) for _ in range(4)]

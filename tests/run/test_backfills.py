@@ -256,7 +256,7 @@ def test_a_source_that_says_no_range_is_named(tmp_path: Path) -> None:
 @record("test.log")
 @dataclass(frozen=True)
 class Log:
-    """A source whose positions aren't those of time, and that doesn't care for ranges."""
+    """A source whose positions aren't those of time, and that ignores ranges."""
 
     connection_ids: ClassVar[tuple[str, ...]] = ()
 

@@ -1,4 +1,4 @@
-"""Bad input, end to end: an error that names the thing, what was expected and the way out, as early as it can be known, with
+"""Bad input, end to end: an error that names the thing, the expectation and the way out, as early as possible, with
 every other dataset and all state as they were.
 
 Bad records are in `test_journal.py`, claims in `test_claims.py`, stores in `stores/test_refused.py`, what databases may hold in
@@ -59,7 +59,7 @@ def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Tables:
-    """Two tables of a real database, and what has been published of them in one run."""
+    """Two tables of a real database, and the files that one run published of them."""
 
     def __init__(self, folder: Path) -> None:
         self.target = folder / "target"
@@ -119,7 +119,7 @@ OTHER_COLUMN = replace(SOURCE, tables=(SOURCE.tables[0], replace(SOURCE.tables[1
 
 @pytest.mark.parametrize("way_out", ["go back", "another URN", "drop"])
 def test_another_delta_column_of_the_same_kind_stops_its_dataset(tables: Tables, way_out: str) -> None:
-    """Its positions are of another axis: what has a `nr` below the watermark would be lost, and the rest come twice."""
+    """Its positions are of another axis: rows with a `nr` below the watermark would be lost, and the rest come twice."""
     tables.database.run("ALTER TABLE shop ADD COLUMN nr INTEGER", "UPDATE shop SET nr = id + 3")
     tables.database.insert("shop", [(5, "shop 5", 2)])
     tables.database.insert("good", [(5, "good 5")])
@@ -350,7 +350,7 @@ def test_two_ingestions_on_one_target(tmp_path: Path, same_journal: bool) -> Non
     assert not any(key.startswith("second/a/") and "/n/" not in key for key in store.list("")), "no slot is taken"
 
 
-# What authors of code get wrong
+# Mistakes of authors of code
 
 
 @dataclass(frozen=True)
@@ -366,7 +366,7 @@ def test_a_class_that_is_not_registered_is_refused_when_the_dag_is_parsed(tmp_pa
 @record("test.unregistered_steps")
 @dataclass(frozen=True)
 class StepsOfNoKind(LineSink):
-    """Publishes dataset `a` by steps that are not registered."""
+    """Publish dataset `a` by steps that are not registered."""
 
     def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
         for step in super().publish(plan, results, files):
@@ -419,7 +419,7 @@ class OddSource(RowSource):
 
 
 class LeavingReader(RowReader):
-    """Leaves for the next run what can't be kept."""
+    """Leave something for the next run that can't be kept."""
 
     @property
     def properties(self) -> Mapping[str, Json]:

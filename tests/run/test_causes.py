@@ -1,4 +1,4 @@
-"""What runs say of datasets that were not published: one cause, the true one, once; and what to do now."""
+"""What runs report of datasets that were not published: one cause, the true one, once; and what to do now."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Run = tuple[OpenJob, RunPlan]
 
 
 def told(run: Run) -> list[str]:
-    """What is said of the dataset by `write_commit_steps`, `execute_commit_steps`, `finish`, and its error."""
+    """The reports on the dataset by `write_commit_steps`, `execute_commit_steps`, `finish`, and its error."""
     opened, plan = run
     (pack,) = plan.packs
     written, executed = write_commit_steps(opened, plan, pack), execute_commit_steps(opened, plan, pack)

@@ -1,4 +1,4 @@
-"""Everything that a run would fail by, found ahead of it: for any source, and without a trace."""
+"""Everything that would make a run fail, found ahead of it: for any source, and without a trace."""
 
 from __future__ import annotations
 

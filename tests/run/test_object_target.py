@@ -44,7 +44,7 @@ ALL_DAY = float("inf")
 
 
 class Lake:
-    """An ingestion in a bucket. Each of its several is what a fresh process has."""
+    """An ingestion in a bucket. Its properties give what a fresh process has."""
 
     def __init__(self, access: S3Access, bucket: str) -> None:
         self.access = access
@@ -127,7 +127,7 @@ def test_nothing_is_seen_before_it_is_published_and_recovery_needs_no_byte(lake:
 def test_a_completion_that_was_under_way_when_its_slot_was_abandoned_is_taken_back(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 40 aborts that met a completion under way, versitygw let 4 become an object after it had answered to the abort."""
+    """Of 40 aborts that met a completion under way, versitygw let 4 become an object after it had answered the abort."""
     lake.decide()
     under_way: dict[str, bytes] = {}
 
@@ -276,13 +276,13 @@ def test_answers_lost_all_the_way_do_no_harm(real: Lake, s3_proxy: Proxy, seed: 
 
 
 def trouble(real: Lake, s3_proxy: Proxy, fault: Fault, stage: Callable[[OpenJob, RunPlan], Any]) -> str:
-    """Decide a run, let a stage meet nothing but a fault, and heal. :return: what it said."""
+    """Decide a run, let a stage meet nothing but a fault, and heal. :return: its report."""
     harmed = Lake(real.access.through(s3_proxy.endpoint), real.bucket)
     opened, plan = harmed.decide()
     s3_proxy.harm(fault, times=ALL_DAY)
     try:
         said = stage(opened, plan)
-    except StoreError as error:  # as whatever keeps a whole stage from its work
+    except StoreError as error:  # as anything that keeps a whole stage from its work
         said = error
     s3_proxy.heal()
     return str(said)

@@ -1,4 +1,4 @@
-"""A paused dataset stands still, by name, and goes on where it stopped."""
+"""A paused dataset is left alone, by name, and goes on where it stopped."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_cleared_tasks_of_a_paused_dataset_commit_nothing_new(tmp_path: Path) ->
 def test_what_is_being_decided_when_a_dataset_is_paused_is_before_the_pause_or_does_not_stand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decided: bool
 ) -> None:
-    """Whoever decides has looked whether it is paused some calls before."""
+    """A deciding task has checked whether it is paused some calls before."""
     lab = Lab(tmp_path, A)
     lab.run()
     opened, plan = lab.extracted(GROWN[0])

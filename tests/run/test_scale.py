@@ -52,7 +52,7 @@ TABLES = tuple(Table(f"t{number:02d}", ExtractKind.APPEND_ONLY, 4) for number in
 
 
 class Counted(MemoryStore):
-    """Notes what it is asked for."""
+    """Record what it is asked for."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ def lab(tmp_path: Path, store: Counted) -> Lab:
 
 
 HOME = [("get", "_homes/lab/0000000001"), ("get", "_homes/lab/0000000002")]
-"""Where the ingestion is at home: the only thing that is read beside, once a task; and planning looks again for a newer one."""
+"""The home of the ingestion: the only other thing that is read, once per task; and planning looks again for a newer one."""
 
 
 def test_the_recovery_check_of_idle_datasets_is_one_listing(lab: Lab, store: Counted) -> None:
@@ -202,7 +202,7 @@ def test_what_was_read_before_is_kept_up_to_a_size(lab: Lab, store: Counted, mon
 
 
 class Watched(MemoryStore):
-    """Counts the results and staged files that are in memory whenever a shard of steps is put."""
+    """Count the results and staged files that are in memory whenever a shard of steps is put."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -222,7 +222,7 @@ UNITS, FILES_A_UNIT = 200, 200
 
 
 def extracted(tmp_path: Path, store: Watched | None = None) -> tuple[OpenJob, RunPlan, Plan]:
-    """A dataset of 40,000 staged files, which are one: so many times it is named by the results."""
+    """A dataset of 40,000 staged files, which are one: its results name it that many times."""
     opened = Lab(tmp_path, Table("a", ExtractKind.APPEND_ONLY, UNITS, unit_rows=1), store=store).opened()
     run = create_work_units(opened, RunRequest("run"))
     plan = opened.staging.plan(run.packs[0].datasets[0].token)
@@ -276,11 +276,11 @@ def test_few_results_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_of_a_large_plan_few_units_are_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither while it is written, as the source gives them, nor while it is gone through."""
+    """Neither while it is written, as the source gives them, nor while it is read through."""
     monkeypatch.setattr(plans, "UNITS_TOGETHER", 50)
     counts = []
     gc.collect()
-    others = _units_in_memory()  # those that other tests hold on to
+    others = _units_in_memory()  # those that other tests hold
 
     def watched(units: Iterable[WorkUnit]) -> Iterator[WorkUnit]:
         for number, unit in enumerate(units):

@@ -200,7 +200,7 @@ def test_a_snapshot_replaces_files_and_leaves_those_that_somebody_changed(tmp_pa
 
 
 def test_a_snapshot_without_units_is_published_as_an_empty_dataset(tmp_path: Path) -> None:
-    """What an author's own source plans of an empty table: its readers must not go on with the old rows."""
+    """An author's own source plans an empty table like this: its readers must not go on with the old rows."""
     table = Table("s", SNAPSHOT, 8)
     lab = Lab(tmp_path, table)
     lab.run()
@@ -256,7 +256,7 @@ def test_a_late_empty_snapshot_retires_nothing_that_came_after_it(tmp_path: Path
 
 @pytest.mark.parametrize("kind", [APPEND, ExtractKind.SNAPSHOT_APPEND])
 def test_a_first_load_without_units_waits_for_the_first_rows(tmp_path: Path, kind: ExtractKind) -> None:
-    """Of a dataset with positions nothing is retired by that, and where it begins isn't known yet."""
+    """For a dataset with positions nothing is retired by that, and where it begins isn't known yet."""
     table = Table("a", kind, 0)
     lab = Lab(tmp_path, table)
     assert lab.run()["a"].status == "idle"
@@ -380,7 +380,7 @@ def test_a_dataset_that_cant_be_finished_is_quarantined_after_three_runs_until_i
     blocker.parent.mkdir(parents=True)
     blocker.write_text("somebody else's\n")
     for number, rows in enumerate((11, 12, 13, 14), start=1):
-        for _ in range(2):  # a try more of the same run doesn't count
+        for _ in range(2):  # another try of the same run doesn't count
             verify_recover(lab.opened(), RunRequest(f"run {number}"))
         reports = lab.run(A, replace(B, rows=rows), request=RunRequest(f"run {number}"))
         assert reports["a"].status == ("failed" if number < 3 else "quarantined")
@@ -549,7 +549,7 @@ def test_the_cause_that_is_told_is_this_runs(tmp_path: Path) -> None:
 def test_of_two_results_of_a_unit_the_summary_and_the_steps_are_of_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
-    """The files of two first results are gone. Of one unit a second result stands, which stopped earlier.
+    """The files of two first results are gone. One unit has a second result, which stopped earlier.
 
     :param kept: how many results are kept in memory; the others are read twice.
     """
@@ -656,7 +656,7 @@ class DeafSink(LineSink):
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["it can't be published", "its run is stopped"])
 def test_a_dataset_that_is_never_published_leaves_room_for_the_others(tmp_path: Path, stopped: bool) -> None:
-    """And has it itself in its turn, though the others always have something new."""
+    """And gets it itself in its turn, though the others always have something new."""
     tables = [replace(A, urn=urn) for urn in "abc"]
     lab = Lab(tmp_path, *tables, max_packs=1, max_pack_weight=9)
     lab.run()

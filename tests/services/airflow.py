@@ -26,7 +26,7 @@ from tests.services.processes import free_port, start_process, stop_process
 __all__ = ["Airflow", "TaskInstance", "running_airflow"]
 
 COMPONENTS = ("api-server", "dag-processor", "scheduler")
-"""All that an Airflow here can have; without a scheduler nothing runs, and there is something to look at sooner."""
+"""All components that an Airflow here can have; without a scheduler nothing runs, and it is ready sooner."""
 FORKING = ("dag-processor", "scheduler")
 """Those that fork for each DAG file and each task."""
 WARM = Path(__file__).with_name("warm_airflow.py")
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class TaskInstance:
-    """A task instance as the API tells it. `pid` is the process that runs the task; its parent supervises it."""
+    """A task instance as the API returns it. `pid` is the process that runs the task; its parent supervises it."""
 
     task_id: str
     map_index: int
@@ -55,11 +55,11 @@ class TaskInstance:
 
 
 class Airflow:
-    """An Airflow below one folder: `dags` has the DAG files, `logs` those of its components, and `home` all else.
+    """An Airflow below one folder: `dags` has the DAG files, `logs` those of its components, and `home` everything else.
 
-    :param environment: more of it, for example `AIRFLOW_CONN_…`, or other settings `AIRFLOW__…`.
-    :param components: what is started.
-    :param login: the name and the password of a user to be for the API, where not everybody is an administrator.
+    :param environment: additional variables, for example `AIRFLOW_CONN_…`, or other settings `AIRFLOW__…`.
+    :param components: those to start.
+    :param login: the name and the password of the API's user, if not everybody is an administrator.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Airflow:
         self._client.headers["Authorization"] = f"Bearer {token}"
 
     def _start(self, component: str) -> subprocess.Popen[bytes]:
-        # With -P none of what lies beside that file is taken for Airflow.
+        # With -P nothing beside that file is taken for Airflow.
         airflow = [sys.executable, "-P", str(WARM)] if component in FORKING else ["airflow"]
         command = [*airflow, component, *(["--skip-serve-logs"] if component == "scheduler" else [])]
         return start_process(command, log=self.logs / f"{component}.log", env=self._environment)
@@ -159,7 +159,7 @@ class Airflow:
 
     def stop(self) -> None:
         """Kill the components, and whatever tasks are left of them: nobody reads what they would write as they end."""
-        for component in self._components:  # of those that have given themselves a title, the environment can't be read
+        for component in self._components:  # the environment of those that have given themselves a title can't be read
             stop_process(component, first=signal.SIGKILL)
         self._components.clear()
         while left := self.processes():  # one may have started another meanwhile
@@ -179,7 +179,7 @@ class Airflow:
         return found
 
     def add_dag(self, name: str, text: str, *dag_ids: str) -> None:
-        """Put a file into the DAG folder and wait until its DAGs are there; without ids, the file is a module for others."""
+        """Put a file into the DAG folder and wait until its DAGs exist; without ids, the file is a module for others."""
         self.put_dag_file(name, text)
         for dag_id in dag_ids:
             self.wait_for_dag(dag_id)
@@ -269,7 +269,7 @@ class Airflow:
         self.request("POST", f"dags/{dag_id}/clearTaskInstances", json=body)
 
     def log(self, dag_id: str, run_id: str, task: TaskInstance) -> list[str]:
-        """The log of a task instance's last try, as the UI shows it: a text an entry, with the errors told in it."""
+        """The log of a task instance's last try, as the UI shows it: a text per entry, with its errors."""
         path = f"dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances/{task.task_id}/logs/{task.try_number}"
         answer = self.request("GET", path, params={"map_index": task.map_index, "full_content": True})
         return [
@@ -280,7 +280,7 @@ class Airflow:
         ]
 
     def command(self, line: str) -> str:
-        """Type a command into a shell that knows this Airflow. :return: what it says. :raises RuntimeError: it fails."""
+        """Run a command in a shell that knows this Airflow. :return: its output. :raises RuntimeError: it fails."""
         done = subprocess.run(
             line, shell=True, capture_output=True, text=True, check=False, env=os.environ | self._environment
         )
@@ -289,7 +289,7 @@ class Airflow:
         return done.stdout
 
     def request(self, method: str, path: str, *, tries: int = 3, **options: Any) -> Any:
-        """Call Airflow's public API. What only reads is asked again where the answer is lost."""
+        """Call Airflow's public API. Requests that only read are sent again if the answer is lost."""
         try:
             answer = self._client.request(method, f"/api/v2/{path}", **options)
         except httpx.TransportError:
@@ -333,7 +333,7 @@ class Airflow:
     def wait_for(
         self, what: str, found: Callable[[], T | None], *, seconds: float = 120, every: float = _POLL_SECONDS
     ) -> T:
-        """Ask, `every` so many seconds, until there is something other than `None`, and return it.
+        """Ask, `every` so many seconds, until the answer is something other than `None`, and return it.
 
         :raises RuntimeError: a component ended, or `seconds` went by; their logs are in the text.
         """

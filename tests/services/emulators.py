@@ -1,4 +1,4 @@
-"""Servers that speak as Google's and Microsoft's object stores, for tests: each on a port of its own, gone afterwards."""
+"""Servers that emulate Google's and Microsoft's object stores, for tests: each on a port of its own, gone afterwards."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOt
 
 @dataclass(frozen=True)
 class Emulator:
-    """A server that runs. It is `Connections`, of one.
+    """A running server, which is the `Connections` of its one connection.
 
-    :param scheme: of its places. :param connection: a URI, as Airflow's. :param endpoint: where it answers.
+    :param scheme: of its places. :param connection: a URI, as Airflow's. :param endpoint: its address.
     """
 
     scheme: str
@@ -41,7 +41,7 @@ class Emulator:
         return self.connection
 
     def through(self, endpoint: str) -> Emulator:
-        """It behind a proxy."""
+        """The same behind a proxy."""
         there = self.connection.replace(quote(self.endpoint, safe=""), quote(endpoint, safe=""))
         return replace(self, connection=there, endpoint=endpoint)
 
@@ -58,7 +58,7 @@ class Emulator:
 
 @contextmanager
 def running_gcs(folder: Path) -> Iterator[Emulator]:
-    """Run fake-gcs-server, which keeps what it has in memory."""
+    """Run fake-gcs-server, which keeps its data in memory."""
     port = free_port()
     host = f"127.0.0.1:{port}"
     command = [os.environ["FAKE_GCS_SERVER"], "-backend", "memory", "-scheme", "http", "-host", "127.0.0.1"]

@@ -1,4 +1,4 @@
-"""The environment in which tests and demo run their parts: what the set-up chose, and temporary files inside the checkout."""
+"""The environment in which tests and demo run their parts: the set-up's choices, and temporary files inside the checkout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEMPORARY = ROOT / ".build" / "tmp"
 def use_environment() -> None:
     """Put this checkout's Java, Spark and Python into the environment of this process and of all that it starts.
 
-    :raises RuntimeError: if the set-up has not run.
+    :raises RuntimeError: the set-up has not run.
     """
     chosen = ROOT / ".build" / "env"
     if not chosen.exists():
@@ -43,11 +43,11 @@ def use_environment() -> None:
 
 
 def hurry_java() -> None:
-    """Let every JVM begin sooner, in a third of the seconds: by the compiler that starts first, and with Spark's classes as the
-    set-up has kept them. It is for tests, and not for what is measured: a user's Spark has no such classes.
+    """Let every JVM start in a third of the time: with the compiler that starts first, and with Spark's classes as the
+    set-up has kept them. It is for tests, and not for measurements: a user's Spark has no such classes.
     """
     quick, classes = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", os.environ.get("SPARK_CLASSES")
-    # Where it can't use them, for its class path is another, Java would tell so on stdout.
+    # Where it can't use them, because its class path is another, Java would report it on stdout.
     kept = f' -XX:SharedArchiveFile="{classes}" -Xlog:disable -Xlog:all=error:stderr' if classes else ""
     for name, options in (
         ("SPARK_SUBMIT_OPTS", quick + kept),

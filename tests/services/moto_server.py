@@ -1,7 +1,7 @@
 """A moto that serves one request at a time: `python -m tests.services.moto_server PORT`.
 
-moto looks whether an object is there and then puts it, without a lock: under load two creates at once both won, as no real S3
-lets them.
+moto checks whether an object exists and then puts it, without a lock: under load two creates at once both won, which no real
+S3 allows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def serve(port: int) -> None:
 
 
 def one_at_a_time(application: WSGIApplication) -> WSGIApplication:
-    """The same application, which begins with a request when it is done with the one before."""
+    """The same application, which begins a request when it is done with the one before."""
     lock = Lock()
 
     def locked(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:

@@ -35,17 +35,17 @@ def make_environment(folder: Path, *requirements: str | Path) -> Path:
 
 
 def install(python: Path, *requirements: str | Path, dependencies: bool = True, again: bool = False) -> None:
-    """Install `requirements` into the environment of `python`, with or without what they need; `again`, where they are there."""
+    """Install `requirements` into the environment of `python`, with or without what they need; `again`, if they are installed."""
     options = [] if dependencies else ["--no-deps"]
     options += ["--reinstall"] if again else []
     pip(python, "install", *options, *map(str, requirements))
 
 
 def pip(python: Path, command: str, *words: str) -> None:
-    """Run `pip` as somebody types it in this checkout, on the environment of `python`. Versions are those that are tested."""
+    """Run `pip` as typed in this checkout, on the environment of `python`. Versions are those that are tested."""
     options = [] if "--no-deps" in words else ["--constraints", str(ROOT / ".setup" / "pins.txt")]
     command_line = (_UV, "pip", command, "--python", str(python), *options, *words)
-    try:  # what the set-up brought is in the installer's cache; a registry that is asked again may cost a build of pyspark
+    try:  # the packages of the set-up are in the installer's cache; asking a registry again may cost a build of pyspark
         _run(*command_line, "--offline")
     except RuntimeError:
         _run(*command_line)

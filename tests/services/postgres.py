@@ -108,14 +108,14 @@ def _server_account() -> str:
 
 
 def _unprivileged() -> list[str]:
-    """The words before a command that make it run as somebody else, which PostgreSQL insists on when we are root.
+    """The words before a command that run it as another user, which PostgreSQL requires when we are root.
 
-    It keeps the capability to pass through our folders, so that a checkout below /root does as well.
+    It keeps the capability to pass through our folders, so that a checkout below /root works as well.
     """
     if os.geteuid() != 0:
         return []
     group = str(pwd.getpwnam(_server_account()).pw_gid)
     identity = [f"--reuid={_server_account()}", f"--regid={group}", "--clear-groups"]
-    # Without the secure bit, access(2) would leave the capability out of account.
+    # Without the secure bit, access(2) would ignore the capability.
     capability = ["--inh-caps=+dac_override", "--ambient-caps=+dac_override", "--securebits=+no_setuid_fixup"]
     return ["setpriv", *identity, *capability]

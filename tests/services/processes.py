@@ -26,21 +26,21 @@ def free_port() -> int:
 
 
 def command_line(process: psutil.Process) -> str:
-    """What a process was started with, as anybody on this host sees it; nothing of one that ended just now."""
+    """The command line of a process, as anybody on this host sees it; empty if it ended just now."""
     with suppress(psutil.Error):
         return " ".join(process.cmdline())
     return ""
 
 
 def environment_of(process: psutil.Process) -> dict[str, str]:
-    """The environment a process was started with; an empty one of one that ended just now."""
+    """The environment of a process; empty if it ended just now."""
     with suppress(psutil.Error, OSError):
         return process.environ()
     return {}
 
 
 def children(process: subprocess.Popen[bytes], *, recursive: bool = True) -> list[psutil.Process]:
-    """What a process has started, and what these have."""
+    """The processes that a process has started, and theirs."""
     with suppress(psutil.Error):
         return psutil.Process(process.pid).children(recursive=recursive)
     return []
@@ -76,7 +76,7 @@ def stop_process(process: subprocess.Popen[bytes], *, first: signal.Signals, sec
 def wait_for_line(process: subprocess.Popen[bytes], log: Path, pattern: str, *, seconds: float = 60) -> re.Match[str]:
     """Wait until `pattern` is in the log of `process` and return the match.
 
-    :raises RuntimeError: if the process ends first, or `seconds` go by; its log is in the text.
+    :raises RuntimeError: the process ends first, or `seconds` go by; its log is in the text.
     """
     deadline = time.monotonic() + seconds
     while True:

@@ -35,7 +35,7 @@ REGION = "us-east-1"
 
 @dataclass(frozen=True)
 class S3Access:
-    """Where a server is, and as whom one comes."""
+    """The address of a server, and the credentials."""
 
     endpoint: str
     key: str
@@ -49,11 +49,11 @@ class S3Access:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What gives other processes this connection, by Airflow's own way."""
+        """The variables that give other processes this connection, in Airflow's own way."""
         return {f"AIRFLOW_CONN_{CONNECTION.upper()}": self.connection}
 
     def uri(self, conn_id: str) -> str:
-        """The connection, by its id: an access is `Connections`, of one."""
+        """The connection, by its id: an access is the `Connections` of its one connection."""
         assert conn_id == CONNECTION, conn_id
         return self.connection
 
@@ -62,11 +62,11 @@ class S3Access:
         return f"s3://{CONNECTION}@{path}"
 
     def through(self, endpoint: str) -> S3Access:
-        """The same, by way of a proxy."""
+        """The same, through a proxy."""
         return replace(self, endpoint=endpoint)
 
     def filesystem(self, **options: Any) -> Any:
-        """A file system of fsspec's, of one's own and with its own settings."""
+        """A file system of fsspec's, with its own settings."""
         import fsspec
 
         return fsspec.filesystem(
@@ -119,7 +119,7 @@ class S3Server:
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Let it hang: connections are taken, and nothing answers."""
+        """Let it hang: connections are accepted, and nothing answers."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -146,7 +146,7 @@ class S3Server:
         return bucket
 
     def clerk(self, bucket: str, *actions: str) -> S3Access:
-        """Somebody who may do these actions in a bucket (`s3:GetObject` …) and nothing else; versitygw only."""
+        """A user who may do these actions in a bucket (`s3:GetObject` …) and nothing else; versitygw only."""
         clerk = replace(self.access, key=f"clerk-{uuid.uuid4().hex[:8]}", secret=secrets.token_hex(12))
         command = [os.environ["VERSITYGW"], "admin", "--endpoint-url", self.access.endpoint]
         command += ["create-user", "--access", clerk.key, "--secret", clerk.secret, "--role", "user"]

@@ -1,4 +1,4 @@
-"""A proxy before an object store's server that does harm by rule: answers that get lost, 500s, credentials that expire.
+"""A proxy in front of an object store's server that does harm by rule: lost answers, 500s, credentials that expire.
 
 The client's `Host` goes on as it came, because the signature covers it.
 """
@@ -53,7 +53,7 @@ _HOP = ("connection", "keep-alive", "transfer-encoding", "proxy-connection")
 
 @dataclass(frozen=True)
 class Request:
-    """A request that came by. :param client: as it calls itself. :param condition: its If-None-Match."""
+    """A request that came by. :param client: its name for itself. :param condition: its If-None-Match."""
 
     method: str
     path: str
@@ -106,7 +106,7 @@ class Proxy:
     ) -> None:
         """Harm the `nth` and the following of the requests that match, counted from now.
 
-        :param path: a regular expression to be found in the path, which begins `/bucket/`; `query`: in what is behind the `?`.
+        :param path: a regular expression to be found in the path, which begins `/bucket/`; `query`: in the part after the `?`.
         :param times: how many; `float("inf")` for all.
         """
         with self._lock:
@@ -185,7 +185,7 @@ class _Server(ThreadingHTTPServer):
                 continue
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is nothing to tell about."""
+        """A client that went away is nothing to report."""
 
 
 def _handler_of(proxy: Proxy) -> type[BaseHTTPRequestHandler]:

@@ -1,4 +1,4 @@
-"""A real Spark standalone cluster for tests: one master, and workers that run executors with a Python of one's choice."""
+"""A real Spark standalone cluster for tests: one master, and workers that run executors with any Python."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SparkStandalone:
     The master's URL is `url`, and `rest_port` the port of its REST server. Submit with the settings of `conf`: they make
     executors use `executor_python`.
 
-    :param worker_environment: more of the environment of workers, and so of the drivers that run there.
+    :param worker_environment: additional variables of workers, and so of the drivers that run there.
     """
 
     def __init__(

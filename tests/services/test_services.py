@@ -1,4 +1,4 @@
-"""The services that other tests stand on really run, and are gone afterwards."""
+"""The services that other tests rest on really run, and are gone afterwards."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_databases_are_apart(postgres: str, postgres_database: str) -> None:
 
 
 def test_moto_is_done_with_a_request_before_it_begins_with_the_next() -> None:
-    """Else two creates of one object at once could both win."""
+    """Otherwise two creates of one object at once could both win."""
     under_way: list[int] = []
     at_once: list[int] = []
 

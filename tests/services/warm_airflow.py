@@ -1,4 +1,4 @@
-"""A component of Airflow with what tasks and DAG files import loaded before it forks for them: seconds of each become tenths."""
+"""A component of Airflow that has loaded the imports of tasks and DAG files before it forks for them: seconds become tenths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an author's module looks like that goes to Spark: a source of integers, and a converter. It knows no Airflow."""
+"""What an author's module for Spark looks like: a source of integers, and a converter. It imports no Airflow."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class RowsSource:
 
     :param rows: how many a unit has; none, and all units are empty.
     :param pause: seconds that each unit takes. :param gate: a file that the units of `waiting` wait for; each adds a line to
-        `<gate>.<unit>` when it comes there. :param failing: a file with the ids of units that fail.
+        `<gate>.<unit>` when it reaches it. :param failing: a file with the ids of units that fail.
     :param crashing: units whose process ends. :param conn_id: a connection that each unit asks for.
-    :param note: is in the job and in each unit.
+    :param note: is put into the job and each unit.
     """
 
     units: int
@@ -125,7 +125,7 @@ class RowsReader:
 @record("acme.squares")
 @dataclass(frozen=True)
 class Squares:
-    """Adds the square of a column."""
+    """Add the square of a column."""
 
     column: str
 

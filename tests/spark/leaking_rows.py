@@ -1,6 +1,6 @@
-"""An author's module that tells its password whenever it can: in each spelling, in each way, in Spark tasks and in the driver.
+"""An author's module that leaks its password whenever it can: in each spelling, in each way, in Spark tasks and in the driver.
 
-It knows no Airflow and nothing of the other tests; how it is to spell the password is in the job.
+It imports no Airflow and nothing of the other tests; the job has the spellings of the password.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Stop(BaseException):
 
 
 def raise_in(way: str, told: str) -> None:
-    """Raise an error that tells something, after having told it by all that prints."""
+    """Raise an error with a text, after having printed it in every way."""
     print(told)
     print(told, file=sys.stderr)
     logging.getLogger("acme").error("%s", told)
@@ -72,7 +72,7 @@ class LeakingSource:
     """One dataset of as many units as there are spellings.
 
     :param spelled: a file that only Spark's side may read: a JSON list of the password's spellings.
-    :param in_driver: the way in which the driver is to end, if it is.
+    :param in_driver: the way in which the driver ends, if it does.
     """
 
     spelled: str

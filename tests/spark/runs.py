@@ -1,4 +1,4 @@
-"""Runs to extract, planned by the real opened, and their submission by hand: what the operator does, without Airflow."""
+"""Runs to extract, planned by a real `OpenJob`, and their submission by hand: what the operator does, without Airflow."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CODE = ("tests.spark.acme_rows",)
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run, planned, with its opened, of one pack; `plan` and results are those of the first dataset."""
+    """One planned run, with its `OpenJob`, of one pack; `plan` and results are those of the first dataset."""
 
     folder: Path
     opened: OpenJob
@@ -52,7 +52,7 @@ class PlannedRun:
 
     @property
     def results(self) -> dict[str, UnitResult]:
-        """The results that stand, by unit."""
+        """The valid results, by unit."""
         found = {unit.id: self.opened.staging.result(self.plan.token, unit.id) for unit in self.plan.units}
         return {unit: result for unit, result in found.items() if result is not None}
 
@@ -63,7 +63,7 @@ class PlannedRun:
 
     @property
     def reports(self) -> list[PackReport]:
-        """What drivers said of the pack, in the order in which they started."""
+        """The reports of the pack's drivers, in the order in which they started."""
         return sorted(self.opened.staging.reports(self.run.run, PackReport), key=lambda report: report.started)
 
 
@@ -168,7 +168,7 @@ class Submit:
 
 
 def wait_until(holds: Callable[[], bool], what: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait for something that a running process brings about. :raises AssertionError: it ended, or minutes went by."""
+    """Wait for something that a running process causes. :raises AssertionError: it ended, or minutes went by."""
     deadline = time.monotonic() + 240
     while not holds():
         assert process.poll() is None, f"it ended before {what}:\n{log.read_text()[-5000:]}"
@@ -186,7 +186,7 @@ def overlapping(results: Mapping[str, UnitResult]) -> Iterator[tuple[str, str]]:
 
 
 def command_lines() -> dict[int, str]:
-    """What anybody on this host sees of the descendants of this process."""
+    """The command lines of this process's descendants, as anybody on this host sees them."""
     found = {}
     for process in psutil.Process().children(recursive=True):
         try:
@@ -197,7 +197,7 @@ def command_lines() -> dict[int, str]:
 
 
 class Watch(threading.Thread):
-    """Looks at all command lines while something runs."""
+    """Watch all command lines while something runs."""
 
     def __init__(self) -> None:
         super().__init__()

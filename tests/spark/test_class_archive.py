@@ -22,7 +22,7 @@ USED = "SharedArchiveFile"
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The environment of a `spark-submit`, with a Java and a Spark, and a temporary directory of one's own."""
+    """The environment of a `spark-submit`, with a Java and a Spark, and a temporary directory of its own."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     for name in ("java/release", "java/lib/server/libjvm.so", "spark/jars/spark-core.jar"):

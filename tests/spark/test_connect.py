@@ -1,4 +1,4 @@
-"""Extracting on a Spark that is warm already, by Spark Connect: the same operator, another type of connection."""
+"""Extracting on a warm Spark, by Spark Connect: the same operator, another type of connection."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_it_extracts_with_secrets_that_nobody_sees(
     rendered = "".join(str(getattr(task, name)) for name in task.template_fields)
     for said in (*watch.seen, rendered, caplog.text, *capfd.readouterr()):
         assert CANARY not in said
-    # Beside the server's log: its event log, and whatever it keeps of sessions.
+    # Beside the server's log: its event log, and everything it keeps of sessions.
     searched = [path for folder in (tmp_path, spark_connect.log.parent) for path in folder.rglob("*") if path.is_file()]
     assert not [path for path in searched if CANARY.encode() in path.read_bytes()]
     events = "".join(path.read_text() for path in searched if "events" in path.parts)

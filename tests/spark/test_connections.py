@@ -1,4 +1,4 @@
-"""Connections reach a driver by its environment, once, and show themselves nowhere."""
+"""Connections reach a driver by its environment, once, and appear nowhere."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def test_a_second_try_finds_the_driver_again_and_a_third_sees_that_units_are_mis
     assert any(f"--run={planned.run.run}" in line for line in lines)
     assert any(
         "-Xmx600M" in line and "CoarseGrainedExecutorBackend" in line for line in lines
-    )  # the settings came there
+    )  # the settings arrived there
     assert not [line for line in lines if CANARY in line or AIRFLOWS_OWN in line]
     assert FILE_VARIABLE in environments
     assert AIRFLOWS_OWN not in environments
@@ -152,7 +152,7 @@ def test_a_driver_that_comes_to_nothing_says_why_and_the_next_try_submits_anew(
     planned = planned_run(tmp_path, RowsSource(1, conn_id="db"))
     task = operator(cluster, planned)
     key = f"spark_driver_{planned.run.run}_0"
-    remembered = Remembered({key: "driver-20200101000000-0000"})  # of a master that was started anew since
+    remembered = Remembered({key: "driver-20200101000000-0000"})  # of a master that was restarted since
     connections_file.chmod(0o644)
     try:
         failing = Try(task, remembered)

@@ -1,4 +1,4 @@
-"""The operator submits what is missing, gives secrets to the driver's process alone, and looks at the units afterwards."""
+"""The operator submits what is missing, gives secrets to the driver's process alone, and checks the units afterwards."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_it_extracts_with_secrets_that_nobody_sees(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # As where Airflow is started by its path: nothing says where Spark is, nor which Python to use.
+    # As if Airflow is started by its path: nothing sets where Spark is, nor which Python to use.
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     for name in ("SPARK_HOME", "PYSPARK_PYTHON"):
         monkeypatch.delenv(name)
@@ -88,7 +88,7 @@ def test_it_extracts_with_secrets_that_nobody_sees(
     logged = [line for line in said.splitlines() if " INFO " in line]
     assert logged
     assert all(" INFO airflow_gobblin." in line for line in logged)  # none of Spark's hundred lines
-    assert "the task has no link to http://" in caplog.text  # there is no Airflow to keep it, and that fails nothing
+    assert "the task has no link to http://" in caplog.text  # no Airflow keeps it, and that fails nothing
     assert VARIABLE not in os.environ
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and CANARY.encode() in path.read_bytes()]
 

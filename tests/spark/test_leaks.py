@@ -1,4 +1,4 @@
-"""A password that an author's code tells, in Spark's tasks and in the driver, is nowhere where Spark keeps what it was told."""
+"""A password that an author's code leaks, in Spark's tasks and in the driver, is nowhere in what Spark keeps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ URI = f"postgresql://reader:{quote(PASSWORD, safe='')}@db.example/shop"
 
 
 def planned(folder: Path, in_driver: str) -> tuple[PlannedRun, Submit]:
-    """A run whose code tells a password, and how it is submitted, with an event log."""
+    """A run whose code leaks a password, and its submission, with an event log."""
     events, spelled = folder / "seen" / "events", folder / "spelled.json"
     events.mkdir(parents=True)
     spelled.write_text(json.dumps([spell(PASSWORD) for spell in SPELLINGS.values()]))

@@ -1,4 +1,4 @@
-"""A pack on a real Spark with two cores: what runs, what is kept, what is said."""
+"""A pack on a real Spark with two cores: what runs, what is kept, what is reported."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_units_that_run_at_the_same_time_show_one_state_of_a_database_that_is_wr
 
 @contextmanager
 def _transfers(url: str, low: int, high: int) -> Iterator[None]:
-    """Money going from one account to another and back, for as long as the block runs."""
+    """Move money from one account to another and back, for as long as the block runs."""
     over = threading.Event()
 
     def move() -> None:

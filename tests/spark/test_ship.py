@@ -152,7 +152,7 @@ def test_what_cannot_be_shipped_is_named(tmp_path: Path, author: Path, module: s
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A temporary directory of one's own."""
+    """A temporary directory of the test's own."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     shipping._fresh_folder.cache_clear()
     return tmp_path

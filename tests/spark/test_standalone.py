@@ -82,7 +82,7 @@ def command_lines() -> list[str]:
 
 
 def published_ids(planned: PlannedRun) -> list[tuple[int, int]]:
-    """The staged rows of the results that stand."""
+    """The staged rows of the valid results."""
     root = planned.folder / "target"
     tables = [pq.read_table(root / file.path) for result in planned.results.values() for file in result.files]
     return sorted((row["id"], row["square"]) for table in tables for row in table.to_pylist())

@@ -58,7 +58,7 @@ def done(stage: Callable[..., tuple[DatasetReport, ...]], planned: PlannedRun) -
 
 
 def check_published(planned: PlannedRun) -> None:
-    """Every row is there once; nothing is left of the work."""
+    """Every row exists once; nothing is left of the work."""
     rows = planned.opened.journal.read_dataset(URN).to_arrow().to_table().to_pylist()
     assert Counter(row["id"] for row in rows) == Counter(range(UNITS * ROWS))
     folder = planned.folder / "target" / planned.opened.staging.token_folder(planned.plan.token)

@@ -1,4 +1,4 @@
-"""The submitted application: killed in the middle, it leaves what it had, and says its first error last."""
+"""The submitted application: killed in the middle, it leaves what it had, and reports its first error last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may go wrong under a run, on real parts: each row is published once all the same, or the run says why and the next does.
+"""What may go wrong under a run, on real parts: each row is published once, or the run reports why and the next does.
 
 A lost executor is in `test_standalone`, a killed driver in `test_submit`.
 """
@@ -56,7 +56,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkStandalon
 
 
 def publish(planned: PlannedRun) -> None:
-    """Commit what was extracted, and see that each row is there once.
+    """Commit what was extracted, and check that each row is published once.
 
     :raises AssertionError: it isn't.
     """
@@ -163,7 +163,7 @@ def test_a_disk_that_is_full(small_disk: Path, spark_connect: SparkConnect, monk
 
 @pytest.fixture
 def mortal_server(tmp_path: Path) -> Iterator[Postgres]:
-    """A PostgreSQL server of the test's own, with the journal, which it may kill."""
+    """A PostgreSQL server of the test's own, with the journal, which the test may kill."""
     folder = tmp_path / "postgres"
     folder.mkdir()
     with running_postgres(folder) as server:
@@ -171,7 +171,7 @@ def mortal_server(tmp_path: Path) -> Iterator[Postgres]:
 
 
 class Before:
-    """Does something before the first call of a kind, and lets all calls through."""
+    """Do something before the first call of a kind, and let all calls through."""
 
     def __init__(self, operation: str, act: Callable[[], None]) -> None:
         self._operation = operation
@@ -206,9 +206,7 @@ def test_the_journals_server_is_killed_between_decision_and_outcome(
     assert (report.status, report.retryable) == ("failed", True)
     with pytest.raises(StoreError):
         journal.history(URN)
-    assert (
-        len(list((tmp_path / "target").glob("acme*/*.parquet"))) == 4
-    )  # the files are there, and nobody may count them
+    assert len(list((tmp_path / "target").glob("acme*/*.parquet"))) == 4  # the files exist, and must not be counted
 
     mortal_server.start()
     again = OpenJob(ingestion, Journal.create(store, ingestion.name), SparkConnections({}))

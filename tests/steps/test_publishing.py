@@ -114,7 +114,7 @@ def test_neither_source_nor_result_is_lost(bench: Bench) -> None:
 def test_a_late_task_makes_no_folder_again_whose_unit_was_removed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    """Its staging goes after it was looked at: before the link, or, worse, between a link that failed and the next one."""
+    """Its staging goes after the check: before the link, or, worse, between a link that failed and the next one."""
     real = getattr(LocalFiles, at)
 
     def late(files: LocalFiles, *paths: str) -> None:
@@ -383,7 +383,7 @@ def test_undo_of_a_folder_takes_back_only_what_is_its_own(folder: FolderBench) -
 def test_a_late_move_of_a_folder_that_is_being_removed_leaves_nothing(
     folder: FolderBench, removed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clean-up of an abandoned slot removes staging, and then undoes. A mover has looked at the folder before, and renames it
+    """Clean-up of an abandoned slot removes staging, and then undoes. A mover has checked the folder before, and renames it
     after some of its files are gone: before the first, between two, after the last, or when the folder is gone, too."""
     folder.files.make_folder("flights")
     unlink, gone = os.unlink, 0
@@ -437,7 +437,7 @@ def test_many_carry_out_a_folder_at_once(tmp_path: Path) -> None:
 
 
 def test_a_folder_with_more_in_it_is_published_file_by_file(folder: FolderBench) -> None:
-    """Where that is known when the slot is decided."""
+    """If that is known when the slot is decided."""
     (folder.source / "left over").write_bytes(b"")
     inside = [(f"{FOLDER}/{c.name}", f) for c, f in zip(folder.step.content, folder.step.files(), strict=True)]
     staged = [StagedFile(path, f.size, f.checksum, f.rows, f.identity.stamp) for path, f in inside]

@@ -1,5 +1,5 @@
-"""A store whose listings are some time old, as mounted file systems with caches of attributes may have them (NFS): decisions are
-made once all the same, and nobody spins."""
+"""A store whose listings are some time old, as in mounted file systems that cache attributes (NFS): decisions are
+made once all the same, and nothing spins."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AT_MOST = 300
 
 
 class Clock:
-    """Time that goes by as somebody sleeps."""
+    """Time that goes by as a process sleeps."""
 
     time = 1.0
 
@@ -48,7 +48,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Counted(MemoryStore):
-    """Fails who calls it too often. :param left: how many calls may still be made."""
+    """Fail a caller that calls too often. :param left: how many calls may still be made."""
 
     left = 1_000_000
 
@@ -82,7 +82,7 @@ def store() -> Counted:
 
 @pytest.fixture
 def lab(tmp_path: Path, store: Counted) -> Lab:
-    """As it is seen where nothing is cached; one slot is done."""
+    """As it is seen without caches; one slot is done."""
     lab = Lab(tmp_path, rows(4), store=store)
     lab.run()
     return lab
@@ -97,7 +97,7 @@ def seen_late(
 
 @pytest.mark.parametrize("absent", [False, True], ids=["listings", "and what was absent"])
 def test_who_sees_a_slot_late_comes_to_an_answer(lab: Lab, store: Counted, clock: Clock, absent: bool) -> None:
-    """Its own listing says that the slot is free, and the store says that it isn't."""
+    """Its own listing shows the slot as free, and the store answers that it isn't."""
     late = seen_late(lab, store, clock, absent=absent)
     opened, plan = late.extracted(rows(8))
     publish(lab, 8)
@@ -109,7 +109,7 @@ def test_who_sees_a_slot_late_comes_to_an_answer(lab: Lab, store: Counted, clock
 
 
 def test_who_sees_an_outcome_late_comes_to_an_answer(lab: Lab, store: Counted, clock: Clock) -> None:
-    """Its own listing says that a slot is unfinished, and the store says that it isn't."""
+    """Its own listing shows a slot as unfinished, and the store answers that it isn't."""
     late = seen_late(lab, store, clock)
     rival, planned = late.extracted(rows(8))
     opened, plan = lab.decide(rows(8))
@@ -136,7 +136,7 @@ def test_a_listing_that_never_catches_up_is_an_error_by_name(lab: Lab, store: Co
 
 
 def test_what_was_absent_is_waited_for(store: Counted, clock: Clock) -> None:
-    """Who writes a record that stands is told so, and may not see it at once."""
+    """A writer of an existing record gets that answer, and may not see the record at once."""
     late = StaleStore(store, lambda: 0.3, clock.now, absent=True)
     assert late.get("k") is None
     store.put_if_absent("k", b"theirs")

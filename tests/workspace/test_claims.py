@@ -1,4 +1,4 @@
-"""Claims: a folder of a target belongs to one journal, ingestion and dataset, and who else comes is stopped by name."""
+"""Claims: a folder of a target belongs to one journal, ingestion and dataset, and any other is stopped by name."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_release_is_audited_and_frees_the_folder(tmp_path: Path) -> None:
 
 
 def noted(lab: Lab) -> list[tuple[int, str, str, str]]:
-    """The claims that were released, as the journal tells of them: slot, what, by whom and why."""
+    """The claims that were released, as the journal records them: slot, what, by whom and why."""
     slots = lab.reopened().history("a").slots
     return [(s.decision.slot, note.says, note.actor, note.detail) for s in slots for note in s.releases]
 
@@ -305,7 +305,7 @@ def test_a_claim_is_not_released_while_a_slot_is_pending(tmp_path: Path) -> None
 def test_a_claim_that_another_journal_released_while_a_slot_was_pending_is_not_written_below(
     tmp_path: Path, recovering: bool
 ) -> None:
-    """Who knows only another journal can't see the slot. It stays pending, by name."""
+    """A user of another journal can't see the slot. It stays pending, by name."""
     lab = Lab(tmp_path, A)
     opened, plan = lab.decide()
     other = Lab(tmp_path, A, store=MemoryStore())
@@ -370,7 +370,7 @@ def test_of_several_folders_of_a_dataset_the_one_of_its_slot_is_looked_at(tmp_pa
 def test_a_release_in_the_moment_of_a_decision_lets_no_two_write_one_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: bool
 ) -> None:
-    """The claim is released after the task looked at it, and before it decides."""
+    """The claim is released after the task checked it, and before it decides."""
     lab = Lab(tmp_path, A)
     opened, plan = lab.extracted()
     decide = _decide
@@ -414,7 +414,7 @@ def test_a_decision_in_the_moment_of_a_release_takes_the_claim_back(
 def test_a_late_task_does_not_claim_the_folder_of_a_dropped_dataset_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was planned, or looked at the journal, before the drop; and it claims after it."""
+    """It was planned, or read the journal, before the drop; and it claims after it."""
     lab = Lab(tmp_path, A)
     lab.run()
     late, plan = lab.extracted(replace(A, rows=14))
@@ -463,7 +463,7 @@ class _Turns:
 
 
 def _claimed_by_turns(folder: Path, first: int, blocks: tuple[int, ...]) -> tuple[list[Attempt], list[str]]:
-    """Let two claim nested folders, by the chains of two roots. :return: who did, and whose claims stand."""
+    """Let two claim nested folders, by the chains of two roots. :return: which did, and whose claims are valid."""
     places = ((folder / "t", "x"), (folder / "t" / "x", "b"))
     journals = journal("outer"), journal("inner")
     turns = _Turns(blocks)
@@ -488,7 +488,7 @@ def void(_: object) -> None:
 
 
 def _played(folder: Path) -> Counter[tuple[str, ...]]:
-    """Whose claims stand after each order with up to three changes."""
+    """Whose claims are valid after each order with up to three changes."""
     seen: Counter[tuple[str, ...]] = Counter()
     orders = itertools.product((0, 1), range(0, 40, 4), (1, 4, 9, 17, 60), (1, 60))
     for number, (first, *blocks) in enumerate(orders):
@@ -501,7 +501,7 @@ def _played(folder: Path) -> Counter[tuple[str, ...]]:
 
 
 def test_of_two_who_claim_nested_folders_at_once_never_both_have_them(tmp_path: Path) -> None:
-    """Who has claimed looks again, and gives way to whom it sees then."""
+    """A claimant looks again, and gives way to any other that it sees then."""
     seen = _played(tmp_path)
     assert ("outer", "inner") not in seen, "both stand"
     assert {("outer",), ("inner",)} <= set(seen), "each is first in some order"
@@ -590,7 +590,7 @@ def test_each_link_is_read_once_however_many_datasets_there_are(tmp_path: Path) 
 
 
 def test_a_drop_releases_no_claim_that_was_made_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever drops comes to the claim late: by then the next run has decided, and publishes to the folder."""
+    """A drop reaches the claim late: by then the next run has decided, and publishes to the folder."""
     lab = Lab(tmp_path, A)
     lab.run()
     admin = lab.admin

@@ -1,4 +1,4 @@
-"""Staging: what is written once, what stands, and what may be swept."""
+"""Staging: what is written once, what is valid, and what may be swept."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_failed_result_belongs_to_its_attempt_and_stands_in_no_ones_way(stagin
 
 @pytest.mark.parametrize(("older", "newer"), [("a1", "a2"), ("a2", "a1"), ("a1", "a1")])
 def test_of_failed_results_the_newest_is_told(staging: Staging, older: str, newer: str) -> None:
-    """Attempts have random names, so their order says nothing."""
+    """Attempts have random names, so their order means nothing."""
     newest = replace(bad(newer, "StoreError: the disk is full"), ended=2.0)
     staging.put_result("t", replace(bad(older, "SourceDataError: a row is bad"), ended=1.0))
     staging.put_result("t", newest)
@@ -299,7 +299,7 @@ def test_a_run_is_kept_until_it_was_reported_and_its_tokens_are_gone(tmp_path: P
 
 
 def dying_at(end: str) -> Callable[[LocalFiles, str, str], None]:
-    """A link that kills the process where the name ends so."""
+    """A link that kills the process if the name has this end."""
     link = LocalFiles.link
     return lambda files, source, target: died() if target.endswith(end) else link(files, source, target)
 

@@ -95,7 +95,7 @@ class Connections(Protocol):
 
 @dataclass(frozen=True)
 class Given:
-    """What reading a unit gave."""
+    """The result of reading a unit."""
 
     unit: WorkUnit
     table: pa.Table
@@ -112,7 +112,7 @@ class Planned(DatasetPlan):
 
 @contextmanager
 def clock_at(now: datetime) -> Iterator[None]:
-    """Databases that say it is now this time."""
+    """Databases that report this time as now."""
     with ExitStack() as set_back:
         for dialect in (Postgres, Sqlite):
             text = now.astimezone(UTC).replace(tzinfo=None).isoformat()
@@ -124,7 +124,7 @@ def clock_at(now: datetime) -> Iterator[None]:
 class Runs:
     """One table's runs, with its coverage kept between them, as the journal would.
 
-    :param real_clock: whether the database says what time it is; else it is the `now` of a run, for worker and database.
+    :param real_clock: whether the database gives the time; else it is the `now` of a run, for worker and database.
     """
 
     database: Connections
@@ -168,7 +168,7 @@ class Runs:
         return given
 
     def all_rows(self, limits: Limits | None = None) -> list[tuple[Any, ...]]:
-        """The rows of as many runs as it takes until there is nothing left, in no order."""
+        """The rows of as many runs as needed until nothing is left, in no order."""
         rows: list[tuple[Any, ...]] = []
         while given := self.run(limits=limits):
             rows += [tuple(row.values()) for one in given for row in one.table.to_pylist()]

@@ -1,4 +1,4 @@
-"""A source of somebody's own says why the units of a load that takes a dataset whole show one state of it."""
+"""A source of an author's own gives the reason why the units of a load that takes a dataset whole show one state of it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OTHER = Table("other", ExtractKind.APPEND_ONLY, 10)
 @record("test.said")
 @dataclass(frozen=True)
 class Said(RowSource):
-    """Rows whose plans say why their units show one state; of an append-only table they say nothing."""
+    """Rows whose plans give the reason why their units show one state; plans of an append-only table give none."""
 
     said: Consistency = Consistency.ONE_UNIT
 
@@ -47,7 +47,7 @@ class Said(RowSource):
 @record("test.shared")
 @dataclass(frozen=True)
 class Shared(Said):
-    """The same, with snapshots to share. :param broken: whether there is none."""
+    """The same, with snapshots to share. :param broken: whether none exists."""
 
     broken: bool = False
     log: ClassVar[list[str]] = []

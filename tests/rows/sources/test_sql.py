@@ -210,7 +210,7 @@ def test_a_delta_column_of_another_kind_than_before_is_refused(events: Database)
 
 @pytest.mark.parametrize("ahead", [timedelta(minutes=-10), timedelta(minutes=10)])
 def test_a_run_ends_by_the_clock_of_the_database_and_not_of_the_worker(database: Database, ahead: timedelta) -> None:
-    """Rows are given their times by the database: by a clock that is ahead, those that are yet to come would be missed."""
+    """The database gives rows their times: a clock that is ahead would miss those that are yet to come."""
     database.run(
         "CREATE TABLE visits (id INTEGER PRIMARY KEY, at TIMESTAMP NOT NULL)",
         "INSERT INTO visits VALUES (1, '2026-01-01')",

@@ -1,4 +1,4 @@
-"""What a backfill asks for, in positions of a delta column, on real databases."""
+"""The range of a backfill, in positions of a delta column, on real databases."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.rows.sources.databases import (
 
 @pytest.fixture(autouse=True)
 def clock() -> Iterator[None]:
-    """The databases' clocks say `NOW`."""
+    """The databases' clocks show `NOW`."""
     with clock_at(NOW):
         yield
 
@@ -117,7 +117,7 @@ def test_a_range_outside_the_data_is_refused(
 
 
 def planned(told: Runs, *ranges: Range) -> tuple[Range | None, list[int]]:
-    """The range of a backfill's plan, and the ids of the rows that its units have."""
+    """The range of a backfill's plan, and the ids of the rows in its units."""
     (dataset,) = told.source.datasets(told.database)
     state = {dataset.urn: DatasetState(dataset.urn, told.coverage)}
     plan = told.source.plan(dataset, state, PlanRequest(NOW, ranges=ranges), told.database)
@@ -142,7 +142,7 @@ def test_a_range_without_rows_has_a_unit_too(database: Database) -> None:
 
 
 def test_what_the_table_has_removed_is_not_published_anew(database: Database) -> None:
-    """A unit is replaced whole, and the rows that its table keeps no longer would be lost."""
+    """A unit is replaced whole, and the rows that its table no longer has would be lost."""
     told = replace(runs(database, "visits", delta="id"), coverage=Coverage().starting_at(LongWatermark(0)))
     (dataset,) = told.source.datasets(database)
     unit = summary(0, 6, rows=6)

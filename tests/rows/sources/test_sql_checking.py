@@ -1,4 +1,4 @@
-"""What is wrong with a table is found ahead of a run, each column by itself, with a proposal that fits."""
+"""Problems of a table are found ahead of a run, each column by itself, with a proposal that fits."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_a_wall_time_is_before_a_bound_if_its_position_is_before_the_watermark(
 
 @given(zones, times)
 def test_nothing_is_behind_what_the_clock_will_still_show(zone: ZoneInfo, now: datetime) -> None:
-    """What is written from now on, by the wall clock, is never below the bound of now."""
+    """Anything written from now on, by the wall clock, is never below the bound of now."""
     bound = LocalAxis(zone).bound(TimestampWatermark(now.replace(tzinfo=UTC)))
     for minutes in range(0, 241, 7):
         later = now.replace(tzinfo=UTC) + timedelta(minutes=minutes)

@@ -1,4 +1,4 @@
-"""What takes a table whole shows one state of it, however many units it has and whatever is written meanwhile."""
+"""A load that takes a table whole shows one state of it, however many units it has and whatever is written meanwhile."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CREATE = "CREATE TABLE accounts (id int PRIMARY KEY, cents bigint NOT NULL)"
 
 
 class Bank:
-    """Accounts of even numbers, between which money is moved, and which get other numbers; how many there are, and their sum,
+    """Accounts with even numbers, between which money is moved, and which get other numbers; their count and their sum
     stay the same."""
 
     def __init__(self, url: str) -> None:
@@ -90,7 +90,7 @@ class Ledger:
     def extract(
         self, run: RunPlan, between: Callable[[WorkUnit], None], only: Collection[WorkUnit] | None = None
     ) -> None:
-        """A driver's run, between whose units something happens. :param only: all that it comes to."""
+        """A driver's run, between whose units something happens. :param only: all that it reaches."""
         with PackSnapshot(self.ingestion.source, self.bank.database) as snapshot:
             for plan, unit in missing_units(self.opened, run.packs[0]):
                 if only is not None and unit not in only:
@@ -191,7 +191,7 @@ def test_a_snapshot_that_nobody_holds_any_more_is_named_with_the_way_on(bank: Ba
     ],
 )
 def test_a_table_that_is_truncated_while_its_units_are_read_is_named(bank: Bank, table: str, change: str) -> None:
-    """A snapshot of before shows it empty then, and not as it was."""
+    """A snapshot from before shows it empty then, and not as it was."""
     bank.database.run(
         "CREATE TABLE parted (id int, cents bigint) PARTITION BY RANGE (id)",
         "CREATE TABLE part PARTITION OF parted FOR VALUES FROM (0) TO (1000000)",
@@ -275,7 +275,7 @@ def test_sqlite_which_has_no_snapshot_to_share_is_read_by_one_unit(tmp_path: Pat
     assert len(told.run()[0].table) == ACCOUNTS
     if kind is ExtractKind.SNAPSHOT_APPEND:
         database.insert("accounts", [(n + ACCOUNTS, EACH) for n in range(ACCOUNTS)])
-        assert len(told.run()) > 1  # what is added comes by its positions, and is split as ever
+        assert len(told.run()) > 1  # new rows come by their positions, and are split as usual
 
 
 def test_only_what_takes_a_table_whole_wants_one_snapshot(bank: Bank) -> None:

@@ -1,4 +1,4 @@
-"""SqlSource on SQLite, which keeps any value in any column: the types come from the declarations, and are held."""
+"""SqlSource on SQLite, which keeps any value in any column: the types come from the declarations, and are enforced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a DAG author may say about tables, and how it crosses to Spark."""
+"""The options of a DAG author for tables, and how they reach Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract of files, on every kind of storage there is."""
+"""The contract of files, on every kind of storage."""
 
 from __future__ import annotations
 

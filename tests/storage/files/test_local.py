@@ -48,7 +48,7 @@ def test_a_folder_is_moved_over_nothing(files: Files, what: str) -> None:
 def test_what_comes_to_the_target_in_the_last_moment_stays(
     files: Files, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the look, and before the rename."""
+    """After the check, and before the rename."""
     _write(files, "staging/u0/0", b"mine")
     files.make_folder("target")
     rename = os.rename

@@ -92,7 +92,7 @@ def test_racing_executors_publish_one_whole_file(files: Files) -> None:
             step: UploadStep = step, start: threading.Barrier = start, answers: list[StepStatus] = answers
         ) -> None:
             start.wait()
-            with suppress(OSError):  # an error says nothing: look
+            with suppress(OSError):  # an error shows nothing: look
                 step.execute(StepContext(files))
             answers.append(step.verify(StepContext(files)))
 
@@ -165,7 +165,7 @@ def emulator(request: pytest.FixtureRequest) -> Emulator:
 
 @pytest.fixture
 def proxy(emulator: Emulator) -> Iterator[Proxy]:
-    """A proxy before one of the two, that does no harm yet."""
+    """A proxy in front of one of the two, that does no harm yet."""
     with running_proxy(emulator.endpoint) as proxy:
         yield proxy
 
@@ -175,7 +175,7 @@ COPY = r"rewriteTo|/lake/trips/"
 
 
 def test_where_uploads_are_not_kept_files_are_copied_under_a_condition(emulator: Emulator, proxy: Proxy) -> None:
-    """fake-gcs-server ignores the condition of a rewrite: that it is sent is seen, and what GCS answers is the proxy's."""
+    """fake-gcs-server ignores the condition of a rewrite: the test sees that it is sent, and the proxy answers as GCS does."""
     through = emulator.through(proxy.endpoint)
     files = open_files(through.url(f"{emulator.create_bucket()}/lake"), through)
     step = publish_file(stage(files), TARGET, "u0", files)
@@ -245,7 +245,7 @@ def test_a_blob_whose_copy_is_under_way_is_waited_for(azurite: Emulator, monkeyp
     looks, real = ["pending", "pending", "success"], object_copies._blob
 
     class Slow:
-        """A blob that says for a while that it is being copied."""
+        """A blob that reports for a while that it is being copied."""
 
         def __init__(self, blob: Any) -> None:
             self._blob = blob
@@ -289,7 +289,7 @@ def test_a_completion_that_met_another_request_is_sent_again(versitygw: S3Server
 def test_a_completion_whose_upload_went_with_the_conflict_is_lost_by_name(
     versitygw: S3Server, s3_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S3 says that an upload is to be made anew after a 409: this one can't be, for its rows are in no file."""
+    """S3 demands a new upload after a 409: this one can't be made again, because its rows are in no file."""
     access = versitygw.access.through(s3_proxy.endpoint)
     files = open_files(access.url(f"{versitygw.create_bucket()}/lake"), access)
     step = step_of(files, stage(files))
@@ -367,7 +367,7 @@ def test_where_uploads_are_not_listed_each_is_looked_at(versitygw: S3Server, s3_
 
 @pytest.mark.parametrize("name", ["gcs", "azurite"])
 def test_many_files_are_looked_at_by_one_listing(name: str, request: pytest.FixtureRequest) -> None:
-    """A listing tells of an object what a look at it alone does."""
+    """A listing reports of an object what a look at it alone does."""
     server: Emulator = request.getfixturevalue(name)
     files = open_files(server.url(f"{server.create_bucket()}/lake"), server)
     assert files.uploads is None

@@ -1,4 +1,4 @@
-"""Every store that there is, opened by a URL or made here."""
+"""Every store, opened by a URL or made here."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KINDS = (
 
 
 class Settling:
-    """A store as the journal uses it: "exists" may be our own write, so it is read back. Puts must differ to be told apart."""
+    """A store as the journal uses it: "exists" may be our own write, so it is read back. Puts must differ to be distinguished."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -63,7 +63,7 @@ def unproved_store(url: str, access: S3Access | Emulator) -> ObjectStore:
 
 @pytest.fixture(params=KINDS)
 def open_any(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
-    """Opens the same store again and again, as another process would."""
+    """Open the same store again and again, as another process would."""
     with ExitStack() as stack:
         yield _opener(request, tmp_path, stack)
 

@@ -1,4 +1,4 @@
-"""In which order a store on a disk makes its records durable, as the kernel sees it."""
+"""The order in which a store on a disk makes its records durable, as the kernel sees it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Died(BaseException):
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """One that isn't there yet, nor the folders above it."""
+    """One that doesn't exist yet, nor the folders above it."""
     return tmp_path / "data" / "journals" / "mine"
 
 
@@ -51,7 +51,7 @@ def test_a_record_is_durable_before_its_name_and_its_name_before_the_answer(root
 
 
 def test_the_name_of_the_root_and_of_all_above_it_is_synced_once(root: Path, trace: Trace, tmp_path: Path) -> None:
-    """Whoever made them may have died before it came to that."""
+    """Their maker may have died before syncing them."""
     root.mkdir(parents=True)
     store = opened(root)
     store.put_if_absent("a", b"")
@@ -98,7 +98,7 @@ READS: dict[str, Callable[[Store], object]] = {
 
 @pytest.mark.parametrize("read", READS)
 def test_a_record_is_made_durable_before_it_is_given_out(root: Path, trace: Trace, read: str) -> None:
-    """For what is made of it may be durable sooner, and then the power fails."""
+    """What is made from it may be durable sooner, and then the power fails."""
     die_before_the_folder_is_synced(root, trace)
     READS[read](opened(root))
     synced = {*trace.of("fsync")}
@@ -117,7 +117,7 @@ def test_what_is_known_to_be_durable_is_read_without_a_sync(root: Path, trace: T
 
 @pytest.mark.parametrize("fails", ["link", "fsync"])
 def test_a_record_whose_name_may_not_be_durable_keeps_the_sign_of_it(root: Path, trace: Trace, fails: str) -> None:
-    """After an error of the link it may stand, too."""
+    """After an error of the link it may exist, too."""
 
     def fail(call: str, path: str) -> None:
         if call == fails and (call == "link" or path == str((root / KEY).parent)):

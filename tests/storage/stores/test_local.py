@@ -55,7 +55,7 @@ def test_what_a_killed_writer_left_is_removed_by_a_later_one(tmp_path: Path, mon
 
 
 def an_hour_later(root: Path) -> None:
-    """As if what was moved away had been so long ago."""
+    """As if the file was moved away so long ago."""
     (moved,) = root.glob(".tmp-*")
     moved.rename(root / f".tmp-1-{moved.name.rpartition('-')[2]}")
 

@@ -1,4 +1,4 @@
-"""A journal in a bucket, on real servers: answers that get lost, servers that hang or die, and what is told then."""
+"""A journal in a bucket, on real servers: lost answers, servers that hang or die, and the errors then."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def test_wrong_keys_of_an_azure_account_are_named(azurite: Emulator) -> None:
 
 
 class Answering(MemoryFileSystem):  # type: ignore[misc]
-    """Raises what a client of Google's store raises."""
+    """Raise what a client of Google's store raises."""
 
     error: Exception
 

@@ -44,7 +44,7 @@ class NotDeleting(MemoryStore):
 
 
 class LettingTwoWin(MemoryStore):
-    """The first few creates of a key that come at once all win, as fsspec's exclusive create on a local disk lets them."""
+    """The first few creates of a key at the same time all win, as fsspec's exclusive create on a local disk lets them."""
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         if not key.endswith("-race"):
@@ -78,7 +78,7 @@ def test_a_degraded_store_is_refused(degraded: type[MemoryStore], finding: str) 
 
 
 class Failing(MemoryStore):
-    """Loses the answers to the first puts, before or after they are done."""
+    """Lose the answers to the first puts, before or after they are done."""
 
     def __init__(self, failures: int, *, done: bool) -> None:
         super().__init__()

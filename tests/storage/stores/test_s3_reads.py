@@ -32,7 +32,7 @@ def store(versitygw: S3Server, s3_proxy: Proxy, bucket: str) -> Iterator[ObjectS
 
 
 def by_obstore(proxy: Proxy) -> set[bool]:
-    """Whether the requests came from obstore: of none, some, or all."""
+    """How many of the requests came from obstore: none, some, or all."""
     return {request.client.startswith("object_store") for request in proxy.seen}
 
 

@@ -1,4 +1,4 @@
-"""That a record in a database is durable when the store says so, whatever the database's defaults are."""
+"""A record in a database is durable when the store reports it, whatever the database's defaults are."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DEFAULTS = ("off", "local", "remote_write", "on", "remote_apply")
 @pytest.mark.parametrize("default", DEFAULTS)
 @pytest.mark.parametrize("of", ["ROLE tester", "DATABASE"])
 def test_postgresql_waits_for_the_disk_whatever_the_default_is(postgres_database: str, of: str, default: str) -> None:
-    """And never for less than that default says."""
+    """And never for less than that default."""
     name = postgres_database.rpartition("/")[2]
     whose = f"{of} IN DATABASE {name}" if of.startswith("ROLE") else f"DATABASE {name}"
     with psycopg.connect(postgres_database, autocommit=True) as admin:

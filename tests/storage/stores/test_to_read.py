@@ -1,4 +1,4 @@
-"""Reading makes nothing and writes nothing, whatever is read and however it is misspelt; what isn't there is an error."""
+"""Reading makes nothing and writes nothing, whatever is read and however it is misspelt; anything missing is an error."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ A = Table("a", ExtractKind.APPEND_ONLY, 10)
 
 @dataclass(frozen=True)
 class Place:
-    """Where a journal may be. :param seen: everything that is there, as nobody of ours reads it."""
+    """A place for a journal. :param seen: everything there, read past our own code."""
 
     url: str
     seen: Callable[[], object]
     connections: Connections | None = None
     to_read: Connections | None = None
-    """Of somebody who may read and no more; where the store has such."""
+    """The credentials of a user who may only read, if the store has such."""
 
 
 @pytest.fixture(params=["file", "sqlite", "postgresql", "s3"])

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.testing.sources import PositionedSourceContract, RangeSourceContract, SourceContract
     from airflow_gobblin.testing.steps import StepContract
     from airflow_gobblin.testing.stores import StoreContract
+    from airflow_gobblin.testing.works import WorkContract
 
 __all__ = [
     "FailingFiles",
@@ -40,6 +41,7 @@ __all__ = [
     "StepContract",
     "StoreContract",
     "UploadsContract",
+    "WorkContract",
 ]
 
 _MODULES = {
@@ -55,6 +57,7 @@ _MODULES = {
     "StepContract": "steps",
     "StoreContract": "stores",
     "UploadsContract": "files",
+    "WorkContract": "works",
 }
 """The module below this package that each name comes from."""
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 
 from airflow_gobblin.connections import Connections
 from airflow_gobblin.job import Attempt
 from airflow_gobblin.model.plan import RunPlan
+from airflow_gobblin.model.work import UnitResult
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.extract import missing_units
@@ -17,7 +19,7 @@ from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
 
-__all__ = ["extract", "go_on", "publish", "run"]
+__all__ = ["extract", "go_on", "publish", "run", "run_units"]
 
 
 def run(opened: OpenJob, connections: Connections, request: RunRequest | None = None) -> dict[str, DatasetReport]:
@@ -46,7 +48,13 @@ def publish(opened: OpenJob, plan: RunPlan, connections: Connections) -> None:
 
 
 def extract(opened: OpenJob, plan: RunPlan, connections: Connections) -> None:
-    """Run the missing units of every pack, as the Spark application does."""
+    """Run the missing units of every pack and accept their results, as the Spark application does."""
+    for token, result in run_units(opened, plan, connections):
+        opened.staging.put_result(token, result)
+
+
+def run_units(opened: OpenJob, plan: RunPlan, connections: Connections) -> Iterator[tuple[str, UnitResult]]:
+    """Run the missing units of every pack in one attempt; yield each result, which nothing has accepted yet, with its token."""
     attempt = uuid.uuid4().hex
     work = opened.staging.work(plan.run)
     for pack in plan.packs:
@@ -54,5 +62,4 @@ def extract(opened: OpenJob, plan: RunPlan, connections: Connections) -> None:
             for unit_plan, unit in missing_units(opened, pack):
                 folder = opened.staging.token_folder(unit_plan.token)
                 place = Attempt(attempt, opened.files, folder, connections, held.of(unit_plan))
-                result = work.run(unit, unit_plan, place)
-                opened.staging.put_result(unit_plan.token, result)
+                yield unit_plan.token, work.run(unit, unit_plan, place)

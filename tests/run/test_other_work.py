@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,6 +17,7 @@ from airflow_gobblin.errors import GobblinError, NoSuchRangeError
 from airflow_gobblin.job import Attempt, DatasetLike, Held, Job, Site, Work, WorkPlan, WorkRequest
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.policy import CommitPolicy
@@ -32,7 +33,7 @@ from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.steps.publishing import publish_file
 from airflow_gobblin.storage.files import Files
 from airflow_gobblin.storage.stores.memory import MemoryStore
-from airflow_gobblin.testing import inprocess
+from airflow_gobblin.testing import WorkContract, inprocess
 from tests.lab import published_paths
 from tests.protocol.rows import NoConnections
 
@@ -116,10 +117,17 @@ class CopyWork:
         data, low, high = Path(plan.binding.source).read_bytes(), unit.low, unit.expected_high
         if isinstance(low, LongWatermark) and isinstance(high, LongWatermark):
             data = data[low.value : high.value]
-        staged = f"{attempt.folder}/{attempt.id}/{unit.id}-{secrets.token_hex(8)}/{unit.id}"
-        out = attempt.files.stage(staged, self._name(plan, unit.id))
-        out.write(data)
-        return UnitResult(unit.id, attempt.id, UnitState.SUCCESSFUL, high, (out.finish(0),))
+        folder = f"{attempt.folder}/{attempt.id}/{unit.id}-{secrets.token_hex(8)}"
+        try:
+            out = attempt.files.stage(f"{folder}/{unit.id}", self._name(plan, unit.id))
+            out.write(data)
+            staged = out.finish(0)
+            attempt.files.sync_folder(folder)
+        except OSError as error:
+            attempt.files.remove_tree(folder)
+            failure = Failure.of(GobblinError(operation="copy", subject=f"unit {unit.id!r}", cause=error))
+            return UnitResult(unit.id, attempt.id, UnitState.FAILED, failure=failure)
+        return UnitResult(unit.id, attempt.id, UnitState.SUCCESSFUL, high, (staged,))
 
     def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
         for result in results:
@@ -147,6 +155,28 @@ class Copying:
     max_pack_weight: int | None = None
     attempts: int = 3
     retention: timedelta = timedelta(0)
+
+
+class TestCopyWork(WorkContract):
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        folder = tmp_path / "from"
+        folder.mkdir()
+        (folder / "log").write_bytes(b"one two ")
+        (folder / "page").write_bytes(b"first")
+        return folder
+
+    @pytest.fixture
+    def make_job(self, folder: Path) -> Callable[[str], Job]:
+        return lambda target: Copying(CopyWork(str(folder), target))
+
+    @pytest.fixture
+    def grow(self, folder: Path) -> Callable[[], None]:
+        def grow() -> None:
+            (folder / "log").write_bytes(b"one two three ")
+            (folder / "page").write_bytes(b"second")
+
+        return grow
 
 
 class Place:

@@ -41,7 +41,7 @@ class Plan:
     :param run_key: identifies a request when it is retried.
     :param units: its units, or the first of them.
     :param more: whether the other units are in pieces.
-    :param planned: the whole range that the run was to cover, if the dataset has positions.
+    :param planned: the whole range that the run was to cover; `None` where slots cover no ranges.
     :param open_end: whether its last unit continues beyond that range to an unknown end.
     :param holds: what the dataset's slots hold.
     :param folder: the dataset's folder below the target root.
@@ -109,7 +109,7 @@ def is_met(planned: Range, open_end: bool, coverage: Coverage) -> bool:
 def known_ranges(plan: Plan, units: Iterable[WorkUnit]) -> tuple[Range, ...]:
     """Return the ranges that the units of a plan should cover, as far as known; ranges that touch are merged."""
     ranges: list[Range] = []
-    for unit in units if plan.planned is not None else ():
+    for unit in units if plan.holds.covers_ranges else ():
         if unit.low is None or unit.expected_high is None or unit.empty:
             continue
         touches = bool(ranges) and ranges[-1].high == unit.low

@@ -8,9 +8,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from airflow_gobblin.commit.preconditions import check_goes_on, stood_for
-from airflow_gobblin.errors import (
-    ConfigurationError,
-)
+from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.job import DatasetLike, WorkPlan, WorkRequest
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.records import now
@@ -112,6 +110,13 @@ def _bound(
 ) -> Plan:
     """Make a plan, without its units, from the work's plan and the dataset's history."""
     urn, state = dataset.urn, history.state
+    if (found.planned is not None) is not dataset.holds.covers_ranges:
+        raise GobblinError(
+            operation="plan",
+            subject=f"dataset {urn!r}",
+            cause=f"its slots hold {dataset.holds.what}, and the range of its plan is {found.planned}",
+            hint="This is a fault of the code of its work.",
+        )
     folder = check_folder(found.folder, urn)
     check_no_link(opened.files, folder, urn)
     check_no_slot_is_lost(opened.files, opened.journal, history)

@@ -7,11 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from airflow_gobblin.commit.homes import Tenant
-from airflow_gobblin.errors import (
-    ConfigurationError,
-    GobblinError,
-    RecordError,
-)
+from airflow_gobblin.errors import ConfigurationError, GobblinError, RecordError
 from airflow_gobblin.job import DatasetLike
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.journal import Journal

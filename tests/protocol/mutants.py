@@ -122,6 +122,15 @@ def replaced_units_are_not_compared() -> Iterable[Patch]:
     )
 
 
+def an_overtaken_snapshot_wins() -> Iterable[Patch]:
+    """A snapshot is published beside another one that came after its plan was made."""
+
+    def holds(plan: Plan, ranges: tuple[Range, ...], history: History) -> None:
+        check_preconditions(replace(plan, head=history.state.head), ranges, history)
+
+    return tuple(Patch(module, "check_preconditions", holds) for module in (committer, decide, finish, preconditions))
+
+
 def a_decision_overlooks_holes() -> Iterable[Patch]:
     """The watermark that a slot hands over isn't the one that the fold of its chain has: it lies after a hole."""
     put_decision = Journal.put_decision
@@ -416,6 +425,7 @@ HISTORIES_CATCH: tuple[Callable[[], Iterable[Patch]], ...] = (
     no_generation,
     replaced_units_are_not_compared,
     a_part_is_replaced,
+    an_overtaken_snapshot_wins,
     a_decision_overlooks_holes,
     existence_is_proof,
     moves_overwrite,

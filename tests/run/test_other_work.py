@@ -245,3 +245,11 @@ def test_it_is_refused_to_go_on_as_something_else(place: Place, monkeypatch: pyt
     monkeypatch.setattr(Copied, "holds", Holds.SNAPSHOT)
     reports = inprocess.run(place.opened, NoConnections())
     assert "holds ranges of positions, and this run would publish a snapshot" in reports["log"].detail
+
+
+def test_a_plan_without_the_range_that_its_slots_would_cover_is_refused(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CopyWork, "plan", lambda self, dataset, *_: WorkPlan(iter(()), dataset.urn, CopyBinding("")))
+    reports = inprocess.run(place.opened, NoConnections())
+    assert "its slots hold ranges of positions, and the range of its plan is None" in reports["log"].detail

@@ -141,8 +141,8 @@ class Attempt:
 class Work(Protocol):
     """The work of a job: frozen, registered with `wire.record`, without secrets. It is sent to Spark whole.
 
-    `datasets`, `resolve`, `check` and `plan` run on an Airflow worker, `hold` on Spark's driver, `run` in a Spark task, and `publish`
-    on a worker or, for very many files, in Spark tasks.
+    `datasets`, `resolve`, `check` and `plan` run on an Airflow worker, `hold` on Spark's driver, `run` in a Spark task, and
+    `publish` on a worker or, for very many files, in Spark tasks.
     """
 
     @property

@@ -25,7 +25,7 @@ from airflow_gobblin.model.request import RangeRequest
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.wire import record
-from airflow_gobblin.model.work import UnitResult, UnitState, WorkUnit
+from airflow_gobblin.model.work import StagedFile, UnitResult, UnitState, WorkUnit
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
@@ -119,15 +119,22 @@ class CopyWork:
             data = data[low.value : high.value]
         folder = f"{attempt.folder}/{attempt.id}/{unit.id}-{secrets.token_hex(8)}"
         try:
-            out = attempt.files.stage(f"{folder}/{unit.id}", self._name(plan, unit.id))
-            out.write(data)
-            staged = out.finish(0)
-            attempt.files.sync_folder(folder)
+            staged = self._write(attempt.files, f"{folder}/{unit.id}", self._name(plan, unit.id), data)
         except OSError as error:
-            attempt.files.remove_tree(folder)
             failure = Failure.of(GobblinError(operation="copy", subject=f"unit {unit.id!r}", cause=error))
             return UnitResult(unit.id, attempt.id, UnitState.FAILED, failure=failure)
         return UnitResult(unit.id, attempt.id, UnitState.SUCCESSFUL, high, (staged,))
+
+    def _write(self, files: Files, staged: str, target: str, data: bytes) -> StagedFile:
+        out = files.stage(staged, target)
+        try:
+            out.write(data)
+            written = out.finish(0)
+            files.sync_folder(str(Path(staged).parent))
+            return written
+        except OSError:
+            out.abort()
+            raise
 
     def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
         for result in results:

@@ -1,11 +1,11 @@
-"""All flights that left New York City: a table that grows, and four small ones that are replaced, into Parquet.
+"""Ingest all flights that left New York City into Parquet: a table that grows, and four small ones that are replaced.
 
-It needs two connections, `flights_db` (Sqlite or Postgres) and `spark_default` (Spark). From the environment, these will do:
+It needs two connections, `flights_db` (Sqlite or Postgres) and `spark_default` (Spark), for example from the environment:
 
     AIRFLOW_CONN_FLIGHTS_DB=sqlite:////path/to/flights.db
     AIRFLOW_CONN_SPARK_DEFAULT='{"conn_type": "spark", "host": "local[2]"}'
 
-Tables and journal go below `FLIGHTS_LAKE`, by default a folder `lake` in Airflow's home.
+Tables and journal are written below `FLIGHTS_LAKE`, by default the folder `lake` in Airflow's home.
 """
 
 import os
@@ -22,7 +22,7 @@ flights = Ingestion(
     source=SqlSource(
         conn_id="flights_db",
         tables=(
-            # Flights have no key, so the table numbers its rows; units of 1 MiB are small, for a small table.
+            # Flights have no key, so the table numbers its rows. It is small, so its units are, too: 1 MiB.
             SqlTable("flights", ExtractKind.APPEND_ONLY, delta="row_id", unit_bytes=1 << 20),
             SqlTable("airlines", ExtractKind.SNAPSHOT_ONLY),
             SqlTable("airports", ExtractKind.SNAPSHOT_ONLY),

@@ -1,4 +1,4 @@
-"""The Spark application that writes, or carries out, the steps of a long commit sequence; submitted by the tasks of a pack."""
+"""The Spark application that writes or carries out the steps of a long commit sequence; the tasks of a pack submit it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airflow_gobblin.spark.steps import StepOrder, StepVerb, run_steps
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do the work. The exit status is 0 if all of it is done; otherwise the last line on stderr has the first error."""
+    """Do the work. The exit status is 0 if everything is done; otherwise the last line on stderr has the first error."""
     parser = argparse.ArgumentParser(description=__doc__, parents=[arguments_of_all()])
     parser.add_argument("--verb", required=True, type=StepVerb, help="'write' or 'carry_out'")
     parser.add_argument("--work", required=True, help="the folder of the work, relative to the target root")

@@ -1,4 +1,4 @@
-"""The Spark application that extracts one pack; submitted by `ExtractOperator`."""
+"""The Spark application that extracts one pack; `ExtractOperator` submits it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Tells Spark where it is: the pyspark that pip installed, with the machine's Java.
+# Set Spark's home, the pyspark that pip installed, and the machine's Java.
 set -eu
 
 SPARK_HOME=$(python -c 'import importlib.util as u; print(u.find_spec("pyspark").submodule_search_locations[0])')

@@ -1,4 +1,4 @@
-"""A shop's tables, from PostgreSQL into Parquet in the S3-like store, by Spark; the journal is in PostgreSQL."""
+"""Ingest a shop's tables from PostgreSQL into Parquet in the S3-like store, on Spark; the journal is in PostgreSQL."""
 
 from datetime import UTC, datetime, timedelta
 

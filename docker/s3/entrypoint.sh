@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the buckets that BUCKETS names, and serves them. Keys come from ROOT_ACCESS_KEY and ROOT_SECRET_KEY.
+# Make the buckets that BUCKETS names, and serve them. Keys come from ROOT_ACCESS_KEY and ROOT_SECRET_KEY.
 set -eu
 
 mkdir -p /data/accounts /data/buckets

@@ -74,14 +74,14 @@ def check_no_link(files: Files, folder: str, urn: str) -> None:
 
 
 def staging_folder(ingestion: str, journal_id: str) -> str:
-    """Return an ingestion's staging folder, below the target root."""
+    """Return an ingestion's staging folder, below the workspace root."""
     return f"{ROOT}/{ingestion_folder(ingestion, journal_id)}"
 
 
 class Staging:
     """An ingestion's staging folder.
 
-    :param files: the file system under the target root.
+    :param files: the file system under the workspace root.
     :param folder: as returned by `staging_folder`.
     """
 
@@ -91,7 +91,7 @@ class Staging:
         self._store = files.records(folder)
 
     def token_folder(self, token: str) -> str:
-        """Return the folder of a token's files, below the target root."""
+        """Return the folder of a token's files, below the workspace root."""
         return f"{self.folder}/s/{token}"
 
     def put_plan(self, plan: Plan, units: Iterable[WorkUnit] = ()) -> int:

@@ -1,4 +1,4 @@
-"""Golden records: one encoded record of each kind and version, as it was written when the version came to be.
+"""Golden records: one encoded record of each kind and version, as that version first wrote it.
 
     $ .venv/bin/python -m tests.golden_records
 
@@ -112,7 +112,7 @@ def sample(expected: Any, name: str) -> Any:
 
 
 def write(again: set[str]) -> None:
-    """Write the records that are missing. :param again: kinds that are written even if they are there."""
+    """Write the missing records. :param again: kinds that are written even if they exist."""
     FOLDER.mkdir(exist_ok=True)
     for kind, cls in kinds().items():
         if kind in again or not path_of(kind).exists():

@@ -37,6 +37,9 @@ out. Each error answers two questions that decide how a caller may react:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import StrEnum
+
 __all__ = [
     "AlreadyCoveredError",
     "CheckFailedError",
@@ -54,6 +57,7 @@ __all__ = [
     "PausedError",
     "QuarantinedError",
     "RecordError",
+    "Remedy",
     "SchemaConflictError",
     "SourceDataError",
     "SourceError",
@@ -68,6 +72,35 @@ __all__ = [
 ]
 
 
+class Remedy(StrEnum):
+    """What is to be done again, once the cause of an error is mended. Airflow's edge names the task to clear instead."""
+
+    PLAN = "plan"
+    EXTRACT = "extract"
+    WRITE_STEPS = "write_steps"
+    CARRY_OUT = "carry_out"
+    REPEAT = "repeat"
+    """The same thing."""
+
+
+IN_PLAIN_WORDS = {
+    Remedy.PLAN: "Plan it anew.",
+    Remedy.EXTRACT: "Then extract it again.",
+    Remedy.WRITE_STEPS: "Then write its commit steps again.",
+    Remedy.CARRY_OUT: "Then carry out its commit steps again.",
+    Remedy.REPEAT: "Then try again.",
+}
+"""Remedies as they are worded where nobody knows of tasks."""
+
+
+def with_remedy(text: str, remedy: Remedy | None, words: Mapping[Remedy, str] = IN_PLAIN_WORDS) -> str:
+    """Return a text that ends with a remedy, if there is one.
+
+    :param words: the sentence for each remedy.
+    """
+    return text if remedy is None else f"{without_stop(text)}. {words[remedy]}"
+
+
 class GobblinError(Exception):
     """Base class of all errors of this package.
 
@@ -75,20 +108,33 @@ class GobblinError(Exception):
     :param subject: its object ("dataset 'main.flights'").
     :param cause: a sentence, or the underlying exception.
     :param hint: the recommended action.
+    :param remedy: what is to be done again after that.
     """
 
     retryable = False
 
     def __init__(
-        self, *, operation: str, subject: str, cause: str | BaseException | None = None, hint: str | None = None
+        self,
+        *,
+        operation: str,
+        subject: str,
+        cause: str | BaseException | None = None,
+        hint: str | None = None,
+        remedy: Remedy | None = None,
     ) -> None:
         self.operation = operation
         self.subject = subject
         self.cause = cause
         self.hint = hint
+        self.remedy = remedy
         super().__init__(operation, subject, cause, hint)
 
     def __str__(self) -> str:
+        return with_remedy(self.text, self.remedy)
+
+    @property
+    def text(self) -> str:
+        """The error's text without the remedy."""
         text = f"can't {self.operation} {self.subject}"
         if self.why:
             text += f": {self.why}"
@@ -109,7 +155,7 @@ class GobblinError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         return (
             _rebuild,
-            (type(self), self.operation, self.subject, self.why, self.hint),
+            (type(self), self.operation, self.subject, self.why, self.hint, self.remedy),
         )
 
 
@@ -119,9 +165,14 @@ def without_stop(text: str) -> str:
 
 
 def _rebuild(
-    error: type[GobblinError], operation: str, subject: str, cause: str | None, hint: str | None
+    error: type[GobblinError],
+    operation: str,
+    subject: str,
+    cause: str | None,
+    hint: str | None,
+    remedy: Remedy | None,
 ) -> GobblinError:
-    return error(operation=operation, subject=subject, cause=cause, hint=hint)
+    return error(operation=operation, subject=subject, cause=cause, hint=hint, remedy=remedy)
 
 
 class ConfigurationError(GobblinError):

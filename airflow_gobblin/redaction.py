@@ -160,6 +160,7 @@ class Redactor:
             subject=self.brief(error.subject),
             cause=None if cause is None else self.brief(str(cause)),
             hint=None if error.hint is None else self.brief(error.hint),
+            remedy=error.remedy,
         )
         for note in getattr(error, "__notes__", ()):
             clean.add_note(self.brief(str(note)))

@@ -29,6 +29,7 @@ from airflow_gobblin.errors import (
     LostRaceError,
     QuarantinedError,
     RecordError,
+    Remedy,
     StepError,
     StepLostError,
     TargetError,
@@ -192,7 +193,7 @@ class Committer:
                 operation="commit",
                 subject=f"dataset {plan.urn!r}",
                 cause=f"this run's {slot.given_up}",
-                hint="Clear create_work_units to plan its range anew.",
+                remedy=Remedy.PLAN,
             )
         return slot
 
@@ -320,7 +321,7 @@ class Committer:
                 operation="publish",
                 subject=f"slot {slot.decision.slot} of dataset {slot.decision.urn!r}",
                 cause=slot.given_up,
-                hint="Clear create_work_units to plan its range anew.",
+                remedy=Remedy.PLAN,
             )
         return slot
 
@@ -376,7 +377,7 @@ class Committer:
         slot = history.pending
         if slot is None or history.state.quarantined:
             return
-        failures, told = history.state.failures, self._context.connections.redactor.brief(str(error))
+        failures, told = history.state.failures, self._context.connections.redactor.brief(error.text)
         if run_key not in failures:
             self.journal.put_note(urn, slot.decision.slot, Note(NoteKind.FAILED, run_key, now(), told))
             failures = (*failures, run_key)
@@ -408,5 +409,6 @@ def _disk_error(decision: Decision, error: OSError) -> StepError:
         operation="publish",
         subject=f"slot {decision.slot} of dataset {decision.urn!r}",
         cause=error,
-        hint="Nothing is lost: clear execute_commit_steps once the cause is mended, or abandon the slot.",
+        hint="Nothing is lost: mend the cause, or abandon the slot.",
+        remedy=Remedy.CARRY_OUT,
     )

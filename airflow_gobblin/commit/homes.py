@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError, RecordError, TargetError
+from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError, RecordError, Remedy, TargetError
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Home, now
@@ -130,13 +130,17 @@ class Homes:
         file = next((f for _, f in self._journal.files(history, [ref for ref in kept if ref.slot == newest])), None)
         if file is None or self._files.identity(file.path) is not None:
             return
+        way = (
+            "rewind to before that, or drop the dataset" if history.state.watermark is not None else "drop the dataset"
+        )
         raise TargetError(
             operation="plan",
             subject=f"dataset {history.urn!r}",
             cause=f"{file.path}, which slot {newest} published, is not there below {self._files.root}: on host "
             f"{socket.gethostname()!r} its folder is empty, not mounted or not shared, or somebody removed the file",
-            hint="Mount or restore it, and clear the task. If it is lost for good, `airflow gobblin verify` shows what else "
-            "is: rewind to before that, or drop the dataset, and the next run publishes them anew.",
+            hint=f"Mount or restore it. If it is lost for good, `airflow gobblin verify` shows what else is: {way}, and the "
+            "next run publishes it anew.",
+            remedy=Remedy.REPEAT,
         )
 
     def check_here(self, tenant: Tenant | None = None, *, lost: bool = False) -> None:
@@ -316,8 +320,9 @@ class Homes:
             operation="use",
             subject=f"target {self._files.root} of ingestion {self._journal.ingestion!r}",
             cause=f"{what}: on host {socket.gethostname()!r} it is empty, not mounted, not shared, or another target",
-            hint="Mount or restore it, and clear the task: nothing was published here. If what was there is lost for good, "
-            "drop its datasets, and the next run publishes them anew.",
+            hint="Mount or restore it: nothing was published here. If what was there is lost for good, drop its datasets, and "
+            "the next run publishes them anew.",
+            remedy=Remedy.REPEAT,
         )
 
     def _gone(self, home: Home) -> TargetError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import Protocol
 
-from airflow_gobblin.errors import AlreadyCoveredError, LostRaceError, PausedError, SourceDataError
+from airflow_gobblin.errors import AlreadyCoveredError, LostRaceError, PausedError, Remedy, SourceDataError
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.model import schema
 from airflow_gobblin.model.coverage import Coverage, Range
@@ -144,7 +144,8 @@ def check_whole(plan: Plan, history: History, coverage: Coverage) -> None:
             operation="replace",
             subject=f"range {left[0]} of dataset {plan.urn!r}",
             cause="the new units don't reach to its end",
-            hint="What is published stands as it was. See why the source stopped there, then clear create_work_units.",
+            hint="What is published stands as it was. See why the source stopped there.",
+            remedy=Remedy.PLAN,
         )
 
 
@@ -153,5 +154,6 @@ def _lost(plan: Plan, why: str) -> LostRaceError:
         operation="commit",
         subject=f"dataset {plan.urn!r}",
         cause=why,
-        hint="Nothing of this plan was published. Clear create_work_units to plan anew.",
+        hint="Nothing of this plan was published.",
+        remedy=Remedy.PLAN,
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_gobblin.commit.remote import StepFolder, pieces_of
-from airflow_gobblin.errors import StepError
+from airflow_gobblin.errors import Remedy, StepError
 from airflow_gobblin.hooks.connections import AirflowConnections
 from airflow_gobblin.hooks.spark import ConnectHook, close_output, code_folder, driver_hook, told
 from airflow_gobblin.hooks.spark_jobs import spark_job
@@ -107,7 +107,8 @@ class StepsOnSpark:
                 operation=_DOING[verb],
                 subject=f"the commit steps of dataset {urn!r} on Spark",
                 cause=told(str(failure)) or str(failure or "the driver left no answers"),
-                hint="Nothing is lost: clear the task once the cause is mended, or raise `steps_above` of SparkOptions.",
+                hint="Nothing is lost. The task itself can carry out the steps: raise `steps_above` of SparkOptions.",
+                remedy=Remedy.REPEAT,
             ) from failure
         if answers.failure is not None:
             raise answers.failure.error()

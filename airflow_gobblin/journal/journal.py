@@ -27,7 +27,7 @@ from itertools import groupby, islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow_gobblin.errors import GobblinError, RecordError, StoreError
+from airflow_gobblin.errors import GobblinError, RecordError, Remedy, StoreError
 from airflow_gobblin.journal.history import History, Slot, Snapshot, TrimmedSlot, fold
 from airflow_gobblin.journal.published import PublishedDataset, PublishedFile, never_published, unknown_dataset
 from airflow_gobblin.journal.records import Action, Decision, Home, Note, NoteKind, Outcome, OutcomeState, Shard, now
@@ -496,8 +496,9 @@ class Journal:
             operation="list",
             subject=f"the records {prefix} in {self.store.name}",
             cause=f"{missing[0]!r} was there and is not listed",
-            hint="Clear the task. If it stays so, the record was lost, or the file system caches folders for more than a minute: "
-            "mount it so that it doesn't (NFS: acdirmax).",
+            hint="If it stays so, the record was lost, or the file system caches folders for more than a minute: mount it so "
+            "that it doesn't (NFS: acdirmax).",
+            remedy=Remedy.REPEAT,
         )
 
     def _not_listed(self, prefix: str, listed: list[str]) -> list[str]:

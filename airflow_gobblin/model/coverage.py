@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 
-from airflow_gobblin.errors import ConfigurationError, GobblinError
+from airflow_gobblin.errors import ConfigurationError, GobblinError, Remedy
 from airflow_gobblin.model.watermark import Watermark, encode, join, split
 
 
@@ -131,7 +131,7 @@ class Coverage:
                 operation="cover",
                 subject=f"range {added}",
                 cause="a part of it is covered already",
-                hint="Clear create_work_units to plan anew.",
+                remedy=Remedy.PLAN,
             )
         return self.filled(added)
 

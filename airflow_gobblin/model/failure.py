@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from airflow_gobblin import errors
-from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.errors import GobblinError, Remedy
 
 
 class ErrorKind(StrEnum):
@@ -65,6 +65,7 @@ _VARIES = re.compile(r"\w*\d\w*")
 class Failure:
     """An error without its traceback, as text without secrets.
 
+    :param remedy: what is to be done again once the cause is mended.
     :param retryable: whether a retry is worth it. It is after an unforeseen error, too.
     """
 
@@ -73,6 +74,7 @@ class Failure:
     subject: str
     cause: str | None = None
     hint: str | None = None
+    remedy: Remedy | None = None
     retryable: bool = False
 
     @classmethod
@@ -88,20 +90,23 @@ class Failure:
             redact(error.subject),
             None if error.why is None else redact(error.why),
             None if error.hint is None else redact(error.hint),
+            error.remedy,
             error.retryable or kind is ErrorKind.GOBBLIN,
         )
 
     def error(self) -> GobblinError:
         """Return the error, to be raised again."""
-        return self.kind.error(operation=self.operation, subject=self.subject, cause=self.cause, hint=self.hint)
+        return self.kind.error(
+            operation=self.operation, subject=self.subject, cause=self.cause, hint=self.hint, remedy=self.remedy
+        )
 
     def __str__(self) -> str:
         return f"{self.kind.value}: {self.text}"
 
     @property
     def text(self) -> str:
-        """It as text, without its kind."""
-        return str(self.error())
+        """It as text, without its kind and its remedy."""
+        return self.error().text
 
     @property
     def line(self) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.errors import GobblinError, Remedy
 from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.holds import Holds
@@ -124,6 +124,7 @@ class DatasetNote:
     :param detail: a sentence.
 
     :param retryable: whether storage was unavailable for planning, and may be back by the next try.
+    :param remedy: what is to be done again, once the cause is mended.
     :param asked: whether the request itself can't be fulfilled: repeating it doesn't help.
     """
 
@@ -132,6 +133,7 @@ class DatasetNote:
     detail: str
     retryable: bool = False
     asked: bool = False
+    remedy: Remedy | None = None
 
     @property
     def already(self) -> bool:

@@ -319,10 +319,16 @@ def summarize(unit: WorkUnit, result: UnitResult | None) -> UnitSummary:
     )
 
 
+def first_failure(units: Iterable[UnitSummary]) -> Failure | None:
+    """Return the first error that a unit had itself."""
+    return next((unit.failure for unit in units if unit.failure is not None), None)
+
+
 def first_cause(units: Iterable[UnitSummary], otherwise: str = NO_RESULT) -> str:
     """Return why units are not published: the first error that one of them had itself, or that one has no result.
 
     :param otherwise: returned if none failed.
     """
     failed = [unit for unit in units if unit.state is UnitState.FAILED]
-    return next((unit.why for unit in failed if unit.failure), NO_RESULT if failed else otherwise)
+    failure = first_failure(failed)
+    return str(failure) if failure is not None else NO_RESULT if failed else otherwise

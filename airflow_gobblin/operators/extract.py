@@ -35,6 +35,7 @@ from airflow_gobblin.hooks.standalone import (
     StandaloneMasters,
     submitting_environment,
 )
+from airflow_gobblin.hooks.wording import worded, worded_failure
 from airflow_gobblin.job import connections_of
 from airflow_gobblin.links import DatasetLink, SparkLink
 from airflow_gobblin.model.failure import Failure
@@ -170,7 +171,7 @@ class ExtractOperator(SparkSubmitOperator):
         if pack is None:
             log_swept_pack(self.log, opened, self.pack, context)
             return
-        reports = [*decided(opened, pack, DATASETS_LOGGED)]
+        reports = [*map(worded, decided(opened, pack, DATASETS_LOGGED))]
         log_reports(self.log, reports)
         log_replacing(self.log, opened, reports, context)
 
@@ -319,8 +320,9 @@ class ExtractOperator(SparkSubmitOperator):
         causes = [result.failure if result else None for result in found]
         printed = told(str(failure))
         left = self._left(opened, printed)
-        first = printed or next(filter(None, causes), None) or left or failure or "the driver told none"
-        text = f"no result of {many(len(missing), 'unit')} of {self.pack['label']}. The first error: {first}"
+        typed = left if printed else next(filter(None, causes), None) or left
+        first = worded_failure(typed) if typed is not None else printed or str(failure or "the driver told none")
+        text = f"no result of {many(len(missing), 'unit')} of {self.pack['label']}. The first error: {' '.join(first.split())}"
         healing = [cause is None or cause.retryable for cause in (causes if any(causes) else [left])]
         return AirflowException(text) if any(healing) else AirflowFailException(text)
 

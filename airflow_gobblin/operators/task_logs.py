@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from airflow_gobblin.hooks.wording import worded
 from airflow_gobblin.model.naming import dataset_key, many
 from airflow_gobblin.model.status import Status
 from airflow_gobblin.operators.run_requests import replacing_command, run_request
@@ -71,7 +72,7 @@ def log_swept_pack(
     from airflow_gobblin.run.answers import answered
 
     keys = pack.get("datasets", ())
-    reports = answered(opened, run_request(context), keys)
+    reports = tuple(map(worded, answered(opened, run_request(context), keys)))
     log_reports(log, reports)
     log_replacing(log, opened, reports, context)
     log_swept(log, f"the plan of {pack['label']!r}", reports, keys)

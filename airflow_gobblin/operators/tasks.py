@@ -23,6 +23,7 @@ from airflow_gobblin.events.metrics import count_recoveries, gauge_lags, gauge_q
 from airflow_gobblin.hooks.connections import SECRETS, AirflowConnections
 from airflow_gobblin.hooks.ingestion import check_job, open_job
 from airflow_gobblin.hooks.registry import place_of
+from airflow_gobblin.hooks.wording import worded, worded_error
 from airflow_gobblin.links import DatasetLink
 from airflow_gobblin.model.naming import many, shown
 from airflow_gobblin.operators.frozen_heap import frozen_heap
@@ -134,7 +135,7 @@ class VerifyRecoverOperator(_TaskOperator):
 
         with failing_at_once():
             opened = self._open_job()
-            reports = verify_recover(opened, run_request(context))
+            reports = [*map(worded, verify_recover(opened, run_request(context)))]
         count_recoveries(self.job.name, opened.recovered)
         log_reports(self.log, reports)
         if not reports:
@@ -177,7 +178,7 @@ class CreateWorkUnitsOperator(_TaskOperator):
             finally:
                 count_recoveries(self.job.name, opened.recovered)
                 log_reports(self.log, opened.recovered)
-            log_reports(self.log, plan.notes)
+            log_reports(self.log, map(worded, plan.notes))
             log_replacing(self.log, opened, plan.notes, context)
             _retry_unplanned(opened, plan, context)
         for pack in plan.packs:
@@ -214,7 +215,7 @@ class _PackOperator(_TaskOperator):
         if run is None or pack is None:
             return log_swept_pack(self.log, opened, self.pack, context)
         with frozen_heap():
-            reports = task(run, pack)
+            reports = tuple(map(worded, task(run, pack)))
         log_reports(self.log, reports)
         log_replacing(self.log, opened, reports, context)
         return reports
@@ -292,7 +293,7 @@ class FinishOperator(_TaskOperator):
             opened.check_target()  # else it would seem swept
             plan = opened.staging.run(run)
             request = run_request(context)
-            reports = answered(opened, request) if plan is None else finish(opened, plan)
+            reports = tuple(map(worded, answered(opened, request) if plan is None else finish(opened, plan)))
             gauge_lags(self.job.name, reports)
             if plan is not None and not request.datasets:
                 gauge_quarantines(self.job.name, reports)
@@ -371,8 +372,10 @@ def failing_at_once() -> Iterator[None]:
         raise type(error)(SECRETS.redact(str(error))) from None
     except BaseException as error:  # an author's code may raise anything
         shown = SECRETS.without_secrets(error, "run", "a task of an ingestion", SourceError)
-        if isinstance(shown, GobblinError) and not shown.retryable:
-            raise AirflowFailException(str(shown)) from None  # its text has its cause
+        if isinstance(shown, GobblinError):
+            shown = worded_error(shown)
+            if not shown.retryable:
+                raise AirflowFailException(str(shown)) from None  # its text has its cause
         if shown is error:
             raise
         raise shown from None
@@ -405,7 +408,7 @@ def _retry_unplanned(opened: OpenJob, plan: RunPlan, context: Context) -> None:
     task = context["ti"]
     if healing and task.try_number <= task.max_tries:
         opened.staging.finish_run(plan.run)  # the next try has a plan of its own
-        first = f"{shown(healing[0].urn)}: {healing[0].detail}"
+        first = f"{shown(healing[0].urn)}: {worded(healing[0]).detail}"
         raise AirflowException(f"{many(len(healing), 'dataset')} can't be planned, and may be by the next try; {first}")
 
 

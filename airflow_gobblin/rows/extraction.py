@@ -18,7 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_gobblin.connections import Connections, GuardedConnections
-from airflow_gobblin.errors import CheckFailedError, ConfigurationError, GobblinError, SchemaConflictError, SourceError
+from airflow_gobblin.errors import (
+    CheckFailedError,
+    ConfigurationError,
+    GobblinError,
+    Remedy,
+    SchemaConflictError,
+    SourceError,
+)
 from airflow_gobblin.model import schema as schemas
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.coverage import Range
@@ -332,7 +339,8 @@ class _UnitRun:
                 operation="extract",
                 subject=self._subject,
                 cause=f"{self._tally.read} rows were read, and the source says it should be {expected}",
-                hint="Rows came late or went: clear the extract task, and if it happens again give the source a longer lag.",
+                hint="Rows came late or went. If it happens again, give the source a longer lag.",
+                remedy=Remedy.EXTRACT,
             )
         if self._unit.low is not None:
             self._check_high(self._unit.low, end.actual_high)
@@ -408,7 +416,8 @@ def conform(batch: pa.RecordBatch, published: pa.Schema, subject: str) -> pa.Rec
             operation="extract",
             subject=subject,
             cause="; ".join(problems),
-            hint="Clear create_work_units to plan anew, cast the columns back, or publish under another URN.",
+            hint="The plan may be of before the change; else cast the columns back, or publish under another URN.",
+            remedy=Remedy.PLAN,
         )
     return pa.RecordBatch.from_arrays(columns, schema=published)
 
@@ -419,7 +428,8 @@ def _expect_columns(batch: pa.RecordBatch, planned: pa.Schema, subject: str) -> 
             operation="read",
             subject=subject,
             cause=f"planned was {_columns(planned)}, and the source gives {_columns(batch.schema)}",
-            hint="The source changed since the plan was made: clear create_work_units.",
+            hint="The source changed since the plan was made.",
+            remedy=Remedy.PLAN,
         )
 
 

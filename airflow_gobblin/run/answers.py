@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
+from airflow_gobblin.errors import Remedy
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.naming import dataset_key
@@ -31,8 +32,8 @@ def swept(opened: OpenJob, ref: DatasetRef, run_key: str, history: History) -> D
         return DatasetReport(
             ref.urn,
             Status.LOST,
-            f"its plan could win no more and was swept{newest}; nothing was published by it. "
-            "Clear create_work_units to plan anew.",
+            f"its plan could win no more and was swept{newest}; nothing was published by it",
+            remedy=Remedy.PLAN,
         )
     return reports.already(slot, history)
 
@@ -54,7 +55,7 @@ def answered(opened: OpenJob, request: RunRequest, keys: Collection[str] = ()) -
             if (slot := history.answer(run_key)) is not None:
                 found.append(reports.already(slot, history))
         elif named or history.retryable:
-            found.append(DatasetReport(key, Status.FAILED, str(history), retryable=history.retryable))
+            found.append(reports.failed("read", key, history))
         else:
             log.warning("dataset %r can't be read, and is left out: %s", key, history)
     return tuple(found)

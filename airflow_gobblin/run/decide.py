@@ -90,7 +90,7 @@ def _with_claim(opened: OpenJob, slot: Slot, plan: Plan) -> Slot:
     try:
         opened.claims.check(opened.journal, plan.urn, plan.folder, opened.journal.history(plan.urn))
     except ClaimError as error:
-        opened.journal.put_outcome(slot, OutcomeState.ABANDONED, plan.run_key, reason=str(error))
+        opened.journal.put_outcome(slot, OutcomeState.ABANDONED, plan.run_key, reason=error.text)
         opened.committer.cleanup.clean(opened.journal.history(plan.urn), plan.run_key)
         raise
     return slot

@@ -27,8 +27,6 @@ from airflow_gobblin.workspace.staging import PlanResults
 
 log = logging.getLogger(__name__)
 
-_TO_EXTRACT = "See the log of its extract; once that is mended, clear it with its downstream tasks"
-
 
 def finish(opened: OpenJob, run: RunPlan) -> tuple[DatasetReport, ...]:
     """Sweep staging that can no longer win, clean up, and report every dataset of the run.
@@ -104,7 +102,7 @@ def _undecided(opened: OpenJob, plan: Plan, history: History) -> DatasetReport:
     proposal = propose(opened, plan, PlanResults(opened.staging, plan, checked=True))
     if proposal.decidable:
         return reports.unwritten(plan.urn, proposal.units, opened.staging.unwritten(plan.token))
-    return reports.unpublished(plan.urn, proposal.units, _TO_EXTRACT, reports.no_progress(history))
+    return reports.unpublished(plan.urn, proposal.units, reports.no_progress(history))
 
 
 def _tidy(opened: OpenJob, history: History, run_key: str) -> None:

@@ -97,10 +97,10 @@ def _plan(
         planned = None if request.replace else plan.planned
         return DatasetRef(plan.urn, plan.token, weight, planned, plan.open_end)
     except QuarantinedError as error:
-        return DatasetNote(urn, Status.QUARANTINED, str(error))
+        return DatasetNote(urn, Status.QUARANTINED, error.text)
     except PausedError as error:  # a backfill of a paused dataset would wait in vain
         return DatasetNote(
-            urn, Status.FAILED if request.backfill else Status.PAUSED, str(error), asked=request.backfill
+            urn, Status.FAILED if request.backfill else Status.PAUSED, error.text, asked=request.backfill
         )
     except Exception as error:  # a user's sink or converter may raise anything; the other datasets go on
         shown = opened.shown("plan", urn, error)
@@ -115,7 +115,7 @@ def _unplanned(urn: str, error: GobblinError) -> DatasetNote:
     """Note that a dataset can't be planned. A storage error affects more datasets, and may be gone by the next try."""
     of_storage = isinstance(error, StoreError) or isinstance(error.cause, OSError)
     asked = isinstance(error, NoSuchRangeError | OverlapError)
-    return DatasetNote(urn, Status.FAILED, str(error), of_storage, asked)
+    return DatasetNote(urn, Status.FAILED, error.text, of_storage, asked, error.remedy)
 
 
 def _without_left_out(

@@ -23,7 +23,7 @@ def verify_recover(opened: OpenJob, request: RunRequest) -> tuple[DatasetReport,
     found = []
     for dataset, history in opened.journal.histories(worth=lambda keys: keys.may_be_pending):
         if isinstance(history, GobblinError):
-            found.append(DatasetReport(dataset, Status.FAILED, str(history)))
+            found.append(reports.failed("recover", dataset, history))
         elif history.pending is not None:
             found.append(_recover(opened, history.urn, run_key))
     return tuple(found)
@@ -33,7 +33,7 @@ def _recover(opened: OpenJob, urn: str, run_key: str) -> DatasetReport:
     try:
         return finish_left(opened, urn, run_key) or DatasetReport(urn, Status.IDLE, "nothing was pending")
     except QuarantinedError as error:
-        return DatasetReport(urn, Status.QUARANTINED, str(error))
+        return DatasetReport(urn, Status.QUARANTINED, error.text)
     except Exception as error:
         return opened.failed("recover", urn, error)
 

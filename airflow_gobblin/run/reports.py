@@ -13,6 +13,8 @@ from airflow_gobblin.errors import (
     IncompleteRunError,
     LostRaceError,
     PausedError,
+    Remedy,
+    with_remedy,
     without_stop,
 )
 from airflow_gobblin.job import Job
@@ -24,7 +26,7 @@ from airflow_gobblin.model.plan import DatasetNote
 from airflow_gobblin.model.state import DatasetState, UnitRef
 from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.watermark import Watermark, encode, highest, split
-from airflow_gobblin.model.work import UnitState, UnitSummary, first_cause
+from airflow_gobblin.model.work import UnitState, UnitSummary, first_cause, first_failure
 from airflow_gobblin.run.backfill import by_slot
 
 log = logging.getLogger(__name__)
@@ -34,7 +36,6 @@ TOLD = 10
 _SLOTS_TOLD = 5
 STUCK_AFTER = 3
 """The number of runs without progress after which it is reported."""
-_ANEW = "Clear create_work_units with its downstream tasks to plan its range anew."
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class DatasetReport:
     """The result of a task for a dataset.
 
     :param failure: the error that the task failed with, if it did so here.
+    :param remedy: what is to be done again, once the cause is mended.
     :param retryable: it failed, and the same task may succeed if it is retried.
     :param already: it was committed before, and the task found nothing to do.
     """
@@ -56,6 +58,12 @@ class DatasetReport:
     retryable: bool = False
     already: bool = False
     failure: Failure | None = None
+    remedy: Remedy | None = None
+
+    @property
+    def text(self) -> str:
+        """The detail with the remedy."""
+        return with_remedy(self.detail, self.remedy)
 
     @property
     def ok(self) -> bool:
@@ -81,18 +89,19 @@ def already(slot: Slot, history: History) -> DatasetReport:
 
 def given_up(slot: Slot, history: History) -> DatasetReport:
     """Report an abandoned slot: by whom, why, and what to do now."""
-    return published(slot, Status.LOST, f"{slot.given_up}. {_ANEW}", history.state)
+    return replace(published(slot, Status.LOST, slot.given_up, history.state), remedy=Remedy.PLAN)
 
 
-def unpublished(urn: str, units: Collection[UnitSummary], then: str = "", stuck: str = "") -> DatasetReport:
+def unpublished(urn: str, units: Collection[UnitSummary], stuck: str = "") -> DatasetReport:
     """Report a plan of which the policy publishes nothing, in the same words in each task.
 
-    :param then: what to do.
     :param stuck: as returned by `no_progress`.
     """
     why = f"nothing of its {many(len(units), 'unit')} is published" if units else "nothing of it was published"
     cause = without_stop(first_cause(units)) + (f"; {stuck}" if stuck else "")
-    return DatasetReport(urn, Status.FAILED, f"{why}: {cause}. {then}" if then else f"{why}: {cause}")
+    failure = first_failure(units)
+    remedy = (failure.remedy if failure is not None else None) or Remedy.EXTRACT
+    return DatasetReport(urn, Status.FAILED, f"{why}: {cause}", remedy=remedy)
 
 
 def unwritten(urn: str, units: Collection[UnitSummary], failure: Failure | None) -> DatasetReport:
@@ -101,11 +110,10 @@ def unwritten(urn: str, units: Collection[UnitSummary], failure: Failure | None)
     :param failure: why not; `None` if unknown, since the task that writes them was killed or didn't run.
     """
     if failure is not None:
-        then = "Once that is mended, clear write_commit_steps with its downstream tasks"
-        return DatasetReport(urn, Status.FAILED, f"{without_stop(failure.text)}. {then}")
-    why = f"its {many(len(units), 'unit')} have results, and write_commit_steps did not finish with them"
-    then = "See its log; once that is mended, clear it with its downstream tasks"
-    return DatasetReport(urn, Status.FAILED, f"{why}. {then}")
+        again = failure.remedy if failure.remedy in (Remedy.PLAN, Remedy.EXTRACT) else Remedy.WRITE_STEPS
+        return DatasetReport(urn, Status.FAILED, failure.text, remedy=again)
+    why = f"its {many(len(units), 'unit')} have results, and its commit steps were not written"
+    return DatasetReport(urn, Status.FAILED, why, remedy=Remedy.WRITE_STEPS)
 
 
 def no_progress(history: History) -> str:
@@ -161,8 +169,8 @@ def final(slot: Slot, history: History) -> DatasetReport:
     if not slot.finished:
         status = Status.QUARANTINED if history.state.quarantined else Status.FAILED
         failed = f": {without_stop(slot.last_failure)}" if slot.last_failure else ""
-        why = f"slot {number} is decided and not finished{failed}. Clear execute_commit_steps"
-        return published(slot, status, why, history.state)
+        why = f"slot {number} is decided and not finished{failed}"
+        return replace(published(slot, status, why, history.state), remedy=Remedy.CARRY_OUT)
     if not slot.done:
         return given_up(slot, history)
     stuck = no_progress(history) if number == history.state.head else ""
@@ -187,12 +195,12 @@ def left_behind(history: History, pending: Slot) -> DatasetNote:
 def noted(note: DatasetNote, *, unfinished: bool) -> DatasetReport:
     """Report a note at the end of a run.
 
-    :param unfinished: its dataset has an unfinished slot, and the note has a hint already.
+    :param unfinished: its dataset has an unfinished slot, and the note tells the way out, unless it has a remedy.
     """
-    detail = note.detail
-    if note.status is Status.FAILED and not unfinished and not note.asked:
-        detail = f"{without_stop(detail)}. Once that is mended, clear create_work_units with its downstream tasks"
-    return DatasetReport(note.urn, note.status, detail, already=note.already)
+    again = note.status is Status.FAILED and not note.asked and not (unfinished and note.remedy is None)
+    return DatasetReport(
+        note.urn, note.status, note.detail, already=note.already, remedy=Remedy.PLAN if again else note.remedy
+    )
 
 
 def failed(operation: str, urn: str, error: Exception) -> DatasetReport:
@@ -200,18 +208,24 @@ def failed(operation: str, urn: str, error: Exception) -> DatasetReport:
 
     A user's sink or step may raise anything, and so may a disk.
     """
-    if isinstance(error, AlreadyCoveredError):
-        return DatasetReport(urn, Status.COVERED, str(error))
-    if isinstance(error, LostRaceError):
-        return DatasetReport(urn, Status.LOST, str(error))
-    if isinstance(error, PausedError):
-        return DatasetReport(urn, Status.PAUSED, str(error))
     if not isinstance(error, GobblinError):
         log.error("can't %s dataset %r", operation, urn, exc_info=error)
-        hint = "See the log. Nothing is lost: clear the task once the cause is mended."
-        told = GobblinError(operation=operation, subject=f"dataset {urn!r}", cause=error, hint=hint)
-        return DatasetReport(urn, Status.FAILED, str(told), retryable=True, failure=Failure.of(told))
-    return DatasetReport(urn, Status.FAILED, str(error), retryable=error.retryable, failure=Failure.of(error))
+        hint, remedy = "See the log. Nothing is lost.", Remedy.REPEAT
+        told = GobblinError(operation=operation, subject=f"dataset {urn!r}", cause=error, hint=hint, remedy=remedy)
+        return replace(failed(operation, urn, told), retryable=True)
+    status = next((status for kind, status in _STATUSES.items() if isinstance(error, kind)), Status.FAILED)
+    report = DatasetReport(urn, status, error.text, remedy=error.remedy)
+    if status is not Status.FAILED:
+        return report
+    return replace(report, retryable=error.retryable, failure=Failure.of(error))
+
+
+_STATUSES: dict[type[GobblinError], Status] = {
+    AlreadyCoveredError: Status.COVERED,
+    LostRaceError: Status.LOST,
+    PausedError: Status.PAUSED,
+}
+"""The status that an error means, where a dataset hasn't failed; the first that fits."""
 
 
 def unwanted(job: Job, reports: Iterable[DatasetReport]) -> list[DatasetReport]:
@@ -224,11 +238,11 @@ def incomplete(job: Job, reports: Iterable[DatasetReport]) -> IncompleteRunError
     bad = unwanted(job, reports)
     if not bad:
         return None
-    lines = "; ".join(f"{shown(r.urn)}: {r.status} ({without_stop(r.detail)})" for r in bad[:TOLD])
+    lines = "; ".join(f"{shown(r.urn)}: {r.status} ({without_stop(r.text)})" for r in bad[:TOLD])
     more = f"; and {len(bad) - TOLD} more" if len(bad) > TOLD else ""
     return IncompleteRunError(
         operation="finish",
         subject=f"the run of ingestion {job.name!r}",
         cause=f"{many(len(bad), 'dataset')} not as the policy wants: {lines}{more}",
-        hint="What was published stands. Each line names what to clear or mend.",
+        hint="What was published stands. Each line names what to mend or to do.",
     )

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_gobblin.errors import GobblinError, LostRaceError, StoreError
+from airflow_gobblin.errors import GobblinError, LostRaceError, Remedy, StoreError
 from airflow_gobblin.job import Attempt, Held, Work
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.failure import Failure
@@ -154,7 +154,8 @@ class _PackRun:
                 operation="read",
                 subject=f"pack {index} of run {run!r} in staging {self._staging.folder!r}",
                 cause="it is not there",
-                hint="The run was swept after its ranges were taken. Clear create_work_units to plan anew.",
+                hint="The run was swept after its ranges were taken.",
+                remedy=Remedy.PLAN,
             )
         return pack
 

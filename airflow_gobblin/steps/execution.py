@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from airflow_gobblin.errors import StepConflictError, StepError, StepLostError
+from airflow_gobblin.errors import Remedy, StepConflictError, StepError, StepLostError
 from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus
 from airflow_gobblin.storage.files.base import Files, each
 
@@ -101,7 +101,8 @@ def step_error(
             operation="publish",
             subject=subject,
             cause=step.conflict,
-            hint="Move it away and clear execute_commit_steps, or abandon the slot.",
+            hint="Move it away, or abandon the slot.",
+            remedy=Remedy.CARRY_OUT,
         )
     elif status is StepStatus.LOST:
         error = StepLostError(
@@ -115,7 +116,8 @@ def step_error(
             operation="publish",
             subject=f"{step.subject} in slot {slot} of dataset {urn!r}",
             cause=failure,
-            hint="Nothing is lost: clear execute_commit_steps once the cause is mended, or abandon the slot.",
+            hint="Nothing is lost: mend the cause, or abandon the slot.",
+            remedy=Remedy.CARRY_OUT,
         )
     error.__cause__ = failure
     return error

@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from airflow_gobblin.errors import ConfigurationError, StepLostError
+from airflow_gobblin.errors import ConfigurationError, Remedy, StepLostError
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import StagedFile, Upload
 from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus, TargetFile
@@ -276,7 +276,7 @@ def publish_file(staged: StagedFile, target: str, unit: str, files: Files) -> Co
             operation="publish",
             subject=f"staged file {staged.path!r} of unit {unit!r}",
             cause=f"it is gone, or was changed since it was written as {staged}",
-            hint="Clear the extract task: it reads the unit again.",
+            remedy=Remedy.EXTRACT,
         )
     if staged.upload is None:
         return MoveStep(staged.path, target, unit, found, staged.checksum, staged.rows)

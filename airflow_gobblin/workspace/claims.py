@@ -19,7 +19,7 @@ from datetime import datetime
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 
-from airflow_gobblin.errors import ClaimError, ConfigurationError, LostRaceError
+from airflow_gobblin.errors import ClaimError, ConfigurationError, LostRaceError, Remedy
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import now
@@ -262,7 +262,8 @@ def _dropped(mine: Claim) -> LostRaceError:
         operation="publish",
         subject=f"dataset {mine.urn!r} of ingestion {mine.ingestion!r} to {mine.folder}",
         cause="it was dropped after this was planned, and its folder is free for others",
-        hint="Nothing of this plan was published. Clear create_work_units to plan anew.",
+        hint="Nothing of this plan was published.",
+        remedy=Remedy.PLAN,
     )
 
 

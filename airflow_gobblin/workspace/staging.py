@@ -30,6 +30,7 @@ from airflow_gobblin.errors import (
     GobblinError,
     LostRaceError,
     RecordError,
+    Remedy,
     StepLostError,
     StoreError,
     TargetError,
@@ -131,7 +132,8 @@ class Staging:
                     operation="read",
                     subject=f"the work units of dataset {plan.urn!r}",
                     cause="its plan could win no more and was swept",
-                    hint="Nothing of this plan was published. Clear create_work_units to plan anew.",
+                    hint="Nothing of this plan was published.",
+                    remedy=Remedy.PLAN,
                 )
             piece = wire.loads(data, PlanPiece, key)
             yield from piece.units
@@ -248,7 +250,8 @@ class Staging:
             operation="keep",
             subject=f"the result of unit {result.unit!r}",
             cause="1,000 results before it have lost their files",
-            hint="Something removes staged files; clear create_work_units once it is found.",
+            hint="Something removes staged files: find out what.",
+            remedy=Remedy.PLAN,
         )
 
     def result(self, token: str, unit: str, snapshot: str = "") -> UnitResult | None:
@@ -306,7 +309,7 @@ class Staging:
                     operation="publish",
                     subject=f"the result of unit {unit!r}",
                     cause="it is gone from staging",
-                    hint="Clear the extract task: it reads the unit again.",
+                    remedy=Remedy.EXTRACT,
                 )
             yield result
 
@@ -416,7 +419,8 @@ class Staging:
                 subject=f"target {self.files.root}",
                 cause=f"on host {socket.gethostname()!r} it lacks the mark in {self.folder}/{MARKS} that was put there when the "
                 "run was planned",
-                hint="It must be on a file system that workers, driver and executors share: mount it here, and clear the task.",
+                hint="It must be on a file system that workers, driver and executors share: mount it here.",
+                remedy=Remedy.REPEAT,
             )
 
     def _stands(self, key: str) -> Work:
@@ -427,7 +431,8 @@ class Staging:
                 operation="read",
                 subject=f"{key!r} in {self._store.name}",
                 cause="it is not there",
-                hint="The run was swept after a newer one took its ranges. Clear create_work_units to plan anew.",
+                hint="The run was swept after a newer one took its ranges.",
+                remedy=Remedy.PLAN,
             )
         return wire.loads(data, Work, key)  # type: ignore[type-abstract]
 

@@ -191,7 +191,7 @@ def test_a_backfill_and_a_run_of_all_that_is_open_at_once(shops: Shops) -> None:
     assert published(shop) == visits(shop, range(3, 4)) + visits(shop, range(6, 8))
     shop.open("read-visits")
     assert shop.wait(everything) == "failed"
-    assert "Clear create_work_units to plan anew" in shop.end_of_log(everything, "finish")
+    assert "Clear create_work_units with its downstream tasks to plan anew" in shop.end_of_log(everything, "finish")
     shop.clear(everything, "create_work_units", downstream=True)
     assert shop.wait(everything) == "success", shop.states(everything)
     assert published(shop) == visits(shop, range(3, 11))

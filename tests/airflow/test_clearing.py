@@ -173,7 +173,7 @@ def wait_or_plan_anew(shop: Shop, run_id: str) -> bool:
         return False
     end = shop.end_of_log(run_id, "finish")
     assert "countries: lost" in end, end
-    assert "Clear create_work_units to plan anew" in end, end
+    assert "Clear create_work_units with its downstream tasks to plan anew" in end, end
     assert "orders: " not in end, end
     clear(shop, run_id, ("create_work_units+",))
     assert shop.wait(run_id) == "success", (shop.name, shop.states(run_id))

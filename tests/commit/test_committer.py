@@ -14,7 +14,8 @@ from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.commit.committer import Committer, Proposal
 from airflow_gobblin.commit.preconditions import can_win, check_preconditions
 from airflow_gobblin.connections import Connections
-from airflow_gobblin.errors import LostRaceError, StepConflictError, StepError, UnknownOutcomeError
+from airflow_gobblin.errors import LostRaceError, Remedy, StepConflictError, StepError, UnknownOutcomeError
+from airflow_gobblin.hooks.wording import worded_error
 from airflow_gobblin.journal.history import Slot
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Action
@@ -222,7 +223,7 @@ def test_a_decision_that_meets_an_abort_is_lost(tmp_path: Path) -> None:
     store.ending, store.before = "d/0000000001", lambda: admin.abandon("a", "the wrong database")
     report = write(opened, plan)["a"]
     assert report.status == "lost"
-    assert "Clear create_work_units" in report.detail
+    assert report.remedy is Remedy.PLAN
     assert execute(opened, plan)["a"].status == "skipped" or lab.published() == {}
     assert lab.run()["a"].status == "committed"
 
@@ -240,7 +241,7 @@ def test_a_plan_of_an_older_generation_loses(tmp_path: Path) -> None:
         "slot 1 (set by ann: moved from another tool) raised the generation to 1, and this plan is of 0"
         in report.detail
     )
-    assert "Nothing of this plan was published. Clear create_work_units" in report.detail
+    assert "Nothing of this plan was published. Plan it anew." in report.text
     assert lab.published() == {}
 
 
@@ -269,7 +270,7 @@ def test_a_plan_that_was_swept_is_covered_or_lost_too(tmp_path: Path) -> None:
         assert opened.staging.plan(ref.token) is None
         assert {urn: r.status for urn, r in write(opened, plan).items()} == {"a": "lost", "s": "lost"}
         final = {r.urn: r for r in finish(opened, plan)}
-        assert "Clear create_work_units" in final["a"].detail
+        assert final["a"].remedy is Remedy.PLAN
     whole, whole_plan = planned(lab, "z", replace(A, rows=12))
     assert lab.run(replace(A, rows=12))["a"].status == "committed"
     assert write(whole, whole_plan)["a"].status == "covered"
@@ -525,7 +526,8 @@ def test_a_step_error_names_step_slot_dataset_cause_and_the_way_out(tmp_path: Pa
         opened.committer.execute(only_slot(lab), "run")
     text = str(caught.value)
     assert text.startswith("can't publish strange thing in slot 1 of dataset 'a': ValueError: I can't do it")
-    assert "clear execute_commit_steps once the cause is mended, or abandon the slot" in text
+    assert text.endswith("mend the cause, or abandon the slot. Then carry out its commit steps again.")
+    assert "Once that is mended, clear execute_commit_steps." in str(worded_error(caught.value))
     assert isinstance(caught.value.__cause__, ValueError)
 
 

@@ -17,6 +17,7 @@ from airflow_gobblin.commit.homes import TargetMark, Tenant
 from airflow_gobblin.commit.remote import StepAnswers
 from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import ConfigurationError, LostRaceError, TargetError
+from airflow_gobblin.hooks.wording import worded, worded_error
 from airflow_gobblin.journal.history import take_snapshot
 from airflow_gobblin.journal.records import Home, NoteKind, now
 from airflow_gobblin.model import wire
@@ -92,7 +93,8 @@ def test_a_target_that_is_not_mounted_stops_planning_by_name_and_nothing_is_writ
         told = str(caught.value)
         assert f"can't use target {lab.folder} of ingestion 'lab'" in told
         assert "it is empty, not mounted, not shared, or another target" in told
-        assert "Mount or restore it, and clear the task" in told
+        assert "Mount or restore it" in told
+        assert "Once that is mended, clear the task." in str(worded_error(caught.value))
         with pytest.raises(TargetError):
             verify_recover(lab.opened(), RunRequest("dag/run"))
     assert lab.records() == before
@@ -130,7 +132,9 @@ def test_a_datasets_folder_that_is_gone_while_the_mark_is_there_stops_that_datas
         reports = lab.run(*more)
         assert reports[table.urn].status == "failed"
         assert f"which slot 1 published, is not there below {lab.folder}" in reports[table.urn].detail
-        assert "Mount or restore it, and clear the task" in reports[table.urn].detail
+        assert "Mount or restore it" in reports[table.urn].detail
+        assert ("rewind" in reports[table.urn].detail) is (table.urn != "s"), "a snapshot can't be rewound"
+        assert "Clear create_work_units" in worded(reports[table.urn]).detail
     assert lab.rows("b") == more[1].all_rows(), "the other goes on"
     assert [*folder.iterdir()] == []
     folder.rmdir()

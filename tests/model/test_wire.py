@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from airflow_gobblin.errors import ConfigurationError, RecordError, UnknownKindError
+from airflow_gobblin.errors import ConfigurationError, RecordError, Remedy, UnknownKindError
 from airflow_gobblin.journal.records import Shard
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.coverage import Range
@@ -80,7 +80,14 @@ plans = st.builds(
     replaces=st.lists(st.builds(UnitRef, st.integers(), names), max_size=2).map(tuple),
 )
 failures = st.builds(
-    Failure, st.sampled_from(ErrorKind), texts, texts, st.none() | texts, st.none() | texts, st.booleans()
+    Failure,
+    st.sampled_from(ErrorKind),
+    texts,
+    texts,
+    st.none() | texts,
+    st.none() | texts,
+    st.none() | st.sampled_from(Remedy),
+    st.booleans(),
 )
 results = st.builds(
     UnitResult,

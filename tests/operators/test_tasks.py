@@ -198,7 +198,9 @@ def test_only_a_run_of_all_datasets_whose_plan_stands_says_how_many_are_quaranti
         task_id="finish", job=lab.ingestion, plan=CreateWorkUnitsOperator(task_id="plan", job=lab.ingestion)
     )
     with statsd() as received:
-        with pytest.raises(AirflowFailException, match="Once that is mended, clear create_work_units"):
+        with pytest.raises(
+            AirflowFailException, match="Clear create_work_units with its downstream tasks to plan anew"
+        ):
             finish.execute(told)
         said = {line.partition(",")[0]: line for line in received()}
     assert said.get("gobblin.quarantines") == ("gobblin.quarantines,ingestion=lab:0|g" if gauged else None)

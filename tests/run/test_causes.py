@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.hooks.wording import worded
 from airflow_gobblin.job import Attempt
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.plan import Plan, RunPlan
@@ -37,11 +38,11 @@ Run = tuple[OpenJob, RunPlan]
 
 
 def told(run: Run) -> list[str]:
-    """The reports on the dataset by `write_commit_steps`, `execute_commit_steps`, `finish`, and its error."""
+    """The reports on the dataset, in Airflow, by `write_commit_steps`, `execute_commit_steps`, `finish`, and its error."""
     opened, plan = run
     (pack,) = plan.packs
     written, executed = write_commit_steps(opened, plan, pack), execute_commit_steps(opened, plan, pack)
-    finished = finish(opened, plan)
+    written, executed, finished = (tuple(map(worded, some)) for some in (written, executed, finish(opened, plan)))
     return [*(r.detail for r in (*written, *executed, *finished)), str(incomplete(opened.job, finished))]
 
 
@@ -60,17 +61,19 @@ def only(lab: Lab, *units: str, **broken: tuple[str, ...]) -> Run:
 def test_a_unit_that_failed_is_the_cause_and_not_one_that_had_no_turn(tmp_path: Path) -> None:
     cause = "SourceError: can't read unit 'u1' of 'a': the line is dead"
     written, executed, finished, error = told(only(Lab(tmp_path, A), "u1", units=("a:u1",)))
-    assert written == f"nothing of its 3 units is published: {cause}"
+    assert written.startswith(f"nothing of its 3 units is published: {cause}. See the log of its extract")
     assert executed == "nothing is decided for it in this run"
-    assert finished.startswith(f"{written}. See the log of its extract")
+    assert finished == written
     assert "no result" not in error
     assert error.count("the line is dead") == 1
 
 
 def test_of_units_that_had_no_turn_that_is_the_cause(tmp_path: Path) -> None:
     written, _, finished, _ = told(only(Lab(tmp_path, A), "u1"))
-    assert written == "nothing of its 3 units is published: it has no result: its extract did not finish"
-    assert finished.startswith(f"{written}. See")
+    assert written.startswith(
+        "nothing of its 3 units is published: it has no result: its extract did not finish. See the log"
+    )
+    assert finished == written
 
 
 @record("test.mute_sink")
@@ -119,7 +122,8 @@ def test_that_the_steps_could_not_be_written_is_the_cause_at_the_end_too(
     written, executed, finished, error = told((lab.opened(), plan))
     assert cause in written
     assert executed == "nothing is decided for it in this run"
-    assert finished == f"{written.rstrip('.')}. Once that is mended, clear write_commit_steps with its downstream tasks"
+    assert finished.endswith(". Once that is mended, clear write_commit_steps with its downstream tasks.")
+    assert written.startswith(finished.partition(". Once that is mended")[0])
     assert "extract" not in finished
     assert error.count(cause) == 1
 
@@ -144,9 +148,9 @@ def test_that_the_steps_were_never_written_is_told_and_not_that_the_extract_did_
     opened, plan = Lab(tmp_path, A).extracted()
     (report,) = finish(opened, plan)
     assert report.status == "failed"
-    assert report.detail == (
-        "its 3 units have results, and write_commit_steps did not finish with them. "
-        "See its log; once that is mended, clear it with its downstream tasks"
+    assert worded(report).detail == (
+        "its 3 units have results, and its commit steps were not written. "
+        "Once that is mended, clear write_commit_steps with its downstream tasks."
     )
 
 
@@ -196,8 +200,8 @@ def test_an_unfinished_slot_tells_why_at_the_end_too(tmp_path: Path) -> None:
         opened.files.unlink(step.source)  # type: ignore[attr-defined]
     _, executed, finished, error = told((opened, plan))
     assert "neither it nor its staged file" in executed
-    assert executed.rstrip(".") in finished
-    assert finished.endswith("Clear execute_commit_steps")
+    assert executed.partition(". Once")[0].rstrip(".") in finished
+    assert finished.endswith("Once that is mended, clear execute_commit_steps.")
     assert error.count("neither it nor its staged file") == 1
 
 

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from airflow_gobblin.admin.views import AuditLevel, audit
-from airflow_gobblin.errors import ClaimError, ConfigurationError, NeverPublishedError, NotFoundError
+from airflow_gobblin.errors import ClaimError, ConfigurationError, NeverPublishedError, NotFoundError, Remedy
+from airflow_gobblin.hooks.wording import worded
 from airflow_gobblin.job import Attempt
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Decision, now
@@ -136,7 +137,8 @@ def test_a_dataset_that_cant_be_planned_keeps_its_state_for_any_number_of_runs(t
     for rows in (11, 12, 13):
         reports = lab.run(replace(A, rows=rows), replace(B, rows=rows), unplannable=("a",))
         assert (reports["a"].status, reports["b"].status) == ("failed", "committed")
-        assert "it is gone. Once that is mended, clear create_work_units" in reports["a"].detail
+        assert reports["a"].text.endswith("it is gone. Plan it anew.")
+        assert "it is gone. Clear create_work_units with its downstream tasks" in worded(reports["a"]).detail
         assert reports["a"].watermark == LongWatermark(10)
     assert lab.journal.state("a") == before
     lab.run()
@@ -540,9 +542,8 @@ def test_the_cause_that_is_told_is_this_runs(tmp_path: Path) -> None:
     opened = lab.opened()
     plan = create_work_units(opened, RunRequest("killed in extract"))
     (report,) = finish(opened, plan)
-    assert report.detail.startswith(
-        "nothing of its 3 units is published: it has no result: its extract did not finish. See the log of its extract"
-    )
+    assert report.detail == "nothing of its 3 units is published: it has no result: its extract did not finish"
+    assert report.remedy is Remedy.EXTRACT
 
 
 @pytest.mark.parametrize("kept", [10_000, 1, 0])

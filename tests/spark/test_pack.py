@@ -196,5 +196,5 @@ def test_what_executors_lack_is_named_before_anything_is_read(shipped_spark: Spa
 def test_a_pack_that_was_swept_is_named(tmp_path: Path) -> None:
     planned = planned_run(tmp_path, RowsSource(1))
     planned.opened.staging.remove_run(planned.run.run)
-    with pytest.raises(StoreError, match=r"pack 0 of run .*Clear create_work_units"):
+    with pytest.raises(StoreError, match=r"pack 0 of run .*Plan it anew"):
         run(None, planned)  # type: ignore[arg-type]

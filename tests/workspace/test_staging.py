@@ -115,7 +115,7 @@ def test_what_is_not_there_is_said_with_the_way_out(staging: Staging) -> None:
     with pytest.raises(TargetError, match=r"lacks the mark in .*/marks/ that was put there when the run was planned"):
         staging.work("r")
     staging.files.records(staging.folder).put_if_absent(f"{MARKS}any", b"")
-    with pytest.raises(StoreError, match=r"'r/r/work' in file://.*Clear create_work_units to plan anew"):
+    with pytest.raises(StoreError, match=r"'r/r/work' in file://.*Plan it anew"):
         staging.work("r")
 
 

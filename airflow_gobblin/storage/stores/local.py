@@ -26,7 +26,7 @@ import re
 import uuid
 from collections.abc import Iterator, Sequence
 
-from airflow_gobblin.errors import StoreError, UnknownOutcomeError, UnreliableStoreError
+from airflow_gobblin.errors import Remedy, StoreError, UnknownOutcomeError, UnreliableStoreError
 from airflow_gobblin.storage.files.base import Files
 
 TEMPORARIES = ".tmp"
@@ -36,8 +36,8 @@ _MOVED = re.compile(rf"{re.escape(TEMPORARIES)}-([0-9]+)-[0-9a-f]+")
 """The name of a folder of temporary files that was moved away, with the time."""
 _TRIES = 5
 _HINTS = {
-    errno.ENOSPC: "The disk is full: make room and clear the task.",
-    errno.EDQUOT: "The quota is used up: make room and clear the task.",
+    errno.ENOSPC: "The disk is full: make room.",
+    errno.EDQUOT: "The quota is used up: make room.",
     errno.EACCES: "The Airflow worker's user must be able to write there.",
     errno.EPERM: "The Airflow worker's user must be able to write there.",
     errno.EROFS: "The file system is mounted read-only: mount it for writing, or name another folder.",
@@ -238,4 +238,5 @@ class LocalStore:
 
     def _error(self, operation: str, key: str, error: OSError, kind: type[StoreError] = StoreError) -> StoreError:
         hint = _HINTS.get(error.errno or 0, "Check the disk: it must be mounted, healthy and writable for this user.")
-        return kind(operation=operation, subject=f"record {key!r} in {self.name}", cause=error, hint=hint)
+        subject = f"record {key!r} in {self.name}"
+        return kind(operation=operation, subject=subject, cause=error, hint=hint, remedy=Remedy.REPEAT)

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow_gobblin.errors import StoreError, UnknownOutcomeError
+from airflow_gobblin.errors import Remedy, StoreError, UnknownOutcomeError
 from airflow_gobblin.storage.filesystems import open_filesystem, reopened
 from airflow_gobblin.storage.stores.s3_reads import S3Reads, open_s3_reads
 
@@ -189,6 +189,7 @@ class ObjectStore:
             subject=f"record {key!r} in {self.name}",
             cause=f"{answer.told}{type(error).__name__}: {words}",
             hint=answer.hint(operation, self._bucket),
+            remedy=Remedy.REPEAT,
         )
 
 
@@ -271,7 +272,7 @@ class _Answer:
         if self.status == 404:
             return f"Make bucket {bucket!r}, or mend its name in the URL; or the connection's endpoint_url is no object store."
         if self.status is not None and not self.final:
-            return f"The store, or a proxy before it, kept answering {self.status}: clear the task when it has healed."
+            return f"The store, or a proxy before it, kept answering {self.status} until now."
         if not self.final:
             return "No answer came: check the connection's endpoint_url and the network between."
         return "Check the connection's endpoint_url, region_name and keys, and the bucket."

@@ -172,7 +172,7 @@ def test_a_snapshot_that_nobody_holds_any_more_is_named_with_the_way_on(bank: Ba
     with told.source.snapshot(bank.database) as name:
         pass
     with pytest.raises(
-        SourceError, match=r"snapshot that its units are read in can't be read any more.*Clear the extract"
+        SourceError, match=r"snapshot that its units are read in can't be read any more.*Then extract it again"
     ):
         told.source.read(plan.units[0], plan.schema, ReadRequest(snapshot=name), bank.database)
     with told.source.snapshot(bank.database) as other:
@@ -238,7 +238,7 @@ def test_a_table_that_is_reloaded_while_its_only_unit_waits_for_it_is_named(bank
                     pass
             reloading.execute("INSERT INTO accounts SELECT * FROM kept")
         with pytest.raises(
-            SourceError, match=r"table 'accounts' was truncated or rewritten since.*Clear the extract task"
+            SourceError, match=r"table 'accounts' was truncated or rewritten since.*Then extract it again"
         ):
             reading.result()
     assert read() == ACCOUNTS

@@ -16,7 +16,14 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_gobblin.errors import ConfigurationError, GobblinError, MissingExtraError, SourceDataError, SourceError
+from airflow_gobblin.errors import (
+    ConfigurationError,
+    GobblinError,
+    MissingExtraError,
+    Remedy,
+    SourceDataError,
+    SourceError,
+)
 from airflow_gobblin.redaction import Redactor
 from airflow_gobblin.rows.sources.sql.positions import Axis, Value
 from airflow_gobblin.rows.sources.sql.types import DECIMAL_DIGITS
@@ -246,7 +253,8 @@ class Session:
                 operation=operation,
                 subject=subject,
                 cause=f"the snapshot that its units are read in can't be read any more: {self._clean(error)}",
-                hint="The driver that held it ended, or lost its connection. Clear the extract task: all units are read anew.",
+                hint="The driver that held it ended, or lost its connection; all units are to be read anew.",
+                remedy=Remedy.EXTRACT,
             ) from None
         except Exception as error:  # any error of a driver may contain the password
             raise SourceError(

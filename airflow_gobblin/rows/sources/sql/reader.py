@@ -8,13 +8,13 @@ from collections.abc import Generator, Iterator, Mapping
 
 import pyarrow as pa
 
-from airflow_gobblin.errors import ConfigurationError, GobblinError
+from airflow_gobblin.errors import ConfigurationError, GobblinError, Remedy
 from airflow_gobblin.model.watermark import Json, Watermark
 from airflow_gobblin.model.work import ExtractKind, WorkUnit
 from airflow_gobblin.rows.sources.base import ReadRequest
 from airflow_gobblin.rows.sources.sql.dialects import Session
 from airflow_gobblin.rows.sources.sql.planning import DELTA, end_position
-from airflow_gobblin.rows.sources.sql.scan import PLAN_AGAIN, Scan, open_scan
+from airflow_gobblin.rows.sources.sql.scan import Scan, open_scan
 from airflow_gobblin.rows.sources.sql.tables import SqlTable
 
 BULK_BYTES = 32 << 20
@@ -98,7 +98,7 @@ class SqlReader:
                     operation="read",
                     subject=self._session.subject,
                     cause=f"since it was planned, columns have changed: {', '.join(changed)}",
-                    hint=PLAN_AGAIN,
+                    remedy=Remedy.PLAN,
                 )
             if self._unit.low is None and self._limits.any:
                 raise ConfigurationError(

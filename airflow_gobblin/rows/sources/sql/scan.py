@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_gobblin.errors import ConfigurationError, SourceDataError, SourceError
+from airflow_gobblin.errors import ConfigurationError, Remedy, SourceDataError, SourceError
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.naming import meant
 from airflow_gobblin.model.watermark import LongWatermark, Watermark
@@ -38,7 +38,6 @@ LEAST_BATCH_ROWS = 1 << 11
 SAMPLE_PAGES = 400
 SAMPLED_FROM_PAGES = 10 * SAMPLE_PAGES
 """The number of pages, 32 MB in PostgreSQL, from which a table is split by a sample of them; a smaller one by all its rows."""
-PLAN_AGAIN = "Plan it again: clear the task create_work_units."
 EVERY_INTEGER = Range(LongWatermark(-_INT64), PAST_INT64)
 
 
@@ -97,7 +96,7 @@ class Scan:
                 operation=self.session.operation,
                 subject=self.session.subject,
                 cause="it has no column of positions any more",
-                hint=PLAN_AGAIN,
+                remedy=Remedy.PLAN,
             )
         return self.delta, self.axis
 
@@ -122,7 +121,7 @@ class Scan:
                 subject=self.session.subject,
                 cause=f"table {rewritten[0][0]!r} was truncated or rewritten since the snapshot was taken in which it is read, "
                 "and which shows none of its rows any more",
-                hint="Clear the extract task, which reads it anew.",
+                remedy=Remedy.EXTRACT,
             )
 
     @property
@@ -436,12 +435,12 @@ def _gone(session: Session, what: str, named: Sequence[str] = ()) -> Configurati
 
     :param named: columns that the author names.
     """
-    also = f" Take {_listed(named)} out of the table's options before." if named else ""
     return ConfigurationError(
         operation=session.operation,
         subject=session.subject,
         cause=f"since it was planned, {what}",
-        hint=f"{PLAN_AGAIN}{also}",
+        hint=f"Take {_listed(named)} out of the table's options." if named else None,
+        remedy=Remedy.PLAN,
     )
 
 

@@ -1,0 +1,66 @@
+"""What is to be done again, in Airflow's words and in plain ones."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import airflow_gobblin
+from airflow_gobblin.errors import GobblinError, Remedy, StepError
+from airflow_gobblin.hooks.wording import worded, worded_error, worded_failure
+from airflow_gobblin.model.failure import Failure
+from airflow_gobblin.model.status import Status
+from airflow_gobblin.run.reports import DatasetReport
+
+TASKS = {
+    Remedy.PLAN: "create_work_units",
+    Remedy.EXTRACT: "extract",
+    Remedy.WRITE_STEPS: "write_commit_steps",
+    Remedy.CARRY_OUT: "execute_commit_steps",
+    Remedy.REPEAT: "the task",
+}
+CORE = ("model", "storage", "steps", "journal", "commit", "workspace", "rows", "run", "admin", "spark", "testing")
+CLEARING = re.compile(r"\bclear (the|it|extract|create_work|write_commit|execute_commit|verify_recover)", re.IGNORECASE)
+
+
+def error(remedy: Remedy) -> StepError:
+    return StepError(operation="read", subject="it", cause="it broke", hint="Nothing is lost", remedy=remedy)
+
+
+@pytest.mark.parametrize("remedy", Remedy)
+def test_each_remedy_names_its_task_in_airflow_and_none_elsewhere(remedy: Remedy) -> None:
+    plain, told = str(error(remedy)), str(worded_error(error(remedy)))
+    assert plain.startswith("can't read it: it broke. Nothing is lost. ")
+    assert told.startswith("can't read it: it broke. Nothing is lost. ")
+    assert TASKS[remedy] in told
+    assert "clear" in told.lower()
+    assert not CLEARING.search(plain)
+    report = worded(DatasetReport("a", Status.FAILED, "it broke.", remedy=remedy))
+    assert (report.detail, report.remedy) == (f"it broke. {told.partition('lost. ')[2]}", None)
+    assert worded_failure(Failure.of(error(remedy))) == f"StepError: {told}"
+
+
+def test_an_error_without_a_remedy_stays_as_it_is() -> None:
+    plain = GobblinError(operation="read", subject="it", cause="it broke")
+    assert worded_error(plain) is plain
+    assert worded(DatasetReport("a", Status.LOST, "it broke.")).detail == "it broke."
+
+
+def test_a_worded_error_keeps_its_class_its_notes_and_where_it_was_raised() -> None:
+    with pytest.raises(StepError) as caught:
+        raise error(Remedy.REPEAT)
+    caught.value.add_note("Before that, one was done.")
+    told = worded_error(caught.value)
+    assert type(told) is StepError
+    assert told.with_notes.endswith("Before that, one was done.")
+    assert told.__traceback__ is caught.value.__traceback__
+    assert caught.value.remedy is Remedy.REPEAT
+
+
+@pytest.mark.parametrize("room", CORE)
+def test_the_core_names_no_task_to_clear(room: str) -> None:
+    folder = Path(airflow_gobblin.__file__).parent / room
+    named = [str(path) for path in folder.rglob("*.py") if CLEARING.search(path.read_text())]
+    assert not named

@@ -50,6 +50,7 @@ from tests.protocol.mutants import mutated
 from tests.protocol.processes import Tell, die, in_fresh_process
 from tests.protocol.rows import RowSource, Table
 from tests.protocol.world import Bucket, Look, Place, Run, World
+from tests.services import s3
 
 T = TypeVar("T")
 WORKERS = 2
@@ -189,6 +190,7 @@ def warm_up(folder: Path) -> None:
         with TemporaryDirectory(dir=folder) as inner:
             first_run(Place(Path(inner), store))
     importlib.import_module("s3fs")
+    s3.warm_up()
 
 
 def carry_out(world: World, number: int, faults: Faults, run: Run | None = None, tell: Tell | None = None) -> Run:

@@ -65,6 +65,7 @@ from tests.faults import Faults, FaultyFiles, FaultyStore
 from tests.protocol.processes import Child, Tell, die, in_fresh_process, stop
 from tests.protocol.rows import LineSink, RowSource, Table
 from tests.protocol.world import Look
+from tests.services import s3
 
 URNS = ("orders", "countries")
 STAGES = ("verify_recover", "create_work_units", "extract", "write_commit_steps", "execute_commit_steps", "finish")
@@ -345,6 +346,18 @@ class Place:
 
         in_fresh_process(work)
 
+    def measured(self, run: DagRun) -> Child:
+        """A process that carries out the next task of a run, and reports the run as it is then, with how many calls it made."""
+
+        def work(tell: Tell) -> None:
+            faults = Faults()
+            with hooked(faults):
+                run.execute(self.ingestion, *run.tasks[run.done])
+            run.done += 1
+            tell((run, len(faults.calls)))
+
+        return Child(work)
+
     def victim(self, run: DagRun, stage: str, faults: Faults | None) -> Child:
         """A process that tries a task once, and reports how many calls it made."""
 
@@ -375,13 +388,12 @@ class Usual:
 def measure(place: Place) -> dict[str, Usual]:
     """What each task takes, when nothing happens to it."""
     place.carry_out_last()
+    run = place.prelude(STAGES[0])
     found = {}
-    for stage in STAGES:
-        run = place.prelude(stage)
-        started = time.monotonic()
-        (calls,) = place.victim(run, stage, Faults()).result(PATIENCE)
+    while run.done < len(run.tasks):
+        stage, started = run.tasks[run.done][0], time.monotonic()
+        run, calls = place.measured(run).result(PATIENCE)[-1]
         found[stage] = Usual(calls, time.monotonic() - started)
-        place.carry_out_last(run)
     return found
 
 
@@ -484,6 +496,7 @@ def warm_up(folder: str) -> None:
         AirflowConnections().uri("warm")
     for module in ("psycopg", "sqlalchemy.dialects.postgresql.psycopg", "s3fs"):
         importlib.import_module(module)
+    s3.warm_up()
 
 
 def play_all(site: Site, seed: str, attacks: list[Attack]) -> Tally:
@@ -518,15 +531,15 @@ def attacks(kills: int, zombies: int) -> list[Attack]:
 
 def play_together(folder: Path, sites: list[Site], seed: str, kills: int, zombies: int) -> Tally:
     """Attacks on each stage at each site, spread over some fork servers. :param folder: for their temporary files."""
-    every = [(site, attack) for attack in attacks(kills, zombies) for site in sites]
-    every.sort(key=lambda one: one[0].name)  # a server serves one site after the other
+    every = [(site, attack) for site in sites for attack in attacks(kills, zombies)]
+    share = -(-len(every) // WORKERS)
     context = get_context("spawn")
     tally = Tally()
     pools = []
     for n in range(WORKERS):
         receiving, sending = context.Pipe(duplex=False)
         by_site: dict[str, tuple[Site, list[Attack]]] = {}
-        for site, attack in every[n::WORKERS]:
+        for site, attack in every[n * share : (n + 1) * share]:  # few sites a server, for it measures at each
             by_site.setdefault(site.name, (site, []))[1].append(attack)
         server = context.Process(target=serve, args=(sending, str(folder), [*by_site.values()], f"{seed}.{n}"))
         server.start()

@@ -91,11 +91,16 @@ def test_a_spread_of_a_backfill_that_replaces(layout: Layout, pool: Pool, tmp_pa
 
 
 @pytest.mark.timeout(1200)
-def test_a_sample_on_postgresql(pool: Pool, tmp_path: Path, postgres_database: str, proved: Proved) -> None:
+@pytest.mark.parametrize("share", SHARES)
+def test_every_call_of_the_store_on_postgresql(
+    share: int, pool: Pool, tmp_path: Path, postgres_database: str, proved: Proved
+) -> None:
+    seed = fresh_seed()
     start = pool.start(tmp_path, postgres_database)
     points = [*matrix.points(start.calls)]
-    tally = pool.run(start, tmp_path, [Trial(p) for p in points if p.call.place == "store"][::2])
-    tell(proved, "postgres", start.calls, points, tally, "one in two of the store's")
+    of_the_store = [Trial(p) for p in points if p.call.place == "store"]
+    tally = pool.run(start, tmp_path, sampled(of_the_store, share, seed))
+    tell(proved, "postgres", start.calls, points, tally, f"of the store's {chosen_by(share, seed)}")
     expect_floor("postgres", start.calls, points)
     expect_whole(tally)
 

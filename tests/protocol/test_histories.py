@@ -11,26 +11,31 @@ import pytest
 from tests.proofs import Proved, fresh_seed
 from tests.protocol.histories import FULL, SHORT, Mix, play, play_together
 
-FULL_ONES = range(400)
-SHORT_ONES = range(10_000)
+FULL_ONES = range(200)
+MORE_FULL_ONES = range(400)
+SHORT_ONES = range(2_500)
+MORE_SHORT_ONES = range(20_000)
 MANY_SHORT_ONES = range(100_000)
 
 
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize(
-    ("seeds", "mix", "calls"),
+    ("seeds", "fresh", "mix", "calls"),
     [
-        pytest.param(FULL_ONES, FULL, 800, id="full"),
-        pytest.param(SHORT_ONES, SHORT, 100, id="short"),
-        pytest.param(None, SHORT, 100, id="fresh"),
-        pytest.param(MANY_SHORT_ONES, SHORT, 100, id="many", marks=pytest.mark.soak),
+        pytest.param(FULL_ONES, False, FULL, 800, id="full"),
+        pytest.param(FULL_ONES, True, FULL, 800, id="full and fresh"),
+        pytest.param(SHORT_ONES, False, SHORT, 100, id="short"),
+        pytest.param(SHORT_ONES, True, SHORT, 100, id="short and fresh"),
+        pytest.param(MORE_FULL_ONES, False, FULL, 800, id="more full", marks=pytest.mark.soak),
+        pytest.param(MORE_SHORT_ONES, True, SHORT, 100, id="more fresh", marks=pytest.mark.soak),
+        pytest.param(MANY_SHORT_ONES, False, SHORT, 100, id="many", marks=pytest.mark.soak),
     ],
 )
-def test_random_histories_keep_every_promise(seeds: range | None, mix: Mix, calls: int, proved: Proved) -> None:
-    """:param seeds: `None` for fresh ones. :param calls: how many a history makes, at the least, on average."""
-    if seeds is None:
+def test_random_histories_keep_every_promise(seeds: range, fresh: bool, mix: Mix, calls: int, proved: Proved) -> None:
+    """:param fresh: others instead, as many. :param calls: how many a history makes, at the least, on the average."""
+    if fresh:
         first = fresh_seed()
-        seeds = range(first, first + len(SHORT_ONES))
+        seeds = range(first, first + len(seeds))
     tally = play_together(seeds, mix)
     proved(
         f"random histories, {'short' if mix.small else 'full'}",

@@ -33,15 +33,15 @@ def test_tasks_are_killed_and_stopped(
 ) -> None:
     """:param kills: of each kind of task at each site, and :param zombies: likewise. :param floor: of both, in all."""
     seed = str(fresh_seed())
-    sites = [
+    sites = [  # the slowest in the middle, where the servers share it
         Site("local", f"{tmp_path}/{{name}}/journal", f"{tmp_path}/{{name}}/target", URNS),
-        Site("sql", "journal", f"{tmp_path}/{{name}}/target", URNS, {"AIRFLOW_CONN_JOURNAL": postgres_database}),
         Site(
             "s3",
             versitygw.access.url(f"{bucket}/{{name}}/journal"),
             versitygw.access.url(f"{bucket}/{{name}}/target"),
             environment=versitygw.access.environment,
         ),
+        Site("sql", "journal", f"{tmp_path}/{{name}}/target", URNS, {"AIRFLOW_CONN_JOURNAL": postgres_database}),
     ]
     tally = tasks.play_together(tmp_path, sites, seed, kills, zombies)
     kinds = Counter(kind for (_, _, kind), number in tally.cases.items() for _ in range(number))

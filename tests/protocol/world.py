@@ -41,6 +41,7 @@ from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.steps.base import StepContext, StepStatus, TargetFile
 from airflow_gobblin.storage.files import Files, LocalFiles, open_files
+from airflow_gobblin.storage.filesystems import open_filesystem
 from airflow_gobblin.storage.locations import object_place
 from airflow_gobblin.storage.stores.base import Store
 from airflow_gobblin.storage.stores.local import LocalStore
@@ -115,8 +116,10 @@ class Bucket:
         """Copy what belongs to a place."""
 
         def work(tell: Tell) -> None:
-            fs = self.access.filesystem()
             before = f"{self.name}{folder.as_posix()}"
+            there = object_place(self.access.url(before))
+            assert there is not None
+            fs = open_filesystem(there, self.access)
             names = fs.find(before)
             fs.copy(names, [f"{self.name}{to.as_posix()}{name.removeprefix(before)}" for name in names])
 

@@ -24,9 +24,10 @@ from urllib.parse import quote
 
 import httpx
 
+from airflow_gobblin.storage import filesystems
 from tests.services.processes import free_port, start_process, stop_process
 
-__all__ = ["CONNECTION", "S3Access", "S3Server", "moto", "running", "versitygw"]
+__all__ = ["CONNECTION", "S3Access", "S3Server", "moto", "running", "versitygw", "warm_up"]
 
 CONNECTION = "lake"
 """The id of the Airflow connection that tests give a server."""
@@ -184,6 +185,15 @@ def moto(folder: Path) -> S3Server:
     access = S3Access(f"http://127.0.0.1:{port}", "tester", "anything")
     command = [sys.executable, "-m", "tests.services.moto_server", str(port)]
     return S3Server("moto", command, folder / "log", access, {})
+
+
+def warm_up() -> None:
+    """Load the descriptions of S3's requests, so that the clients of processes forked from this one needn't. None stays open."""
+    import botocore.session
+
+    session = botocore.session.Session()
+    session.register_component("data_loader", filesystems._service_models())
+    session.create_client("s3", region_name=REGION).close()
 
 
 @contextmanager

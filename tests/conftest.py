@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 SERVICES = frozenset(
     (
-        *("azurite", "bucket", "deployment", "gcs", "moto", "s3_proxy", "versitygw", "wheel"),
+        *("azurite", "bucket", "deployment", "gcs", "mortal", "moto", "s3_proxy", "versitygw", "wheel"),
         *("postgres", "postgres_database", "postgres_server", "postgresql"),
         *("spark", "spark_connect", "spark_standalone"),
     )

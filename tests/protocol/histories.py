@@ -996,7 +996,7 @@ def play_all(seeds: Iterable[int], mix: Mix = FULL, until: float | None = None) 
     return tally
 
 
-def play_together(seeds: range, mix: Mix = FULL, until: float | None = None) -> Tally:
+def play_together(seeds: Sequence[int], mix: Mix = FULL, until: float | None = None) -> Tally:
     """Many histories, spread over some processes. :param until: as `play_all`."""
     tally = Tally()
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn"), initializer=gc.freeze) as pool:

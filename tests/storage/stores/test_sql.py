@@ -67,6 +67,7 @@ def test_postgresql_waits_for_the_disk_whatever_the_default_is(postgres_database
     store.close()
 
 
+@pytest.mark.slow
 def test_a_record_outlives_a_crash_of_a_server_whose_commits_do_not_wait(tmp_path: Path) -> None:
     with running_postgres(tmp_path) as server:
         url = server.create_database("journal")

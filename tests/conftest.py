@@ -39,7 +39,7 @@ SERVICES = frozenset(
         *("spark", "spark_connect", "spark_standalone"),
     )
 )
-SLOW_FOLDERS = frozenset((*lanes.WAITING, "protocol", "services"))
+SLOW_FOLDERS = frozenset((*lanes.WAITING, "protocol", "services", "testing"))
 
 use_environment()
 hurry_java()

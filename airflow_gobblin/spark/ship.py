@@ -35,7 +35,7 @@ __all__ = ["own_folder", "private_folder", "shared_folder", "ship", "ship_file",
 log = logging.getLogger(__name__)
 
 _PACKAGE = "airflow_gobblin"
-_AIRFLOW_SIDE = frozenset({"operators", "hooks", "links", "plugins", "cli", "_spark_jobs"})
+_NOT_FOR_SPARK = frozenset({"operators", "hooks", "links", "plugins", "cli", "testing", "_spark_jobs"})
 _NATIVE = (".so", ".pyd", ".dylib")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _UNCHECKED_HASH = 0b01
@@ -49,7 +49,7 @@ def ship(code: Iterable[str], folder: Path) -> Path:
     :return: the path of the zip.
     :raises ConfigurationError: a module can't be found, or contains native code, which a zip can't carry.
     """
-    entries = {name: data for name, data in _entries(_PACKAGE) if not _airflow_only(name)}
+    entries = {name: data for name, data in _entries(_PACKAGE) if not _not_for_spark(name)}
     for module in code:
         entries.update(_entries(module))
     known = _digest(_zip(entries) + MAGIC_NUMBER)
@@ -122,8 +122,8 @@ def _fresh_folder(prefix: str) -> Path:
     return folder
 
 
-def _airflow_only(name: str) -> bool:
-    return name.split("/")[1] in _AIRFLOW_SIDE
+def _not_for_spark(name: str) -> bool:
+    return name.split("/")[1] in _NOT_FOR_SPARK
 
 
 def _entries(module: str) -> Iterator[tuple[str, bytes]]:

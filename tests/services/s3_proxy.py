@@ -35,6 +35,7 @@ class Fault(Enum):
     EXPIRED = "403 ExpiredToken"
     DENIED = "403 AccessDenied"
     DENIED_IN_BULK = "200, and in its body that an object was not deleted"
+    REWRITE_IF_ABSENT = "a rewrite that goes over an object is refused, as by GCS, whose emulator ignores its condition"
     UNCONDITIONAL = "it goes on without If-None-Match; a server that checks signatures refuses it"
 
 
@@ -96,6 +97,7 @@ class Proxy:
         self._rules: list[_Rule] = []
         self._random: _Random | None = None
         self._lock = threading.Lock()
+        self._rewriting = threading.Lock()
         self.seen: list[Request] = []
         self._server = _Server(("127.0.0.1", 0), _handler_of(self))
         self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
@@ -142,6 +144,15 @@ class Proxy:
             fault = matching[0] if matching else chance
             self.seen.append(Request(method, path, query, fault, client, condition))
         return fault
+
+    def _rewrite(
+        self, method: str, target: str, headers: list[tuple[str, str]], body: bytes
+    ) -> tuple[int, list[tuple[str, str]], bytes] | None:
+        """Forward a rewrite unless its object exists. :return: the answer; None if it exists."""
+        new = re.sub(r"/o/[^/]+/rewriteTo", "", target).partition("?")[0]
+        with self._rewriting:
+            exists = self._forward("GET", new, headers, b"")[0] == 200
+            return None if exists else self._forward(method, target, headers, body)
 
     def _forward(
         self, method: str, target: str, headers: list[tuple[str, str]], body: bytes
@@ -201,10 +212,13 @@ def _handler_of(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
                 return self._drop()
             if fault in _ANSWERS and fault is not Fault.INTERNAL_ERROR_AFTER:
                 return self._refuse(fault)
+            forward = proxy._rewrite if fault is Fault.REWRITE_IF_ABSENT else proxy._forward
             try:
-                answer = proxy._forward(self.command, self.path, self._headers(fault), body)
+                answer = forward(self.command, self.path, self._headers(fault), body)
             except (OSError, http.client.HTTPException):  # the server is gone
                 return self._drop()
+            if answer is None:
+                return self._refuse(Fault.PRECONDITION)
             if fault is Fault.DROP_ANSWER:
                 return self._drop()
             if fault is Fault.INTERNAL_ERROR_AFTER:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.steps.publishing import publish_file, publish_folder
-from airflow_gobblin.storage.files import Files
+from airflow_gobblin.storage.files import Files, open_files
 from airflow_gobblin.testing import MemoryFiles, MemoryObjects, StepContract
+from tests.services.emulators import Emulator
+from tests.services.s3 import S3Server
 
 TARGET = "flights/0123-u0"
 
@@ -36,6 +39,17 @@ class TestUploadStep(TestMoveStep):
     @pytest.fixture
     def new_files(self) -> Callable[[], Files]:
         return MemoryObjects
+
+
+class TestStepsInObjectStores(TestMoveStep):
+    """Uploads that are completed on S3, and copies within the store elsewhere."""
+
+    @pytest.fixture(params=["versitygw", "azurite"])
+    def new_files(self, request: pytest.FixtureRequest) -> Callable[[], Files]:
+        server: S3Server | Emulator = request.getfixturevalue(request.param)
+        access = server if isinstance(server, Emulator) else server.access
+        bucket, numbers = server.create_bucket(), count()
+        return lambda: open_files(access.url(f"{bucket}/lake-{next(numbers)}"), access)
 
 
 class TestFolderStep(StepContract):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
@@ -28,12 +27,13 @@ from airflow_gobblin.rows.sinks.parquet import MIB, ParquetSink
 from airflow_gobblin.rows.work import RowsBinding
 from airflow_gobblin.steps.base import StepContext, StepStatus
 from airflow_gobblin.steps.publishing import FolderStep, MoveStep
-from airflow_gobblin.storage.files import LocalFiles
+from airflow_gobblin.storage.files import Files, LocalFiles, open_files
 from airflow_gobblin.testing import SinkContract
 from airflow_gobblin.testing.arrow_memory import arrow_memory
 from airflow_gobblin.testing.failing_files import FailingFiles
 from airflow_gobblin.testing.sinks import Row
 from tests.services.environment import ROOT
+from tests.services.s3 import S3Server
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("text", pa.string())])
 FOLDER = "_gobblin/s/t0/a0/u0-ff"
@@ -109,6 +109,16 @@ class TestParquetSinkOfManyFiles(TestParquetSink):
         return ParquetSink(target, file_bytes=50_000, layout=request.param)
 
 
+class TestParquetSinkOnS3(TestParquetSink):
+    @pytest.fixture
+    def target(self, versitygw: S3Server) -> str:
+        return versitygw.access.url(f"{versitygw.create_bucket()}/lake")
+
+    @pytest.fixture
+    def files(self, target: str, versitygw: S3Server) -> Files:
+        return open_files(target, versitygw.access)
+
+
 EVERY_NUMBER = {
     "int8": pa.array([n % 128 for n in range(1000)], pa.int8()),
     "int64": pa.array([n * n * 1_000_003 if n % 7 else None for n in range(1000)], pa.int64()),
@@ -165,11 +175,6 @@ def test_numbers_that_hardly_repeat_are_written_as_differences_and_others_by_a_d
     assert columns["id"].total_compressed_size < rows / 50
 
 
-def test_no_rows_no_file(tmp_path: Path) -> None:
-    assert _written(ParquetSink(str(tmp_path)), LocalFiles(tmp_path), _batch(0, 0)) == ()
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("batch_rows", [10, 100, 5000])
 def test_files_are_of_about_the_target_size(tmp_path: Path, batch_rows: int) -> None:
     sink = ParquetSink(str(tmp_path), file_bytes=500_000)
@@ -219,53 +224,6 @@ def test_one_huge_batch_is_cut(tmp_path: Path) -> None:
 
     assert len(staged) > 10
     assert sum(s.rows for s in staged) == 2000
-
-
-def test_abort_leaves_nothing_and_may_come_twice(tmp_path: Path) -> None:
-    files = LocalFiles(tmp_path)
-    writer = ParquetSink(str(tmp_path), file_bytes=100_000).open(_random(1, 0).schema, files, FOLDER, "u0")
-    writer.write(_random(250, 0))
-    assert len(list(files.walk("."))) > 1
-
-    writer.abort()
-    writer.abort()
-
-    assert list(files.walk(".")) == []
-    assert writer.close() == ()
-
-
-def test_every_disk_error_passes_and_leaves_nothing(tmp_path: Path) -> None:
-    """Each call of the file system fails in turn: the writer raises just that error, and abort leaves no file."""
-    probe = FailingFiles(tmp_path / "probe", at=-1)
-    sink = ParquetSink("/target", file_bytes=100_000)
-    batches = [_random(50, seed) for seed in range(5)]
-    assert len(_written(sink, probe, *batches)) == 3
-    assert {call.split()[0] for call in probe.calls} == {
-        "create",
-        "write",
-        "close",
-        "sync_file",
-        "sync_folder",
-        "identity",
-    }
-
-    for at, call in enumerate(probe.calls):
-        files = FailingFiles(tmp_path / str(at), at, forever=at % 2 == 0)
-        writer = sink.open(batches[0].schema, files, f"{FOLDER}/u0", "table/token-u0")
-        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)) as raised:
-            _finish(writer, *batches)
-        assert raised.value.errno == errno.ENOSPC, call
-        writer.abort()
-        assert list(files.walk(".")) == [], call
-
-
-def test_staged_content_is_synced_before_the_folder(tmp_path: Path) -> None:
-    files = FailingFiles(tmp_path, at=-1)
-
-    staged = _written(ParquetSink("/target", file_bytes=100_000), files, *(_random(50, seed) for seed in range(5)))
-
-    syncs = [call for call in files.calls if call.startswith("sync")]
-    assert syncs == [*(f"sync_file {s.path}" for s in staged), f"sync_folder {FOLDER}"]
 
 
 def test_publish_names_files_by_token_unit_and_index(tmp_path: Path) -> None:
@@ -349,13 +307,6 @@ def test_publish_refuses_what_is_gone_or_changed(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(StepLostError, match=f"{staged.path!r} of unit 'u0': it is gone"):
         list(sink.publish(PLAN, [_result(staged)], files))
-
-
-@pytest.mark.parametrize("urn", ["main.flights", "_hidden", ".dot", "_gobblin", "a/b", "Ärger"])
-def test_no_folder_is_hidden_from_readers(urn: str) -> None:
-    folder = ParquetSink("/target").folder(Dataset(urn, DATASET.extract))
-    assert folder[0] not in "._"
-    assert "/" not in folder
 
 
 def test_the_schema_evolves_by_the_rules() -> None:

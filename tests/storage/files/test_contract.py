@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from airflow_gobblin.storage.files import Files, LocalFiles, open_files
 from airflow_gobblin.testing import FilesContract, FoldersContract, MemoryFiles, MemoryObjects, UploadsContract
 from tests.services.emulators import Emulator
 from tests.services.s3 import S3Server
+from tests.services.s3_proxy import Fault, running_proxy
 
 
 class TestLocalFiles(FoldersContract):
@@ -41,3 +43,14 @@ class TestAzureFiles(FilesContract):
     @pytest.fixture
     def files(self, azurite: Emulator) -> Files:
         return open_files(azurite.url(f"{azurite.create_bucket()}/lake"), azurite)
+
+
+class TestGcsFiles(FilesContract):
+    """fake-gcs-server ignores the condition of a rewrite, which the proxy keeps in its place."""
+
+    @pytest.fixture
+    def files(self, gcs: Emulator) -> Iterator[Files]:
+        with running_proxy(gcs.endpoint) as proxy:
+            proxy.harm(Fault.REWRITE_IF_ABSENT, "POST", "rewriteTo", "ifGenerationMatch=0", times=float("inf"))
+            through = gcs.through(proxy.endpoint)
+            yield open_files(through.url(f"{gcs.create_bucket()}/lake"), through)

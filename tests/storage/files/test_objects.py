@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +11,7 @@ import pytest
 
 from airflow_gobblin.errors import StepLostError
 from airflow_gobblin.journal.records import now
-from airflow_gobblin.model.work import StagedFile, Upload
+from airflow_gobblin.model.work import StagedFile
 from airflow_gobblin.steps.base import StepContext, StepStatus
 from airflow_gobblin.steps.execution import carry_out
 from airflow_gobblin.steps.publishing import MoveStep, UploadStep, publish_file
@@ -70,41 +67,6 @@ def test_a_staged_file_is_seen_by_nobody_until_it_is_published(files: Files, mon
     assert [*files.uploads.open_below(".")] == []
 
 
-def test_publishing_never_overwrites(files: Files) -> None:
-    ours = step_of(files, stage(files, b"ours"))
-    with files.create(TARGET) as out:
-        out.write(b"theirs")
-    with pytest.raises(FileExistsError):
-        ours.execute(StepContext(files))
-    assert ours.verify(StepContext(files)) is StepStatus.CONFLICT
-    ours.undo(StepContext(files))
-    assert files.read(TARGET) == b"theirs"
-
-
-def test_racing_executors_publish_one_whole_file(files: Files) -> None:
-    for number in range(10):
-        target = f"trips/{number}-u0-0.parquet"
-        step = step_of(files, stage(files, b"rows %d" % number, target))
-        start = threading.Barrier(4)
-        answers: list[StepStatus] = []
-
-        def execute(
-            step: UploadStep = step, start: threading.Barrier = start, answers: list[StepStatus] = answers
-        ) -> None:
-            start.wait()
-            with suppress(OSError):  # an error shows nothing: look
-                step.execute(StepContext(files))
-            answers.append(step.verify(StepContext(files)))
-
-        threads = [threading.Thread(target=execute) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert Counter(answers) == {StepStatus.DONE: 4}
-        assert files.read(target) == b"rows %d" % number
-
-
 def test_an_upload_that_is_gone_is_lost(files: Files) -> None:
     staged = stage(files)
     step = step_of(files, staged)
@@ -118,14 +80,6 @@ def test_an_upload_that_is_gone_is_lost(files: Files) -> None:
     assert step.verify(StepContext(files)) is StepStatus.LOST
 
 
-def test_an_upload_that_lost_a_part_is_lost(files: Files) -> None:
-    staged = stage(files)
-    assert staged.upload is not None
-    assert files.uploads is not None
-    more = Upload(staged.upload.id, (*staged.upload.etags, "0" * 32))
-    assert not files.uploads.stands(TARGET, more)
-
-
 def test_undoing_takes_the_upload_first_so_that_no_late_executor_publishes(files: Files) -> None:
     step = step_of(files, stage(files))
     step.undo(StepContext(files))
@@ -136,16 +90,6 @@ def test_undoing_takes_the_upload_first_so_that_no_late_executor_publishes(files
     done.execute(StepContext(files))
     done.undo(StepContext(files))
     assert files.identity(TARGET) is None
-
-
-def test_an_aborted_output_leaves_nothing(files: Files) -> None:
-    out = files.stage("_gobblin/s/0123/a0/u0/u0-0.parquet", TARGET)
-    out.write(b"rows")
-    out.abort()
-    out.abort()
-    assert files.uploads is not None
-    assert [*files.uploads.open_below(".")] == []
-    assert [*files.walk(".")] == []
 
 
 def test_a_store_without_a_copy_that_never_overwrites_is_refused(files: Files) -> None:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         SourceError,
         StepConflictError,
         StepError,
+        StepFencedError,
         StepLostError,
         StoreError,
         TargetError,
@@ -112,7 +113,7 @@ if TYPE_CHECKING:
     )
     from airflow_gobblin.rows.sources.sql import SqlSource
     from airflow_gobblin.rows.sources.sql.tables import Predicate, SqlTable
-    from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus
+    from airflow_gobblin.steps.base import CommitStep, FenceResult, Phase, StepContext, StepStatus, TargetFile
     from airflow_gobblin.steps.publishing import publish_file, publish_folder
     from airflow_gobblin.storage.files.base import FileIdentity, Files, StagedOutput
 
@@ -143,6 +144,7 @@ __all__ = [
     "Extract",
     "ExtractKind",
     "ExtractOperator",
+    "FenceResult",
     "FileIdentity",
     "Files",
     "FinishOperator",
@@ -169,6 +171,7 @@ __all__ = [
     "OverlapError",
     "ParquetSink",
     "PausedError",
+    "Phase",
     "PlacedReader",
     "Plan",
     "PlanRequest",
@@ -199,10 +202,12 @@ __all__ = [
     "StepConflictError",
     "StepContext",
     "StepError",
+    "StepFencedError",
     "StepLostError",
     "StepStatus",
     "StoreError",
     "TargetError",
+    "TargetFile",
     "TimestampWatermark",
     "UnitResult",
     "UnitState",
@@ -254,6 +259,7 @@ _MODULES = {
     "Extract": "model.work",
     "ExtractKind": "model.work",
     "ExtractOperator": "operators.extract",
+    "FenceResult": "steps.base",
     "FileIdentity": "storage.files.base",
     "Files": "storage.files.base",
     "FinishOperator": "operators.tasks",
@@ -280,6 +286,7 @@ _MODULES = {
     "OverlapError": "errors",
     "ParquetSink": "rows.sinks.parquet",
     "PausedError": "errors",
+    "Phase": "steps.base",
     "PlacedReader": "rows.sources.base",
     "Plan": "model.plan",
     "PlanRequest": "rows.sources.base",
@@ -310,10 +317,12 @@ _MODULES = {
     "StepConflictError": "errors",
     "StepContext": "steps.base",
     "StepError": "errors",
+    "StepFencedError": "errors",
     "StepLostError": "errors",
     "StepStatus": "steps.base",
     "StoreError": "errors",
     "TargetError": "errors",
+    "TargetFile": "steps.base",
     "TimestampWatermark": "model.watermark",
     "UnitResult": "model.work",
     "UnitState": "model.work",

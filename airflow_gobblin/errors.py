@@ -273,6 +273,12 @@ class StepLostError(StepError):
     retryable = False
 
 
+class StepFencedError(StepError):
+    """Somebody is abandoning the slot of a step, which can't be done any more."""
+
+    retryable = False
+
+
 class LostRaceError(GobblinError):
     """Another run decided first, so this plan is no longer valid. Plan again."""
 

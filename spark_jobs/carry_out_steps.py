@@ -17,7 +17,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, parents=[arguments_of_all()])
     parser.add_argument("--verb", required=True, type=StepVerb, help="'write' or 'carry_out'")
     parser.add_argument("--work", required=True, help="the folder of the work, relative to the target root")
-    parser.add_argument("--pieces", required=True, type=int, help="how many pieces it has")
+    parser.add_argument(
+        "--pieces", required=True, type=int, action="append", help="how many pieces a phase has; once for each"
+    )
     parser.add_argument("--urn", required=True, help="the dataset")
     parser.add_argument("--token", required=True, help="the plan's token")
     parser.add_argument("--slot", default=0, type=int, help="the slot, if it has one")

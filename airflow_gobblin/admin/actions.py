@@ -295,13 +295,13 @@ class Administration:
             raise self._not_abandoned(urn, slot)
         if pending is None:
             return self._abort_plans(urn, reason)
-        outcome = self.journal.put_outcome(pending, OutcomeState.ABANDONED, "", self._actor, reason)
-        if outcome.state is not OutcomeState.ABANDONED:
+        ended = self._committer.abandon(pending, "", self._actor, reason)
+        if not ended.abandoned:
             raise self._not_abandoned(urn, pending.decision.slot)
         # Lost files need no cleaning; files that come back, or are reachable by another path, are cleaned by the next run.
         with suppress(TargetError, ConfigurationError):
             self._committer.cleanup.clean(self.journal.history(urn), "")
-        return (replace(pending, outcome=outcome),)
+        return (ended,)
 
     def _not_abandoned(self, urn: str, slot: int) -> LostRaceError:
         return LostRaceError(
@@ -683,7 +683,7 @@ class Administration:
         urn, action = change.urn, change.action
         hand_over = HighWatermarkStep(change.after) if action.needs_outcome else None
         draft = change.decision(token or uuid.uuid4().hex, self._files.root, self._actor, reason)
-        mine = replace(draft, steps=0 if hand_over is None else 1, hand_over=hand_over)
+        mine = replace(draft, hand_over=hand_over)
         self.journal.put_decision(mine)
         history = self.journal.history(urn)
         slot = history.by_token(mine.token)

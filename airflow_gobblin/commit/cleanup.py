@@ -14,7 +14,7 @@ from airflow_gobblin.journal.journal import Journal, slot_name
 from airflow_gobblin.journal.records import Action, Decision, Note, NoteKind, now
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.naming import dataset_key
-from airflow_gobblin.steps.base import CommitStep, StepContext, TargetFile
+from airflow_gobblin.steps.base import CommitStep, Phase, StepContext, TargetFile
 from airflow_gobblin.steps.execution import sync
 from airflow_gobblin.storage.files.base import each
 from airflow_gobblin.storage.files.clock import PlaceClock
@@ -109,8 +109,10 @@ class Cleanup:
         if slot.abandoned:
             folders.update(self._remove_staging(decision))
             try:
-                for touched in each(self._files, partial(self._undo, decision), self._journal.steps(decision)):
-                    folders.update(touched)
+                for phase in reversed(Phase):
+                    steps = self._journal.steps(decision, decision.of(phase))
+                    for touched in each(self._files, partial(self._undo, decision), steps):
+                        folders.update(touched)
             except RecordError as error:  # abandoning is the way out of lost steps, so it must complete
                 yield f"files that slot {decision.slot} may have published are left, for {error}"
         else:

@@ -31,19 +31,20 @@ from airflow_gobblin.errors import (
     RecordError,
     Remedy,
     StepError,
+    StepFencedError,
     StepLostError,
     TargetError,
 )
 from airflow_gobblin.journal.history import History, Slot
 from airflow_gobblin.journal.journal import Journal
-from airflow_gobblin.journal.records import Action, Decision, Note, NoteKind, Outcome, OutcomeState, now
+from airflow_gobblin.journal.records import Action, Decision, Note, NoteKind, Outcome, OutcomeState, ShardRef, now
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.policy import DEFAULT_ATTEMPTS, DEFAULT_RETENTION
 from airflow_gobblin.model.work import UnitResult, UnitState, UnitSummary
-from airflow_gobblin.steps.base import CommitStep, HighWatermarkStep, StepContext, batches
-from airflow_gobblin.steps.execution import carry_out, carry_out_all, sync
+from airflow_gobblin.steps.base import CommitStep, FenceResult, HighWatermarkStep, Phase, StepContext, batches
+from airflow_gobblin.steps.execution import carry_out, carry_out_all, fence, sync
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.workspace.claims import Claims
 
@@ -98,18 +99,6 @@ class Proposal:
         return all(u.state is UnitState.SUCCESSFUL for u in self.units)
 
 
-@dataclass(frozen=True)
-class _StoredSteps:
-    """The steps of a proposal in the journal, all but the last.
-
-    :param shards: digests of their shards, in order.
-    :param count: the number of steps.
-    """
-
-    shards: tuple[str, ...] = ()
-    count: int = 0
-
-
 Results = Callable[[], Iterator[UnitResult]]
 """The results to publish, in the order of the units, read on demand, since they may be too many to keep."""
 Publish = Callable[[Iterable[UnitResult]], Iterable[CommitStep]]
@@ -162,7 +151,7 @@ class Committer:
         :raises TargetError: the target isn't the one that the plan was made for.
         """
         plan = proposal.plan
-        steps: _StoredSteps | None = None
+        shards: tuple[ShardRef, ...] | None = None
         while True:
             history = self.journal.history(plan.urn)
             standing = history.by_token(plan.token) or history.answer(plan.run_key)
@@ -177,15 +166,15 @@ class Committer:
             draft = self._draft(proposal, history)
             coverage = draft.coverage_after(history.state.coverage, history.state.live)
             check_whole(plan, history, coverage)
-            if steps is None:
+            if shards is None:
                 try:
-                    steps = self._put_steps(proposal, results, publish)
+                    shards = self._put_steps(proposal, results, publish)
                 except StepLostError:
                     if self.journal.history(plan.urn).state.head == history.state.head:
                         raise
                     continue  # another run decided meanwhile, and this plan was swept: report that instead
             self.homes.check_here()
-            self.journal.put_decision(_decided(draft, steps, HighWatermarkStep(coverage.edge)))
+            self.journal.put_decision(_decided(draft, shards, HighWatermarkStep(coverage.edge)))
 
     def _standing(self, slot: Slot, plan: Plan) -> Slot:
         if slot.decision.action is Action.ABORT or slot.abandoned:
@@ -197,21 +186,14 @@ class Committer:
             )
         return slot
 
-    def _put_steps(self, proposal: Proposal, results: Results, publish: Publish) -> _StoredSteps:
-        if not proposal.publishes:
-            return _StoredSteps()
-        if self.runner is not None and proposal.files > self.runner.above:
-            return self._put_written(self.runner, proposal, results)
+    def _put_steps(self, proposal: Proposal, results: Results, publish: Publish) -> tuple[ShardRef, ...]:
+        """Put all steps but the last into the journal."""
         plan = proposal.plan
-        return _StoredSteps(*self.journal.put_shards(plan.urn, plan.token, publish(results())))
-
-    def _put_written(self, runner: StepRunner, proposal: Proposal, results: Results) -> _StoredSteps:
-        """Put the shards that were written elsewhere into the journal."""
-        names, count = [], 0
-        for data, steps in runner.write(proposal.plan, results(), proposal.staging):
-            names.append(self.journal.put_shard(proposal.plan.urn, data))
-            count += steps
-        return _StoredSteps(tuple(names), count)
+        if not proposal.publishes:
+            return ()
+        if self.runner is not None and proposal.files > self.runner.above:
+            return self.journal.put_shards(plan.urn, self.runner.write(plan, results(), proposal.staging))
+        return self.journal.put_steps(plan.urn, plan.token, publish(results()))
 
     def _draft(self, proposal: Proposal, history: History) -> Decision:
         """Return the decision of a proposal in the next slot, still without steps."""
@@ -263,6 +245,8 @@ class Committer:
             outcome = self._carry_out_all(decision)
         except (StepError, RecordError, OSError) as error:
             outcome = self.journal.outcome(decision.urn, decision.slot)
+            if outcome is None and isinstance(error, StepFencedError):
+                outcome = self._complete_abandon(slot, run_key, error)
             if outcome is None:  # otherwise another process ended it, and may have cleaned up or trimmed since
                 if isinstance(error, GobblinError):
                     raise
@@ -281,22 +265,25 @@ class Committer:
             self.claims.check(self.journal, urn, folder, self.journal.history(urn))
 
     def _carry_out_all(self, decision: Decision) -> Outcome | None:
-        """Carry out the stored steps, and make their results durable; an existing outcome ends this at once."""
+        """Carry out the stored steps phase by phase, and make the results of each durable before the next (rule 13); an existing
+        outcome ends this at once.
+        """
         if self.runner is not None and decision.steps > self.runner.above and decision.staging is not None:
             return self._carry_out_elsewhere(self.runner, decision, decision.staging)
         seen = done = 0
-        folders: set[str] = set()
-        for batch in batches(self.journal.steps(decision), STEPS_PER_BATCH):
-            outcome = self.journal.outcome(decision.urn, decision.slot)
-            if outcome is not None:
-                return outcome
-            for done_here in carry_out_all(batch, self.files, partial(self._carry_out, decision)):
-                seen += 1
-                done += done_here
-                if done_here and self.after_step is not None:
-                    self.after_step(decision, seen, decision.steps)
-            folders.update(folder for step in batch for folder in step.folders())
-        self._sync(folders)
+        for phase in Phase:
+            folders: set[str] = set()
+            for batch in batches(self.journal.steps(decision, decision.of(phase)), STEPS_PER_BATCH):
+                outcome = self.journal.outcome(decision.urn, decision.slot)
+                if outcome is not None:
+                    return outcome
+                for done_here in carry_out_all(batch, self.files, partial(self._carry_out, decision)):
+                    seen += 1
+                    done += done_here
+                    if done_here and self.after_step is not None:
+                        self.after_step(decision, seen, decision.steps)
+                folders.update(folder for step in batch for folder in step.folders())
+            self._sync(folders)
         if seen:
             _log_done(decision, seen, done, "here")
         return None
@@ -305,7 +292,8 @@ class Committer:
         outcome = self.journal.outcome(decision.urn, decision.slot)
         if outcome is not None:
             return outcome
-        done = runner.carry_out(decision.urn, decision.slot, staging, self.journal.shards(decision))
+        phases = (self.journal.shards(decision, decision.of(phase)) for phase in Phase)
+        done = runner.carry_out(decision.urn, decision.slot, staging, phases)
         _log_done(decision, decision.steps - 1, done, "on Spark")
         return None
 
@@ -324,6 +312,63 @@ class Committer:
                 remedy=Remedy.PLAN,
             )
         return slot
+
+    # Abandoning
+
+    def abandon(self, slot: Slot, run_key: str, actor: str = "", reason: str = "") -> Slot:
+        """End a pending slot without publishing it: shut out its steps that have a fence, then put the outcome (rule 15).
+
+        What it leaves is cleaned up later. If an act that is the whole slot is found done, the slot is finished instead.
+
+        :return: the slot with its outcome.
+        :raises StepError: a fence can't be set; the slot stays pending.
+        :raises TargetError: the target isn't the one that it is published to, and a step has a fence; the slot stays pending.
+        """
+        decision = slot.decision
+        outcome = self.journal.outcome(decision.urn, decision.slot)
+        if outcome is None and _has_fences(decision):
+            note = Note(NoteKind.ABANDONING, run_key, now(), reason, actor=actor)
+            self.journal.put_note(decision.urn, decision.slot, note)
+        if outcome is None and not self._shut_out(decision):
+            return self.execute(slot, run_key)
+        if outcome is None:
+            outcome = self.journal.put_outcome(slot, OutcomeState.ABANDONED, run_key, actor, reason)
+        return replace(slot, outcome=outcome)
+
+    def _complete_abandon(self, slot: Slot, run_key: str, error: StepFencedError) -> Outcome:
+        """Abandon a slot of which a step is shut out already, for whoever began to abandon it.
+
+        :raises StepFencedError: another step is the whole slot and done, which a fence before it can't have let happen.
+        """
+        decision = slot.decision
+        if not self._shut_out(decision):
+            raise error
+        notes = self.journal.notes(decision.urn, decision.slot)
+        begun = next((note for note in reversed(notes) if note.says is NoteKind.ABANDONING), None)
+        actor, reason = ("", error.text) if begun is None else (begun.actor, begun.detail)
+        return self.journal.put_outcome(slot, OutcomeState.ABANDONED, run_key, actor, reason)
+
+    def _shut_out(self, decision: Decision) -> bool:
+        """Set the fences of a slot, phase by phase, and make them durable.
+
+        :return: whether the slot can be abandoned; otherwise it can only be finished.
+        """
+        if not _has_fences(decision):
+            return True
+        self.homes.check_here()  # what isn't there is consumed only if the target is there, before and after
+        for phase in Phase:
+            folders: set[str] = set()
+            shards = [shard for shard in decision.of(phase) if shard.fenced]
+            for step in self.journal.steps(decision, shards):
+                if self._fence(decision, step) is FenceResult.WHOLE:
+                    return False
+                folders.update(step.folders())
+            self._sync(folder for folder in folders if self.files.identity(folder) is not None)
+        self.homes.check_here()
+        return True
+
+    def _fence(self, decision: Decision, step: CommitStep) -> FenceResult:
+        return fence(step, self._context, decision.urn, decision.slot)
 
     # Recovering
 
@@ -385,11 +430,13 @@ class Committer:
             self.journal.put_note(urn, slot.decision.slot, Note(NoteKind.QUARANTINED, run_key, now(), told))
 
 
-def _decided(draft: Decision, steps: _StoredSteps, last: HighWatermarkStep) -> Decision:
+def _has_fences(decision: Decision) -> bool:
+    return any(shard.fenced for shard in decision.shards)
+
+
+def _decided(draft: Decision, shards: tuple[ShardRef, ...], last: HighWatermarkStep) -> Decision:
     """Return a decision with its steps, if it has any."""
-    if draft.action is Action.NOOP:
-        return draft
-    return replace(draft, shards=steps.shards, steps=steps.count + 1, hand_over=last)
+    return draft if draft.action is Action.NOOP else replace(draft, shards=shards, hand_over=last)
 
 
 def _log_done(decision: Decision, seen: int, done: int, where: str) -> None:

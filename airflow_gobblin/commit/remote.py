@@ -3,7 +3,7 @@
 They are kept in a folder of the token's staging, and removed with it:
 
     s/<token>/<attempt>/in/<n>        input of one Spark task: a step shard as stored in the journal, or results to publish
-    s/<token>/<attempt>/out/<n>-<k>   the step shards that it wrote for these results
+    s/<token>/<attempt>/out/<digest>  a step shard that it wrote for these results
     s/<token>/<attempt>/answers       the result of each task, written by the driver once all have ended
 
 The tasks see no journal: the process that waits for the answers hands out the shards, and puts them into the journal.
@@ -17,13 +17,12 @@ from typing import Protocol
 
 from airflow_gobblin.errors import StepLostError
 from airflow_gobblin.job import Work
-from airflow_gobblin.journal.records import Shard
+from airflow_gobblin.journal.records import ShardRef
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import UnitResult
-from airflow_gobblin.steps.base import CommitStep, batches
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.storage.stores.base import put_or_read
 
@@ -35,7 +34,6 @@ __all__ = [
     "StepFolder",
     "StepRunner",
     "pieces_of",
-    "shards_of",
 ]
 
 FILES_PER_PIECE = 1000
@@ -49,8 +47,8 @@ class StepRunner(Protocol):
     def above(self) -> int:
         """The number of steps above which a sequence is handed to it."""
 
-    def write(self, plan: Plan, results: Iterable[UnitResult], staging: str) -> Iterator[tuple[bytes, int]]:
-        """Yield the steps that publish these results, as shards, each with the number of its steps.
+    def write(self, plan: Plan, results: Iterable[UnitResult], staging: str) -> Iterator[tuple[ShardRef, bytes]]:
+        """Yield the steps that publish these results, as shards, each with its reference.
 
         :param results: read once.
         :param staging: the folder of the plan's token.
@@ -58,8 +56,10 @@ class StepRunner(Protocol):
         :raises TargetError: the target isn't available where the work is done.
         """
 
-    def carry_out(self, urn: str, slot: int, staging: str, shards: Iterable[bytes]) -> int:
-        """Carry out the steps of some shards, and make their results durable.
+    def carry_out(self, urn: str, slot: int, staging: str, phases: Iterable[Iterable[bytes]]) -> int:
+        """Carry out the steps of some shards, phase by phase, and make the results of each durable before the next.
+
+        :param phases: the shards of each phase, in order.
 
         :return: how many were done there.
         :raises StepError: a step can't be done; the first such error.
@@ -72,11 +72,13 @@ class StepAnswer:
     """The result of one task.
 
     :param piece: the number of its piece.
-    :param steps: how many steps it wrote, or carried out, until it failed.
+    :param steps: how many steps it carried out.
+    :param shards: the shards that it wrote.
     """
 
     piece: int
-    steps: int
+    steps: int = 0
+    shards: tuple[ShardRef, ...] = ()
     failure: Failure | None = None
 
 
@@ -114,14 +116,15 @@ class StepFolder:
         self.folder = folder
         self._store = files.records(folder)
 
-    def put(self, data: Iterable[bytes]) -> int:
+    def put(self, data: Iterable[bytes], start: int = 0) -> int:
         """Write the inputs of the tasks, one at a time in memory.
 
+        :param start: the number of the first.
         :return: the number of tasks.
         """
         count = 0
         for count, piece in enumerate(data, start=1):
-            put_or_read(self._store, f"in/{count - 1:06d}", piece)
+            put_or_read(self._store, f"in/{start + count - 1:06d}", piece)
         return count
 
     def piece(self, number: int) -> bytes:
@@ -134,22 +137,26 @@ class StepFolder:
             raise StepLostError(operation="read", subject=f"piece {number} of {self.folder}", cause="it is gone")
         return data
 
-    def put_shards(self, number: int, shards: Iterable[tuple[bytes, int]]) -> int:
-        """Store the shards that a task wrote; those of its first attempt count.
+    def put_shards(self, shards: Iterable[tuple[ShardRef, bytes]]) -> tuple[ShardRef, ...]:
+        """Store the shards that a task wrote, one at a time in memory."""
+        refs = []
+        for ref, data in shards:
+            put_or_read(self._store, f"out/{ref.digest}", data)
+            refs.append(ref)
+        return tuple(refs)
 
-        :return: the number of steps in them.
+    def shards(self, answers: StepAnswers) -> Iterator[tuple[ShardRef, bytes]]:
+        """Yield all written shards, in the order of the answers, one at a time in memory.
+
+        :raises StepLostError: one was swept.
         """
-        steps = 0
-        for part, (shard, count) in enumerate(shards):
-            put_or_read(self._store, f"out/{number:06d}-{part:06d}.{count}", shard)
-            steps += count
-        return steps
-
-    def shards(self) -> Iterator[tuple[bytes, int]]:
-        """Yield all written shards, in order, each with the number of its steps, one shard at a time in memory."""
-        for key, data in self._store.get_many(sorted(self._store.list("out/"))):
-            if data is not None:
-                yield data, int(key.rpartition(".")[2])
+        for ref in (ref for answer in answers.answers for ref in answer.shards):
+            data = self._store.get(f"out/{ref.digest}")
+            if data is None:
+                raise StepLostError(
+                    operation="read", subject=f"shard {ref.digest} of {self.folder}", cause="it is gone"
+                )
+            yield ref, data
 
     def put_answers(self, answers: StepAnswers) -> None:
         """Write the results of all tasks."""
@@ -177,9 +184,3 @@ def pieces_of(work: Work, results: Iterable[UnitResult]) -> Iterator[bytes]:
             some, files = [], 0
     if some:
         yield wire.dumps(ResultsToPublish(work, tuple(some)))
-
-
-def shards_of(token: str, steps: Iterable[CommitStep]) -> Iterator[tuple[bytes, int]]:
-    """Split steps into shards of a token, each with the number of its steps."""
-    for some in batches(steps, FILES_PER_PIECE):
-        yield wire.dumps(Shard(some, token)), len(some)

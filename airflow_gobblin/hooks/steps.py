@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
     from airflow_gobblin.commit.remote import StepAnswers
+    from airflow_gobblin.journal.records import ShardRef
     from airflow_gobblin.model.plan import Plan
     from airflow_gobblin.model.work import UnitResult
     from airflow_gobblin.run.open_job import OpenJob
@@ -47,17 +48,19 @@ class StepsOnSpark:
         self._options = options
         self._hook: SparkSubmitHook | ConnectHook | None = None
 
-    def write(self, plan: Plan, results: Iterable[UnitResult], staging: str) -> Iterator[tuple[bytes, int]]:
+    def write(self, plan: Plan, results: Iterable[UnitResult], staging: str) -> Iterator[tuple[ShardRef, bytes]]:
         """See `StepRunner.write`."""
         with self._work(staging) as work:
             pieces = work.put(pieces_of(self._opened.job.work, results))
-            self._run("write", work, pieces, plan.urn, staging)
-            yield from work.shards()
+            yield from work.shards(self._run("write", work, (pieces,), plan.urn, staging))
 
-    def carry_out(self, urn: str, slot: int, staging: str, shards: Iterable[bytes]) -> int:
+    def carry_out(self, urn: str, slot: int, staging: str, phases: Iterable[Iterable[bytes]]) -> int:
         """See `StepRunner.carry_out`."""
         with self._work(staging) as work:
-            answers = self._run("carry_out", work, work.put(shards), urn, staging, slot)
+            pieces: list[int] = []
+            for phase in phases:
+                pieces.append(work.put(phase, start=sum(pieces)))
+            answers = self._run("carry_out", work, pieces, urn, staging, slot)
         return sum(answer.steps for answer in answers.answers)
 
     def on_kill(self) -> None:
@@ -75,7 +78,9 @@ class StepsOnSpark:
             with suppress(OSError):
                 work.remove()
 
-    def _run(self, verb: str, work: StepFolder, pieces: int, urn: str, staging: str, slot: int = 0) -> StepAnswers:
+    def _run(
+        self, verb: str, work: StepFolder, pieces: Sequence[int], urn: str, staging: str, slot: int = 0
+    ) -> StepAnswers:
         """Run a piece of work on Spark.
 
         :raises StepError: the first that failed, or the application came to nothing.
@@ -88,16 +93,16 @@ class StepsOnSpark:
             "root": job.work.workspace,
             "staging": self._opened.staging.folder,
             "work": work.folder,
-            "pieces": pieces,
             "urn": urn,
             "token": staging.rpartition("/")[2],
             "slot": slot,
         }
         arguments = [f"--{name}={value}" for name, value in told_to.items()]
+        arguments += [f"--pieces={count}" for count in pieces]
         arguments += [f"--code={module}" for module in job.work.code]
         arguments += [f"--connection={conn_id}" for conn_id in connections_of(job.work)]
         secrets = give_connections(AirflowConnections(), connections_of(job.work))
-        log.info("dataset %r: its steps are %s on Spark, in %s", urn, _DONE[verb], many(pieces, "piece"))
+        log.info("dataset %r: its steps are %s on Spark, in %s", urn, _DONE[verb], many(sum(pieces), "piece"))
         self._hook = driver_hook(self._options, f"{job.name} {verb} steps", arguments, [str(shipped)], secrets)
         failure = self._submit()
         answers = work.answers()

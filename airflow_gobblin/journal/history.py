@@ -13,7 +13,7 @@ from datetime import datetime
 from itertools import chain
 
 from airflow_gobblin.errors import without_stop
-from airflow_gobblin.journal.records import Action, Decision, Note, NoteKind, Outcome, OutcomeState
+from airflow_gobblin.journal.records import Action, Decision, Note, NoteKind, Outcome, OutcomeState, ShardRef
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.coverage import Coverage
 from airflow_gobblin.model.holds import Holds
@@ -173,7 +173,7 @@ class TrimmedSlot:
     holds: Holds | None
     files: int
     rows: int
-    shards: tuple[str, ...]
+    shards: tuple[ShardRef, ...]
     staging: str | None
     target: str
     run: str = ""
@@ -244,7 +244,7 @@ class Snapshot:
     @property
     def shards(self) -> set[str]:
         """The step shards that are still needed to find these units' files."""
-        return {name for s in self.slots for name in s.shards}
+        return {shard.digest for s in self.slots for shard in s.shards}
 
 
 @dataclass(frozen=True)

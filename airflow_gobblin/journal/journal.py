@@ -30,11 +30,23 @@ from typing import TYPE_CHECKING, TypeVar
 from airflow_gobblin.errors import GobblinError, RecordError, Remedy, StoreError
 from airflow_gobblin.journal.history import History, Slot, Snapshot, TrimmedSlot, fold
 from airflow_gobblin.journal.published import PublishedDataset, PublishedFile, never_published, unknown_dataset
-from airflow_gobblin.journal.records import Action, Decision, Home, Note, NoteKind, Outcome, OutcomeState, Shard, now
+from airflow_gobblin.journal.records import (
+    Action,
+    Decision,
+    Home,
+    Note,
+    NoteKind,
+    Outcome,
+    OutcomeState,
+    Shard,
+    ShardRef,
+    now,
+    shards,
+)
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.naming import check_ingestion_name, dataset_key
 from airflow_gobblin.model.state import DatasetState, UnitRef
-from airflow_gobblin.steps.base import CommitStep, TargetFile, batches
+from airflow_gobblin.steps.base import CommitStep, Phase, TargetFile
 from airflow_gobblin.storage.stores.base import Store, no_journal, put_or_read
 
 if TYPE_CHECKING:
@@ -52,13 +64,13 @@ __all__ = [
     "Outcome",
     "OutcomeState",
     "Shard",
+    "ShardRef",
     "Slot",
     "Snapshot",
     "TrimmedSlot",
     "ingestions",
     "now",
     "read_id",
-    "shards",
     "slot_name",
 ]
 
@@ -323,23 +335,25 @@ class Journal:
         shown = history.state.head - history.state.pending
         return PublishedDataset(urn, shown, history.state.watermark, history.state.schema, files)
 
-    def steps(self, decision: Decision) -> Iterator[CommitStep]:
+    def steps(self, decision: Decision, shards: Iterable[ShardRef] | None = None) -> Iterator[CommitStep]:
         """Yield the stored steps of a decision, in order, one shard at a time in memory; all but the last.
 
+        :param shards: those of its shards whose steps are wanted; all by default.
         :raises RecordError: as `shards`.
         """
-        for name, data in zip(decision.shards, self.shards(decision), strict=True):
-            yield from wire.loads(data, Shard, self.key(decision.urn, "c", name)).steps
+        wanted = decision.shards if shards is None else tuple(shards)
+        for shard, data in zip(wanted, self.shards(decision, wanted), strict=True):
+            yield from wire.loads(data, Shard, self.key(decision.urn, "c", shard.digest)).steps
 
-    def shards(self, decision: Decision) -> Iterator[bytes]:
-        """Yield the stored step shards of a decision, in order.
+    def shards(self, decision: Decision, shards: Iterable[ShardRef]) -> Iterator[bytes]:
+        """Yield stored step shards of a decision.
 
         :raises RecordError: a shard is missing, or differs from the digest in the decision.
         """
-        for name in decision.shards:
-            key = self.key(decision.urn, "c", name)
+        for shard in shards:
+            key = self.key(decision.urn, "c", shard.digest)
             data = self.store.get(key)
-            if data is None or wire.digest(data) != name:
+            if data is None or wire.digest(data) != shard.digest:
                 raise RecordError(
                     operation="read",
                     subject=f"steps {key!r} of dataset {decision.urn!r}",
@@ -381,26 +395,23 @@ class Journal:
 
     # Writing
 
-    def put_shards(self, urn: str, token: str, steps: Iterable[CommitStep]) -> tuple[tuple[str, ...], int]:
-        """Store the steps of a sequence before its decision.
+    def put_steps(self, urn: str, token: str, steps: Iterable[CommitStep]) -> tuple[ShardRef, ...]:
+        """Store the steps of a sequence, as `put_shards` does.
 
-        :return: the digests of its shards, and the number of steps.
         :raises ConfigurationError: a step's class isn't registered.
         """
-        digests, count = [], 0
-        for data, steps_in_it in shards(token, steps):
-            digests.append(self.put_shard(urn, data))
-            count += steps_in_it
-        return tuple(digests), count
+        return self.put_shards(urn, shards(token, steps, STEPS_PER_SHARD))
 
-    def put_shard(self, urn: str, data: bytes) -> str:
-        """Store a shard, as returned by `shards`.
+    def put_shards(self, urn: str, written: Iterable[tuple[ShardRef, bytes]]) -> tuple[ShardRef, ...]:
+        """Store the shards of a sequence, as `shards` writes them, before its decision.
 
-        :return: its digest, by which a decision names it.
+        :return: how the decision names them: in the order of their phases.
         """
-        name = wire.digest(data)
-        put_or_read(self.store, self.key(urn, "c", name), data)
-        return name
+        refs = []
+        for ref, data in written:
+            put_or_read(self.store, self.key(urn, "c", ref.digest), data)
+            refs.append(ref)
+        return tuple(sorted(refs, key=lambda ref: [*Phase].index(ref.phase)))
 
     def put_decision(self, decision: Decision) -> Decision | None:
         """Try to take a slot (rules 4 and 5).
@@ -715,16 +726,6 @@ def _checked_id(store: Store, stored: bytes) -> str:
             hint="Restore it from a copy of the journal: targets are claimed by this id.",
         )
     return stored.decode()
-
-
-def shards(token: str, steps: Iterable[CommitStep]) -> Iterator[tuple[bytes, int]]:
-    """Encode steps as shards, each with the number of its steps.
-
-    :raises ConfigurationError: a step's class isn't registered.
-    """
-    rest = (step for step in steps if wire.kind_of(step))
-    for some in batches(rest, STEPS_PER_SHARD):
-        yield wire.dumps(Shard(some, token)), len(some)
 
 
 def slot_name(slot: int) -> str:

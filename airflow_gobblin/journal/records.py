@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from airflow_gobblin.model import wire
 from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.holds import Holds
@@ -14,7 +15,7 @@ from airflow_gobblin.model.state import Provenance, UnitRef
 from airflow_gobblin.model.watermark import Watermark
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import UnitSummary
-from airflow_gobblin.steps.base import CommitStep, HighWatermarkStep
+from airflow_gobblin.steps.base import CommitStep, HighWatermarkStep, Phase, batches
 
 
 class Action(StrEnum):
@@ -43,6 +44,22 @@ class OutcomeState(StrEnum):
     ABANDONED = "abandoned"
 
 
+@dataclass(frozen=True)
+class ShardRef:
+    """A step shard, as its decision names it.
+
+    :param digest: the digest of its record.
+    :param phase: the phase of all its steps.
+    :param steps: their number.
+    :param fenced: whether any of them has a fence.
+    """
+
+    digest: str
+    phase: Phase
+    steps: int
+    fenced: bool
+
+
 @record("decision")
 @dataclass(frozen=True)
 class Decision:
@@ -59,8 +76,7 @@ class Decision:
     :param units: a summary of every unit of the plan, published or not.
     :param complete: whether it contains everything that was asked for; only then is its run key answered.
     :param staging: the folder of its token below `target`, the target root.
-    :param shards: digests of its step shards, in order.
-    :param steps: the number of its steps, the last one included.
+    :param shards: its step shards, in the order of their phases.
     :param hand_over: the last step, if it has any.
     :param actor: the person who asked.
     :param reason: why, for the audited actions.
@@ -89,8 +105,7 @@ class Decision:
     complete: bool = True
     staging: str | None = None
     target: str = ""
-    shards: tuple[str, ...] = ()
-    steps: int = 0
+    shards: tuple[ShardRef, ...] = ()
     hand_over: HighWatermarkStep | None = None
     actor: str = ""
     reason: str = ""
@@ -98,6 +113,15 @@ class Decision:
     kept_from: Watermark | None = None
     provenance: Provenance | None = None
     folder: str = ""
+
+    @property
+    def steps(self) -> int:
+        """The number of its steps, the last one included."""
+        return sum(shard.steps for shard in self.shards) + (self.hand_over is not None)
+
+    def of(self, phase: Phase) -> tuple[ShardRef, ...]:
+        """Return the shards of a phase."""
+        return tuple(shard for shard in self.shards if shard.phase is phase)
 
     @property
     def by_run(self) -> str:
@@ -142,7 +166,7 @@ class Outcome:
 @record("shard")
 @dataclass(frozen=True)
 class Shard:
-    """Steps of a sequence, in order; the last one is in its decision.
+    """Steps of one phase of a sequence, in order; the last step is in the decision.
 
     :param token: the token they belong to; no two decisions share a shard, so it can be removed with its decision.
     """
@@ -151,11 +175,26 @@ class Shard:
     token: str = ""
 
 
+def shards(token: str, steps: Iterable[CommitStep], files: int) -> Iterator[tuple[ShardRef, bytes]]:
+    """Encode steps as shards of one phase each; the phases are in no order.
+
+    :param files: about how many files' steps go into each.
+    :raises ConfigurationError: a step's class isn't registered.
+    """
+    registered = (step for step in steps if wire.kind_of(step))
+    for some in batches(registered, files):
+        data = wire.dumps(Shard(some, token))
+        fenced = any(step.fence is not None for step in some)
+        yield ShardRef(wire.digest(data), some[0].phase, len(some), fenced), data
+
+
 class NoteKind(StrEnum):
     """The kind of a note."""
 
     FAILED = "failed"
     """A run failed to finish the slot."""
+    ABANDONING = "abandoning"
+    """A person abandons the slot, and its steps are being shut out: whoever finds one fenced completes it."""
     QUARANTINED = "quarantined"
     RELEASED = "released"
     ANNOUNCED = "announced"

@@ -70,6 +70,6 @@ def _shards(key: str, data: bytes | None, snapshot: Snapshot) -> Iterator[str]:
         else:
             decision = wire.loads(data, Decision, key)
             if snapshot.slots[decision.slot - 1].token == decision.token:
-                yield from decision.shards
+                yield from (shard.digest for shard in decision.shards)
     except GobblinError:  # the record is removed; its steps stay
         return

@@ -37,6 +37,7 @@ class ErrorKind(StrEnum):
     STEP = "StepError"
     STEP_CONFLICT = "StepConflictError"
     STEP_LOST = "StepLostError"
+    STEP_FENCED = "StepFencedError"
     LOST_RACE = "LostRaceError"
     ALREADY_COVERED = "AlreadyCoveredError"
     QUARANTINED = "QuarantinedError"

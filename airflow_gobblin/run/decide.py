@@ -9,7 +9,7 @@ from airflow_gobblin.commit.committer import Proposal
 from airflow_gobblin.commit.preconditions import check_goes_on, check_preconditions
 from airflow_gobblin.errors import ClaimError, GobblinError, StepLostError, TargetError
 from airflow_gobblin.journal.history import Slot
-from airflow_gobblin.journal.records import OutcomeState, now
+from airflow_gobblin.journal.records import now
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.plan import Plan, RunPlan, known_ranges
 from airflow_gobblin.model.policy import CommitPolicy, publishable, reconciled
@@ -83,14 +83,16 @@ def _keep_unwritten(opened: OpenJob, ref: DatasetRef, failure: Failure) -> None:
 def _with_claim(opened: OpenJob, slot: Slot, plan: Plan) -> Slot:
     """Return a slot that was just decided, after checking its folder's claim again, which may have been released meanwhile.
 
-    :raises ClaimError: another dataset claimed the folder; the slot was abandoned.
+    :raises ClaimError: another dataset claimed the folder; the slot was abandoned, unless it was done.
     """
     if slot.finished or slot.decision.token != plan.token:
         return slot
     try:
         opened.claims.check(opened.journal, plan.urn, plan.folder, opened.journal.history(plan.urn))
     except ClaimError as error:
-        opened.journal.put_outcome(slot, OutcomeState.ABANDONED, plan.run_key, reason=error.text)
+        ended = opened.committer.abandon(slot, plan.run_key, reason=error.text)
+        if ended.done:
+            return ended
         opened.committer.cleanup.clean(opened.journal.history(plan.urn), plan.run_key)
         raise
     return slot

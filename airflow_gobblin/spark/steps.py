@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from airflow_gobblin.commit.remote import ResultsToPublish, StepAnswer, StepAnswers, StepFolder, shards_of
+from airflow_gobblin.commit.remote import FILES_PER_PIECE, ResultsToPublish, StepAnswer, StepAnswers, StepFolder
 from airflow_gobblin.connections import GuardedConnections
 from airflow_gobblin.errors import GobblinError, StepError, StepLostError
-from airflow_gobblin.journal.records import Shard
+from airflow_gobblin.journal.records import Shard, shards
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.registry import import_kinds
@@ -60,9 +60,10 @@ class StepOrder:
     connections: SparkConnections
 
 
-def run_steps(spark: SparkSession, order: StepOrder, pieces: int) -> StepAnswers:
-    """Do the work, and write the answers. A failed piece is an answer; the others go on.
+def run_steps(spark: SparkSession, order: StepOrder, pieces: Sequence[int]) -> StepAnswers:
+    """Do the work, and write the answers. A failed piece is an answer; the others of its phase go on, and no later phase begins.
 
+    :param pieces: the number of pieces of each phase, in order.
     :raises TargetError: the driver doesn't see the target; nothing was written there.
     """
     files = open_files(order.target, order.connections)
@@ -81,10 +82,14 @@ def run_steps(spark: SparkSession, order: StepOrder, pieces: int) -> StepAnswers
                     yield pa.RecordBatch.from_pydict({"answer": pa.array([answer], pa.binary())})
         forget_zips()
 
-    rows = spark.range(0, pieces, 1, pieces).mapInArrow(task, "answer binary").collect()
-    found = [wire.loads(bytes(row.answer), StepAnswers, "an answer of a Spark task") for row in rows]
-    answers = sorted((answer for some in found for answer in some.answers), key=lambda answer: answer.piece)
-    together = StepAnswers(tuple(answers))
+    together, first = StepAnswers(()), 0
+    for count in filter(None, pieces):
+        rows = spark.range(first, first + count, 1, count).mapInArrow(task, "answer binary").collect()
+        found = [wire.loads(bytes(row.answer), StepAnswers, "an answer of a Spark task") for row in rows]
+        answers = sorted((answer for some in found for answer in some.answers), key=lambda answer: answer.piece)
+        together, first = StepAnswers((*together.answers, *answers)), first + count
+        if together.failure is not None:
+            break
     staging.check_shared()  # it may have disappeared meanwhile
     StepFolder(files, order.work).put_answers(together)
     return together
@@ -102,26 +107,27 @@ def _work_on(order: StepOrder, number: int, connections: GuardedConnections) -> 
         Staging(context.files, order.staging).check_shared()
         work = StepFolder(context.files, order.work)
         verb = _write if order.verb is StepVerb.WRITE else _carry_out
-        return StepAnswer(number, verb(order, context, work, number))
+        return verb(order, context, work, number)
     except BaseException as error:
         shown = connections.redactor.without_secrets(error, "work on", subject, StepError)
         if not isinstance(shown, Exception):
             raise
         if not isinstance(shown, GobblinError):
             shown = StepError(operation="work on", subject=subject, cause=shown)
-        return StepAnswer(number, 0, Failure.of(shown))
+        return StepAnswer(number, failure=Failure.of(shown))
 
 
-def _write(order: StepOrder, context: StepContext, work: StepFolder, number: int) -> int:
+def _write(order: StepOrder, context: StepContext, work: StepFolder, number: int) -> StepAnswer:
     given = wire.loads(work.piece(number), ResultsToPublish, f"piece {number}")
     plan = Staging(context.files, order.staging).plan(order.token)
     if plan is None:
         raise StepLostError(operation="publish", subject=f"dataset {order.urn!r}", cause="its plan was swept")
-    return work.put_shards(number, shards_of(order.token, given.work.publish(plan, given.results, context.files)))
+    steps = given.work.publish(plan, given.results, context.files)
+    return StepAnswer(number, shards=work.put_shards(shards(order.token, steps, FILES_PER_PIECE)))
 
 
-def _carry_out(order: StepOrder, context: StepContext, work: StepFolder, number: int) -> int:
+def _carry_out(order: StepOrder, context: StepContext, work: StepFolder, number: int) -> StepAnswer:
     steps = wire.loads(work.piece(number), Shard, f"piece {number}").steps
     done = sum(carry_out_all(steps, context.files, lambda step: carry_out(step, context, order.urn, order.slot)))
     sync(context.files, {folder for step in steps for folder in step.folders()})
-    return done
+    return StepAnswer(number, done)

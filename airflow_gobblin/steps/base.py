@@ -6,7 +6,8 @@ dataclass registered with `wire.record`, without secrets; `steps/publishing.py` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -15,6 +16,17 @@ from airflow_gobblin.connections import GuardedConnections, NoConnections
 from airflow_gobblin.model.watermark import Watermark
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.storage.files.base import FileIdentity, Files
+
+
+class Phase(StrEnum):
+    """The phases of a sequence, in order; after the last one the watermark is handed over.
+
+    A phase is carried out whole, and its folders are durable, before the next one begins (rule 13).
+    """
+
+    PREPARE = "prepare"
+    PUBLISH = "publish"
+    SETTLE = "settle"
 
 
 class StepStatus(StrEnum):
@@ -26,6 +38,19 @@ class StepStatus(StrEnum):
     """Something else exists where the step publishes, or among the files it would publish."""
     LOST = "lost"
     """Neither source nor result exists."""
+    FENCED = "fenced"
+    """It was not done and can't be any more: somebody is abandoning its slot."""
+
+
+class FenceResult(StrEnum):
+    """What a fence found, and ensures from now on (rule 15)."""
+
+    HOLDS = "holds"
+    """The act was not done, and never will be."""
+    DONE = "done"
+    """The act was done, and stays. The rest of its slot may still be abandoned: it is the act on one of many files."""
+    WHOLE = "whole"
+    """The act was done, and it is the whole slot: the slot can only be finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +99,23 @@ class TargetFile:
 class CommitStep(Protocol):
     """One publishing action. Any process may verify, execute and undo it, any number of times, also concurrently.
 
-    The steps of a sequence are carried out in parallel and in no order, except the last one, which hands over the watermark: no
-    step depends on another.
+    The steps of a phase are carried out in parallel and in no order: a step relies on earlier phases only, and changes nothing
+    that `verify` of another one looks at.
     """
+
+    @property
+    def phase(self) -> Phase:
+        """The phase that it belongs to."""
+
+    @property
+    def fence(self) -> Callable[[StepContext], FenceResult] | None:
+        """`None` for a step that `undo` takes back, whenever it is done.
+
+        A step that takes something over or away can't be taken back, so it is possible once only: it consumes something that
+        only its slot has (rule 14). It has a method `fence(context)` that consumes or marks the same, for a slot that is to be
+        abandoned, and is called any number of times. It raises an error if neither is certain: the slot then stays pending.
+        A step whose fence finds that it is the WHOLE slot is the only one with a fence in its phase, and no later one has any.
+        """
 
     @property
     def subject(self) -> str:
@@ -97,7 +136,10 @@ class CommitStep(Protocol):
         """Carry out the step. An error doesn't determine the outcome: the caller verifies again."""
 
     def undo(self, context: StepContext) -> None:
-        """Undo what it did, and nothing else; harmless if it did nothing. For abandoned sequences."""
+        """Undo what it did, and nothing else; harmless if it did nothing. For abandoned sequences, the last phase first.
+
+        A step with a fence removes no more than its fence left.
+        """
 
     def files(self) -> tuple[TargetFile, ...]:
         """Return the files that it publishes.
@@ -107,7 +149,7 @@ class CommitStep(Protocol):
         """
 
     def folders(self) -> tuple[str, ...]:
-        """Return the folders whose names must be durable before the outcome is written."""
+        """Return the folders whose names must be durable before the next phase begins, or the outcome is written."""
 
 
 @record("high_watermark_step")
@@ -123,14 +165,17 @@ class HighWatermarkStep:
 
 
 def batches(steps: Iterable[CommitStep], files: int) -> Iterator[tuple[CommitStep, ...]]:
-    """Yield steps in batches that publish about this many files, which bounds their size in memory and in a record."""
-    some: list[CommitStep] = []
-    count = 0
+    """Yield steps in batches of one phase each that publish about this many files, which bounds their size in memory and in a
+    record. Batches of several phases are in no order.
+    """
+    some: dict[Phase, list[CommitStep]] = {}
+    counts: Counter[Phase] = Counter()
     for step in steps:
-        some.append(step)
-        count += max(1, len(step.files()))
-        if count >= files:
-            yield tuple(some)
-            some, count = [], 0
-    if some:
-        yield tuple(some)
+        phase = step.phase
+        some.setdefault(phase, []).append(step)
+        counts[phase] += max(1, len(step.files()))
+        if counts[phase] >= files:
+            yield tuple(some.pop(phase))
+            del counts[phase]
+    for rest in some.values():
+        yield tuple(rest)

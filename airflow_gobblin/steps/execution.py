@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from airflow_gobblin.errors import Remedy, StepConflictError, StepError, StepLostError
-from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus
+from airflow_gobblin.errors import Remedy, StepConflictError, StepError, StepFencedError, StepLostError
+from airflow_gobblin.steps.base import CommitStep, FenceResult, StepContext, StepStatus
 from airflow_gobblin.storage.files.base import Files, each
 
 THREADS = 8
@@ -66,6 +66,27 @@ def _carry_out(step: CommitStep, context: StepContext, urn: str, slot: int) -> b
     raise step_error(step, status, urn, slot, failure)
 
 
+def fence(step: CommitStep, context: StepContext, urn: str, slot: int) -> FenceResult:
+    """Shut a step out of a slot that is to be abandoned. Safe at any time, for any process, also concurrently.
+
+    :param urn: as for `carry_out`, and so is `slot`.
+    :raises StepError: it isn't certain that the step is shut out.
+    """
+    if step.fence is None:
+        return FenceResult.HOLDS  # `undo` takes it back, whenever it is done
+    subject = f"{step.subject} in slot {slot} of dataset {urn!r}"
+    with context.connections.redactor.guarding("shut out", subject, StepError):
+        try:
+            return step.fence(context)
+        except Exception as error:  # an author's step may raise anything
+            raise StepError(
+                operation="shut out",
+                subject=subject,
+                cause=error,
+                hint="The slot stays pending. Abandon it again once the cause is mended, or let the next run finish it.",
+            ) from error
+
+
 def sync(files: Files, folders: Iterable[str]) -> None:
     """Wait until the results of steps are durable.
 
@@ -110,6 +131,13 @@ def step_error(
             subject=subject,
             cause=step.lost,
             hint="Restore one of them, or abandon the slot: its range is then extracted anew.",
+        )
+    elif status is StepStatus.FENCED:
+        error = StepFencedError(
+            operation="publish",
+            subject=subject,
+            cause="it is shut out, for its slot is being abandoned",
+            remedy=Remedy.PLAN,
         )
     else:
         error = StepError(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from airflow_gobblin.errors import ConfigurationError, Remedy, StepLostError
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import StagedFile, Upload
-from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus, TargetFile
+from airflow_gobblin.steps.base import CommitStep, Phase, StepContext, StepStatus, TargetFile
 from airflow_gobblin.storage.files.base import FileIdentity, Files, Uploads
 
 _TRIES = 5
@@ -36,6 +36,8 @@ class MoveStep:
     identity: FileIdentity
     checksum: str
     rows: int
+    phase = Phase.PUBLISH
+    fence = None
 
     @property
     def file(self) -> TargetFile:
@@ -98,6 +100,8 @@ class UploadStep:
     identity: FileIdentity
     checksum: str
     rows: int
+    phase = Phase.PUBLISH
+    fence = None
 
     @property
     def file(self) -> TargetFile:
@@ -173,6 +177,8 @@ class FolderStep:
     target: str
     unit: str
     content: tuple[FolderFile, ...]
+    phase = Phase.PUBLISH
+    fence = None
 
     def files(self) -> tuple[TargetFile, ...]:
         return tuple(

@@ -133,7 +133,7 @@ def topic(lab: Lab) -> tuple[MultiLongWatermark, MultiLongWatermark]:
                 planned=part,
                 units=(unit,),
                 shards=(),
-                steps=0,
+                hand_over=None,
             )
         )
     return MultiLongWatermark((0, 0)), MultiLongWatermark((9, 8))

@@ -30,7 +30,7 @@ from airflow_gobblin.rows.sinks.base import Writer
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.sources.base import DatasetPlan, PlanRequest, Reader, ReadRequest
 from airflow_gobblin.rows.sources.sql import SqlSource
-from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus, TargetFile
+from airflow_gobblin.steps.base import CommitStep, Phase, StepContext, StepStatus, TargetFile
 from airflow_gobblin.storage.files import Files
 
 
@@ -204,4 +204,6 @@ class MarkStep:
     def subject(self) -> str:
         return f"mark {self.path!r}"
 
+    phase = Phase.PUBLISH
+    fence = None
     conflict = lost = "it is not there"

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from airflow_gobblin.connections import Connections
 from airflow_gobblin.journal.history import Slot
 from airflow_gobblin.journal.journal import Journal, slot_name
-from airflow_gobblin.journal.records import Action, Decision, Note, NoteKind, Outcome, OutcomeState
+from airflow_gobblin.journal.records import Action, Decision, Note, NoteKind, Outcome, OutcomeState, ShardRef
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.naming import dataset_key
@@ -25,6 +25,7 @@ from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.work import Dataset, Extract, ExtractKind, UnitState, UnitSummary, WorkUnit
 from airflow_gobblin.rows.sources.base import DatasetPlan, PlanRequest, Reader, ReadRequest
+from airflow_gobblin.steps.base import HighWatermarkStep, Phase
 from airflow_gobblin.storage.files.objects import PARALLEL
 from airflow_gobblin.storage.stores.base import Store
 from airflow_gobblin.storage.stores.sql import TABLE, database_url
@@ -88,8 +89,8 @@ def records(urn: str, slots: int) -> Iterator[tuple[str, bytes]]:
             units=(unit,),
             staging=f"_gobblin/idle/s/{number}",
             target="/lake",
-            shards=(wire.digest(f"steps {number}".encode()),),
-            steps=2,
+            shards=(ShardRef(wire.digest(f"steps {number}".encode()), Phase.PUBLISH, 1, fenced=False),),
+            hand_over=HighWatermarkStep(part.high),
         )
         data = wire.dumps(decision)
         outcome = Outcome(number, OutcomeState.DONE, wire.digest(data), decision.run_key, AT)

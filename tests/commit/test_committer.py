@@ -37,7 +37,7 @@ from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
-from airflow_gobblin.steps.base import CommitStep, HighWatermarkStep, StepContext, StepStatus, TargetFile
+from airflow_gobblin.steps.base import CommitStep, HighWatermarkStep, Phase, StepContext, StepStatus, TargetFile
 from airflow_gobblin.steps.publishing import MoveStep
 from airflow_gobblin.storage.files import Files, LocalFiles
 from airflow_gobblin.storage.stores import base
@@ -452,6 +452,8 @@ class StrangeStep:
     def folders(self) -> tuple[str, ...]:
         return ()
 
+    phase = Phase.PUBLISH
+    fence = None
     subject = "strange thing"
     conflict = lost = "it is strange"
 

@@ -355,7 +355,7 @@ def test_a_driver_or_an_executor_of_long_sequences_that_does_not_see_the_target_
         verb, (), str(lab.folder), staging, f"{staging}/s/{token}/work", "a", token, 2, connections=nothing
     )
     with pytest.raises(TargetError, match="workers, driver and executors share"):
-        run_steps(cast(Any, None), order, 1)
+        run_steps(cast(Any, None), order, [1])
     answers = StepAnswers((work_on(order, 0, nothing.guarded()),))
     failure = wire.loads(wire.dumps(answers), StepAnswers, "answers").failure
     assert failure is not None

@@ -189,11 +189,11 @@ def test_lost_steps_stop_their_slot_and_abandoning_it_is_a_way_out(tmp_path: Pat
     lab = Lab(tmp_path, A, B)
     opened, plan = lab.decide()
     (shard,) = lab.journal.history("a").slots[0].decision.shards
-    put(lab, f"c/{shard}", data)
+    put(lab, f"c/{shard.digest}", data)
     reports = {r.urn: r for pack in plan.packs for r in execute_commit_steps(opened, plan, pack)}
     assert reports["b"].status == "committed"
     assert reports["a"].status == "failed"
-    assert f"lab/a/c/{shard}" in reports["a"].detail
+    assert f"lab/a/c/{shard.digest}" in reports["a"].detail
     assert "abandon the slot" in reports["a"].detail
     assert finish(opened, plan)[0].status == "failed"
 
@@ -207,9 +207,9 @@ def test_lost_steps_stop_their_slot_and_abandoning_it_is_a_way_out(tmp_path: Pat
 
 def test_lost_steps_of_a_done_slot_are_told_to_who_reads_it_and_stop_no_run(lab: Lab) -> None:
     (shard,) = lab.journal.history("a").slots[0].decision.shards
-    put(lab, f"c/{shard}", None)
+    put(lab, f"c/{shard.digest}", None)
     lab.reopened()
-    with pytest.raises(RecordError, match=f"lab/a/c/{shard}.*they are missing.*Restore them"):
+    with pytest.raises(RecordError, match=f"lab/a/c/{shard.digest}.*they are missing.*Restore them"):
         lab.journal.read_dataset("a")
     reports = lab.run(replace(A, rows=20), replace(B, rows=20))
     assert {r.status for r in reports.values()} == {"committed"}
@@ -335,14 +335,14 @@ def test_the_last_step_hands_over_the_watermark(lab: Lab) -> None:
 def test_steps_are_stored_in_shards_by_their_content(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "STEPS_PER_SHARD", 2)
     steps = [MoveStep(f"from {n}", f"to {n}", "u", FileIdentity(n, 2, "3"), "c", n) for n in range(5)]
-    shards, count = lab.journal.put_shards("a", "t", steps)
-    assert (len(shards), count) == (3, 5)
-    assert lab.journal.put_shards("a", "t", iter(steps)) == (shards, count), "the same steps are the same shards"
-    others, _ = lab.journal.put_shards("a", "other", steps)
+    shards = lab.journal.put_steps("a", "t", steps)
+    assert [shard.steps for shard in shards] == [2, 2, 1]
+    assert lab.journal.put_steps("a", "t", iter(steps)) == shards, "the same steps are the same shards"
+    others = lab.journal.put_steps("a", "other", steps)
     assert not {*others} & {*shards}, "and those of another token are its own"
     decision = replace(lab.journal.history("a").slots[0].decision, shards=shards)
     assert list(lab.journal.steps(decision)) == steps
-    assert lab.journal.put_shards("a", "t", ()) == ((), 0)
+    assert lab.journal.put_steps("a", "t", ()) == ()
 
 
 def test_what_stands_is_what_counts_and_not_what_was_meant(lab: Lab) -> None:

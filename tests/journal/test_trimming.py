@@ -130,13 +130,13 @@ def test_nothing_that_follows_from_a_chain_changes(whole: Lab) -> None:
 
 def test_what_goes_and_what_stays(whole: Lab) -> None:
     live = {ref.slot for ref in whole.journal.state("a").live}
-    needed = {name for n in live for name in whole.journal.history("a").slot(n).decision.shards}
+    needed = {shard.digest for n in live for shard in whole.journal.history("a").slot(n).decision.shards}
     trimmed(whole)
     assert keys(whole, "a", "snap") == ["snap/0000000005"]
     assert keys(whole, "a", "d") == ["d/0000000006", "d/0000000007"]
     assert keys(whole, "a", "o") == ["o/0000000006", "o/0000000007"]
     assert {key.split("/")[1] for key in keys(whole, "a", "n")} == {"0000000006", "0000000007"}
-    stays = needed | {n for s in whole.journal.history("a").slots for n in s.decision.shards}
+    stays = needed | {shard.digest for s in whole.journal.history("a").slots for shard in s.decision.shards}
     assert {key.split("/")[1] for key in keys(whole, "a", "c")} == stays
     history = whole.journal.history("s")
     assert [s.decision.slot for s in history.slots] == [5, 6]
@@ -407,7 +407,7 @@ def test_steps_that_were_trimmed_under_a_late_executor_are_no_error(woken: tuple
     other = Lab(lab.folder, A, store=lab.store)
     other.admin.abandon("a", "wrong rows")
     go_on(lab, 4)
-    assert not [key for key in lab.store.list("lab/a/c/") if key.endswith(slot.decision.shards[0])]
+    assert not [key for key in lab.store.list("lab/a/c/") if key.endswith(slot.decision.shards[0].digest)]
     with pytest.raises(LostRaceError, match=r"was abandoned by .*: wrong rows"):
         opened.committer.execute(slot, "late")
 

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property
 from types import SimpleNamespace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 from unittest import mock
 from weakref import WeakKeyDictionary
 
@@ -28,6 +28,7 @@ from airflow_gobblin.journal import journal, trimming
 from airflow_gobblin.model import wire
 from airflow_gobblin.run import announce, dataset_plan, notes
 from airflow_gobblin.run import plan as planning
+from airflow_gobblin.steps import execution
 from airflow_gobblin.storage.files import contained
 from airflow_gobblin.storage.stores import base
 from airflow_gobblin.testing import memory_files
@@ -180,12 +181,26 @@ def _patches(determined: Determined) -> Iterator[tuple[Any, str, Any]]:
         yield module, "time", SimpleNamespace(sleep=lambda seconds: None)
     for module in TELLING_TIME:
         yield module, "now", determined.now
+    yield execution, "ThreadPoolExecutor", OneThread
     yield trimming, "KEPT", 1
     yield trimming, "TRIMMED_TOGETHER", 2
     known = _Known(wire.loads, wire.dumps)
     yield wire, "loads", known.loads
     yield wire, "dumps", known.dumps
     yield memory_files, "contained", cache(contained)
+
+
+class OneThread:
+    """In place of a pool of threads."""
+
+    def __init__(self, threads: int) -> None:
+        self.map = map
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Nothing is left running."""
 
 
 class _Known:

@@ -55,6 +55,8 @@ class Bound:
 BOUNDS = (Bound(3, crash=False), Bound(2, crash=True))
 FEW = (Bound(2, crash=False),)
 """For attempts that make many calls."""
+ACTS_BOUNDS = (Bound(2, crash=False), Bound(2, crash=True))
+"""For attempts that make more calls than others."""
 
 
 def source(rows: int) -> RowSource:
@@ -65,13 +67,14 @@ def source(rows: int) -> RowSource:
 class Place:
     """A store and a target in memory.
 
-    :param layout: how the files of a dataset lie in its folder. :param sources: what the source was until now.
-    :param paused: the newest slot when the dataset was paused.
+    :param layout: how the files of a dataset lie in its folder. :param acts: as of a `LineSink`.
+    :param sources: what the source was until now. :param paused: the newest slot when the dataset was paused.
     """
 
     store: MemoryStore
     files: MemoryFiles
     layout: Layout = Layout.FLAT
+    acts: bool = False
     sources: list[RowSource] = field(default_factory=list)
     paused: int | None = None
 
@@ -79,7 +82,7 @@ class Place:
         store = MemoryStore()
         for key in self.store.list(""):
             store.put_if_absent(key, self.store.get(key) or b"")
-        return Place(store, self.files.copy(), self.layout, [*self.sources])
+        return Place(store, self.files.copy(), self.layout, self.acts, [*self.sources])
 
     def state(self) -> int:
         """The state of the world, as a number that is equal for equal states."""
@@ -89,8 +92,9 @@ class Place:
     def process(self, rows: int, attempt: Attempt | None = None) -> Process:
         """A process of the product, whose calls an attempt makes."""
         if attempt is None:
-            return Process(self.store, self.files, source(rows), self.layout)
-        return Process(FaultyStore(self.store, attempt), FaultyFiles(self.files, attempt), source(rows), self.layout)
+            return Process(self.store, self.files, source(rows), self.layout, acts=self.acts)
+        store, files = FaultyStore(self.store, attempt), FaultyFiles(self.files, attempt)
+        return Process(store, files, source(rows), self.layout, acts=self.acts)
 
     def look(self) -> Look:
         return Look(Journal.create(self.store, NAME), self.files)
@@ -130,10 +134,22 @@ def scenarios() -> Iterator[Scenario]:
         if told == "files":  # a pause touches none
             yield Scenario("commit against pause", place, (mine, pause))
         yield Scenario(f"execute against abandon, runs and trimming ({told})", decided, (mine, abandon_and_trim), FEW)
+    yield from of_acts()
 
 
-def begun(files: MemoryFiles, layout: Layout) -> Place:
-    place = Place(MemoryStore(), files, layout)
+def of_acts() -> Iterator[Scenario]:
+    """As the others, with steps in all phases and an act that is possible once only."""
+    place = begun(MemoryFiles(), Layout.FLAT, acts=True)
+    plan = planned(place, "run 2", 4)
+    mine, decided = committing(plan, 4), place.copy()
+    decide(decided, plan, 4)
+    yield Scenario("acts of one plan, twice", decided, (mine, mine), ACTS_BOUNDS)
+    yield Scenario("acts against abandon", decided, (mine, abandon), ACTS_BOUNDS)
+    yield Scenario("acts abandoned twice", decided, (abandon, abandon), ACTS_BOUNDS)
+
+
+def begun(files: MemoryFiles, layout: Layout, *, acts: bool = False) -> Place:
+    place = Place(MemoryStore(), files, layout, acts)
     place.store.put_if_absent(journal._ID, b"0" * 32)
     place.look().plant([URN])
     place.sources.append(source(2))

@@ -43,9 +43,10 @@ from airflow_gobblin.model.coverage import Coverage
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.rows.sinks.base import Layout
 from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.steps import execution
 from airflow_gobblin.storage.stores import base, sql
 from tests.faults import POWER, Call, Disk, Effect, Fault, Faults, fsync
-from tests.protocol.attempts import TELLING_TIME
+from tests.protocol.attempts import TELLING_TIME, OneThread
 from tests.protocol.mutants import mutated
 from tests.protocol.processes import Tell, die, in_fresh_process
 from tests.protocol.rows import RowSource, Table
@@ -148,6 +149,7 @@ def make_deterministic() -> None:
     """One thread, no waiting, no real sync (the `Disk` hears of each), ids in the order in which they are made, so that
     listings by them are, too; and a clock that nothing can rely on (I13)."""
     setattr(uuid, "uuid4", _next_id)  # noqa: B010
+    setattr(execution, "ThreadPoolExecutor", OneThread)  # noqa: B010
     os.fsync = fsync
     base._PAUSE = 0.0
     journal._PAUSE = 0.0
@@ -205,9 +207,16 @@ def second_run(place: Place) -> Run:
     return Run("run 2", asked=place.backfill)
 
 
-def start(folder: Path, store: str | Bucket, layout: Layout = Layout.FLAT, backfill: RunRequest | None = None) -> Start:
+def start(
+    folder: Path,
+    store: str | Bucket,
+    layout: Layout = Layout.FLAT,
+    backfill: RunRequest | None = None,
+    *,
+    acts: bool = False,
+) -> Start:
     """The state that all cases start from."""
-    place = Place(folder / "first", store, layout, backfill)
+    place = Place(folder / "first", store, layout, backfill, acts)
 
     def work(tell: Tell) -> None:
         first_run(place)
@@ -382,6 +391,14 @@ def losing_power_after_an_outcome(calls: Sequence[Call]) -> list[Point]:
     return found
 
 
+def from_decision_to_outcome(calls: Sequence[Call]) -> list[Point]:
+    """The points at calls that change something, from the first decision to the last outcome."""
+    puts = [(at, call.subject) for at, call in enumerate(calls) if call.operation == "put"]
+    first = min(at for at, subject in puts if "/d/" in subject)
+    last = max(at for at, subject in puts if "/o/" in subject)
+    return [p for p in points(calls) if first <= p.at <= last + 1 and p.call.effect is not Effect.READ]
+
+
 def twins(calls: Sequence[Call]) -> int:
     """How many cases `points` leaves out, because another one leaves the same disk."""
     return sum(len(call.faults) for call in calls) - sum(1 for _ in points(calls))
@@ -447,10 +464,17 @@ class Pool:
         return self._pool.submit(with_mutant, self._mutant, work, *arguments)
 
     def start(
-        self, folder: Path, store: str | Bucket, layout: Layout = Layout.FLAT, backfill: RunRequest | None = None
+        self,
+        folder: Path,
+        store: str | Bucket,
+        layout: Layout = Layout.FLAT,
+        backfill: RunRequest | None = None,
+        *,
+        acts: bool = False,
     ) -> Start:
-        """The state that all cases start from. :param backfill: what the run that the faults happen to asks for."""
-        return self._submit(start, folder, store, layout, backfill).result()
+        """The state that all cases start from. :param backfill: what the run that the faults happen to asks for.
+        :param acts: as of a `LineSink`."""
+        return self._submit(partial(start, acts=acts), folder, store, layout, backfill).result()
 
     def recoveries(self, start: Start, folder: Path, some: Sequence[Point]) -> list[tuple[Point, list[Call]]]:
         """The calls of the recoveries from some points."""

@@ -23,7 +23,7 @@ from airflow_gobblin.errors import GobblinError, LostRaceError, StoreError
 from airflow_gobblin.journal import journal
 from airflow_gobblin.journal.history import History, Slot, Snapshot
 from airflow_gobblin.journal.journal import Journal
-from airflow_gobblin.journal.records import Action, Decision, Outcome, OutcomeState
+from airflow_gobblin.journal.records import Action, Decision, Outcome, OutcomeState, ShardRef
 from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.state import UnitRef
@@ -32,7 +32,7 @@ from airflow_gobblin.rows import extraction
 from airflow_gobblin.run import dataset_plan, decide, execute, finish
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.reports import DatasetReport
-from airflow_gobblin.steps.base import HighWatermarkStep, StepContext, StepStatus
+from airflow_gobblin.steps.base import HighWatermarkStep, Phase, StepContext, StepStatus
 from airflow_gobblin.steps.publishing import FolderStep, MoveStep, UploadStep
 from airflow_gobblin.storage.files import Files, LocalFiles, local
 from airflow_gobblin.storage.stores import base
@@ -352,6 +352,55 @@ def folders_are_not_synced() -> Iterable[Patch]:
     return (Patch(Committer, "_sync", no_sync),)
 
 
+def folders_are_synced_after_the_last_phase() -> Iterable[Patch]:
+    """A phase begins although the names of the one before may not be on disk."""
+    sync, carry_out_all = Committer._sync, Committer._carry_out_all
+    waiting: dict[Committer, set[str]] = {}
+
+    def later(self: Committer, folders: Iterable[str]) -> None:
+        waiting.setdefault(self, set()).update(folders)
+
+    def carried_out(self: Committer, decision: Decision) -> Outcome | None:
+        outcome = carry_out_all(self, decision)
+        sync(self, waiting.pop(self, ()))
+        return outcome
+
+    return (Patch(Committer, "_sync", later), Patch(Committer, "_carry_out_all", carried_out))
+
+
+def phases_do_not_wait() -> Iterable[Patch]:
+    """A phase begins before the one before it is done: the last one first, but in the slot that scenarios begin with."""
+    of, instead = Decision.of, {Phase.PREPARE: Phase.SETTLE, Phase.PUBLISH: Phase.PUBLISH, Phase.SETTLE: Phase.PREPARE}
+
+    def impatient(self: Decision, phase: Phase) -> tuple[ShardRef, ...]:
+        return of(self, phase if self.slot == 1 else instead[phase])
+
+    return (Patch(Decision, "of", impatient),)
+
+
+def outcome_before_the_fence() -> Iterable[Patch]:
+    """A slot is called abandoned, and then its acts are shut out."""
+    shut_out = Committer._shut_out
+
+    def abandon(self: Committer, slot: Slot, run_key: str, actor: str = "", reason: str = "") -> Slot:
+        outcome = self.journal.put_outcome(slot, OutcomeState.ABANDONED, run_key, actor, reason)
+        shut_out(self, slot.decision)
+        return replace(slot, outcome=outcome)
+
+    return (Patch(Committer, "abandon", abandon),)
+
+
+def a_fence_that_comes_too_late_abandons() -> Iterable[Patch]:
+    """A slot is abandoned, although its act is found done."""
+    shut_out = Committer._shut_out
+
+    def anyhow(self: Committer, decision: Decision) -> bool:
+        shut_out(self, decision)
+        return True
+
+    return (Patch(Committer, "_shut_out", anyhow),)
+
+
 def nothing_is_synced() -> Iterable[Patch]:
     """No file and no folder is synced."""
     return (Patch(local, "_fsync", lambda path, flags: None),)
@@ -445,6 +494,9 @@ HISTORIES_CATCH: tuple[Callable[[], Iterable[Patch]], ...] = (
 INTERLEAVINGS_CATCH = (
     (late_winners_count, "execute against abandon, runs"),
     (a_pause_takes_no_slot, "commit against pause"),
+    (phases_do_not_wait, "acts of one plan"),
+    (outcome_before_the_fence, "acts against abandon"),
+    (a_fence_that_comes_too_late_abandons, "acts against abandon"),
 )
 """The beginnings of the names of the scenarios that catch it."""
 MATRIX_CATCHES = (
@@ -454,6 +506,8 @@ MATRIX_CATCHES = (
     (folders_above_are_not_synced, "is lost"),
 )
 """Some of the points catch it."""
+MATRIX_CATCHES_WITH_ACTS = ((folders_are_synced_after_the_last_phase, "is lost"),)
+"""Some of the points catch it, with steps in all phases."""
 MATRIX_CATCHES_BY_TWO_FAULTS = (
     (records_are_read_before_they_are_durable, "have an outcome or notes, and no decision"),
 )
@@ -462,7 +516,7 @@ ABSENCES_CATCH = ((a_target_is_known_by_its_path, "it went on without its target
 """The target is gone for some time."""
 TRIMMING_CATCHES = (trimming_before_the_snapshot, late_winners_count)
 """The faults of trimming: `tests/journal/test_trimming.py` catches them, where slots are trimmed soon."""
-_MATRIX = (make for make, _ in (*MATRIX_CATCHES, *MATRIX_CATCHES_BY_TWO_FAULTS))
+_MATRIX = (make for make, _ in (*MATRIX_CATCHES, *MATRIX_CATCHES_WITH_ACTS, *MATRIX_CATCHES_BY_TWO_FAULTS))
 _INTERLEAVINGS = (make for make, _ in INTERLEAVINGS_CATCH)
 _ALL = {make.__name__: make for make in (*HISTORIES_CATCH, *_INTERLEAVINGS, *_MATRIX, *TRIMMING_CATCHES)}
 

@@ -41,6 +41,7 @@ from airflow_gobblin.rows.sources.base import (
 from airflow_gobblin.rows.work import RowsBinding, RowsWork
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.storage.files import Files, StagedOutput
+from tests.protocol.acts import stage_ticket, with_acts
 
 if TYPE_CHECKING:
     from airflow_gobblin.model.plan import Plan
@@ -175,11 +176,15 @@ class RowReader:
 @record("test.lines")
 @dataclass(frozen=True)
 class LineSink:
-    """Text files, one row a line; with a folder per unit, one file a row."""
+    """Text files, one row a line; with a folder per unit, one file a row.
+
+    :param acts: publish in all phases, with an act that is possible once only.
+    """
 
     target: str
     suffix: str = "txt"
     layout: Layout = Layout.FLAT
+    acts: bool = False
 
     def folder(self, dataset: Dataset) -> str:
         return dataset_key(dataset.urn)
@@ -191,7 +196,8 @@ class LineSink:
         return LineWriter(self, files, staged, published)
 
     def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
-        return publish_units(plan, results, files, self.layout, self.suffix)
+        moves = publish_units(plan, results, files, self.layout, self.suffix)
+        return with_acts(plan, moves) if self.acts else moves
 
 
 class LineWriter:
@@ -232,7 +238,10 @@ class LineWriter:
         if self._out is not None:
             self._finish(self._out)
         if self._done:
-            self._files.sync_folder(posixpath.dirname(self._names()[0]))
+            folder = posixpath.dirname(self._names()[0])
+            if self._sink.acts:
+                stage_ticket(self._files, folder)
+            self._files.sync_folder(folder)
         return tuple(self._done)
 
     @property

@@ -23,6 +23,7 @@ FLOOR = {
     "postgres": (170, 500),
     "s3": (90, 150),
     "folders": (80, 100),
+    "phases": (250, 500),
     "backfill": (150, 400),
 }
 """How many calls a run makes, and how many cases follow from them, at the least."""
@@ -73,6 +74,20 @@ def test_every_call_of_publishing_folders(share: int, pool: Pool, tmp_path: Path
     seen = {(p.call.operation, p.fault) for p in (*points, *(point for _, point in again))}
     assert {(name, fault) for name in ("move_folder", "remove_folder") for fault in POWER} <= seen
     assert ("move_folder", Fault.NO_SPACE) in seen
+    expect_whole(tally)
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("share", SHARES)
+def test_every_change_of_steps_in_all_phases(share: int, pool: Pool, tmp_path: Path, proved: Proved) -> None:
+    """With an act that is possible once only: all that changes something from the first decision to the last outcome."""
+    seed = fresh_seed()
+    start = pool.start(tmp_path, "local", acts=True)
+    points = matrix.from_decision_to_outcome(start.calls)
+    tally = pool.run(start, tmp_path, [Trial(p) for p in sampled(points, share, seed)])
+    tell(proved, "local, all phases", start.calls, points, tally, chosen_by(share, seed))
+    assert len(points) >= FLOOR["phases"][1]
+    assert {("move_folder", fault) for fault in POWER} <= {(p.call.operation, p.fault) for p in points}
     expect_whole(tally)
 
 

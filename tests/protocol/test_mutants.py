@@ -23,6 +23,7 @@ from tests.protocol.mutants import (
     INTERLEAVINGS_CATCH,
     MATRIX_CATCHES,
     MATRIX_CATCHES_BY_TWO_FAULTS,
+    MATRIX_CATCHES_WITH_ACTS,
 )
 
 T = TypeVar("T")
@@ -74,6 +75,19 @@ def test_the_crash_matrix_catches(mutant: str, finds: str, pool: Pool, tmp_path:
     start = pool.start(tmp_path, "local")
     trials = [Trial(point) for point in matrix.points(start.calls) if point.fault in POWER]
     tally = pool.run_until(finds, start, tmp_path, mixed(trials[:: len(trials) // POINTS]))
+    expect_caught(mutant, finds, tally, proved)
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(("mutant", "finds"), [(make.__name__, finds) for make, finds in MATRIX_CATCHES_WITH_ACTS])
+def test_the_crash_matrix_of_all_phases_catches(
+    mutant: str, finds: str, pool: Pool, tmp_path: Path, proved: Proved
+) -> None:
+    """By power failures, too."""
+    pool = pool.with_mutant(mutant)
+    start = pool.start(tmp_path, "local", acts=True)
+    trials = [Trial(point) for point in matrix.from_decision_to_outcome(start.calls) if point.fault in POWER]
+    tally = pool.run_until(finds, start, tmp_path, mixed(trials))
     expect_caught(mutant, finds, tally, proved)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shutil
 import uuid
@@ -20,7 +21,7 @@ from airflow_gobblin.errors import GobblinError, RecordError
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal.history import History, Slot
 from airflow_gobblin.journal.journal import Journal
-from airflow_gobblin.journal.records import Action, Decision, NoteKind
+from airflow_gobblin.journal.records import Action, Decision, NoteKind, ShardRef
 from airflow_gobblin.model.naming import dataset_key
 from airflow_gobblin.model.plan import RunPlan
 from airflow_gobblin.model.state import UnitRef
@@ -49,6 +50,7 @@ from airflow_gobblin.storage.stores.objects import open_object_store
 from airflow_gobblin.storage.stores.sql import SqlStore
 from airflow_gobblin.workspace.staging import ROOT
 from tests.faults import Disk, Faults, FaultyFiles, FaultyStore, RealMedium, plugged_in
+from tests.protocol.acts import ACTS, TakeStep
 from tests.protocol.processes import Tell, in_fresh_process
 from tests.protocol.rows import LineSink, NoConnections, RowSource, Table
 from tests.services.s3 import S3Access
@@ -70,6 +72,7 @@ class Place:
 
     :param store: `local`, `sqlite`, the URL of a PostgreSQL database, which this place has for itself, or a bucket, in which it
         has the prefix of its folder: then the target is there, too.
+    :param acts: as of a `LineSink`.
     :param layout: how the files of a dataset lie in its folder. :param backfill: what a run there asks for, if not everything
         open. :param origin: the folder whose copy this is; its processes see it at that path, as if mounted there.
     """
@@ -78,6 +81,7 @@ class Place:
     store: str | Bucket
     layout: Layout = Layout.FLAT
     backfill: RunRequest | None = None
+    acts: bool = False
     origin: Path | None = None
 
     def copy(self, to: Path) -> Place:
@@ -204,7 +208,7 @@ class World:
         """A fresh process."""
         faults = faults or Faults()
         store = FaultyStore(self.open_store(faults), faults)
-        return Process(store, self.files("target", faults), source, self.place.layout, **options)
+        return Process(store, self.files("target", faults), source, self.place.layout, acts=self.place.acts, **options)
 
     def look(self) -> Look:
         """The world, seen without any fault."""
@@ -223,9 +227,17 @@ class Process:
     """The product in one process."""
 
     def __init__(
-        self, store: Store, files: Files, source: RowSource, layout: Layout = Layout.FLAT, **options: object
+        self,
+        store: Store,
+        files: Files,
+        source: RowSource,
+        layout: Layout = Layout.FLAT,
+        *,
+        acts: bool = False,
+        **options: object,
     ) -> None:
-        self.ingestion = _ingestion(source, LineSink(files.root, layout=layout), tuple(options.items()))
+        sink = LineSink(files.root, layout=layout, acts=acts)
+        self.ingestion = _ingestion(source, sink, tuple(options.items()))
         self.opened = OpenJob(self.ingestion, Journal.create(store, NAME), NoConnections(), files)
 
     def extract(self, run: RunPlan, pack: Pack, attempt: str) -> None:
@@ -323,7 +335,7 @@ class Look:
         self.journal = journal
         self.files = files
         self._context = StepContext(files)
-        self._known: dict[tuple[str, ...], tuple[TargetFile, ...]] = {}
+        self._known: dict[tuple[ShardRef, ...], tuple[TargetFile, ...]] = {}
 
     def check(
         self, sources: list[RowSource], *, records: dict[str, bytes] | None = None, strange: Collection[str] = ()
@@ -343,6 +355,7 @@ class Look:
             rows[table.urn] = self._check_rows(history, sources, table)
             self._check_folder(history, table, strange)
             self._check_pending(history, strange)
+            self._check_acts(history)
         if records is not None:
             self.check_records(records)
         return rows
@@ -441,7 +454,7 @@ class Look:
         """Everything that an unfinished decision still needs exists (I11)."""
         if history.pending is None:
             return
-        decision, well = history.pending.decision, {StepStatus.TODO, StepStatus.DONE}
+        decision, well = history.pending.decision, {StepStatus.TODO, StepStatus.DONE, StepStatus.FENCED}
         if any(path.startswith(f"{decision.staging}/") for path in strange):
             well.add(
                 StepStatus.CONFLICT
@@ -451,6 +464,20 @@ class Look:
                 assert step.verify(self._context) in well, (
                     f"step for {step.subject} of pending slot {decision.slot} of {history.urn} is lost"
                 )
+
+    def _check_acts(self, history: History) -> None:
+        """An act that is the whole slot is done exactly where the slot is, or may still be (rule 15)."""
+        folder = f"{ACTS}/{dataset_key(history.urn)}"
+        taken = {name for name in self.files.identities(folder) if not name.endswith(".fenced")}
+        for slot in history.slots:
+            acts = [step for step in self.journal.steps(slot.decision) if isinstance(step, TakeStep)] if taken else []
+            for act in acts:
+                done = posixpath.basename(act.taken) in taken
+                assert slot.outcome is None or done == slot.done, (
+                    f"{act.subject} of {history.urn} is {'' if done else 'not '}taken, and {slot.named} is {slot.outcome}"
+                )
+        known = {slot.decision.token for slot in every_slot(history)}
+        assert taken <= known, f"{history.urn}: no slot took {taken - known}"
 
     def records(self) -> dict[str, bytes]:
         """All records of the journal."""

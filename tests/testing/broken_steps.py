@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 from airflow_gobblin.model.wire import record
-from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus, TargetFile
+from airflow_gobblin.steps.base import CommitStep, Phase, StepContext, StepStatus, TargetFile
 from airflow_gobblin.storage.files import Files
 from airflow_gobblin.testing import StepContract
 
@@ -34,6 +34,8 @@ class Marker:
 
     path: str
     content: ClassVar[bytes] = b"complete\n"
+    phase: ClassVar[Phase] = Phase.PUBLISH
+    fence: ClassVar[None] = None
     subject: ClassVar[str] = "a marker"
     conflict: ClassVar[str] = "another file has its name"
     lost: ClassVar[str] = "it needs no source"

@@ -63,6 +63,7 @@ __all__ = [
     "SourceError",
     "StepConflictError",
     "StepError",
+    "StepFencedError",
     "StepLostError",
     "StoreError",
     "TargetError",

@@ -25,7 +25,7 @@ from airflow_gobblin.model.watermark import Watermark
 from airflow_gobblin.model.work import UnitResult, WorkUnit
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.storage.files.base import Files
-from airflow_gobblin.storage.locations import object_place
+from airflow_gobblin.storage.locations import object_location
 
 __all__ = [
     "Attempt",
@@ -272,8 +272,8 @@ class Job(Protocol):
 
 def connections_of(work: Work) -> tuple[str, ...]:
     """Return the connections that a work needs in Spark: those of its units, and those of object stores that it publishes to."""
-    places = (object_place(root) for root in (work.target, work.workspace))
-    stores = (place.conn_id for place in places if place is not None and place.conn_id is not None)
+    locations = (object_location(root) for root in (work.target, work.workspace))
+    stores = (place.conn_id for place in locations if place is not None and place.conn_id is not None)
     return tuple(dict.fromkeys((*work.connection_ids, *stores)))
 
 

@@ -212,7 +212,7 @@ def read_document(document: Json, *, kind: str | None = None, last_read: bool = 
         raise _no_document("it has no list of datasets")
     version = document.get("version", VERSION)
     if type(version) is not int or not 0 < version <= VERSION:
-        raise _no_document(f"it is of version {version!r}, and this release knows {VERSION}")
+        raise _no_document(f"it is of version {version!r}, and the airflow-gobblin installed here knows {VERSION}")
     listed: Any = document.get("datasets", document.get("task states"))
     if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
         raise _no_document("its datasets are not a list of objects")

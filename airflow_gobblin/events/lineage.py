@@ -16,7 +16,7 @@ from airflow_gobblin.events.assets import SCHEME
 from airflow_gobblin.rows.converters.columns import AddColumn, DropColumns, RenameColumns
 from airflow_gobblin.rows.sources.sql import SqlSource
 from airflow_gobblin.rows.work import RowsWork
-from airflow_gobblin.storage.locations import object_place
+from airflow_gobblin.storage.locations import object_location
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,11 +69,11 @@ def _table(source: object, urn: str, connections: Connections) -> Name | None:
 
 def _folder(target: str, folder: str) -> Name:
     """Return OpenLineage's name for a folder below the target root."""
-    place = object_place(target)
-    if place is None:
+    location = object_location(target)
+    if location is None:
         return "file", str(Path(unquote(urlsplit(target).path) if "://" in target else target) / folder)
-    bucket, _, prefix = place.path.partition("/")
-    return f"{place.scheme}://{bucket}", "/".join(filter(None, (prefix, folder)))
+    bucket, _, prefix = location.path.partition("/")
+    return f"{location.scheme}://{bucket}", "/".join(filter(None, (prefix, folder)))
 
 
 def _input(table: Name) -> InputDataset:
@@ -101,8 +101,8 @@ def _output(work: RowsWork, dataset: Dataset, told: Publication, table: Name | N
     statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
         rowCount=told.rows, size=told.bytes, fileCount=told.files
     )
-    place = _folder(work.sink.target, work.sink.folder(dataset))
-    return OutputDataset(*place, facets=facets, outputFacets={"outputStatistics": statistics})
+    location = _folder(work.sink.target, work.sink.folder(dataset))
+    return OutputDataset(*location, facets=facets, outputFacets={"outputStatistics": statistics})
 
 
 def _schema(published: pa.Schema) -> schema_dataset.SchemaDatasetFacet:

@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.redaction import Redactor
-from airflow_gobblin.storage.locations import ObjectPlace
+from airflow_gobblin.storage.locations import ObjectLocation
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -120,7 +120,7 @@ def _journal_url(connection: Connection) -> str:
 
     :raises ConfigurationError: it names none, or one with a password in it.
     """
-    from airflow_gobblin.storage.stores import store_place
+    from airflow_gobblin.storage.stores import store_location
     from airflow_gobblin.storage.stores.sql import holds_secret
 
     url = connection.extra_dejson.get("url")
@@ -128,16 +128,16 @@ def _journal_url(connection: Connection) -> str:
         raise _refused(
             connection, "it has no URL", "Fill in the field 'Journal URL': 'sqlite:////path/journal.db', say."
         )
-    place = store_place(url)
-    if isinstance(place, Path | ObjectPlace):
+    location = store_location(url)
+    if isinstance(location, Path | ObjectLocation):
         return url
-    if holds_secret(place):
+    if holds_secret(location):
         raise _refused(
             connection, "its URL holds a password, which isn't hidden there", "Put it into the field 'Password'."
         )
     if connection.login or connection.password:
-        place = place.set(username=connection.login or place.username, password=connection.password)
-    return place.render_as_string(hide_password=False)
+        location = location.set(username=connection.login or location.username, password=connection.password)
+    return location.render_as_string(hide_password=False)
 
 
 def _refused(connection: Connection, cause: str, hint: str) -> ConfigurationError:

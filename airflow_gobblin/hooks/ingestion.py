@@ -9,7 +9,7 @@ from airflow_gobblin.errors import ConfigurationError, NotFoundError
 from airflow_gobblin.hooks.connections import AirflowConnections
 from airflow_gobblin.job import check_roots
 from airflow_gobblin.storage.files import check_target
-from airflow_gobblin.storage.locations import ObjectPlace
+from airflow_gobblin.storage.locations import ObjectLocation
 
 if TYPE_CHECKING:
     from airflow_gobblin.job import Job
@@ -34,15 +34,15 @@ def check_journal(journal: str) -> None:
 
     :raises ConfigurationError: it is empty, relative, a URL that can't be read, or one with a password in it.
     """
-    from airflow_gobblin.storage.stores import store_place
+    from airflow_gobblin.storage.stores import store_location
     from airflow_gobblin.storage.stores.sql import holds_secret
 
     if is_place(journal):
-        place = store_place(journal)
-        if not isinstance(place, Path | ObjectPlace) and holds_secret(place):
+        location = store_location(journal)
+        if not isinstance(location, Path | ObjectLocation) and holds_secret(location):
             raise ConfigurationError(
                 operation="use",
-                subject=f"the journal at {place.get_backend_name()}://{place.host or ''}",
+                subject=f"the journal at {location.get_backend_name()}://{location.host or ''}",
                 cause="its URL holds a password, which everyone who reads the DAG would see",
                 hint="Make it an Airflow connection, and give that connection's id.",
             )
@@ -57,7 +57,7 @@ def check_journal(journal: str) -> None:
 
 
 def is_place(journal: str) -> bool:
-    """Return whether a journal is named by its place, rather than by the id of a connection."""
+    """Return whether a journal is named by its location, rather than by the id of a connection."""
     return "://" in journal or journal.startswith("/")
 
 
@@ -73,8 +73,8 @@ def open_job(job: Job) -> OpenJob:
 
     import_kinds(job.work.code)
     connections = AirflowConnections()
-    place = _url(job, connections)
-    return OpenJob(job, Journal.create(place, job.name, connections), connections)
+    location = _url(job, connections)
+    return OpenJob(job, Journal.create(location, job.name, connections), connections)
 
 
 def journal_to_look_at(job: Job) -> Journal:

@@ -1,6 +1,6 @@
 """The ingestions that exist, and where: read from Airflow's serialized DAGs, so no DAG's code runs to look at them.
 
-`CreateWorkUnitsOperator` keeps its ingestion's place in a templated field. It holds URLs and ids of connections, and no secret:
+`CreateWorkUnitsOperator` keeps its ingestion's location in a templated field. It holds URLs and ids of connections, no secret:
 `hooks.ingestion.check_job` refuses a URL with one when the DAG is parsed, and so does everything here that takes a URL.
 """
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from airflow_gobblin.job import Job
     from airflow_gobblin.journal.journal import Journal
 
-__all__ = ["Registered", "ingestions", "open_administration", "open_journal", "open_target", "place_of"]
+__all__ = ["Registered", "ingestions", "location_of", "open_administration", "open_journal", "open_target"]
 
-_PLACE = "place"
+_LOCATION = "location"
 _TEXTS = frozenset(("ingestion", "journal", "target"))
 
 
@@ -48,8 +48,8 @@ class Registered:
     workspace: str = ""
 
 
-def place_of(job: Job) -> dict[str, Any]:
-    """Return the place of a job, for its serialized DAG."""
+def location_of(job: Job) -> dict[str, Any]:
+    """Return the location of a job, for its serialized DAG."""
     return {
         "ingestion": job.name,
         "journal": job.journal,
@@ -93,11 +93,11 @@ def registered(dag_id: str, serialized: Mapping[str, Any]) -> Iterator[Registere
     """Yield the ingestions of a serialized DAG."""
     for task in serialized.get("dag", {}).get("tasks", ()):
         fields = task.get("__var", task)
-        place = fields.get(_PLACE)
-        if isinstance(place, dict) and all(isinstance(place.get(name), str) for name in _TEXTS):
-            texts = {name: place[name] for name in _TEXTS}
-            known = {name: str(place.get(name, "")) for name in ("source", "workspace")}
-            yield Registered(dag_id, fields["task_id"], code=tuple(place.get("code", ())), **texts, **known)
+        location = fields.get(_LOCATION)
+        if isinstance(location, dict) and all(isinstance(location.get(name), str) for name in _TEXTS):
+            texts = {name: location[name] for name in _TEXTS}
+            known = {name: str(location.get(name, "")) for name in ("source", "workspace")}
+            yield Registered(dag_id, fields["task_id"], code=tuple(location.get("code", ())), **texts, **known)
 
 
 def open_journal(where: Registered) -> Journal:

@@ -688,7 +688,7 @@ class Journal:
             raise self._unknown(dataset, key) from error
 
     def _unknown(self, dataset: str, key: str) -> RecordError:
-        return self._broken(dataset, f"{key!r} is no record of it that this release knows")
+        return self._broken(dataset, f"{key!r} is no record of it that the airflow-gobblin installed here knows")
 
     def _broken(self, dataset: str, finding: str) -> RecordError:
         return RecordError(

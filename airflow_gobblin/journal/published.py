@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_gobblin.errors import NeverPublishedError, NotFoundError
 from airflow_gobblin.model.naming import many, meant
 from airflow_gobblin.model.watermark import Watermark
-from airflow_gobblin.storage.locations import object_place
+from airflow_gobblin.storage.locations import object_location
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -79,12 +79,12 @@ class PublishedDataset:
         from airflow_gobblin.model import schema
 
         arrow_schema = schema.decode(self.schema) if self.schema else None
-        place = object_place(self.paths[0]) if self.paths else None
-        if place is None:
+        location = object_location(self.paths[0]) if self.paths else None
+        if location is None:
             return ds.dataset(self.paths, schema=arrow_schema, format="parquet")
         from airflow_gobblin.storage.filesystems import open_filesystem
 
-        filesystem = open_filesystem(replace(place, conn_id=conn_id), connections)
+        filesystem = open_filesystem(replace(location, conn_id=conn_id), connections)
         names = [path.partition("://")[2] for path in self.paths]
         return ds.dataset(names, schema=arrow_schema, format="parquet", filesystem=filesystem)
 

@@ -419,8 +419,8 @@ def _class_of(expected: Any, value: dict[str, Any]) -> Any:
         raise RecordError(
             operation="decode",
             subject=f"record of kind {known.name!r}",
-            cause=f"it is of version {version}, and this release knows {known.version}",
-            hint="Upgrade airflow-gobblin here to at least the release that wrote it.",
+            cause=f"it is of version {version}, and the airflow-gobblin installed here knows {known.version}",
+            hint="Upgrade airflow-gobblin here to at least the version that wrote it.",
         )
     _expect_fit(cls, expected, value)
     return cls

@@ -22,7 +22,7 @@ from airflow_gobblin.events.assets import asset_uri
 from airflow_gobblin.events.metrics import count_recoveries, gauge_lags, gauge_quarantines
 from airflow_gobblin.hooks.connections import SECRETS, AirflowConnections
 from airflow_gobblin.hooks.ingestion import check_job, open_job
-from airflow_gobblin.hooks.registry import place_of
+from airflow_gobblin.hooks.registry import location_of
 from airflow_gobblin.hooks.wording import worded, worded_error
 from airflow_gobblin.links import DatasetLink
 from airflow_gobblin.model.naming import many, shown
@@ -151,16 +151,16 @@ class CreateWorkUnitsOperator(_TaskOperator):
     their journal or target. Otherwise, or after the last try, it goes on with the others: those that couldn't be planned keep
     their state, `finish` fails for them, and the next run plans them.
 
-    The ingestion's location, `place`, is a templated field, so the serialized DAG contains it, and `airflow gobblin` finds it
+    The ingestion's location, `location`, is a templated field, so the serialized DAG contains it, and `airflow gobblin` finds it
     there without running the DAG's code. (templated)
     """
 
     graph_task = "create_work_units"
-    template_fields: Sequence[str] = ("place",)
+    template_fields: Sequence[str] = ("location",)
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.place = place_of(self.job)
+        self.location = location_of(self.job)
         for other in self._dag.tasks if self._dag is not None else ():
             if isinstance(other, CreateWorkUnitsOperator) and other is not self:
                 _check_one_of_a_name(self, other)
@@ -388,7 +388,7 @@ def _check_one_of_a_name(task: CreateWorkUnitsOperator, other: CreateWorkUnitsOp
 
     :raises ConfigurationError: they do.
     """
-    mine, theirs = task.place, other.place
+    mine, theirs = task.location, other.location
     if (mine["ingestion"], mine["journal"]) != (theirs["ingestion"], theirs["journal"]):
         return
     for what in ("target", "source"):

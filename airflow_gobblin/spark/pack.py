@@ -33,7 +33,7 @@ from airflow_gobblin.spark.task import TaskSpec, run_task
 from airflow_gobblin.spark.worker import reading_last
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.storage.filesystems import OBJECT_CLIENTS
-from airflow_gobblin.storage.locations import object_place
+from airflow_gobblin.storage.locations import object_location
 from airflow_gobblin.workspace.staging import Staging
 
 if TYPE_CHECKING:
@@ -43,14 +43,14 @@ __all__ = ["run_pack"]
 
 log = logging.getLogger(__name__)
 
-GROUPS_PER_SLOT = 4
+GROUPS_PER_CORE = 4
 """Few enough that a task is worth its start, many enough that load evens out and a killed driver has most results."""
 MIN_JOBS = 32
 """The least Spark jobs at once: executors that come late find work waiting."""
 
 
 @dataclass(frozen=True)
-class _Piece:
+class _MissingUnit:
     """A unit to run, in brief, as a pack may have very many. Its Spark task reads the rest.
 
     :param token: its plan's token.
@@ -68,7 +68,7 @@ class _Piece:
         return f"{self.urn}\0{self.unit}"
 
 
-_Group = tuple[_Piece, ...]
+_Group = tuple[_MissingUnit, ...]
 
 
 def run_pack(
@@ -125,7 +125,7 @@ class _PackRun:
         pack, work = self._pack(run, index), self._staging.work(run)
         with work.hold(self._connections) as held:
             missing = list(self._missing(pack, work, held))
-            slots, groups = self._run_missing(work, missing, run) if missing else (0, [])
+            cores, groups = self._run_missing(work, missing, run) if missing else (0, [])
         report = PackReport(
             run=run,
             pack=index,
@@ -133,7 +133,7 @@ class _PackRun:
             attempt=self._attempt,
             started=started,
             seconds=time.monotonic() - clock,
-            slots=slots,
+            cores=cores,
             standing=self._standing,
             empty=self._empty,
             groups=tuple(groups),
@@ -159,7 +159,7 @@ class _PackRun:
             )
         return pack
 
-    def _missing(self, pack: Pack, work: Work, held: Held) -> Iterator[_Piece]:
+    def _missing(self, pack: Pack, work: Work, held: Held) -> Iterator[_MissingUnit]:
         """Yield the units without a result. Empty ones get theirs here."""
         for ref in pack.datasets:
             try:
@@ -173,21 +173,21 @@ class _PackRun:
             except GobblinError as error:
                 self._note(Failure.of(error))
 
-    def _missing_of(self, plan: Plan, work: Work, held: Held) -> Iterator[_Piece]:
+    def _missing_of(self, plan: Plan, work: Work, held: Held) -> Iterator[_MissingUnit]:
         for unit, done in self._staging.units_done(plan):
             if done:
                 self._standing += 1
                 continue
-            piece = _Piece(plan.urn, plan.token, unit.id, unit.weight)
+            one = _MissingUnit(plan.urn, plan.token, unit.id, unit.weight)
             try:
-                piece = replace(piece, snapshot=held.of(plan))
+                one = replace(one, snapshot=held.of(plan))
             except GobblinError as error:  # none of its units can be read, and the first one's result has the reason
-                self._keep(piece, None, Failure.of(error))
+                self._keep(one, None, Failure.of(error))
                 return
             if unit.empty:
-                self._keep_empty(work, plan, unit, piece.snapshot)
+                self._keep_empty(work, plan, unit, one.snapshot)
             else:
-                yield piece
+                yield one
 
     def _keep_empty(self, work: Work, plan: Plan, unit: WorkUnit, snapshot: str) -> None:
         folder = self._staging.token_folder(plan.token)
@@ -196,23 +196,23 @@ class _PackRun:
         self._staging.put_result(plan.token, result)
         self._empty += 1
 
-    def _run_missing(self, work: Work, missing: list[_Piece], run: str) -> tuple[int, list[GroupReport]]:
-        place = object_place(self._workspace)
-        folder = None if place else f"{self._staging.files.root}/{self._staging.folder}"
-        client = (OBJECT_CLIENTS[place.scheme],) if place else ()
+    def _run_missing(self, work: Work, missing: list[_MissingUnit], run: str) -> tuple[int, list[GroupReport]]:
+        location = object_location(self._workspace)
+        folder = None if location else f"{self._staging.files.root}/{self._staging.folder}"
+        client = (OBJECT_CLIENTS[location.scheme],) if location else ()
         mine, drivers = (run_task.__module__, *built_in_modules()), work.modules(self._connections)
         modules = ("pyarrow", *mine, *client, *self._code, *drivers)
         self._spark.addTag(self._attempt)
         clock = time.monotonic()
-        slots = probe_executors(self._spark, modules, folder)
+        cores = probe_executors(self._spark, modules, folder)
         self._probe_seconds = time.monotonic() - clock
-        groups = _groups(missing, slots)
-        told = many(len(missing), "unit"), many(len(groups), "Spark task"), many(slots, "slot")
+        groups = _groups(missing, cores)
+        told = many(len(missing), "unit"), many(len(groups), "Spark task"), many(cores, "core")
         log.info("attempt %s: %s in %s on %s", self._attempt, *told)
-        threads, tag = min(len(groups), max(slots, MIN_JOBS)), (self._attempt,)
+        threads, tag = min(len(groups), max(cores, MIN_JOBS)), (self._attempt,)
         with ThreadPoolExecutor(threads, "spark-job", self._spark.addTag, tag) as pool:
             running = [pool.submit(self._run_group, run, group) for group in groups]
-            return slots, [done.result() for done in as_completed(running)]
+            return cores, [done.result() for done in as_completed(running)]
 
     def _run_group(self, run: str, group: _Group) -> GroupReport:
         spec = TaskSpec(
@@ -222,7 +222,7 @@ class _PackRun:
             attempt=self._attempt,
             run=run,
             units=_by_token(group),
-            snapshots={piece.token: piece.snapshot for piece in group if piece.snapshot},
+            snapshots={one.token: one.snapshot for one in group if one.snapshot},
             connections=self._connections,
         )
         try:
@@ -232,11 +232,11 @@ class _PackRun:
             results, cause = {}, self._connections.guarded().redactor.brief(cause_of(error))
         else:
             cause = "its Spark task gave no result"
-        kept = [self._keep(piece, results.get((piece.token, piece.unit)), cause) for piece in group]
+        kept = [self._keep(one, results.get((one.token, one.unit)), cause) for one in group]
         return GroupReport(
             units=len(group),
             failed=sum(result.state is not UnitState.SUCCESSFUL for result in kept),
-            weight=sum(piece.weight for piece in group),
+            weight=sum(one.weight for one in group),
             bytes=sum(result.bytes_written for result in kept),
             rows=sum(result.rows_written for result in kept),
             seconds=sum(result.seconds for result in kept),
@@ -250,19 +250,19 @@ class _PackRun:
             result = wire.loads(bytes(row.result), UnitResult, "a result from a Spark task")
             yield (row.token, result.unit), result
 
-    def _keep(self, piece: _Piece, result: UnitResult | None, cause: str | Failure) -> UnitResult:
+    def _keep(self, one: _MissingUnit, result: UnitResult | None, cause: str | Failure) -> UnitResult:
         """Write a unit's result, or why it has none. A result whose files the driver can't see counts as none."""
         if result is not None and not self._staging.intact(result):
             result, cause = None, f"its staged files are not visible to the driver below {self._staging.files.root!r}"
         if result is None:
-            failure = cause if isinstance(cause, Failure) else _without_result(piece, cause)
-            result = UnitResult(piece.unit, self._attempt, UnitState.FAILED, failure=failure, ended=time.time())
+            failure = cause if isinstance(cause, Failure) else _without_result(one, cause)
+            result = UnitResult(one.unit, self._attempt, UnitState.FAILED, failure=failure, ended=time.time())
         try:
-            kept = self._staging.put_result(piece.token, result)
+            kept = self._staging.put_result(one.token, result)
         except GobblinError as error:
             kept = replace(result, state=UnitState.FAILED, failure=Failure.of(error))
         if kept.state is not UnitState.SUCCESSFUL:
-            self._note(kept.failure or _without_result(piece, f"it is {kept.state.value}"))
+            self._note(kept.failure or _without_result(one, f"it is {kept.state.value}"))
         return kept
 
     def _note(self, failure: Failure) -> None:
@@ -270,22 +270,22 @@ class _PackRun:
         self._failures.append(failure)
 
 
-def _without_result(piece: _Piece, cause: str) -> Failure:
-    subject = f"unit {piece.unit!r} of dataset {piece.urn!r}"
+def _without_result(one: _MissingUnit, cause: str) -> Failure:
+    subject = f"unit {one.unit!r} of dataset {one.urn!r}"
     return Failure.of(GobblinError(operation="extract", subject=subject, cause=cause))
 
 
-def _groups(pieces: list[_Piece], slots: int) -> list[_Group]:
+def _groups(units: list[_MissingUnit], cores: int) -> list[_Group]:
     """Return the units of each Spark task, the heaviest group first; if there are few units, each alone."""
     groups = worst_fit_decreasing(
-        pieces, GROUPS_PER_SLOT * slots, weight=lambda piece: piece.weight, name=lambda piece: piece.name
+        units, GROUPS_PER_CORE * cores, weight=lambda one: one.weight, name=lambda one: one.name
     )
-    return sorted(groups, key=lambda group: -sum(piece.weight for piece in group))
+    return sorted(groups, key=lambda group: -sum(one.weight for one in group))
 
 
 def _by_token(group: _Group) -> dict[str, tuple[str, ...]]:
     """Return the units of a group, by their plan."""
     units: dict[str, list[str]] = {}
-    for piece in group:
-        units.setdefault(piece.token, []).append(piece.unit)
+    for one in group:
+        units.setdefault(one.token, []).append(one.unit)
     return {token: tuple(ids) for token, ids in units.items()}

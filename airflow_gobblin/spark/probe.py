@@ -94,8 +94,8 @@ def _plainly(spark: SparkSession, modules: tuple[str, ...], folder: str | None) 
         return told[0]
 
     rows, plain = spark.range(0, _ROWS), udf(look, "string", useArrow=False)
-    answers = rows.select(spark_partition_id().alias("slot"), plain(rows.id).alias("found")).collect()
-    return list({answer.slot: str(answer.found) for answer in answers}.values())
+    answers = rows.select(spark_partition_id().alias("partition"), plain(rows.id).alias("found")).collect()
+    return list({answer.partition: str(answer.found) for answer in answers}.values())
 
 
 _HINT = (

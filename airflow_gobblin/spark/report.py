@@ -40,7 +40,7 @@ class GroupReport:
 class PackReport:
     """A pack's extract, as its driver saw it.
 
-    :param slots: the number of Spark tasks that the cluster runs at once.
+    :param cores: the number of Spark tasks that the cluster runs at once.
     :param standing: units that had a result already.
     :param empty: units with nothing to read, which cost no Spark task.
     :param failures: in order of occurrence.
@@ -54,7 +54,7 @@ class PackReport:
     attempt: str
     started: datetime
     seconds: float
-    slots: int
+    cores: int
     standing: int
     empty: int
     groups: tuple[GroupReport, ...]
@@ -76,7 +76,7 @@ class PackReport:
         mean = sum(g.seconds for g in self.groups) / max(1, len(self.groups))
         return (
             f"{self.label}: {many(sum(g.units for g in self.groups), 'unit')} in {many(len(self.groups), 'Spark task')} on "
-            f"{many(self.slots, 'slot')}, {self.standing:,} with a result already, {self.empty:,} empty, "
+            f"{many(self.cores, 'core')}, {self.standing:,} with a result already, {self.empty:,} empty, "
             f"{many(len(self.failures), 'error')}; "
             f"weight predicted {weight}, at most {heaviest} a task; actual {written} bytes, {slowest:.1f} s at most a task "
             f"and {mean:.1f} s in the mean; {self.seconds:.1f} s in all, {self.probe_seconds:.1f} s to start Python"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from airflow_gobblin.errors import ConfigurationError, GobblinError, MissingExtraError
-from airflow_gobblin.storage.locations import OBJECT_SCHEMES, ObjectPlace
+from airflow_gobblin.storage.locations import OBJECT_SCHEMES, ObjectLocation
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -30,7 +30,7 @@ _CONCURRENT = 64
 
 
 def open_filesystem(
-    place: ObjectPlace,
+    location: ObjectLocation,
     connections: Connections | None = None,
     *,
     tries: int = _TRIES,
@@ -46,27 +46,31 @@ def open_filesystem(
     """
     from fsspec import get_filesystem_class
 
-    options: dict[str, Any] = _NO_CACHES | _SETTINGS[place.scheme](tries, seconds)
-    if place.conn_id is not None:
+    options: dict[str, Any] = _NO_CACHES | _SETTINGS[location.scheme](tries, seconds)
+    if location.conn_id is not None:
         if connections is None:
             raise ConfigurationError(
                 operation="open",
-                subject=place.url,
-                cause=f"connection {place.conn_id!r} can't be looked up here",
+                subject=location.url,
+                cause=f"connection {location.conn_id!r} can't be looked up here",
                 hint="Leave the connection out where the environment has the credentials.",
             )
-        given = _CREDENTIALS[place.scheme](_Connection(place.conn_id, connections.uri(place.conn_id)))
+        given = _CREDENTIALS[location.scheme](_Connection(location.conn_id, connections.uri(location.conn_id)))
         options = {**options, **given}
     try:
-        if place.scheme == "s3":
+        if location.scheme == "s3":
             options["session"] = _s3_session(options.pop("profile", None))
-        kind = _plain_gs() if "endpoint_url" in options and place.scheme == "gs" else get_filesystem_class(place.scheme)
+        kind = (
+            _plain_gs()
+            if "endpoint_url" in options and location.scheme == "gs"
+            else get_filesystem_class(location.scheme)
+        )
         filesystem = kind(**options)
     except ImportError as error:
-        extra = OBJECT_SCHEMES[place.scheme]
+        extra = OBJECT_SCHEMES[location.scheme]
         raise MissingExtraError(
             operation="open",
-            subject=place.url,
+            subject=location.url,
             cause=error,
             hint=f"Install the extra: pip install 'airflow-gobblin[{extra}]'.",
         ) from error

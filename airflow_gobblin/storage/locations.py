@@ -15,7 +15,7 @@ _CONNECTION_ID = re.compile(r"[\w.-]+")
 
 
 @dataclass(frozen=True)
-class ObjectPlace:
+class ObjectLocation:
     """A location in an object store.
 
     :param conn_id: the Airflow connection with its credentials; `None` to take them from the environment.
@@ -32,13 +32,13 @@ class ObjectPlace:
         return f"{self.scheme}://{self.path}"
 
 
-def object_place(place: str) -> ObjectPlace | None:
+def object_location(location: str) -> ObjectLocation | None:
     """Parse a location in an object store, written like Airflow's `ObjectStoragePath`: `s3://[connection@]bucket/prefix`.
 
     :return: `None` if it isn't in an object store.
     :raises ConfigurationError: it names no bucket, contains a password, or leaves its prefix.
     """
-    scheme, found, rest = place.partition("://")
+    scheme, found, rest = location.partition("://")
     scheme = scheme.lower()
     if not found or scheme not in OBJECT_SCHEMES:
         return None
@@ -46,7 +46,7 @@ def object_place(place: str) -> ObjectPlace | None:
     if at and not _CONNECTION_ID.fullmatch(before):
         raise ConfigurationError(
             operation="use",
-            subject=f"a place of scheme {scheme!r}",
+            subject=f"a location of scheme {scheme!r}",
             cause="what stands before its '@' is no connection's id",
             hint=f"Write it as '{scheme}://connection@bucket/prefix': keys belong into the Airflow connection.",
         )
@@ -54,19 +54,19 @@ def object_place(place: str) -> ObjectPlace | None:
     if not path or any(part in ("", ".", "..") for part in path.split("/")) or set(path) & set("?#*[]\0"):
         raise ConfigurationError(
             operation="use",
-            subject=f"place {scheme}://{path}",
+            subject=f"location {scheme}://{path}",
             cause="it must name a bucket and a plain prefix",
             hint=f"Write it as '{scheme}://connection@bucket/prefix', without '..', '//', '?', '#', '*' and brackets.",
         )
-    return ObjectPlace(scheme, before or None, path)
+    return ObjectLocation(scheme, before or None, path)
 
 
-def local_path(place: str, *, operation: str, subject: str) -> Path:
+def local_path(location: str, *, operation: str, subject: str) -> Path:
     """Return a location as a path.
 
     :raises ConfigurationError: it is relative, on another host, or on no file system.
     """
-    parts = urlsplit(place) if "://" in place or place.startswith("file:") else None
+    parts = urlsplit(location) if "://" in location or location.startswith("file:") else None
     if parts is not None and parts.scheme == "file" and parts.netloc not in ("", "localhost"):
         raise ConfigurationError(
             operation=operation,
@@ -74,7 +74,7 @@ def local_path(place: str, *, operation: str, subject: str) -> Path:
             cause=f"{parts.netloc!r} in it is a host, not a folder",
             hint=f"Give three slashes, 'file:///{parts.netloc}{parts.path}', or an absolute path.",
         )
-    path = Path(unquote(parts.path)) if parts is not None else Path(place)
+    path = Path(unquote(parts.path)) if parts is not None else Path(location)
     if (parts is not None and parts.scheme != "file") or not path.is_absolute():
         raise ConfigurationError(
             operation=operation,

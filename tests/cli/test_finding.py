@@ -17,7 +17,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from sqlalchemy import NullPool, create_engine, text
 
 from airflow_gobblin.errors import ConfigurationError, NotFoundError
-from airflow_gobblin.hooks.registry import Registered, open_administration, open_journal, place_of, registered
+from airflow_gobblin.hooks.registry import Registered, location_of, open_administration, open_journal, registered
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.operators import GobblinIngestion
@@ -95,11 +95,11 @@ def test_one_name_for_two_ingestions_of_a_dag_is_refused_when_it_is_parsed(other
     assert "task 'load.create_work_units' has one of this name and journal" in str(caught.value)
 
 
-def test_a_place_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_location_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DB", "AWS_HERE", "JOURNAL_DB"):
         monkeypatch.setenv(f"AIRFLOW_CONN_{name}", f"postgres://ann:{SECRET}@host/db")
-    place = place_of(sql_ingestion("journal_db"))
-    assert SECRET not in json.dumps(place)
+    location = location_of(sql_ingestion("journal_db"))
+    assert SECRET not in json.dumps(location)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_url_with_a_secret_never_comes_into_a_serialized_dag(
 
 
 def test_another_tasks_field_of_this_name_is_none_of_ours() -> None:
-    tasks = [{"__var": {"task_id": "t", "place": place}} for place in ("here", {"ingestion": "x"}, None, 5)]
+    tasks = [{"__var": {"task_id": "t", "location": location}} for location in ("here", {"ingestion": "x"}, None, 5)]
     assert [*registered("d", {"dag": {"tasks": tasks}})] == []
 
 

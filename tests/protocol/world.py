@@ -43,7 +43,7 @@ from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.steps.base import StepContext, StepStatus, TargetFile
 from airflow_gobblin.storage.files import Files, LocalFiles, open_files
 from airflow_gobblin.storage.filesystems import open_filesystem
-from airflow_gobblin.storage.locations import object_place
+from airflow_gobblin.storage.locations import object_location
 from airflow_gobblin.storage.stores.base import Store
 from airflow_gobblin.storage.stores.local import LocalStore
 from airflow_gobblin.storage.stores.objects import open_object_store
@@ -121,7 +121,7 @@ class Bucket:
 
         def work(tell: Tell) -> None:
             before = f"{self.name}{folder.as_posix()}"
-            there = object_place(self.access.url(before))
+            there = object_location(self.access.url(before))
             assert there is not None
             fs = open_filesystem(there, self.access)
             names = fs.find(before)
@@ -172,7 +172,7 @@ class World:
     def open_store(self, faults: Faults) -> Store:
         match self.place.store:
             case Bucket() as bucket:
-                found = object_place(bucket.url(self.place.folder, "journal"))
+                found = object_location(bucket.url(self.place.folder, "journal"))
                 assert found is not None
                 self._stores.append(open_object_store(found, bucket.access))
             case "local":

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import httpx
 
 from airflow_gobblin.storage.filesystems import open_filesystem
-from airflow_gobblin.storage.locations import ObjectPlace
+from airflow_gobblin.storage.locations import ObjectLocation
 from tests.services.processes import free_port, start_process, stop_process
 
 __all__ = ["Emulator", "running_azurite", "running_gcs"]
@@ -52,7 +52,7 @@ class Emulator:
     def create_bucket(self) -> str:
         """A new, empty bucket. :return: its name."""
         bucket = f"bucket-{uuid.uuid4().hex[:12]}"
-        open_filesystem(ObjectPlace(self.scheme, "lake", bucket), self).mkdir(bucket)
+        open_filesystem(ObjectLocation(self.scheme, "lake", bucket), self).mkdir(bucket)
         return bucket
 
 

@@ -45,7 +45,7 @@ def test_it_extracts_with_secrets_that_nobody_sees(
         task.execute({})
     assert set(planned.results) == {"u0", "u1", "u2"}
     (report,) = planned.reports
-    assert (report.failures, report.slots) == ((), 2)
+    assert (report.failures, report.cores) == ((), 2)
     assert any("extract_pack.py" in line for line in watch.seen)
     assert "pack report" in caplog.text
     rendered = "".join(str(getattr(task, name)) for name in task.template_fields)

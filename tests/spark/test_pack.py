@@ -18,7 +18,7 @@ from airflow_gobblin.errors import EnvironmentMismatchError, StoreError
 from airflow_gobblin.model.work import ExtractKind, UnitState
 from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.spark.connections import SparkConnections
-from airflow_gobblin.spark.pack import GROUPS_PER_SLOT, run_pack
+from airflow_gobblin.spark.pack import GROUPS_PER_CORE, run_pack
 from airflow_gobblin.spark.report import PackReport
 from airflow_gobblin.spark.ship import ship
 from airflow_gobblin.workspace.staging import PlanResults
@@ -48,7 +48,7 @@ def test_units_run_at_the_same_time_and_each_gives_its_result(shipped_spark: Spa
     planned = planned_run(tmp_path, RowsSource(8, pause=0.3), squares=True)
     report = run(shipped_spark, planned)
     assert report.failures == ()
-    assert (report.slots, len(report.groups), sum(group.rows for group in report.groups)) == (2, 8, 800)
+    assert (report.cores, len(report.groups), sum(group.rows for group in report.groups)) == (2, 8, 800)
     assert report.application == shipped_spark.sparkContext.applicationId
     assert set(planned.results) == {f"u{n}" for n in range(8)}
     assert {result.attempt for result in planned.results.values()} == {report.attempt}
@@ -61,7 +61,7 @@ def test_many_units_share_spark_tasks_by_weight(shipped_spark: SparkSession, tmp
     report = run(shipped_spark, planned)
     assert len(planned.results) == 20
     assert [group.units for group in report.groups].count(3) == 4
-    assert len(report.groups) == GROUPS_PER_SLOT * report.slots
+    assert len(report.groups) == GROUPS_PER_CORE * report.cores
     assert {group.weight for group in report.groups} == {1600, 2400}
 
 

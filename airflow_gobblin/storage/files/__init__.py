@@ -15,7 +15,7 @@ from airflow_gobblin.storage.files.base import (
     with_listing_cache,
 )
 from airflow_gobblin.storage.files.local import LocalFiles
-from airflow_gobblin.storage.locations import local_path, object_place
+from airflow_gobblin.storage.locations import local_path, object_location
 
 if TYPE_CHECKING:
     from airflow_gobblin.connections import Connections
@@ -42,13 +42,13 @@ def open_files(target: str, connections: Connections | None = None) -> Files:
     :param connections: access to an object store's secrets, if the target names a connection.
     :raises ConfigurationError: the target is invalid, or there is no such connection.
     """
-    place = object_place(target)
-    if place is None:
+    location = object_location(target)
+    if location is None:
         return LocalFiles(_local_root(target))
     from airflow_gobblin.storage.files.objects import ObjectFiles
     from airflow_gobblin.storage.filesystems import open_filesystem
 
-    return ObjectFiles(open_filesystem(place, connections), place)
+    return ObjectFiles(open_filesystem(location, connections), location)
 
 
 def check_target(target: str) -> None:
@@ -57,7 +57,7 @@ def check_target(target: str) -> None:
     :param target: an absolute path, `file:///…`, or `s3://[connection@]bucket/prefix` (also `gs://`, `abfs://`).
     :raises ConfigurationError: it is relative, on another host, names no bucket, or contains a password.
     """
-    if object_place(target) is None:
+    if object_location(target) is None:
         _local_root(target)
 
 

@@ -20,7 +20,7 @@ from airflow_gobblin.storage.files.base import FileIdentity, StagedOutput, Uploa
 from airflow_gobblin.storage.files.object_copies import copy_if_absent
 from airflow_gobblin.storage.files.s3_uploads import S3Uploads, UploadOutput
 from airflow_gobblin.storage.filesystems import as_os_error
-from airflow_gobblin.storage.locations import ObjectPlace
+from airflow_gobblin.storage.locations import ObjectLocation
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -37,17 +37,17 @@ class ObjectFiles:
     """Files below a prefix of a bucket.
 
     :param filesystem: its fsspec file system, without listing cache.
-    :param place: bucket and prefix.
+    :param location: bucket and prefix.
     """
 
-    def __init__(self, filesystem: AbstractFileSystem, place: ObjectPlace) -> None:
+    def __init__(self, filesystem: AbstractFileSystem, location: ObjectLocation) -> None:
         self._fs: Any = filesystem
-        self._place = place
-        self._uploads = S3Uploads(filesystem, place.path) if place.scheme == "s3" else None
+        self._location = location
+        self._uploads = S3Uploads(filesystem, location.path) if location.scheme == "s3" else None
 
     @property
     def root(self) -> str:
-        return self._place.url
+        return self._location.url
 
     @property
     def parallel(self) -> int:
@@ -67,15 +67,15 @@ class ObjectFiles:
 
     def other(self, root: str) -> ObjectFiles:
         scheme, _, path = root.partition("://")
-        return ObjectFiles(self._fs, ObjectPlace(scheme, self._place.conn_id, path))
+        return ObjectFiles(self._fs, ObjectLocation(scheme, self._location.conn_id, path))
 
     def records(self, folder: str) -> Store:
         from airflow_gobblin.storage.stores.objects import ObjectStore
 
-        return ObjectStore(self._fs, posixpath.join(self._place.path, folder).rstrip("/"))
+        return ObjectStore(self._fs, posixpath.join(self._location.path, folder).rstrip("/"))
 
     def _at(self, path: str) -> str:
-        return self._place.path if path == "." else posixpath.join(self._place.path, contained(path))
+        return self._location.path if path == "." else posixpath.join(self._location.path, contained(path))
 
     def identity(self, path: str) -> FileIdentity | None:
         try:
@@ -128,7 +128,7 @@ class ObjectFiles:
 
     def link(self, source: str, target: str) -> None:
         with as_os_error("copy", source):
-            copy_if_absent(self._fs, self._place.scheme, self._at(source), self._at(target))
+            copy_if_absent(self._fs, self._location.scheme, self._at(source), self._at(target))
 
     def unlink(self, path: str) -> None:
         with as_os_error("remove", path):
@@ -164,7 +164,7 @@ class ObjectFiles:
         below = self._at(path)
         with as_os_error("list", path):
             found = sorted(self._fs.find(below))
-        skip = len(self._place.path) + 1
+        skip = len(self._location.path) + 1
         return iter([name[skip:] for name in found if name.startswith(f"{below}/")])
 
     def folders(self, path: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.naming import meant
 from airflow_gobblin.storage.files import LocalFiles
-from airflow_gobblin.storage.locations import ObjectPlace, local_path, object_place
+from airflow_gobblin.storage.locations import ObjectLocation, local_path, object_location
 from airflow_gobblin.storage.stores.base import ReadOnlyStore, Store, no_journal, probe
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ __all__ = [
     "open_store_to_read",
     "path_of_store",
     "probe",
-    "store_place",
+    "store_location",
 ]
 
 
@@ -47,7 +47,7 @@ def open_store(url: str, connections: Connections | None = None) -> Store:
 _PROBED = "_probe_passed/1"
 
 
-def store_place(url: str) -> Path | URL | ObjectPlace:
+def store_location(url: str) -> Path | URL | ObjectLocation:
     """Return the location of a store from its URL, without accessing it.
 
     :raises ConfigurationError: no backend supports its scheme, or the URL is malformed, relative, or on another host.
@@ -59,8 +59,8 @@ def store_place(url: str) -> Path | URL | ObjectPlace:
         from airflow_gobblin.storage.stores.sql import database_url
 
         return database_url(url)
-    if place := object_place(url):
-        return place
+    if location := object_location(url):
+        return location
     raise ConfigurationError(
         operation="open",
         subject=f"journal store of scheme {scheme!r}",
@@ -87,14 +87,14 @@ def open_store_to_read(url: str, connections: Connections | None = None) -> Stor
 def path_of_store(url: str) -> Path | None:
     """Return the folder or file of a store on a disk; `None` for another one.
 
-    :raises ConfigurationError: as `store_place`.
+    :raises ConfigurationError: as `store_location`.
     """
-    place = store_place(url)
-    if isinstance(place, Path):
-        return place
-    if isinstance(place, ObjectPlace) or place.get_backend_name() != "sqlite":
+    location = store_location(url)
+    if isinstance(location, Path):
+        return location
+    if isinstance(location, ObjectLocation) or location.get_backend_name() != "sqlite":
         return None
-    return Path(place.database or "")
+    return Path(location.database or "")
 
 
 def _meant(path: Path) -> str:
@@ -107,15 +107,15 @@ def _meant(path: Path) -> str:
 
 
 def _backend(url: str, connections: Connections | None, *, to_read: bool) -> Store:
-    place = store_place(url)
-    if isinstance(place, ObjectPlace):
+    location = store_location(url)
+    if isinstance(location, ObjectLocation):
         from airflow_gobblin.storage.stores.objects import open_object_store
 
-        return open_object_store(place, connections)
-    if isinstance(place, Path):
+        return open_object_store(location, connections)
+    if isinstance(location, Path):
         from airflow_gobblin.storage.stores.local import LocalStore
 
-        return LocalStore(LocalFiles(place))
+        return LocalStore(LocalFiles(location))
     from airflow_gobblin.storage.stores.sql import SqlStore
 
     return SqlStore(url, to_read=to_read)

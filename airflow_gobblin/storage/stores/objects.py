@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
     from airflow_gobblin.connections import Connections
-    from airflow_gobblin.storage.locations import ObjectPlace
+    from airflow_gobblin.storage.locations import ObjectLocation
 
 _PAUSES = (0.1, 0.5, 2.0)
 """Seconds between retries."""
@@ -203,12 +203,12 @@ def _pool() -> Iterator[ThreadPoolExecutor]:
         pool.shutdown(cancel_futures=True)
 
 
-def open_object_store(place: ObjectPlace, connections: Connections | None = None) -> ObjectStore:
+def open_object_store(location: ObjectLocation, connections: Connections | None = None) -> ObjectStore:
     """Create a store at a location, with its own connections and without any request.
 
     :raises ConfigurationError: as `open_filesystem`.
     """
-    return ObjectStore(open_filesystem(place, connections, tries=1, seconds=_SECONDS_TO_ANSWER), place.path)
+    return ObjectStore(open_filesystem(location, connections, tries=1, seconds=_SECONDS_TO_ANSWER), location.path)
 
 
 _PERMISSION = {

@@ -37,13 +37,13 @@ class Ours:
     """Our store of records, on s3fs."""
 
     def __init__(self, bucket: str) -> None:
-        from airflow_gobblin.storage.locations import ObjectPlace
+        from airflow_gobblin.storage.locations import ObjectLocation
         from airflow_gobblin.storage.stores.objects import open_object_store
 
         login = f"{os.environ[KEY]}:{os.environ[SECRET]}"
         self._uri = f"aws://{login}@/?region_name=us-east-1&endpoint_url={quote(os.environ[ENDPOINT], safe='')}"
         self._bucket = bucket
-        self._store = open_object_store(ObjectPlace("s3", "s3", bucket), self)
+        self._store = open_object_store(ObjectLocation("s3", "s3", bucket), self)
 
     def uri(self, _conn_id: str) -> str:
         return self._uri

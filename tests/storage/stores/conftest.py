@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_gobblin.storage.files import LocalFiles
-from airflow_gobblin.storage.locations import object_place
+from airflow_gobblin.storage.locations import object_location
 from airflow_gobblin.storage.stores.base import Store, put_or_read
 from airflow_gobblin.storage.stores.local import LocalStore
 from airflow_gobblin.storage.stores.memory import MemoryStore
@@ -56,7 +56,7 @@ class Settling:
 
 def unproved_store(url: str, access: S3Access | Emulator) -> ObjectStore:
     """A store in a bucket, without a probe."""
-    place = object_place(url)
+    place = object_location(url)
     assert place
     return open_object_store(place, access)
 

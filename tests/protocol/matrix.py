@@ -48,7 +48,7 @@ from airflow_gobblin.storage.stores import base, sql
 from tests.faults import POWER, Call, Disk, Effect, Fault, Faults, fsync
 from tests.protocol.attempts import TELLING_TIME, OneThread
 from tests.protocol.mutants import mutated
-from tests.protocol.processes import Tell, die, in_fresh_process
+from tests.protocol.processes import Tell, die, in_fresh_process, share_clients
 from tests.protocol.rows import RowSource, Table
 from tests.protocol.world import Bucket, Look, Place, Run, World
 from tests.services import s3
@@ -136,6 +136,7 @@ class Start:
 def start_worker(folder: Path) -> None:
     """What a process that forks those of the matrix does first."""
     make_deterministic()
+    share_clients()
     warm_up(folder)
 
 

@@ -13,6 +13,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from airflow_gobblin.storage import filesystems
+from airflow_gobblin.storage.stores import objects
+
 Tell = Callable[[Any], None]
 """Send something to the process that waits for this one."""
 
@@ -139,3 +142,23 @@ def _loads_all(data: bytes) -> list[Any]:
         except (EOFError, pickle.UnpicklingError):
             break
     return found
+
+
+def share_clients() -> None:
+    """Let each process open one client of an object store for records and one for files."""
+    for module in (filesystems, objects):
+        share(module, "open_filesystem", lambda place: place.conn_id)
+
+
+def share(module: Any, name: str, key: Callable[[Any], Any]) -> None:
+    """Let each process that is forked from this one open a place once. :param name: of the function that opens it."""
+    opened: dict[Any, Any] = {}
+    real = getattr(module, name)
+
+    def shared(place: Any, connections: Any = None, **options: Any) -> Any:
+        at = key(place), tuple(options.items())
+        if at not in opened:
+            opened[at] = real(place, connections, **options)
+        return opened[at]
+
+    setattr(module, name, shared)

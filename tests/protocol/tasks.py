@@ -20,7 +20,7 @@ import time
 import traceback
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -58,11 +58,10 @@ from airflow_gobblin.rows.sinks.base import Layout
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.spark import task as spark_task
 from airflow_gobblin.spark.connections import SparkConnections
-from airflow_gobblin.storage import filesystems, stores
+from airflow_gobblin.storage import stores
 from airflow_gobblin.storage.files import local, open_files
-from airflow_gobblin.storage.stores import objects
 from tests.faults import Faults, FaultyFiles, FaultyStore
-from tests.protocol.processes import Child, Tell, die, in_fresh_process, stop
+from tests.protocol.processes import Child, Tell, die, in_fresh_process, share, share_clients, stop
 from tests.protocol.rows import LineSink, RowSource, Table
 from tests.protocol.world import Look
 from tests.services import s3
@@ -466,22 +465,8 @@ class Halting(Faults):
 
 def share_connections() -> None:
     """Let the tasks of one process share what each of them would open anew, because that takes most of their time."""
-
-    def share(module: Any, name: str, key: Callable[..., Any]) -> None:
-        opened: dict[Any, Any] = {}
-        real = getattr(module, name)
-
-        def shared(place: Any, connections: Any = None, **options: Any) -> Any:
-            at = key(place, tuple(options.items()))
-            if at not in opened:
-                opened[at] = real(place, connections, **options)
-            return opened[at]
-
-        setattr(module, name, shared)
-
-    share(stores, "open_store", lambda url, options: url)
-    for module in (filesystems, objects):
-        share(module, "open_filesystem", lambda place, options: place.conn_id)
+    share(stores, "open_store", lambda url: url)
+    share_clients()
 
 
 def warm_up(folder: str) -> None:

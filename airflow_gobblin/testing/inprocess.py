@@ -5,8 +5,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 
-from airflow_gobblin.connections import Connections
-from airflow_gobblin.job import Attempt
+from airflow_gobblin.connections import Connections, NoConnections
+from airflow_gobblin.job import Attempt, Job
+from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.plan import RunPlan
 from airflow_gobblin.model.work import UnitResult
 from airflow_gobblin.run.decide import write_commit_steps
@@ -18,19 +19,33 @@ from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.storage.stores.memory import MemoryStore
 
-__all__ = ["extract", "go_on", "publish", "run", "run_units"]
+__all__ = ["extract", "go_on", "open_job", "publish", "run", "run_units"]
 
 
-def run(opened: OpenJob, connections: Connections, request: RunRequest | None = None) -> dict[str, DatasetReport]:
+def open_job(job: Job, connections: Connections | None = None, journal: Journal | None = None) -> OpenJob:
+    """Open a job.
+
+    :param connections: where secrets come from; by default there are none.
+    :param journal: its journal; by default a new one in memory.
+    """
+    journal = journal or Journal.create(MemoryStore(), job.name)
+    return OpenJob(job, journal, connections or NoConnections())
+
+
+def run(
+    opened: OpenJob, connections: Connections | None = None, request: RunRequest | None = None
+) -> dict[str, DatasetReport]:
     """Carry out a run, from `verify_recover` to `finish`.
 
+    :param connections: those of `extract`; by default the job's.
     :param request: by default that of a new unscheduled run.
     :return: the reports of `finish`, by URN.
     """
     request = request or RunRequest(uuid.uuid4().hex)
     verify_recover(opened, request)
-    return go_on(opened, create_work_units(opened, request), connections)
+    return go_on(opened, create_work_units(opened, request), connections or opened.connections)
 
 
 def go_on(opened: OpenJob, plan: RunPlan, connections: Connections) -> dict[str, DatasetReport]:

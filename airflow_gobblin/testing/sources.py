@@ -16,7 +16,6 @@ import pytest
 
 from airflow_gobblin.connections import Connections, NoConnections
 from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model import schema as schemas
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.coverage import Coverage, Range
@@ -36,7 +35,6 @@ from airflow_gobblin.rows.sources.base import (
     Source,
 )
 from airflow_gobblin.run.open_job import OpenJob
-from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.testing import inprocess
 
 __all__ = ["PositionedSourceContract", "RangeSourceContract", "SourceContract"]
@@ -413,7 +411,7 @@ def open_job(source: Source, connections: Connections, folder: Path, limits: Lim
     ingestion = Ingestion(
         "suite", source, ParquetSink(f"{folder}/lake"), "unused", limits=limits or Limits(), retention=timedelta(0)
     )
-    return OpenJob(ingestion, Journal.create(MemoryStore(), "suite"), connections)
+    return inprocess.open_job(ingestion, connections)
 
 
 def published(opened: OpenJob, urn: str) -> Rows:

@@ -12,7 +12,6 @@ import pytest
 from airflow_gobblin.connections import Connections, NoConnections
 from airflow_gobblin.errors import NeverPublishedError
 from airflow_gobblin.job import Attempt, Job
-from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.plan import Plan, RunPlan
 from airflow_gobblin.model.work import UnitResult, UnitState, WorkUnit
@@ -22,7 +21,6 @@ from airflow_gobblin.run.finish import finish
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
-from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.testing import inprocess
 from airflow_gobblin.testing.failing_files import FailingFiles
 from airflow_gobblin.testing.sinks import visible
@@ -215,7 +213,7 @@ class Trial:
     """
 
     def __init__(self, job: Job, connections: Connections, read: Callable[[bytes], Sequence[object]]) -> None:
-        self.opened = OpenJob(job, Journal.create(MemoryStore(), job.name), connections)
+        self.opened = inprocess.open_job(job, connections)
         self.connections = connections
         self._read = read
 

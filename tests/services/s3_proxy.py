@@ -149,7 +149,7 @@ class Proxy:
         self, method: str, target: str, headers: list[tuple[str, str]], body: bytes
     ) -> tuple[int, list[tuple[str, str]], bytes] | None:
         """Forward a rewrite unless its object exists. :return: the answer; None if it exists."""
-        new = re.sub(r"/o/[^/]+/rewriteTo", "", target).partition("?")[0]
+        new = re.sub(r"/b/[^/]+/o/.+/rewriteTo", "", target).partition("?")[0]
         with self._rewriting:
             exists = self._forward("GET", new, headers, b"")[0] == 200
             return None if exists else self._forward(method, target, headers, body)

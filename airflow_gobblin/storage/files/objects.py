@@ -12,6 +12,7 @@ import hashlib
 import io
 import posixpath
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -179,11 +180,12 @@ class ObjectFiles:
         names = [*self.walk(path)]
         if not names:
             return
-        with as_os_error("remove", path):
+        with suppress(FileNotFoundError), as_os_error("remove", path):  # another process may be removing them, too
             self._fs.rm([self._at(name) for name in names])
         left = {*names} & {*self.walk(path)}  # s3fs silently skips objects whose removal was refused
         for name in sorted(left):
-            self.unlink(name)
+            with suppress(FileNotFoundError):
+                self.unlink(name)
 
     def sync_file(self, path: str) -> None:
         contained(path)

@@ -21,7 +21,7 @@ def main() -> None:
     partitions = int(asked.partitions)
     split: dict[str, Any] = {"partition_on": asked.key, "partition_num": partitions} if partitions > 1 else {}
     clock = Laps()
-    opened = dlt.opened(
+    pipeline = dlt.pipeline(
         "benchmark",
         destination=dlt.destinations.filesystem(f"file://{asked.folder}/out"),
         dataset_name="shop",
@@ -38,7 +38,7 @@ def main() -> None:
         else dlt.sources.incremental(asked.key, initial_value=since, range_start="open"),
         backend_kwargs={"conn": asked.url, **split},
     )
-    opened.run(orders, loader_file_format="parquet")
+    pipeline.run(orders, loader_file_format="parquet")
     seconds = clock.lap("data")
     say(seconds, clock.phases, rows=parquet_rows(f"{asked.folder}/out/shop/{asked.table}"))
 

@@ -13,6 +13,7 @@ from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal.history import Slot
 from airflow_gobblin.operators import SparkOptions
 from airflow_gobblin.run.open_job import OpenJob
+from tests.benchmarks.contenders.many_steps import TASKS
 from tests.benchmarks.contenders.saying import Laps, arguments, say
 from tests.benchmarks.publish import URN, on_disk
 from tests.protocol.rows import NoConnections
@@ -35,7 +36,7 @@ def main() -> None:
     run = opened.staging.run(asked.run)
     assert run is not None
     clock = Laps()
-    (report,) = getattr(opened, asked.stage)(run, run.packs[0])
+    (report,) = TASKS[asked.stage](opened, run, run.packs[0])
     seconds = clock.lap(asked.stage)
     assert report.status in ("pending", "committed"), report
     slot: Slot = opened.journal.history(URN).slots[-1]

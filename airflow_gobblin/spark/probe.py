@@ -67,7 +67,13 @@ def _is_here(spark: SparkSession) -> bool:
         return False
     context = spark.sparkContext
     local = re.match(r"local(\[|$)", context.master or "")
-    return local is not None and shutil.which(context.pythonExec) == sys.executable
+    return local is not None and _environment(context.pythonExec) == _environment(sys.executable)
+
+
+def _environment(python: str) -> tuple[str, str]:
+    """Return what two Pythons share if they see the same packages: the folder they are in, and what they are a link to."""
+    found = shutil.which(python) or python
+    return os.path.realpath(os.path.dirname(found)), os.path.realpath(found)
 
 
 def _by_arrow(spark: SparkSession, modules: tuple[str, ...], folder: str | None) -> list[str]:

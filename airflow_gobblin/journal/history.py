@@ -316,7 +316,7 @@ class History:
         note = self.unpublished
         if note is None:
             return ""
-        return first_cause(note.units) if note.failure is None else note.failure.text
+        return note.detail or first_cause(note.units)
 
     @property
     def last_digest(self) -> str:

@@ -214,7 +214,7 @@ class NoteKind(StrEnum):
 class Note:
     """A note on a slot.
 
-    :param failure: why a run published nothing, unless its units tell.
+    :param failure: why a run published nothing, unless its units tell; `detail` is its text.
     :param urn: the dataset, which no other record names while it has no slot.
     """
 

@@ -49,7 +49,7 @@ def keep_failure(opened: OpenJob, urn: str, run_key: str, failure: Failure) -> N
             return
         if noted is not None and noted.recurring == failure.recurring:
             return
-        note = Note(NoteKind.UNPUBLISHED, run_key, now(), failure=failure)
+        note = Note(NoteKind.UNPUBLISHED, run_key, now(), failure.text, failure=failure)
         opened.journal.put_note(urn, history.state.head, note)
     except GobblinError:  # what keeps it from being noted may be what failed
         log.warning("that dataset %r failed can't be noted in its journal", urn, exc_info=True)

@@ -177,7 +177,9 @@ def test_what_failed_before_it_was_ever_published_is_seen_with_its_last_error(tm
     assert (listed.views, listed.total) == (pending, 2)
     assert pending[0].failure == "SourceError: can't read unit 'u0' of 'orders': the line is dead"
     assert pending[1].failure == "can't plan table 'Prices': it is gone"
-    assert dataset_detail(lab.journal, LocalFiles(tmp_path), "Prices", NOW).view == pending[1]
+    prices = dataset_detail(lab.journal, LocalFiles(tmp_path), "Prices", NOW)
+    assert prices.view == pending[1]
+    assert [note.detail for note in prices.notes] == ["can't plan table 'Prices': it is gone"]
     lab.run(ORDERS, PRICES)
     assert list_pending(lab.journal, NOW) == ()
     assert [(one.status, one.failure) for one in list_datasets(lab.journal, NOW).views] == [("ok", "")] * 2

@@ -1,4 +1,6 @@
-"""The contract of commit steps that publish below the target root: any process may carry one out, any number of times."""
+"""The contract of commit steps that publish below the target root and can be undone: any process may carry one out, any number of
+times.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ import pytest
 
 from airflow_gobblin.errors import StepError
 from airflow_gobblin.model import wire
-from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus
+from airflow_gobblin.steps.base import CommitStep, Phase, StepContext, StepStatus
 from airflow_gobblin.steps.execution import carry_out
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.storage.files.local import LocalFiles
@@ -30,7 +32,7 @@ Bench = tuple[CommitStep, Files]
 
 
 class StepContract:
-    """The suite of commit steps. Override the fixture `make_step`, and `new_files` where it needs another storage."""
+    """The suite of commit steps without a fence. Override the fixture `make_step`, and `new_files` for another storage."""
 
     @pytest.fixture
     def new_files(self, tmp_path: Path) -> Callable[[], Files]:
@@ -80,6 +82,11 @@ class StepContract:
         assert step.verify(StepContext(files)) is StepStatus.DONE
         assert contents(files) == after, "to verify changes nothing"
         assert {path: after.get(path) for path in results} == results
+
+    def test_it_has_a_phase_and_is_undone_without_a_fence(self, bench: Bench) -> None:
+        step, _ = bench
+        assert step.phase in [*Phase]
+        assert step.fence is None, "this suite is for steps that `undo` takes back"
 
     def test_it_crosses_processes(self, bench: Bench) -> None:
         step, files = bench

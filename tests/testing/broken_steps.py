@@ -180,3 +180,12 @@ class TestAStepThatDescribesAnotherFile(BrokenStep):
             from airflow_gobblin.storage.files import FileIdentity
 
             return (TargetFile(self.path, "u0", FileIdentity(0, len(self.content), ""), "0" * 64, 1),)
+
+
+class TestAStepInNoPhase(BrokenStep):
+    caught_by = "test_it_has_a_phase_and_is_undone_without_a_fence"
+
+    @record("test.phaseless")
+    @dataclass(frozen=True)
+    class broken(Marker):
+        phase: ClassVar[Any] = "cleanup"

@@ -163,7 +163,7 @@ def test_the_page_of_backfills(tmp_path: Path) -> None:
     defined: dict[str, Any] = {}
     exec(compile(code.replace("/lake/", f"{tmp_path}/"), "backfills.md", "exec"), defined)
     dag = defined["dag"]
-    assert dag.get_task("shop.create_work_units").ingestion.name == "shop"
+    assert dag.get_task("shop.create_work_units").job.name == "shop"
     assert dag.rerun_with_latest_version is False
     assert dag.timetable.partitioned_at_runtime
     for conf in re.findall(r"--(?:dag-run-)?conf '(\{.*?\})'", PAGE):

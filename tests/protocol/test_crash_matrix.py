@@ -23,7 +23,7 @@ FLOOR = {
     "postgres": (170, 500),
     "s3": (90, 150),
     "folders": (80, 100),
-    "phases": (250, 500),
+    "phases": (600, 300),
     "backfill": (150, 400),
 }
 """How many calls a run makes, and how many cases follow from them, at the least."""
@@ -86,6 +86,7 @@ def test_every_change_of_steps_in_all_phases(share: int, pool: Pool, tmp_path: P
     points = matrix.from_decision_to_outcome(start.calls)
     tally = pool.run(start, tmp_path, [Trial(p) for p in sampled(points, share, seed)])
     tell(proved, "local, all phases", start.calls, points, tally, chosen_by(share, seed))
+    assert len(start.calls) >= FLOOR["phases"][0]
     assert len(points) >= FLOOR["phases"][1]
     assert {("move_folder", fault) for fault in POWER} <= {(p.call.operation, p.fault) for p in points}
     expect_whole(tally)

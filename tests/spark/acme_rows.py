@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,11 +15,16 @@ import pyarrow.compute as pc
 from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import SourceError
 from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.watermark import Json, LongWatermark
 from airflow_gobblin.model.wire import record
-from airflow_gobblin.model.work import Dataset, Extract, ExtractKind, WorkUnit
+from airflow_gobblin.model.work import Dataset, Extract, ExtractKind, UnitResult, WorkUnit
+from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.sources.base import DatasetPlan, PlanRequest, ReadRequest
+from airflow_gobblin.steps.base import CommitStep, Phase, StepContext, StepStatus, TargetFile
+from airflow_gobblin.storage.files.base import Files
+from airflow_gobblin.storage.stores.base import Store
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 PATIENCE = 300.0
@@ -135,3 +141,59 @@ class Squares:
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         values = batch.column(batch.schema.get_field_index(self.column))
         return batch.append_column(pa.field("square", pa.int64()), pc.multiply(values, values))
+
+
+@record("acme.sealed_parquet")
+@dataclass(frozen=True)
+class SealedParquet(ParquetSink):
+    """Seals each file, once all of them are published. :param files: how many there are. :param conn_id: of the seals' step."""
+
+    expected: int = 0
+    conn_id: str = ""
+
+    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
+        steps = [*super().publish(plan, results, files)]
+        for step in steps:
+            (file,) = step.files()
+            yield SealStep(plan.folder, f"_{posixpath.basename(file.path)}.seal", self.expected, self.conn_id)
+        yield from steps
+
+
+@record("acme.seal_step")
+@dataclass(frozen=True)
+class SealStep:
+    """Writes a seal with the host of a connection, if all files are there. :param expected: how many there must be."""
+
+    folder: str
+    name: str
+    expected: int
+    conn_id: str
+    phase = Phase.SETTLE
+    fence = None
+    conflict = lost = "its file is not there"
+
+    @property
+    def subject(self) -> str:
+        return f"seal {self.name!r}"
+
+    def verify(self, context: StepContext) -> StepStatus:
+        return StepStatus.TODO if self.seals(context).get(self.name) is None else StepStatus.DONE
+
+    def execute(self, context: StepContext) -> None:
+        found = sum(name.endswith(".parquet") for name in context.files.identities(self.folder))
+        if found < self.expected:
+            raise ValueError(f"only {found} of {self.expected} files are published")
+        host = context.connections.uri(self.conn_id).rpartition("@")[2]
+        self.seals(context).put_if_absent(self.name, host.encode())
+
+    def undo(self, context: StepContext) -> None:
+        self.seals(context).delete(self.name)
+
+    def seals(self, context: StepContext) -> Store:
+        return context.files.records(self.folder)
+
+    def files(self) -> tuple[TargetFile, ...]:
+        return ()
+
+    def folders(self) -> tuple[str, ...]:
+        return (self.folder,)

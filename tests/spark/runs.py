@@ -21,6 +21,7 @@ from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.plan import Plan, RunPlan
 from airflow_gobblin.model.work import UnitResult
 from airflow_gobblin.operators.extract import ExtractOperator
+from airflow_gobblin.rows.sinks.base import Sink
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.sources.base import Source
 from airflow_gobblin.run.extract import missing_units
@@ -75,16 +76,18 @@ def planned_run(
     code: Sequence[str] = CODE,
     place: str | None = None,
     uris: Mapping[str, str] | None = None,
+    sink: Sink | None = None,
 ) -> PlannedRun:
     """Plan a run of a source, the rows source perhaps.
 
     :param place: where target and journal are; by default below `folder`. :param uris: the connections.
+    :param sink: by default, Parquet files there.
     """
     place = place or str(folder)
     ingestion = Ingestion(
         "acme",
         source,
-        ParquetSink(f"{place}/target"),
+        sink or ParquetSink(f"{place}/target"),
         journal=f"{place}/journal",
         converters=(Squares("id"),) if squares else (),
         max_packs=1,
@@ -108,7 +111,7 @@ def extract_here(planned: PlannedRun) -> None:
     work, files = opened.job.work, opened.files
     for plan, unit in list(missing_units(opened, planned.run.packs[0])):
         folder = opened.staging.token_folder(plan.token)
-        result = work.run(unit, plan, Attempt(attempt, files, folder, SparkConnections({})))
+        result = work.run(unit, plan, Attempt(attempt, files, folder, opened.connections))
         opened.staging.put_result(plan.token, result)
 
 

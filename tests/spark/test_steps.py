@@ -22,9 +22,9 @@ from airflow_gobblin.run.finish import finish
 from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
-from airflow_gobblin.steps.base import StepContext
+from airflow_gobblin.steps.base import Phase, StepContext
 from tests.services.spark_connect import SparkConnect
-from tests.spark.acme_rows import RowsSource
+from tests.spark.acme_rows import RowsSource, SealedParquet
 from tests.spark.runs import PlannedRun, extract_here, planned_run
 
 URN = "acme.rows0"
@@ -85,6 +85,38 @@ def test_a_long_sequence_is_written_and_carried_out_there(
     ):
         assert said in caplog.text
     check_published(extracted)
+
+
+def test_a_phase_is_whole_there_before_the_next_and_its_steps_have_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each seal looks for all files, of which other tasks publish some; the sink names the seals first."""
+    uri = "postgres://ann:hunter2@shop/acme"
+    monkeypatch.setenv("AIRFLOW_CONN_ACME_DB", uri)
+    sink = SealedParquet(f"{tmp_path}/target", expected=UNITS, conn_id="acme_db")
+    planned = planned_run(tmp_path, RowsSource(UNITS, rows=ROWS, conn_id="acme_db"), uris={"acme_db": uri}, sink=sink)
+    extract_here(planned)
+    use(planned, "spark_warm")
+    opened = planned.opened
+    assert done(partial(write_commit_steps, opened), planned).status == "pending"
+    decision = opened.journal.history(URN).slots[-1].decision
+    assert [(shard.phase, shard.steps) for shard in decision.shards] == [
+        *((Phase.PUBLISH, steps) for steps in (4, 4, 2)),
+        *((Phase.SETTLE, steps) for steps in (4, 4, 2)),
+    ]
+    target = tmp_path / "target" / planned.plan.folder
+    (first, *_) = (file for step in opened.journal.steps(decision) for file in step.files())
+    blocker = tmp_path / "target" / first.path
+    blocker.parent.mkdir(parents=True)
+    blocker.write_bytes(b"somebody else's")
+    assert done(partial(execute_commit_steps, opened), planned).status == "failed"
+    assert not [*target.glob("*.seal")], "the next phase doesn't begin"
+    blocker.unlink()
+    assert done(partial(execute_commit_steps, opened), planned).status == "committed"
+    assert [seal.read_text() for seal in target.glob("*.seal")] == ["shop/acme"] * UNITS
+    check_published(planned)
+    left = [path for path in tmp_path.rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()]
+    assert not left, "a secret is in no record"
 
 
 def _results(planned: PlannedRun) -> list[UnitResult]:

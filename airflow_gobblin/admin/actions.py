@@ -129,7 +129,8 @@ class Administration:
 
     :param target: the target root, as the sink has it or as files.
     :param actor: the person who acts.
-    :param connections: the source of an object store's secrets, if the target names a connection.
+    :param connections: the source of secrets: of an object store, if the target names a connection, and of the steps to be
+        abandoned or cleaned up.
     :raises ConfigurationError: the target isn't valid.
     """
 

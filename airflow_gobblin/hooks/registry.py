@@ -132,7 +132,7 @@ def open_administration(where: Registered, actor: str, *, new: bool = False) -> 
     from airflow_gobblin.journal.journal import Journal
 
     journal = Journal.create(*_place(where)) if new else Journal.open(*_place(where), write=True)
-    return Administration(journal, open_target(where), actor)
+    return Administration(journal, open_target(where), actor, AirflowConnections())
 
 
 def _place(where: Registered) -> tuple[str, str, AirflowConnections]:

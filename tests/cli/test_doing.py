@@ -12,12 +12,14 @@ from airflow_gobblin.journal.records import Action, NoteKind
 from airflow_gobblin.model.watermark import LongWatermark, TimestampWatermark
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.steps.base import FenceResult, StepContext
 from airflow_gobblin.storage.files import LocalFiles
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.workspace.claims import CHAIN, Claims
 from tests.cli.conftest import CommandLine
 from tests.lab import Lab, stick
-from tests.protocol.rows import Table
+from tests.protocol.acts import Fences, TakeStep
+from tests.protocol.rows import LineSink, Table
 
 ORDERS = Table("orders", ExtractKind.APPEND_ONLY, 10)
 WHY = ("--reason", "amounts were wrong")
@@ -124,6 +126,26 @@ def test_abandon_takes_back_what_is_pending(lab: Lab, command: CommandLine) -> N
     assert (done.json[0]["action"], done.json[0]["slot"]) == ("abandon", 2)
     lab.reopened()
     assert lab.journal.history("orders").slots[-1].abandoned
+
+
+def test_a_step_that_is_fenced_has_airflows_connections(
+    lab: Lab, command: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.ingestion = replace(lab.ingestion, sink=LineSink(str(lab.folder), acts=Fences.MARK))
+    lab.decide(ORDERS)
+    fence, found = TakeStep.fence, []
+
+    def dialling(step: TakeStep, context: StepContext) -> FenceResult:
+        found.append(context.connections.uri("shop_db"))
+        return fence(step, context)
+
+    monkeypatch.setattr(TakeStep, "fence", dialling)
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP_DB", "postgres://ann:hunter2@shop/db")
+    done = command("abandon", "orders", *WHY, "--yes")
+    assert done.status == 0, done.err
+    assert lab.reopened().history("orders").slots[-1].abandoned
+    assert [uri.rpartition("@")[2] for uri in found] == ["shop/db"]
+    assert "hunter2" not in done.out + done.err
 
 
 def test_release_lets_a_quarantined_dataset_go_on(lab: Lab, command: CommandLine) -> None:

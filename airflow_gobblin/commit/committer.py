@@ -30,6 +30,7 @@ from airflow_gobblin.errors import (
     QuarantinedError,
     RecordError,
     Remedy,
+    StepConflictError,
     StepError,
     StepFencedError,
     StepLostError,
@@ -51,6 +52,8 @@ from airflow_gobblin.workspace.claims import Claims
 log = logging.getLogger(__name__)
 
 STEPS_PER_BATCH = 1000
+_FENCED = (StepFencedError, StepLostError, StepConflictError)
+"""The errors by which the fence of another process may show."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +248,7 @@ class Committer:
             outcome = self._carry_out_all(decision)
         except (StepError, RecordError, OSError) as error:
             outcome = self.journal.outcome(decision.urn, decision.slot)
-            if outcome is None and isinstance(error, StepFencedError):
+            if outcome is None and isinstance(error, _FENCED):
                 outcome = self._complete_abandon(slot, run_key, error)
             if outcome is None:  # otherwise another process ended it, and may have cleaned up or trimmed since
                 if isinstance(error, GobblinError):
@@ -326,26 +329,48 @@ class Committer:
         """
         decision = slot.decision
         outcome = self.journal.outcome(decision.urn, decision.slot)
-        if outcome is None and _has_fences(decision):
+        if outcome is not None:
+            return replace(slot, outcome=outcome)
+        if _has_fences(decision):
             note = Note(NoteKind.ABANDONING, run_key, now(), reason, actor=actor)
             self.journal.put_note(decision.urn, decision.slot, note)
-        if outcome is None and not self._shut_out(decision):
-            return self.execute(slot, run_key)
-        if outcome is None:
-            outcome = self.journal.put_outcome(slot, OutcomeState.ABANDONED, run_key, actor, reason)
-        return replace(slot, outcome=outcome)
+        outcome = self._fence_and_end(slot, run_key, actor, reason)
+        return self.execute(slot, run_key) if outcome is None else replace(slot, outcome=outcome)
 
-    def _complete_abandon(self, slot: Slot, run_key: str, error: StepFencedError) -> Outcome:
-        """Abandon a slot of which a step is shut out already, for whoever began to abandon it.
+    def _complete_abandon(self, slot: Slot, run_key: str, error: StepError) -> Outcome | None:
+        """Abandon a slot for whoever began that: a step of it is FENCED, or there is a note of it and a step can't be done.
 
-        :raises StepFencedError: another step is the whole slot and done, which a fence before it can't have let happen.
+        A fence may leave no trace but that something is missing, so that its step is LOST; and a step in CONFLICT may hide it.
+
+        :return: how the slot ended; `None` if nobody began to abandon it, or a step is the whole slot and done.
         """
         decision = slot.decision
-        if not self._shut_out(decision):
-            raise error
+        if not _has_fences(decision):
+            return None
         notes = self.journal.notes(decision.urn, decision.slot)
         begun = next((note for note in reversed(notes) if note.says is NoteKind.ABANDONING), None)
+        if begun is None and not isinstance(error, StepFencedError):
+            return None
         actor, reason = ("", error.text) if begun is None else (begun.actor, begun.detail)
+        return self._fence_and_end(slot, run_key, actor, reason)
+
+    def _fence_and_end(self, slot: Slot, run_key: str, actor: str, reason: str) -> Outcome | None:
+        """Set the fences of a slot, then put the outcome ABANDONED.
+
+        :return: how the slot ended, by whomever; `None` if it can only be finished.
+        :raises StepError: a fence can't be set, and the slot is pending.
+        """
+        decision = slot.decision
+        try:
+            if not self._shut_out(decision):
+                return None
+        except (StepError, RecordError, OSError) as error:
+            outcome = self.journal.outcome(decision.urn, decision.slot)
+            if outcome is not None:  # another process ended it, and may have cleaned up or trimmed since
+                return outcome
+            if isinstance(error, GobblinError):
+                raise
+            raise _disk_error(decision, error) from error
         return self.journal.put_outcome(slot, OutcomeState.ABANDONED, run_key, actor, reason)
 
     def _shut_out(self, decision: Decision) -> bool:

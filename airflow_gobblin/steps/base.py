@@ -171,7 +171,7 @@ def batches(steps: Iterable[CommitStep], files: int) -> Iterator[tuple[CommitSte
     some: dict[Phase, list[CommitStep]] = {}
     counts: Counter[Phase] = Counter()
     for step in steps:
-        phase = step.phase
+        phase = Phase(step.phase)
         some.setdefault(phase, []).append(step)
         counts[phase] += max(1, len(step.files()))
         if counts[phase] >= files:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import posixpath
 import shutil
 from collections.abc import Iterable, Iterator
@@ -19,12 +20,12 @@ from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import ExtractKind, UnitResult
 from airflow_gobblin.rows.sinks.base import publish_units
 from airflow_gobblin.run.open_job import OpenJob
-from airflow_gobblin.steps.base import CommitStep, Phase, StepContext, StepStatus, TargetFile
+from airflow_gobblin.steps.base import CommitStep, FenceResult, Phase, StepContext, StepStatus, TargetFile
 from airflow_gobblin.steps.publishing import MoveStep
 from airflow_gobblin.storage.files import Files, LocalFiles
 from tests.faults import Crash
 from tests.lab import Lab, published_paths
-from tests.protocol.acts import ForgetStep, PrepareStep, TakeStep, with_acts
+from tests.protocol.acts import Fences, ForgetStep, PrepareStep, TakeStep, with_acts
 from tests.protocol.rows import LineSink, Table
 from tests.syscalls import traced
 
@@ -36,7 +37,7 @@ URN = "a"
 def lab(tmp_path: Path) -> Lab:
     """Slot 1 of dataset `a` has steps in all phases, and three units."""
     lab = Lab(tmp_path, A)
-    lab.ingestion = replace(lab.ingestion, sink=LineSink(str(tmp_path), acts=True))
+    lab.ingestion = replace(lab.ingestion, sink=LineSink(str(tmp_path), acts=Fences.MARK))
     return lab
 
 
@@ -183,18 +184,8 @@ def test_a_slot_whose_act_is_done_is_finished_and_not_abandoned(lab: Lab) -> Non
 def test_whoever_finds_a_fence_without_an_outcome_completes_the_abandon(lab: Lab, told: bool) -> None:
     """The person's process died after it had set the fence; who it was and why is known from a note."""
     opened, slot = decided(lab)
-
-    def dying(key: str, data: bytes) -> bool:
-        if "/o/" in key:
-            raise Crash
-        return put(key, data)
-
     if told:
-        put = lab.store.put_if_absent
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(lab.store, "put_if_absent", dying)
-            with pytest.raises(Crash):
-                lab.admin.abandon(URN, "not wanted")
+        dies_before_the_outcome(lab, "not wanted")
     else:
         opened.committer._shut_out(slot.decision)
     assert lab.reopened().history(URN).pending is not None
@@ -204,6 +195,94 @@ def test_whoever_finds_a_fence_without_an_outcome_completes_the_abandon(lab: Lab
     assert state is OutcomeState.ABANDONED
     assert (actor, reason) == ("ann", "not wanted") if told else "it is shut out" in reason
     assert lab.run()["a"].status == "committed"
+
+
+def dies_before_the_outcome(lab: Lab, reason: str) -> None:
+    """A person's process dies once it has set the fences of slot 1."""
+    put = lab.store.put_if_absent
+
+    def dying(key: str, data: bytes) -> bool:
+        if "/o/" in key:
+            raise Crash
+        return put(key, data)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(lab.store, "put_if_absent", dying)
+        with pytest.raises(Crash):
+            lab.admin.abandon(URN, reason)
+    assert lab.reopened().history(URN).pending is not None
+
+
+def test_an_abandon_is_completed_where_its_fence_leaves_no_mark(lab: Lab) -> None:
+    """The ticket is only missing, as if it were lost."""
+    lab.ingestion = replace(lab.ingestion, sink=LineSink(str(lab.folder), acts=Fences.REMOVAL))
+    opened, slot = decided(lab)
+    (act,) = acts(lab, slot.decision)
+    dies_before_the_outcome(lab, "not wanted")
+    assert act.verify(StepContext(opened.files)) is StepStatus.LOST
+    assert lab.run()["a"].status == "committed"
+    assert ended(lab) == (OutcomeState.ABANDONED, "ann", "not wanted")
+    assert lab.rows(URN) == A.all_rows()
+
+
+def test_an_abandon_is_completed_where_another_step_hides_the_fence(lab: Lab) -> None:
+    """Its conflict may be what the slot was to be abandoned for."""
+    _, slot = decided(lab)
+    moves = [step for step in lab.journal.steps(slot.decision) if isinstance(step, MoveStep)]
+    blocker = lab.folder / moves[1].target
+    blocker.parent.mkdir()
+    blocker.write_text("somebody else's\n")
+    dies_before_the_outcome(lab, "another file is there")
+    assert lab.run()["a"].status == "committed"
+    assert ended(lab) == (OutcomeState.ABANDONED, "ann", "another file is there")
+    assert blocker.read_text() == "somebody else's\n"
+
+
+def test_a_lost_step_abandons_nothing_that_nobody_began_to_abandon(lab: Lab) -> None:
+    _, slot = decided(lab)
+    (act,) = acts(lab, slot.decision)
+    shutil.rmtree(lab.folder / act.ticket)
+    assert lab.run()["a"].status == "failed"
+    assert lab.reopened().history(URN).pending is not None
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_fence_that_comes_after_the_slot_was_abandoned_finds_that_out(
+    lab: Lab, begun: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clean-up may have taken away what it looks at: that is no error, and the slot isn't pending."""
+    opened, slot = decided(lab)
+    if begun:
+        opened.committer._shut_out(slot.decision)
+    fence = TakeStep.fence
+
+    def late(step: TakeStep, context: StepContext) -> FenceResult:
+        monkeypatch.setattr(TakeStep, "fence", fence)
+        lab.admin.abandon(URN, "the first")
+        return fence(step, context)
+
+    monkeypatch.setattr(TakeStep, "fence", late)
+    if begun:
+        with pytest.raises(LostRaceError, match="slot 1 was abandoned by ann: the first"):
+            opened.committer.execute(slot, "late")
+    else:
+        assert opened.committer.abandon(slot, "late", "bob", "the second").abandoned
+    assert ended(lab) == (OutcomeState.ABANDONED, "ann", "the first")
+
+
+def test_a_fence_that_cannot_be_made_durable_leaves_the_slot_pending_by_name(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, slot = decided(lab)
+
+    def broken(files: LocalFiles, path: str) -> None:
+        raise OSError(errno.EIO, "the disk is broken", path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalFiles, "sync_folder", broken)
+        with pytest.raises(StepError, match=r"slot 1 of dataset 'a': .*the disk is broken"):
+            opened.committer.abandon(slot, "run")
+    assert lab.reopened().history(URN).pending is not None
 
 
 def test_a_fence_that_cannot_be_set_leaves_the_slot_pending_by_name(lab: Lab) -> None:
@@ -249,7 +328,7 @@ def test_steps_without_a_fence_are_abandoned_without_a_look_at_them(tmp_path: Pa
 class ManyActs(LineSink):
     """An act for each unit. :param whole: as of a `TakeStep`."""
 
-    acts: bool = True
+    acts: Fences | None = Fences.MARK
     whole: bool = False
 
     def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
@@ -368,6 +447,22 @@ def test_an_error_of_a_step_shows_no_secret(tmp_path: Path, caplog: pytest.LogCa
     assert note.says is NoteKind.FAILED
     assert "no answer from" in note.detail
     assert not [key for key, data in lab.records().items() if b"hunter2" in data]
+
+
+@pytest.mark.parametrize("phase", ["later", None])
+def test_a_step_without_a_known_phase_is_refused_before_the_decision(
+    tmp_path: Path, phase: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = Lab(tmp_path, A)
+    lab.ingestion = replace(lab.ingestion, sink=DiallingSink(str(tmp_path)))
+    if phase is None:
+        monkeypatch.delattr(DialStep, "phase")
+    else:
+        monkeypatch.setattr(DialStep, "phase", phase)
+    report = lab.run()[URN]
+    assert report.status == "failed"
+    assert ("'later' is not a valid Phase" if phase else "'DialStep' object has no attribute 'phase'") in report.detail
+    assert lab.journal.history(URN).slots == ()
 
 
 def test_a_step_that_was_given_no_connections_says_so(tmp_path: Path) -> None:

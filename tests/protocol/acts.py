@@ -1,8 +1,8 @@
 """Steps in all three phases, one of them an act that is possible once only: a slot's ticket is taken, or fenced.
 
-The ticket is a folder that the writer of a unit stages. To take it is to rename it, and so is to fence it: one of the two wins,
-however late the other comes. The step before makes the folder that it is taken to; the one after removes the staged names of the
-published files, from which nothing could be published any more.
+The ticket is a folder that the writer of a unit stages. To take it is to rename it; to fence it is to rename it, too, or to
+remove it: one of the two wins, however late the other comes. The step before makes the folder that it is taken to; the one after
+removes the staged names of the published files, from which nothing could be published any more.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import posixpath
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
 
 from airflow_gobblin.model.naming import dataset_key
 from airflow_gobblin.model.plan import Plan
@@ -22,6 +23,13 @@ ACTS = "acts"
 """The folder of all acts, below the target root."""
 
 
+class Fences(StrEnum):
+    """How a ticket is fenced. A mark tells it from a ticket that is lost, a removal doesn't."""
+
+    MARK = "mark"
+    REMOVAL = "removal"
+
+
 def stage_ticket(files: Files, staged: str) -> None:
     """Make the ticket of a unit durable. :param staged: the folder of its staged files, which no other attempt has."""
     ticket = _ticket(staged)
@@ -31,14 +39,14 @@ def stage_ticket(files: Files, staged: str) -> None:
     files.sync_folder(ticket)
 
 
-def with_acts(plan: Plan, steps: Iterable[CommitStep]) -> Iterator[CommitStep]:
+def with_acts(plan: Plan, steps: Iterable[CommitStep], fences: Fences = Fences.MARK) -> Iterator[CommitStep]:
     """Yield steps that publish files, and others in each phase; the last phase first."""
     moves = [*steps]
     sources = [move.source for move in moves]  # type: ignore[attr-defined]
     yield from (ForgetStep(source) for source in sources)
     yield from moves
     folder = f"{ACTS}/{dataset_key(plan.urn)}"
-    yield TakeStep(_ticket(posixpath.dirname(sources[0])), f"{folder}/{plan.token}")
+    yield TakeStep(_ticket(posixpath.dirname(sources[0])), f"{folder}/{plan.token}", fences=fences)
     yield PrepareStep(folder)
 
 
@@ -87,6 +95,7 @@ class TakeStep:
     ticket: str
     taken: str
     whole: bool = True
+    fences: Fences = Fences.MARK
     phase = Phase.PUBLISH
     conflict = "something else is there"
     lost = "its ticket is nowhere"
@@ -111,13 +120,16 @@ class TakeStep:
         context.files.move_folder(self.ticket, self.taken)
 
     def fence(self, context: StepContext) -> FenceResult:
-        context.files.make_folder(posixpath.dirname(self.fenced))
-        with suppress(FileNotFoundError, FileExistsError):
-            context.files.move_folder(self.ticket, self.fenced)
+        if self.fences is Fences.REMOVAL:
+            context.files.remove_tree(self.ticket)
+        else:
+            context.files.make_folder(posixpath.dirname(self.fenced))
+            with suppress(FileNotFoundError, FileExistsError):
+                context.files.move_folder(self.ticket, self.fenced)
         found = self.verify(context)
         if found is StepStatus.DONE:
             return FenceResult.WHOLE if self.whole else FenceResult.DONE
-        if found is StepStatus.FENCED:
+        if found is (StepStatus.FENCED if self.fences is Fences.MARK else StepStatus.LOST):
             return FenceResult.HOLDS
         raise OSError(f"the ticket {self.ticket} is {found}")
 

@@ -32,6 +32,7 @@ from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.testing.memory_files import MemoryFiles, MemoryObjects
 from tests.faults import Call, Effect, Fault, FaultyFiles, FaultyStore
+from tests.protocol.acts import Fences
 from tests.protocol.attempts import Attempt, Determined, deterministic
 from tests.protocol.mutants import mutated
 from tests.protocol.rows import NoConnections, RowSource, Table, stage_rows
@@ -55,6 +56,7 @@ class Bound:
 BOUNDS = (Bound(3, crash=False), Bound(2, crash=True))
 FEW = (Bound(2, crash=False),)
 """For attempts that make many calls."""
+FEW_WITH_CRASH = (Bound(1, crash=False), Bound(1, crash=True))
 ACTS_BOUNDS = (Bound(2, crash=False), Bound(2, crash=True))
 """For attempts that make more calls than others."""
 
@@ -74,7 +76,7 @@ class Place:
     store: MemoryStore
     files: MemoryFiles
     layout: Layout = Layout.FLAT
-    acts: bool = False
+    acts: Fences | None = None
     sources: list[RowSource] = field(default_factory=list)
     paused: int | None = None
 
@@ -139,16 +141,20 @@ def scenarios() -> Iterator[Scenario]:
 
 def of_acts() -> Iterator[Scenario]:
     """As the others, with steps in all phases and an act that is possible once only."""
-    place = begun(MemoryFiles(), Layout.FLAT, acts=True)
+    place = begun(MemoryFiles(), Layout.FLAT, acts=Fences.MARK)
     plan = planned(place, "run 2", 4)
     mine, decided = committing(plan, 4), place.copy()
     decide(decided, plan, 4)
     yield Scenario("acts of one plan, twice", decided, (mine, mine), ACTS_BOUNDS)
     yield Scenario("acts against abandon", decided, (mine, abandon), ACTS_BOUNDS)
     yield Scenario("acts abandoned twice", decided, (abandon, abandon), ACTS_BOUNDS)
+    removing = begun(MemoryFiles(), Layout.FLAT, acts=Fences.REMOVAL)
+    plan = planned(removing, "run 2", 4)
+    decide(removing, plan, 4)
+    yield Scenario("acts against abandon, by a removal", removing, (committing(plan, 4), abandon), FEW_WITH_CRASH)
 
 
-def begun(files: MemoryFiles, layout: Layout, *, acts: bool = False) -> Place:
+def begun(files: MemoryFiles, layout: Layout, *, acts: Fences | None = None) -> Place:
     place = Place(MemoryStore(), files, layout, acts)
     place.store.put_if_absent(journal._ID, b"0" * 32)
     place.look().plant([URN])
@@ -433,7 +439,7 @@ def explore_part(part: int, name: str = "", parts: int = WORKERS) -> Tally:
     with deterministic() as determined:
         determined.stop_clock()  # so that equal states are equal
         determined.begin(0)
-        for scenario in scenarios():
+        for scenario in [*scenarios()]:  # all begin before any is played, lest an id be given twice
             for bound in scenario.bounds if scenario.name.startswith(name) else ():
                 explorer = Explorer(scenario, bound, determined, part, parts)
                 explorer.explore()

@@ -46,6 +46,7 @@ from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.steps import execution
 from airflow_gobblin.storage.stores import base, sql
 from tests.faults import POWER, Call, Disk, Effect, Fault, Faults, fsync
+from tests.protocol.acts import Fences
 from tests.protocol.attempts import TELLING_TIME, OneThread
 from tests.protocol.mutants import mutated
 from tests.protocol.processes import Tell, die, in_fresh_process, share_clients
@@ -214,7 +215,7 @@ def start(
     layout: Layout = Layout.FLAT,
     backfill: RunRequest | None = None,
     *,
-    acts: bool = False,
+    acts: Fences | None = None,
 ) -> Start:
     """The state that all cases start from."""
     place = Place(folder / "first", store, layout, backfill, acts)
@@ -471,7 +472,7 @@ class Pool:
         layout: Layout = Layout.FLAT,
         backfill: RunRequest | None = None,
         *,
-        acts: bool = False,
+        acts: Fences | None = None,
     ) -> Start:
         """The state that all cases start from. :param backfill: what the run that the faults happen to asks for.
         :param acts: as of a `LineSink`."""

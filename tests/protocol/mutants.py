@@ -19,7 +19,7 @@ from airflow_gobblin.commit.committer import Committer
 from airflow_gobblin.commit.homes import Homes
 from airflow_gobblin.commit.preconditions import check_preconditions, without
 from airflow_gobblin.commit.sweeping import Sweeper
-from airflow_gobblin.errors import GobblinError, LostRaceError, StoreError
+from airflow_gobblin.errors import GobblinError, LostRaceError, StepFencedError, StoreError
 from airflow_gobblin.journal import journal
 from airflow_gobblin.journal.history import History, Slot, Snapshot
 from airflow_gobblin.journal.journal import Journal
@@ -401,6 +401,11 @@ def a_fence_that_comes_too_late_abandons() -> Iterable[Patch]:
     return (Patch(Committer, "_shut_out", anyhow),)
 
 
+def a_fence_is_known_by_its_mark_only() -> Iterable[Patch]:
+    """A slot that somebody began to abandon stays pending, where the fence shows only in that something is missing."""
+    return (Patch(committer, "_FENCED", (StepFencedError,)),)
+
+
 def nothing_is_synced() -> Iterable[Patch]:
     """No file and no folder is synced."""
     return (Patch(local, "_fsync", lambda path, flags: None),)
@@ -497,6 +502,7 @@ INTERLEAVINGS_CATCH = (
     (phases_do_not_wait, "acts of one plan"),
     (outcome_before_the_fence, "acts against abandon"),
     (a_fence_that_comes_too_late_abandons, "acts against abandon"),
+    (a_fence_is_known_by_its_mark_only, "acts against abandon, by a removal"),
 )
 """The beginnings of the names of the scenarios that catch it."""
 MATRIX_CATCHES = (

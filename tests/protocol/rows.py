@@ -41,7 +41,7 @@ from airflow_gobblin.rows.sources.base import (
 from airflow_gobblin.rows.work import RowsBinding, RowsWork
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.storage.files import Files, StagedOutput
-from tests.protocol.acts import stage_ticket, with_acts
+from tests.protocol.acts import Fences, stage_ticket, with_acts
 
 if TYPE_CHECKING:
     from airflow_gobblin.model.plan import Plan
@@ -178,13 +178,13 @@ class RowReader:
 class LineSink:
     """Text files, one row a line; with a folder per unit, one file a row.
 
-    :param acts: publish in all phases, with an act that is possible once only.
+    :param acts: publish in all phases, with an act that is possible once only, and is fenced like this.
     """
 
     target: str
     suffix: str = "txt"
     layout: Layout = Layout.FLAT
-    acts: bool = False
+    acts: Fences | None = None
 
     def folder(self, dataset: Dataset) -> str:
         return dataset_key(dataset.urn)
@@ -197,7 +197,7 @@ class LineSink:
 
     def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
         moves = publish_units(plan, results, files, self.layout, self.suffix)
-        return with_acts(plan, moves) if self.acts else moves
+        return moves if self.acts is None else with_acts(plan, moves, self.acts)
 
 
 class LineWriter:

@@ -13,6 +13,7 @@ from tests.faults import POWER, Call, Effect, Fault
 from tests.proofs import SHARES, Proved, chosen_by, fresh_seed, sampled
 from tests.protocol import matrix
 from tests.protocol.absences import absences
+from tests.protocol.acts import Fences
 from tests.protocol.matrix import Point, Pool, Tally, Trial
 from tests.protocol.world import Bucket
 from tests.services.s3 import S3Server
@@ -82,7 +83,7 @@ def test_every_call_of_publishing_folders(share: int, pool: Pool, tmp_path: Path
 def test_every_change_of_steps_in_all_phases(share: int, pool: Pool, tmp_path: Path, proved: Proved) -> None:
     """With an act that is possible once only: all that changes something from the first decision to the last outcome."""
     seed = fresh_seed()
-    start = pool.start(tmp_path, "local", acts=True)
+    start = pool.start(tmp_path, "local", acts=Fences.MARK)
     points = matrix.from_decision_to_outcome(start.calls)
     tally = pool.run(start, tmp_path, [Trial(p) for p in sampled(points, share, seed)])
     tell(proved, "local, all phases", start.calls, points, tally, chosen_by(share, seed))

@@ -15,6 +15,7 @@ from tests.faults import POWER
 from tests.proofs import SHARES, Proved, chosen_by, fresh_seed, sampled
 from tests.protocol import interleavings, matrix
 from tests.protocol.absences import absences
+from tests.protocol.acts import Fences
 from tests.protocol.histories import WORKERS, first_broken
 from tests.protocol.matrix import Pool, Trial
 from tests.protocol.mutants import (
@@ -85,7 +86,7 @@ def test_the_crash_matrix_of_all_phases_catches(
 ) -> None:
     """By power failures, too."""
     pool = pool.with_mutant(mutant)
-    start = pool.start(tmp_path, "local", acts=True)
+    start = pool.start(tmp_path, "local", acts=Fences.MARK)
     trials = [Trial(point) for point in matrix.from_decision_to_outcome(start.calls) if point.fault in POWER]
     tally = pool.run_until(finds, start, tmp_path, mixed(trials))
     expect_caught(mutant, finds, tally, proved)

@@ -340,7 +340,8 @@ class Committer:
     def _complete_abandon(self, slot: Slot, run_key: str, error: StepError) -> Outcome | None:
         """Abandon a slot for whoever began that: a step of it is FENCED, or there is a note of it and a step can't be done.
 
-        A fence may leave no trace but that something is missing, so that its step is LOST; and a step in CONFLICT may hide it.
+        A fence may leave no trace but that something is missing, so that its step is LOST; and a step in CONFLICT may hide it. A
+        release since that note means that the slot is to be finished, if it can be.
 
         :return: how the slot ended; `None` if nobody began to abandon it, or a step is the whole slot and done.
         """
@@ -348,8 +349,9 @@ class Committer:
         if not _has_fences(decision):
             return None
         notes = self.journal.notes(decision.urn, decision.slot)
-        begun = next((note for note in reversed(notes) if note.says is NoteKind.ABANDONING), None)
-        if begun is None and not isinstance(error, StepFencedError):
+        told = [note for note in notes if note.says in (NoteKind.ABANDONING, NoteKind.RELEASED)]
+        begun = next((note for note in reversed(told) if note.says is NoteKind.ABANDONING), None)
+        if not isinstance(error, StepFencedError) and (begun is None or begun is not told[-1]):
             return None
         actor, reason = ("", error.text) if begun is None else (begun.actor, begun.detail)
         return self._fence_and_end(slot, run_key, actor, reason)

@@ -51,6 +51,15 @@ def acts(lab: Lab, decision: Decision) -> list[TakeStep]:
     return [step for step in lab.journal.steps(decision) if isinstance(step, TakeStep)]
 
 
+def block(lab: Lab, slot: Slot) -> Path:
+    """Put a file where the slot is to publish one."""
+    move = next(step for step in lab.journal.steps(slot.decision) if isinstance(step, MoveStep))
+    blocker = lab.folder / move.target
+    blocker.parent.mkdir()
+    blocker.write_text("somebody else's\n")
+    return blocker
+
+
 def ended(lab: Lab) -> tuple[OutcomeState, str, str]:
     """How slot 1 ended, and who and what for."""
     outcome = lab.reopened().history(URN).slots[0].outcome
@@ -112,9 +121,7 @@ def test_a_run_that_was_killed_between_two_steps_is_finished_by_the_next(lab: La
 def test_a_phase_does_not_begin_before_the_one_before_it_is_done(lab: Lab) -> None:
     opened, slot = decided(lab)
     moves = [step for step in lab.journal.steps(slot.decision) if isinstance(step, MoveStep)]
-    blocker = lab.folder / moves[1].target
-    blocker.parent.mkdir()
-    blocker.write_text("somebody else's\n")
+    blocker = block(lab, slot)
     with pytest.raises(StepError, match="another file stands there"):
         opened.committer.execute(slot, "run")
     assert all((lab.folder / move.source).exists() for move in moves), "the last phase would have removed them"
@@ -227,15 +234,30 @@ def test_an_abandon_is_completed_where_its_fence_leaves_no_mark(lab: Lab) -> Non
 
 def test_an_abandon_is_completed_where_another_step_hides_the_fence(lab: Lab) -> None:
     """Its conflict may be what the slot was to be abandoned for."""
-    _, slot = decided(lab)
-    moves = [step for step in lab.journal.steps(slot.decision) if isinstance(step, MoveStep)]
-    blocker = lab.folder / moves[1].target
-    blocker.parent.mkdir()
-    blocker.write_text("somebody else's\n")
+    blocker = block(lab, decided(lab)[1])
     dies_before_the_outcome(lab, "another file is there")
     assert lab.run()["a"].status == "committed"
     assert ended(lab) == (OutcomeState.ABANDONED, "ann", "another file is there")
     assert blocker.read_text() == "somebody else's\n"
+
+
+def test_an_abandon_that_came_to_nothing_is_not_completed_after_a_release(lab: Lab) -> None:
+    """Its fence couldn't be set, as the ticket was lost; then somebody brought it back and released the dataset."""
+    lab.ingestion = replace(lab.ingestion, attempts=1)
+    blocker = block(lab, decided(lab)[1])
+    (act,) = acts(lab, lab.journal.history(URN).slots[0].decision)
+    lab.run()
+    shutil.move(lab.folder / act.ticket, lab.folder / "kept")
+    with pytest.raises(StepError, match="is lost"):
+        lab.admin.abandon(URN, "not wanted")
+    shutil.move(lab.folder / "kept", lab.folder / act.ticket)
+    lab.admin.release(URN, "the ticket is back")
+    lab.run()
+    assert lab.reopened().history(URN).pending is not None, "there is a conflict"
+    blocker.unlink()
+    lab.admin.release(URN, "the other file is away")
+    lab.run()
+    assert ended(lab)[0] is OutcomeState.DONE
 
 
 def test_a_lost_step_abandons_nothing_that_nobody_began_to_abandon(lab: Lab) -> None:

@@ -15,6 +15,7 @@ from enum import StrEnum
 from itertools import chain, islice
 
 from airflow_gobblin.commit.homes import Homes
+from airflow_gobblin.connections import Connections, GuardedConnections, NoConnections
 from airflow_gobblin.errors import ConfigurationError, GobblinError, TargetError
 from airflow_gobblin.journal.history import History, Slot
 from airflow_gobblin.journal.journal import Journal
@@ -403,20 +404,29 @@ class DatasetDetail:
 
 
 def dataset_detail(
-    journal: Journal, files: Files, urn: str, at: datetime, *, steps: int = 20, verified: int | None = None
+    journal: Journal,
+    files: Files,
+    urn: str,
+    at: datetime,
+    *,
+    steps: int = 20,
+    verified: int | None = None,
+    connections: Connections | None = None,
 ) -> DatasetDetail:
     """Return one dataset in detail; the steps of its pending slot are verified.
 
     :param steps: the number of steps to show.
     :param verified: verify only this many, from the first; `None` for all.
+    :param connections: the source of secrets that steps may need; the status of a step that lacks one is unknown.
     :raises ConfigurationError: the journal has no such dataset.
     """
     history = known_history(journal, urn)
     pending = history.pending
+    context = StepContext(files, GuardedConnections(connections or NoConnections()))
     return DatasetDetail(
         view=view(history, at),
         coverage=_positions(history.state.coverage),
-        steps=None if pending is None else _pending_steps(journal, files, pending.decision, steps, verified),
+        steps=None if pending is None else _pending_steps(journal, context, pending.decision, steps, verified),
         unpublished=tuple(unit for unit in history.state.previous_units if unit.state is UnitState.FAILED),
         retired=len(history.state.retired),
         notes=journal.notes(urn, history.state.head),
@@ -489,15 +499,16 @@ def _positions(coverage: Coverage) -> tuple[PositionCoverage, ...]:
 
 
 def _pending_steps(
-    journal: Journal, files: Files, decision: Decision, shown: int, verified: int | None
+    journal: Journal, context: StepContext, decision: Decision, shown: int, verified: int | None
 ) -> PendingSteps:
+    files = context.files
     states: Counter[str] = Counter()
     done: list[StepView] = []
     open_: list[StepView] = []
     error = ""
     try:
         Homes(journal, files).check_mark()  # otherwise each staged file would seem to be lost
-        verified_steps = each(files, lambda step: _step_view(step, files), islice(journal.steps(decision), verified))
+        verified_steps = each(files, lambda step: _step_view(step, context), islice(journal.steps(decision), verified))
         for found in islice(chain(verified_steps, _last(decision)), verified):
             states[found.status] += 1
             some = done if found.status == StepStatus.DONE else open_
@@ -516,12 +527,13 @@ def _last(decision: Decision) -> Iterator[StepView]:
         yield StepView(wire.kind_of(decision.hand_over), position, StepStatus.TODO)
 
 
-def _step_view(step: CommitStep, files: Files) -> StepView:
+def _step_view(step: CommitStep, context: StepContext) -> StepView:
     kind = wire.kind_of(step)
     try:
-        return StepView(kind, step.subject, step.verify(StepContext(files)))
+        return StepView(kind, step.subject, step.verify(context))
     except Exception as error:  # an author's step may raise anything, and so may a disk
-        return StepView(kind, step.subject, "unknown", f"{type(error).__name__}: {error}")
+        told = context.connections.redactor.brief(f"{type(error).__name__}: {error}")
+        return StepView(kind, step.subject, "unknown", told)
 
 
 # The published files

@@ -33,6 +33,7 @@ from airflow_gobblin.cli.lookup import command, find_ingestion
 from airflow_gobblin.cli.showing import dataset_row, one_line, print_properties, print_rows, properties, slot_row, text
 from airflow_gobblin.commit.homes import Tenant
 from airflow_gobblin.errors import ConfigurationError, GobblinError
+from airflow_gobblin.hooks.connections import AirflowConnections
 from airflow_gobblin.hooks.registry import Registered, open_administration, open_journal, open_target
 from airflow_gobblin.journal.history import History, Slot
 from airflow_gobblin.journal.journal import Journal
@@ -95,7 +96,8 @@ def _last_failure(one: DatasetView) -> str:
 def show(args: Namespace) -> None:
     """Show a dataset."""
     where = find_ingestion(args, target=True)
-    detail = dataset_detail(open_journal(where), open_target(where), args.urn, now(), steps=args.steps)
+    journal, target = open_journal(where), open_target(where)
+    detail = dataset_detail(journal, target, args.urn, now(), steps=args.steps, connections=AirflowConnections())
     print_properties(properties(detail), args.output)
 
 

@@ -33,10 +33,12 @@ from airflow_gobblin.model.watermark import LongWatermark, MultiLongWatermark, T
 from airflow_gobblin.model.work import Dataset, ExtractKind
 from airflow_gobblin.rows.sources.base import DatasetPlan
 from airflow_gobblin.run.announce import announced, unannounced
+from airflow_gobblin.steps.base import StepContext, StepStatus
 from airflow_gobblin.storage.files import LocalFiles
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from tests.lab import Lab
-from tests.protocol.rows import RowSource, Table
+from tests.protocol.acts import Fences, TakeStep
+from tests.protocol.rows import LineSink, RowSource, Table
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 ORDERS = Table("orders", ExtractKind.APPEND_ONLY, 10)
@@ -87,6 +89,38 @@ def test_while_the_target_is_gone_no_pending_step_is_shown_as_lost(tmp_path: Pat
     steps = dataset_detail(lab.journal, LocalFiles(lab.folder), "a", NOW).steps
     assert steps is not None
     assert (steps.states, steps.error) == ({"todo": 4}, "")
+
+
+class Shop:
+    def uri(self, conn_id: str) -> str:
+        return f"postgres://ann:hunter2@shop/{conn_id}"
+
+
+def test_a_step_is_shown_as_it_is_found_by_its_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(tmp_path, ORDERS)
+    lab.ingestion = replace(lab.ingestion, sink=LineSink(str(tmp_path), acts=Fences.MARK))
+    opened, _ = lab.decide()
+    (slot,) = lab.journal.history("orders").slots
+    opened.committer._shut_out(slot.decision)
+    verify, answers = TakeStep.verify, True
+
+    def dialling(step: TakeStep, context: StepContext) -> StepStatus:
+        uri = context.connections.uri("shop_db")
+        if not answers:
+            raise ValueError(f"no answer from {uri}")
+        return verify(step, context)
+
+    monkeypatch.setattr(TakeStep, "verify", dialling)
+
+    def shown(connections: Shop | None) -> tuple[str, str]:
+        detail = dataset_detail(lab.journal, LocalFiles(tmp_path), "orders", NOW, connections=connections)
+        assert detail.steps is not None
+        return next((step.status, step.detail) for step in detail.steps.steps if step.step == "test.take_step")
+
+    assert shown(Shop()) == ("fenced", "")
+    answers = False
+    assert shown(Shop()) == ("unknown", "ValueError: no answer from postgres://***@shop/shop_db")
+    assert "no connections were given here" in shown(None)[1]
 
 
 def test_a_page_is_one_listing_and_the_records_of_its_datasets(tmp_path: Path) -> None:

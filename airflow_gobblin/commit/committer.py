@@ -326,12 +326,14 @@ class Committer:
         :return: the slot with its outcome.
         :raises StepError: a fence can't be set; the slot stays pending.
         :raises TargetError: the target isn't the one that it is published to, and a step has a fence; the slot stays pending.
+        :raises ConfigurationError: as `TargetError`.
         """
         decision = slot.decision
         outcome = self.journal.outcome(decision.urn, decision.slot)
         if outcome is not None:
             return replace(slot, outcome=outcome)
         if _has_fences(decision):
+            self.homes.check_here()  # otherwise it isn't begun
             note = Note(NoteKind.ABANDONING, run_key, now(), reason, actor=actor)
             self.journal.put_note(decision.urn, decision.slot, note)
         outcome = self._fence_and_end(slot, run_key, actor, reason)

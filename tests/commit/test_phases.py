@@ -328,6 +328,7 @@ def test_a_target_that_is_not_there_proves_no_fence(lab: Lab) -> None:
     with pytest.raises(TargetError):
         lab.admin.abandon(URN, "not wanted")
     assert lab.reopened().history(URN).pending is not None
+    assert lab.journal.notes(URN, 1) == (), "it isn't begun"
     lab.folder.rmdir()
     away.rename(lab.folder)
     lab.admin.abandon(URN, "not wanted")

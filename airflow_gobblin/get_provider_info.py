@@ -1,4 +1,4 @@
-"""What Airflow is told of this distribution through the `apache_airflow_provider` entry point."""
+"""What Airflow learns of this distribution through the `apache_airflow_provider` entry point."""
 
 from __future__ import annotations
 

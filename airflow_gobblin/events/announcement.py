@@ -74,4 +74,4 @@ def _trying(tell: Callable[[], None]) -> None:
     try:
         tell()
     except Exception:
-        log.warning("a publish can't be told", exc_info=True)
+        log.warning("a publish can't be announced", exc_info=True)

@@ -80,7 +80,7 @@ class IngestionNotifier(BaseNotifier):
             finally:
                 journal.store.close()
         except GobblinError as error:
-            yield f"How its datasets do can't be told: {error}"
+            yield f"The state of its datasets is unknown: {error}"
             return
         for one in found[:_NAMED]:
             yield _line(self.ingestion, one)

@@ -80,7 +80,7 @@ class StandaloneMasters:
                 return str(answer["driverState"])
         if failure is None:
             return UNKNOWN
-        raise AirflowException(f"no Spark master at {self.rest_url} tells how driver {driver} does: {failure}")
+        raise AirflowException(f"no Spark master at {self.rest_url} reports on driver {driver}: {failure}")
 
     def kill(self, driver: str) -> None:
         """Stop a driver, with everything that it runs.

@@ -46,7 +46,7 @@ class GobblinWebhookHook(BaseHook):
                 operation="use",
                 subject=f"connection {self.gobblin_webhook_conn_id!r}",
                 cause="its password is no URL of a webhook",
-                hint="Give the webhook's URL, 'https://…', as its password: who knows it may post.",
+                hint="Give the webhook's URL, 'https://…', as its password: anybody who knows it may post.",
             )
         SECRETS.learn(url)
         shown = SECRETS.redact(str(redact(text)))

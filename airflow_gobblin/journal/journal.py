@@ -641,7 +641,7 @@ class Journal:
         if decision.slot != number:
             finding = f"slot {number} holds a decision of dataset {decision.urn!r}, slot {decision.slot}"
         elif decision.previous != digest:
-            finding = f"the decision of slot {number} doesn't follow from slot {number - 1} as it stands"
+            finding = f"the decision of slot {number} doesn't follow from slot {number - 1} as it is recorded"
         elif last is not None and not last.finished:
             finding = f"slot {number} was decided before slot {number - 1} was finished"
         elif slot.outcome is not None and slot.outcome.decision != slot.decision_digest:
@@ -695,7 +695,7 @@ class Journal:
             operation="read",
             subject=f"the journal of dataset {dataset!r} in {self.store.name}",
             cause=finding,
-            hint="A record was lost or changed. Restore the journal from a copy; the dataset stands still until then.",
+            hint="A record was lost or changed. Restore the journal from a copy; the dataset goes no further until then.",
         )
 
 

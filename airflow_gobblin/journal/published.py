@@ -146,7 +146,7 @@ def never_published(history: History) -> NeverPublishedError:
         cause = f"no run has published it; the last failure: {history.failure}"
         hint = "Once that is mended, the next run publishes it."
     else:
-        cause = "no run has published it; what stands of it was set, imported or given up"
+        cause = "no run has published it; what is recorded of it was set, imported or given up"
         hint = "The next run publishes it."
     return NeverPublishedError(operation="read", subject=f"dataset {history.urn!r}", cause=cause, hint=hint)
 

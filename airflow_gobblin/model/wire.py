@@ -226,14 +226,14 @@ def loads(data: bytes, expected: type[T], subject: str) -> T:
             operation="read",
             subject=subject,
             cause=f"it is torn or no record ({len(data)} bytes): {error}",
-            hint="Restore it from a copy of the journal; the dataset stands still until then.",
+            hint="Restore it from a copy of the journal; the dataset goes no further until then.",
         ) from error
     if not whole:
         raise RecordError(
             operation="read",
             subject=subject,
             cause="its digest doesn't fit its content",
-            hint="It was changed or torn. Restore it from a copy of the journal; the dataset stands still until then.",
+            hint="It was changed or torn. Restore it from a copy of the journal; the dataset goes no further until then.",
         )
     found: T = from_json(expected, body, subject)
     return found

@@ -321,7 +321,7 @@ class ExtractOperator(SparkSubmitOperator):
         printed = told(str(failure))
         left = self._left(opened, printed)
         typed = left if printed else next(filter(None, causes), None) or left
-        first = worded_failure(typed) if typed is not None else printed or str(failure or "the driver told none")
+        first = worded_failure(typed) if typed is not None else printed or str(failure or "the driver reported none")
         text = f"no result of {many(len(missing), 'unit')} of {self.pack['label']}. The first error: {' '.join(first.split())}"
         healing = [cause is None or cause.retryable for cause in (causes if any(causes) else [left])]
         return AirflowException(text) if any(healing) else AirflowFailException(text)

@@ -179,7 +179,7 @@ class _Conversion:
         if len(self.values) > MOST_VALUES:
             raise Unreadable(Problem(_place(node), path, f"it holds more than {MOST_VALUES:,} values"))
         if id(node) in self.open:
-            raise Unreadable(Problem(_place(node), path, "an alias stands in what it names"))
+            raise Unreadable(Problem(_place(node), path, "an alias is part of what it names"))
         self.open.add(id(node))
         try:
             return self._inner(node, path)
@@ -235,7 +235,7 @@ class _Conversion:
         """Yield the pairs that `<<` adds: those of a mapping, or of several in order."""
         for mapping in node.value if isinstance(node, yaml.SequenceNode) else (node,):
             if id(mapping) in self.open:
-                raise Unreadable(Problem(_place(mapping), path, "an alias stands in what it names"))
+                raise Unreadable(Problem(_place(mapping), path, "an alias is part of what it names"))
             if not isinstance(mapping, yaml.MappingNode) or mapping.tag != f"{_TAG}map":
                 self._wrong(mapping, (*path, "<<"), "expected an alias of a mapping")
                 continue

@@ -454,7 +454,7 @@ def _range(low: Watermark, high: Watermark | None) -> str:
 
 
 def _described(error: BaseException, plan: Plan, unit: WorkUnit) -> GobblinError:
-    """Return an error as one of ours; an unforeseen one tells where it was raised."""
+    """Return an error as one of ours; an unforeseen one names where it was raised."""
     if isinstance(error, GobblinError):
         return error
     at = traceback.extract_tb(error.__traceback__)[-1]

@@ -47,7 +47,7 @@ def object_location(location: str) -> ObjectLocation | None:
         raise ConfigurationError(
             operation="use",
             subject=f"a location of scheme {scheme!r}",
-            cause="what stands before its '@' is no connection's id",
+            cause="the part before its '@' is no connection's id",
             hint=f"Write it as '{scheme}://connection@bucket/prefix': keys belong into the Airflow connection.",
         )
     path = path.rstrip("/")

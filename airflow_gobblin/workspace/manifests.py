@@ -38,7 +38,7 @@ def check_no_slot_is_lost(files: Files, journal: Journal, history: History) -> N
         raise RecordError(
             operation="plan",
             subject=f"dataset {urn!r}",
-            cause=f"its journal has {many(head, 'slot')}, and a manifest tells of more: records are gone",
+            cause=f"its journal has {many(head, 'slot')}, and a manifest knows more: records are gone",
             hint="Restore the journal's records from a copy. If they are lost: move "
             f"{files.root}/{_folder(journal, urn)} away, and set the watermark to what is published.",
         )

@@ -149,7 +149,7 @@ def test_what_cannot_be_told_fails_nothing(
     told = context()
     del told["ti"]  # the structured event can't be made; and no Airflow can mirror anything here
     announced(lab, told).succeeded(told)
-    assert [record.message for record in caplog.records].count("a publish can't be told") == 1 + mirrored
+    assert [record.message for record in caplog.records].count("a publish can't be announced") == 1 + mirrored
     assert lab.journal.history("public.Orders").slots[0].noted(NoteKind.ANNOUNCED)
 
 
@@ -391,7 +391,7 @@ def test_what_a_message_says_of_a_dag(given: Mapping[str, Any], says: str, chann
     ((_, body),) = channel.posted
     first, second = body["text"].splitlines()
     assert first == says
-    assert second.startswith("How its datasets do can't be told: can't open the journal at ")
+    assert second.startswith("The state of its datasets is unknown: can't open the journal at ")
 
 
 def test_no_message_shows_a_secret_that_is_known_here(

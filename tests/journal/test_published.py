@@ -318,8 +318,7 @@ def test_lost_slots_are_noticed_before_their_rows_are_published_again(tmp_path: 
     reports = lab.run(replace(A, rows=20), Table("b", ExtractKind.APPEND_ONLY, 20))
     assert reports["a"].status == "failed"
     assert (
-        f"its journal has {many(3 - lost, 'slot')}, and a manifest tells of more: records are gone"
-        in reports["a"].detail
+        f"its journal has {many(3 - lost, 'slot')}, and a manifest knows more: records are gone" in reports["a"].detail
     )
     assert "Restore the journal's records from a copy" in reports["a"].detail
     assert reports["b"].status == "committed"
@@ -339,4 +338,4 @@ def test_lost_slots_are_noticed_behind_one_without_a_manifest(tmp_path: Path) ->
     lab.reopened()
     report = lab.run(replace(A, rows=20))["a"]
     assert report.status == "failed"
-    assert "its journal has 1 slot, and a manifest tells of more" in report.detail
+    assert "its journal has 1 slot, and a manifest knows more" in report.detail

@@ -281,7 +281,7 @@ def test_a_target_that_is_no_folder_fails_the_planning(tmp_path: Path) -> None:
     blocker.write_text("mine\n")
     lab = Lab(blocker / "target", Table("a", ExtractKind.APPEND_ONLY, 4), Table("b", ExtractKind.APPEND_ONLY, 4))
     before = lab.records()
-    with pytest.raises(StoreError, match=f"{blocker}/target.*A file stands where a folder is needed: move it away"):
+    with pytest.raises(StoreError, match=f"{blocker}/target.*A file is in the place of a folder: move it away"):
         create_work_units(lab.opened(), RunRequest("run"))
     noted = {key.split("/")[1] for key in lab.records().keys() - before.keys() if "/n/" in key}
     assert lab.records().keys() - before.keys() == {f"lab/{urn}/n/0000000000/000000-unpublished" for urn in noted}

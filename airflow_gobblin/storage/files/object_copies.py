@@ -63,7 +63,7 @@ async def _copy_blob(filesystem: Any, source: str, target: str) -> None:
         raise FileNotFoundError(errno.ENOENT, "there is no such object", source) from error
     except (ResourceExistsError, ResourceModifiedError) as error:
         await _copied(blob)  # perhaps another process is still copying it
-        raise FileExistsError(errno.EEXIST, "an object stands there", target) from error
+        raise FileExistsError(errno.EEXIST, "an object exists there", target) from error
     status = started["copy_status"] if started["copy_status"] != "pending" else await _copied(blob)
     if status != "success":
         raise OSError(errno.EIO, f"the store's copy is {status}", target)

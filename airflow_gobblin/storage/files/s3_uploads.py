@@ -112,7 +112,7 @@ class S3Uploads:
             if code == "NoSuchUpload":
                 raise FileNotFoundError(errno.ENOENT, "there is no such upload", target) from error
             if code in ("PreconditionFailed", "412"):
-                raise FileExistsError(errno.EEXIST, "an object stands there", target) from error
+                raise FileExistsError(errno.EEXIST, "an object exists there", target) from error
             raise
 
 

@@ -150,7 +150,7 @@ def probe(store: Store, *, race: bool = True) -> None:
     keys = [f"{prefix}-{name}" for name in ("create", "empty", "race")]  # a separate folder would be left over
     try:
         with _probing(store):
-            _expect(store, store.get(keys[0]) is None, "a record stands that nobody wrote")
+            _expect(store, store.get(keys[0]) is None, "a record exists that nobody wrote")
             _expect(store, _create(store, keys[0], b"one"), "a first create was answered with 'exists'")
             _expect(store, not store.put_if_absent(keys[0], b"two"), "a second create was answered with 'created'")
             _expect(store, store.get(keys[0]) == b"one", "a second create changed the record")

@@ -41,7 +41,7 @@ _HINTS = {
     errno.EACCES: "The Airflow worker's user must be able to write there.",
     errno.EPERM: "The Airflow worker's user must be able to write there.",
     errno.EROFS: "The file system is mounted read-only: mount it for writing, or name another folder.",
-    errno.ENOTDIR: "A file stands where a folder is needed: move it away, or name another folder.",
+    errno.ENOTDIR: "A file is in the place of a folder: move it away, or name another folder.",
 }
 
 

@@ -27,6 +27,7 @@ out. Each error answers two questions that decide how a caller may react:
     ├── TargetError                   a target isn't the one that the journal's slots are published to
     ├── StepError                     a commit step can't be carried out
     │   ├── StepConflictError         something else exists where the step publishes
+    │   ├── StepFencedError           the step is shut out, since its slot is being abandoned
     │   └── StepLostError             neither the staged file nor the published one exists
     ├── LostRaceError                 another run decided first
     │   └── AlreadyCoveredError       … and committed the range that this plan wanted

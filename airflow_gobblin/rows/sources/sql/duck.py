@@ -44,6 +44,9 @@ class DuckResult:
         self._done = False
         self._connection: Any = duckdb.connect(":memory:", config=_CONFIG)
         try:
+            self._run(
+                "SET enable_progress_bar = false"
+            )  # shown on standard output where no script runs, as by `python -c`
             self._run(f"LOAD {_literal(_extension())}")
             self._run(f"ATTACH {_literal(uri)} AS source (TYPE postgres)")
             self._run("BEGIN")

@@ -33,15 +33,26 @@ class Fences(StrEnum):
 def stage_ticket(files: Files, staged: str) -> None:
     """Make the ticket of a unit durable. :param staged: the folder of its staged files, which no other attempt has."""
     ticket = _ticket(staged)
-    with files.create(f"{ticket}/slip") as out:
+    with files.create(_slip(ticket)) as out:
         out.write(b"once\n")
-    files.sync_file(f"{ticket}/slip")
+    files.sync_file(_slip(ticket))
     files.sync_folder(ticket)
 
 
+def is_ticket(files: Files, path: str) -> bool:
+    """Whether there is a ticket, and not something of somebody else's."""
+    return files.identity(_slip(path)) is not None
+
+
+def _slip(ticket: str) -> str:
+    return f"{ticket}/slip"
+
+
 def with_acts(plan: Plan, steps: Iterable[CommitStep], fences: Fences = Fences.MARK) -> Iterator[CommitStep]:
-    """Yield steps that publish files, and others in each phase; the last phase first."""
+    """Yield steps that publish files, and others in each phase, if there are any; the last phase first."""
     moves = [*steps]
+    if not moves:
+        return
     sources = [move.source for move in moves]  # type: ignore[attr-defined]
     yield from (ForgetStep(source) for source in sources)
     yield from moves
@@ -112,8 +123,9 @@ class TakeStep:
         ends = {self.taken: StepStatus.DONE, self.fenced: StepStatus.FENCED, self.ticket: StepStatus.TODO}
         for _ in range(2):  # somebody may move it between two looks
             for path, status in ends.items():
-                if context.files.identity(path) is not None:
-                    return status
+                if is_ticket(context.files, path):
+                    blocked = status is StepStatus.TODO and context.files.identity(self.taken) is not None
+                    return StepStatus.CONFLICT if blocked else status
         return StepStatus.LOST
 
     def execute(self, context: StepContext) -> None:

@@ -65,6 +65,7 @@ from airflow_gobblin.testing.memory_files import MemoryFiles, MemoryObjects
 from airflow_gobblin.workspace.staging import ROOT
 from tests.faults import Call, Disk, Effect, Fault, FaultyFiles, FaultyStore, StaleStore
 from tests.memory_disk import MemoryMedium, Onlooker
+from tests.protocol.acts import Fences
 from tests.protocol.attempts import Attempt, deterministic
 from tests.protocol.mutants import mutated, standing
 from tests.protocol.rows import NoConnections, RowSource, Table, stage_rows
@@ -201,6 +202,8 @@ class History:
         self.place_records(MemoryFiles("memory://journal") if on_disk else MemoryStore())
         self.store.put_if_absent(journal._ID, f"{self.chance.getrandbits(128):032x}".encode())
         self.layout = self.chance.choice([Layout.FLAT, Layout.FOLDER_PER_UNIT])
+        links = type(self.files) is MemoryFiles and self.layout is Layout.FLAT
+        self.acts = random.Random(f"{seed} acts").choice([None, *Fences]) if links else None
         self.units_together = self.chance.choice([1, 2, 1000])  # so that many plans are in pieces
         self.steps_per_batch = self.chance.choice([1, 2, 1000])  # and many sequences
         self.look = Look(Journal.create(self.store, NAME), self.files)
@@ -577,6 +580,7 @@ class History:
             self.files_of(attempt),
             run.source,
             self.layout,
+            acts=self.acts,
             policy=self.policy,
             attempts=2,
         )

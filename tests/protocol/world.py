@@ -50,7 +50,7 @@ from airflow_gobblin.storage.stores.objects import open_object_store
 from airflow_gobblin.storage.stores.sql import SqlStore
 from airflow_gobblin.workspace.staging import ROOT
 from tests.faults import Disk, Faults, FaultyFiles, FaultyStore, RealMedium, plugged_in
-from tests.protocol.acts import ACTS, Fences, TakeStep
+from tests.protocol.acts import ACTS, Fences, TakeStep, is_ticket
 from tests.protocol.processes import Tell, in_fresh_process
 from tests.protocol.rows import LineSink, NoConnections, RowSource, Table
 from tests.services.s3 import S3Access
@@ -460,7 +460,8 @@ class Look:
                 StepStatus.CONFLICT
             )  # a folder that holds more than its files isn't moved, and nothing is lost by that
         for step in self.journal.steps(decision):
-            if {file.path for file in step.files()}.isdisjoint(strange):
+            names = {step.taken} if isinstance(step, TakeStep) else {file.path for file in step.files()}
+            if names.isdisjoint(strange):
                 fenced = step.fence is not None and history.pending.noted(NoteKind.ABANDONING)
                 assert step.verify(self._context) in well or fenced, (
                     f"step for {step.subject} of pending slot {decision.slot} of {history.urn} is lost"
@@ -469,7 +470,8 @@ class Look:
     def _check_acts(self, history: History) -> None:
         """An act that is the whole slot is done exactly where the slot is, or may still be (rule 15)."""
         folder = f"{ACTS}/{dataset_key(history.urn)}"
-        taken = {name for name in self.files.identities(folder) if not name.endswith(".fenced")}
+        names = (name for name in self.files.identities(folder) if not name.endswith(".fenced"))
+        taken = {name for name in names if is_ticket(self.files, f"{folder}/{name}")}
         for slot in history.slots:
             acts = [step for step in self.journal.steps(slot.decision) if isinstance(step, TakeStep)] if taken else []
             for act in acts:

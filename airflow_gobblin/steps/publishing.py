@@ -49,7 +49,7 @@ class MoveStep:
 
     def _staged(self, files: Files) -> StepStatus:
         staged = files.identity(self.source)
-        ours = staged is not None and self.file.is_same(staged, files, self.source)
+        ours = staged == self.identity or (staged is not None and self.file.is_same(staged, files, self.source))
         return StepStatus.TODO if ours else StepStatus.LOST
 
     def execute(self, context: StepContext) -> None:

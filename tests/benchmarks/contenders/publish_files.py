@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 
-from airflow_gobblin.operators.frozen_heap import frozen_heap
 from airflow_gobblin.rows.sinks.base import Layout
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
@@ -16,6 +15,7 @@ CONNECTION = "BENCHMARK_CONNECTION"
 
 
 def main() -> None:
+    from airflow_gobblin.operators.frozen_heap import frozen_heap
     from tests.benchmarks.publish import URN, Place
 
     asked = arguments(target="", journal="", layout="flat", run="", units="")

@@ -242,7 +242,7 @@ def test_a_unit_of_a_dataset_with_positions_has_a_low(tmp_path: Path, monkeypatc
     bench = Bench(tmp_path)
     plan = DatasetPlan((WorkUnit("u0", "log"),), SCHEMA)
     monkeypatch.setattr(Given, "plan", lambda *_: plan)
-    with pytest.raises(SourceError, match="unit 'u0' doesn't say where it starts"):
+    with pytest.raises(SourceError, match="unit 'u0' has no low position"):
         create_work_units(bench.opened(Given(9)), RunRequest("odd"))
 
 

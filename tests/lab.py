@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from airflow_gobblin.admin.actions import Administration
-from airflow_gobblin.connections import Connections
+from airflow_gobblin.connections import Connections, NoConnections
 from airflow_gobblin.errors import NeverPublishedError, SourceError
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal.journal import Journal
@@ -33,7 +33,7 @@ from airflow_gobblin.storage.stores.base import Store
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.testing import inprocess
 from airflow_gobblin.workspace.staging import ROOT
-from tests.protocol.rows import LineSink, NoConnections, RowSource, Table
+from tests.protocol.rows import LineSink, RowSource, Table
 
 
 @record("test.broken_rows")

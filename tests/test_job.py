@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.hooks.ingestion import check_job
 from airflow_gobblin.ingestion import Ingestion
@@ -17,7 +18,6 @@ from airflow_gobblin.rows.sources.sql import SqlSource
 from airflow_gobblin.rows.work import RowsWork
 from airflow_gobblin.run.open_job import OpenJob
 from tests.lab import Lab
-from tests.protocol.rows import NoConnections
 
 SHOP = Ingestion("shop", SqlSource("db", ()), ParquetSink("s3://aws@bucket/lake"), "/journal")
 

@@ -47,14 +47,8 @@ def carry_out(step: CommitStep, context: StepContext, urn: str, slot: int) -> bo
     :return: whether it was done here.
     :raises StepError: it can't be done. The error shows no secret of the connections that the step used.
     """
-    try:
+    with context.connections.redactor.guarding("publish", f"{step.subject} of dataset {urn!r}", StepError):
         return _carry_out(step, context, urn, slot)
-    except BaseException as error:  # `Redactor.guarding`, without the cost of a context for each of very many steps
-        redactor = context.connections.redactor
-        shown = redactor.without_secrets(error, "publish", f"{step.subject} of dataset {urn!r}", StepError)
-        if shown is error:
-            raise
-        raise shown from None
 
 
 def _carry_out(step: CommitStep, context: StepContext, urn: str, slot: int) -> bool:

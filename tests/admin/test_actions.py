@@ -13,6 +13,7 @@ import pytest
 from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.admin.export import ExportedDataset, export
 from airflow_gobblin.commit.cleanup import Cleanup
+from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.errors import ConfigurationError, LostRaceError
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Action
@@ -29,7 +30,7 @@ from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.testing import inprocess
 from airflow_gobblin.workspace.claims import Claims
 from tests.lab import Lab, stick
-from tests.protocol.rows import NoConnections, Table
+from tests.protocol.rows import Table
 
 A = Table("a", ExtractKind.APPEND_ONLY, 10)
 

@@ -14,7 +14,7 @@ from typing import ClassVar
 import pyarrow as pa
 import sqlalchemy as sa
 
-from airflow_gobblin.connections import Connections
+from airflow_gobblin.connections import Connections, NoConnections
 from airflow_gobblin.journal.history import Slot
 from airflow_gobblin.journal.journal import Journal, slot_name
 from airflow_gobblin.journal.records import Action, Decision, Note, NoteKind, Outcome, OutcomeState, ShardRef
@@ -29,7 +29,7 @@ from airflow_gobblin.steps.base import HighWatermarkStep, Phase
 from airflow_gobblin.storage.files.objects import PARALLEL
 from airflow_gobblin.storage.stores.base import Store
 from airflow_gobblin.storage.stores.sql import TABLE, database_url
-from tests.protocol.rows import SCHEMA, NoConnections
+from tests.protocol.rows import SCHEMA
 from tests.services import s3
 from tests.services.postgres import running_postgres
 

@@ -13,7 +13,7 @@ import pytest
 from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.commit.committer import Committer, Proposal
 from airflow_gobblin.commit.preconditions import can_win, check_preconditions
-from airflow_gobblin.connections import Connections
+from airflow_gobblin.connections import Connections, NoConnections
 from airflow_gobblin.errors import LostRaceError, Remedy, StepConflictError, StepError, UnknownOutcomeError
 from airflow_gobblin.hooks.wording import worded_error
 from airflow_gobblin.journal.history import Slot
@@ -44,7 +44,7 @@ from airflow_gobblin.storage.stores import base
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.testing import inprocess
 from tests.lab import Lab, published_paths
-from tests.protocol.rows import SCHEMA, LineSink, LineWriter, NoConnections, RowSource, Table
+from tests.protocol.rows import SCHEMA, LineSink, LineWriter, RowSource, Table
 from tests.syscalls import traced
 
 A, B = (Table(urn, ExtractKind.APPEND_ONLY, 10) for urn in "ab")

@@ -15,7 +15,7 @@ from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.admin.views import AuditLevel, FileState, audit, verify
 from airflow_gobblin.commit.homes import TargetMark, Tenant
 from airflow_gobblin.commit.remote import StepAnswers
-from airflow_gobblin.connections import Connections
+from airflow_gobblin.connections import Connections, NoConnections
 from airflow_gobblin.errors import ConfigurationError, LostRaceError, TargetError
 from airflow_gobblin.hooks.wording import worded, worded_error
 from airflow_gobblin.journal.history import take_snapshot
@@ -45,7 +45,7 @@ from airflow_gobblin.testing import inprocess
 from airflow_gobblin.workspace.manifests import put_manifests
 from airflow_gobblin.workspace.staging import staging_folder
 from tests.lab import Lab
-from tests.protocol.rows import LineSink, NoConnections, RowSource, Table
+from tests.protocol.rows import LineSink, RowSource, Table
 
 A = Table("a", ExtractKind.APPEND_ONLY, 10)
 MORE = replace(A, rows=14)

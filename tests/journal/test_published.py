@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.errors import NeverPublishedError, NotFoundError
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal.history import take_snapshot
@@ -32,7 +33,7 @@ from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.testing import inprocess
 from airflow_gobblin.workspace.manifests import manifest_path, put_manifests
 from tests.lab import Lab, published_paths
-from tests.protocol.rows import SCHEMA, NoConnections, Table
+from tests.protocol.rows import SCHEMA, Table
 from tests.rows.sources.databases import SqliteDatabase
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal.journal import Journal
@@ -26,7 +27,7 @@ from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.storage.stores.sql import SqlStore
 from airflow_gobblin.testing import inprocess
 from airflow_gobblin.workspace.staging import ROOT
-from tests.protocol.rows import NoConnections, RowSource, Table
+from tests.protocol.rows import RowSource, Table
 
 NFC, NFD = (unicodedata.normalize(form, "é") for form in ("NFC", "NFD"))
 TWINS = tuple(unicodedata.normalize(form, "가") for form in ("NFC", "NFD"))

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.errors import (
     GobblinError,
     LostRaceError,
@@ -48,7 +49,7 @@ from airflow_gobblin.testing import inprocess
 from tests.events.test_telling import OutletEvents, statsd
 from tests.lab import BrokenSource, Lab
 from tests.operators.test_run_requests import context
-from tests.protocol.rows import LineSink, NoConnections, Table
+from tests.protocol.rows import LineSink, Table
 
 A = Table("a", ExtractKind.APPEND_ONLY, 4)
 B = Table("b", ExtractKind.APPEND_ONLY, 4)

@@ -32,6 +32,7 @@ from unittest import mock
 
 from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.commit import committer
+from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.errors import SourceError
 from airflow_gobblin.journal import journal
 from airflow_gobblin.journal.journal import Journal
@@ -68,7 +69,7 @@ from tests.memory_disk import MemoryMedium, Onlooker
 from tests.protocol.acts import Fences
 from tests.protocol.attempts import Attempt, deterministic
 from tests.protocol.mutants import mutated, standing
-from tests.protocol.rows import NoConnections, RowSource, Table, stage_rows
+from tests.protocol.rows import RowSource, Table, stage_rows
 from tests.protocol.world import NAME, Look, Process, every_slot
 
 T = TypeVar("T")

@@ -17,6 +17,7 @@ from multiprocessing import get_context
 from typing import TypeVar
 
 from airflow_gobblin.admin.actions import Administration
+from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.journal import journal
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.plan import RunPlan
@@ -35,7 +36,7 @@ from tests.faults import Call, Effect, Fault, FaultyFiles, FaultyStore
 from tests.protocol.acts import Fences
 from tests.protocol.attempts import Attempt, Determined, deterministic
 from tests.protocol.mutants import mutated
-from tests.protocol.rows import NoConnections, RowSource, Table, stage_rows
+from tests.protocol.rows import RowSource, Table, stage_rows
 from tests.protocol.world import NAME, Look, Process, Run
 
 T = TypeVar("T")

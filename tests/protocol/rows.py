@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import pyarrow as pa
 
 from airflow_gobblin.connections import Connections
-from airflow_gobblin.errors import ConfigurationError, NoSuchRangeError
+from airflow_gobblin.errors import NoSuchRangeError
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.naming import dataset_key
 from airflow_gobblin.model.request import Bound, RangeRequest
@@ -47,13 +47,6 @@ if TYPE_CHECKING:
     from airflow_gobblin.model.plan import Plan
 
 SCHEMA = pa.schema([pa.field("row", pa.string(), nullable=False)])
-
-
-class NoConnections:
-    """For a source without secrets."""
-
-    def uri(self, conn_id: str) -> str:
-        raise ConfigurationError(operation="use", subject=f"connection {conn_id!r}", cause="there are none here")
 
 
 @dataclass(frozen=True)

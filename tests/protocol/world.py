@@ -17,6 +17,7 @@ from typing import Any, cast
 import psycopg
 import pytest
 
+from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.errors import GobblinError, RecordError
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal.history import History, Slot
@@ -52,7 +53,7 @@ from airflow_gobblin.workspace.staging import ROOT
 from tests.faults import Disk, Faults, FaultyFiles, FaultyStore, RealMedium, plugged_in
 from tests.protocol.acts import ACTS, Fences, TakeStep, is_ticket
 from tests.protocol.processes import Tell, in_fresh_process
-from tests.protocol.rows import LineSink, NoConnections, RowSource, Table
+from tests.protocol.rows import LineSink, RowSource, Table
 from tests.services.s3 import S3Access
 
 NAME = "flights"

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from airflow_gobblin.connections import Connections
+from airflow_gobblin.connections import Connections, NoConnections
 from airflow_gobblin.errors import SourceError
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal.journal import Journal
@@ -30,7 +30,7 @@ from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.testing import inprocess
 from tests.lab import Lab
-from tests.protocol.rows import SCHEMA, LineSink, NoConnections, Table
+from tests.protocol.rows import SCHEMA, LineSink, Table
 
 Bounds = tuple[int, int | None]
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 import pyarrow as pa
 import pytest
 
-from airflow_gobblin.connections import Connections
+from airflow_gobblin.connections import Connections, NoConnections
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.plan import RunPlan
@@ -33,7 +33,7 @@ from airflow_gobblin.run.reports import covered as reported
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.testing import inprocess
 from tests.lab import Lab
-from tests.protocol.rows import NoConnections, RowSource, Table
+from tests.protocol.rows import RowSource, Table
 
 A, B = Table("a", ExtractKind.APPEND_ONLY, 20), Table("b", ExtractKind.APPEND_ONLY, 20)
 S = Table("s", ExtractKind.SNAPSHOT_ONLY, 4)

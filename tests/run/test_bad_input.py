@@ -21,7 +21,7 @@ import pytest
 
 from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.admin.export import ExportedDataset, export
-from airflow_gobblin.connections import Connections
+from airflow_gobblin.connections import Connections, NoConnections
 from airflow_gobblin.errors import ConfigurationError, GobblinError, SourceError, StoreError
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal.journal import Journal
@@ -47,7 +47,7 @@ from airflow_gobblin.storage.stores import base
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.testing import inprocess
 from tests.lab import Lab, stick
-from tests.protocol.rows import SCHEMA, LineSink, NoConnections, RowReader, RowSource, Table
+from tests.protocol.rows import SCHEMA, LineSink, RowReader, RowSource, Table
 from tests.rows.sources.databases import FixedUri, SqliteDatabase
 
 SOURCE = SqlSource("db", tuple(SqlTable(name, ExtractKind.APPEND_ONLY, delta="id") for name in ("good", "shop")))

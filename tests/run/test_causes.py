@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.hooks.wording import worded
 from airflow_gobblin.job import Attempt
@@ -31,7 +32,7 @@ from airflow_gobblin.storage.files import Files
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.workspace.claims import Claims
 from tests.lab import Lab, stick
-from tests.protocol.rows import LineSink, NoConnections, Table
+from tests.protocol.rows import LineSink, Table
 
 A = Table("a", ExtractKind.APPEND_ONLY, 10)
 Run = tuple[OpenJob, RunPlan]

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.errors import ClaimError, TargetError
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.run.checking import Check, checks
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from tests.lab import BrokenSource, Lab
-from tests.protocol.rows import NoConnections, Table
+from tests.protocol.rows import Table
 
 A, B = (Table(urn, ExtractKind.APPEND_ONLY, 10) for urn in "ab")
 

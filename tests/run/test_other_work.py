@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_gobblin.connections import Connections, GuardedConnections
+from airflow_gobblin.connections import Connections, GuardedConnections, NoConnections
 from airflow_gobblin.errors import GobblinError, NoSuchRangeError
 from airflow_gobblin.job import Attempt, DatasetLike, Held, Job, Site, Work, WorkPlan, WorkRequest
 from airflow_gobblin.journal.journal import Journal
@@ -35,7 +35,6 @@ from airflow_gobblin.storage.files import Files
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.testing import WorkContract, inprocess
 from tests.lab import published_paths
-from tests.protocol.rows import NoConnections
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_gobblin.admin.views import list_datasets, list_pending, list_slots
+from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.journal import trimming
 from airflow_gobblin.journal.journal import Journal
@@ -23,7 +24,7 @@ from airflow_gobblin.run.reports import incomplete
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.testing import inprocess
 from tests.lab import Lab
-from tests.protocol.rows import NoConnections, Table
+from tests.protocol.rows import Table
 
 A, B = Table("a", ExtractKind.APPEND_ONLY, 10), Table("b", ExtractKind.APPEND_ONLY, 10)
 GROWN = (replace(A, rows=12), replace(B, rows=12))

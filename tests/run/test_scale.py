@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal import journal
 from airflow_gobblin.journal.history import History
@@ -44,7 +45,7 @@ from airflow_gobblin.storage.stores.local import LocalStore
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.testing import inprocess
 from tests.lab import Lab
-from tests.protocol.rows import SCHEMA, LineSink, NoConnections, RowSource, Table
+from tests.protocol.rows import SCHEMA, LineSink, RowSource, Table
 
 pytestmark = pytest.mark.slow
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from airflow_gobblin.admin.views import AuditLevel, audit
+from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.errors import ClaimError, ConfigurationError, NeverPublishedError, NotFoundError, Remedy
 from airflow_gobblin.hooks.wording import worded
 from airflow_gobblin.job import Attempt
@@ -43,7 +44,7 @@ from airflow_gobblin.storage.files import Files, LocalFiles
 from airflow_gobblin.testing import inprocess
 from airflow_gobblin.workspace import staging
 from tests.lab import Lab
-from tests.protocol.rows import LineSink, NoConnections, RowSource, Table
+from tests.protocol.rows import LineSink, RowSource, Table
 
 APPEND = ExtractKind.APPEND_ONLY
 SNAPSHOT = ExtractKind.SNAPSHOT_ONLY

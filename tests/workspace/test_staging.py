@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.errors import LostRaceError, RecordError, SourceError, StepLostError, StoreError, TargetError
 from airflow_gobblin.model import plan as plan_module
 from airflow_gobblin.model.failure import Failure
@@ -28,7 +29,7 @@ from airflow_gobblin.workspace import staging as staging_module
 from airflow_gobblin.workspace.staging import MARKS, ROOT, PlanResults, Staging, staging_folder
 from tests.faults import Crash, died
 from tests.lab import Lab
-from tests.protocol.rows import NoConnections, Table
+from tests.protocol.rows import Table
 
 A, B = (Table(urn, ExtractKind.APPEND_ONLY, 10) for urn in "ab")
 PLAN = Plan("t", "i", "key", 0, "d", Holds.RANGES, "d", (), RowsBinding(""))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.hooks.steps import StepsOnSpark
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal.history import Slot
@@ -16,7 +17,6 @@ from airflow_gobblin.run.open_job import OpenJob
 from tests.benchmarks.contenders.many_steps import TASKS
 from tests.benchmarks.contenders.saying import Laps, arguments, say
 from tests.benchmarks.publish import URN, on_disk
-from tests.protocol.rows import NoConnections
 
 REMOTE = "BENCHMARK_SPARK"
 """The variable that holds the URL of the Spark Connect server."""

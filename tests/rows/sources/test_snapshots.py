@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import pytest
 
-from airflow_gobblin.connections import Connections
+from airflow_gobblin.connections import Connections, NoConnections
 from airflow_gobblin.errors import SourceError
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.wire import record
@@ -23,7 +23,7 @@ from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
 from tests.lab import Lab
-from tests.protocol.rows import NoConnections, RowSource, Table
+from tests.protocol.rows import RowSource, Table
 
 WHOLE = Table("whole", ExtractKind.SNAPSHOT_ONLY, 10)
 FIRST = Table("first", ExtractKind.SNAPSHOT_APPEND, 10)

@@ -31,7 +31,7 @@ test: setup ## run the tests, in two lanes (17 minutes on two free cores)
 
 .PHONY: quick
 quick: setup-quick ## run the tests that need no service and no Spark (two minutes)
-	@$(PY) -m pytest -m "not slow and not soak" -q && echo "make quick: passed" || { echo "make quick: FAILED"; exit 1; }
+	@$(PY) -m pytest -n 2 --dist worksteal -m "not slow and not soak" -q && echo "make quick: passed" || { echo "make quick: FAILED"; exit 1; }
 
 .PHONY: durations
 durations: setup ## run the tests, and keep how long each file took in tests/durations.json

@@ -42,7 +42,7 @@ soak: setup ## run the long tests
 	@$(PY) -m pytest -m soak --timeout=0 && echo "make soak: all tests passed" || { echo "make soak: FAILED"; exit 1; }
 
 .PHONY: bench
-bench: setup ## measure against the peers, and write tests/benchmarks/results.md (25 minutes on two free cores)
+bench: setup ## measure against the peers, and write tests/benchmarks/results.md (30 minutes on two free cores)
 	@$(PY) -m tests.benchmarks && echo "make bench: tests/benchmarks/results.md is written" || { echo "make bench: FAILED"; exit 1; }
 
 .PHONY: proofs

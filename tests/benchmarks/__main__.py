@@ -23,6 +23,7 @@ PROGRAMS = {
     "publish": ("--files=50", "--many-files=200", "--s3-files=20"),
     "whole_run": ("--rows=20000",),
     "scale": ("--steps=400", "--datasets=20"),
+    "pack_start": (),
     "long_journals": ("--slots=800",),
     "on_spark": ("--steps=400",),
     "object_clients": ("--records=50",),

@@ -25,6 +25,7 @@ from airflow_gobblin.commit.preconditions import check_goes_on, check_preconditi
 from airflow_gobblin.commit.remote import StepRunner
 from airflow_gobblin.connections import GuardedConnections, NoConnections
 from airflow_gobblin.errors import (
+    ClaimError,
     GobblinError,
     LostRaceError,
     QuarantinedError,
@@ -246,7 +247,9 @@ class Committer:
             self._check_claim(decision)
         try:
             outcome = self._carry_out_all(decision)
-        except (StepError, RecordError, OSError) as error:
+            if outcome is None and decision.staging is not None:
+                self._check_claim(decision)  # nothing locked it: no outcome publishes what is in another one's folder
+        except (StepError, RecordError, ClaimError, LostRaceError, OSError) as error:
             outcome = self.journal.outcome(decision.urn, decision.slot)
             if outcome is None and isinstance(error, _FENCED):
                 outcome = self._complete_abandon(slot, run_key, error)

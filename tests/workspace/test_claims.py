@@ -324,6 +324,57 @@ def test_a_claim_that_another_journal_released_while_a_slot_was_pending_is_not_w
     assert lab.published() == before
 
 
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_claim_that_another_journal_released_while_files_were_moved_is_noticed_before_the_outcome(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: bool
+) -> None:
+    """Between the look at a claim and the moves there is no lock: what was moved meanwhile is published by no outcome."""
+    lab = Lab(tmp_path, A)
+    opened, plan = lab.decide()
+    other = Lab(tmp_path, A, store=MemoryStore())
+    carry_out_all = opened.committer._carry_out_all
+
+    def released(decision: Any) -> Any:
+        other.admin.release_claim("a", "that journal seems to be lost")
+        if taken:
+            assert other.run()["a"].status == "committed"
+        return carry_out_all(decision)
+
+    monkeypatch.setattr(opened.committer, "_carry_out_all", released)
+    (report,) = execute_commit_steps(opened, plan, plan.packs[0])
+    if not taken:
+        assert report.status == "committed", "it is claimed anew"
+        assert claims(tmp_path).standing()["a"].journal == lab.journal.id
+        return
+    assert report.status == "failed"
+    assert f"belongs to this ingestion and dataset in journal {other.journal.id}" in report.detail
+    assert lab.reopened().history("a").pending is not None
+    lab.admin.abandon("a", "the other one goes on")
+    assert {str(path) for path in lab.files("a")} == {*other.reopened().read_dataset("a").paths}
+    assert other.rows("a") == A.all_rows()
+
+
+def test_a_claim_that_is_lost_after_another_process_ended_the_slot_is_no_matter_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = Lab(tmp_path, A)
+    opened, plan = lab.decide()
+    late = lab.opened()
+    carry_out_all = late.committer._carry_out_all
+
+    def overtaken(decision: Any) -> Any:
+        done = carry_out_all(decision)
+        execute_commit_steps(opened, plan, plan.packs[0])
+        lab.admin.release_claim("a", "it moves away")
+        claims(tmp_path).check(journal("others"), "their.a", "a")
+        return done
+
+    monkeypatch.setattr(late.committer, "_carry_out_all", overtaken)
+    (report,) = execute_commit_steps(late, plan, plan.packs[0])
+    assert report.status == "committed"
+    assert claims(tmp_path).standing()["a"].urn == "their.a"
+
+
 def test_a_claim_that_another_journal_released_is_made_anew_where_the_folder_is_still_free(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
     opened, plan = lab.decide()

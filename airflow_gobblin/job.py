@@ -220,9 +220,12 @@ class Work(Protocol):
             shows a secret.
         """
 
-    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterable[CommitStep]:
-        """Return the steps that publish results. Nothing is changed.
+    def publish(
+        self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], files: Files
+    ) -> Iterable[CommitStep]:
+        """Return the steps that publish the results of units. Nothing that is published is changed.
 
+        :param published: the units, each with its result, in the order of the plan; or some of them, if they are very many.
         :raises StepLostError: staged files are gone.
         """
 

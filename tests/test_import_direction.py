@@ -26,7 +26,7 @@ ROOMS = (
     ("commit",),
     ("run", "admin"),
     ("spark",),
-    ("rows",),
+    ("rows", "copy"),
     ("ingestion",),
     ("hooks", "testing"),
     ("events", "links", "cli"),
@@ -41,8 +41,9 @@ _OF_RUNS = ("journal", "workspace", "commit", "run", "admin", "spark")
 # Rooms -> what their modules never import, as dotted prefixes.
 FORBIDDEN = {
     **dict.fromkeys(FLOOR, ("airflow", "pyspark")),
-    # The work on rows knows the port, and nothing of the runs, records and places that it is done for.
+    # The work on rows, or on files, knows the port, and nothing of the runs, records and places that it is done for.
     "rows": ("airflow", "pyspark", *(f"airflow_gobblin.{room}" for room in _OF_RUNS)),
+    "copy": ("airflow", "pyspark", *(f"airflow_gobblin.{room}" for room in _OF_RUNS)),
     "spark": ("airflow", "airflow_gobblin.journal.journal", "airflow_gobblin.storage.stores"),
     **dict.fromkeys(AIRFLOW_SIDE, ("pyspark",)),
 }

@@ -339,6 +339,10 @@ class Administration:
     def _covered(self, history: History) -> Range:
         """Return the range from a dataset's start to its highest covered position."""
         coverage = history.state.coverage
+        if not history.keeps_units:
+            raise self._refused(
+                "rewind", history.urn, _NO_UNITS, "Mend the source: the next run makes the target equal to it."
+            )
         if coverage.origin is None or coverage.end is None:
             raise self._refused(
                 "rewind",
@@ -401,6 +405,10 @@ class Administration:
         history = self._finished(urn, new=True)
         state = history.state
         edge = state.watermark
+        if not history.keeps_units:
+            raise self._refused(
+                "set the watermark of", urn, _NO_UNITS, "There is nothing to skip: each run compares all of it."
+            )
         if edge is None and state.live:
             raise self._refused(
                 "set the watermark of",
@@ -429,8 +437,12 @@ class Administration:
         """Preview dropping a dataset: its coverage becomes empty, no file is live, and its target is free for others.
 
         :param delete_files: retire its published files, so that clean-up removes them; otherwise they stay in place.
+        :raises ConfigurationError: files are to be deleted, and the journal doesn't know which.
         """
         history = self._finished(urn, lost=not delete_files)
+        if delete_files and not history.keeps_units:
+            hint = "Drop it without its files, and then delete those that aren't wanted by hand."
+            raise self._refused("delete the files of", urn, _NO_UNITS, hint)
         retired = tuple(sorted(history.state.live)) if delete_files else ()
         return Change(Action.DROP, history, coverage=Coverage(), replaces=retired)
 
@@ -501,6 +513,11 @@ class Administration:
             state names published files.
         """
         history = self._finished(state.urn, new=True)
+        if not history.keeps_units:
+            hint = (
+                "Nothing needs to be imported: a mirror's next run compares source and target, wherever its journal is."
+            )
+            raise self._refused("import", state.urn, _NO_UNITS, hint)
         if has_state(history):
             raise self._refused(
                 "import",
@@ -716,6 +733,11 @@ class Administration:
             cause=why,
             hint=hint,
         )
+
+
+_NO_UNITS = (
+    "its slots hold differences of files, which have no positions, and what the target has is not in the journal"
+)
 
 
 def _bars(history: History) -> bool:

@@ -147,8 +147,16 @@ def export(journal: Journal, history: History) -> ExportedDataset:
     """Return the state of a dataset, without its pending slot.
 
     :raises RecordError: the steps that published it are lost.
+    :raises ConfigurationError: it has none: its slots hold differences of files.
     """
     state = history.state
+    if not history.keeps_units:
+        raise ConfigurationError(
+            operation="export",
+            subject=f"dataset {history.urn!r}",
+            cause="its slots hold differences of files: it has no positions, and what the target has is not in the journal",
+            hint="Nothing needs to be exported: a mirror with another journal compares source and target anew.",
+        )
     files: dict[tuple[int, str], list[ExportedFile]] = {}
     for decision, file in journal.files(history, state.live):
         found = ExportedFile(file.path, file.size, file.checksum, file.rows)

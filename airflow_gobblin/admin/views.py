@@ -791,6 +791,9 @@ def _audit_files(
     found: _Findings, journal: Journal, files: Files, history: History, folders: Iterable[str]
 ) -> Iterator[AuditFinding]:
     """Find published files that are missing, retired ones that still exist, and files that belong to no slot."""
+    if not history.keeps_units:
+        yield found.note("files", "its slots hold differences of files: a plan compares what is there with the source")
+        return
     live = {file.path: decision.slot for decision, file in journal.files(history, history.state.live)}
     known = set(live)
     for path, identity in zip(live, each(files, files.identity, live), strict=True):

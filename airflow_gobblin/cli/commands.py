@@ -301,7 +301,7 @@ def export(args: Namespace) -> None:
             cause=f"a slot of {', '.join(unfinished[:10])} is pending",
             hint="Let a run finish it, or abandon it; or name the other datasets by --urn.",
         )
-    states = (exported(journal, found) for found in histories if has_state(found))
+    states = (exported(journal, found) for found in histories if has_state(found) or not found.keeps_units)
     document = as_document(journal.ingestion, now(), states)
     lines = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
     if args.file is None:

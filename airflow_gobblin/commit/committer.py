@@ -44,7 +44,7 @@ from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.policy import DEFAULT_ATTEMPTS, DEFAULT_RETENTION
-from airflow_gobblin.model.work import UnitResult, UnitState, UnitSummary
+from airflow_gobblin.model.work import UnitResult, UnitState, UnitSummary, WorkUnit
 from airflow_gobblin.steps.base import CommitStep, FenceResult, HighWatermarkStep, Phase, StepContext, batches
 from airflow_gobblin.steps.execution import carry_out, carry_out_all, fence, sync
 from airflow_gobblin.storage.files.base import Files
@@ -81,8 +81,8 @@ class Proposal:
 
     @property
     def publishes(self) -> bool:
-        """Whether there is anything to move or to retire; otherwise its decision alone finishes it."""
-        return bool(self.files or self.plan.replaces)
+        """Whether there is anything to publish or to retire; otherwise its decision alone finishes it."""
+        return bool(self.files or self.plan.replaces) or not self.plan.holds.keeps_units
 
     @property
     def files(self) -> int:
@@ -103,10 +103,12 @@ class Proposal:
         return all(u.state is UnitState.SUCCESSFUL for u in self.units)
 
 
-Results = Callable[[], Iterator[UnitResult]]
-"""The results to publish, in the order of the units, read on demand, since they may be too many to keep."""
-Publish = Callable[[Iterable[UnitResult]], Iterable[CommitStep]]
-"""The steps that publish results."""
+Published = Iterator[tuple[WorkUnit, UnitResult]]
+"""The units to publish, each with its result, in the order of the plan."""
+Results = Callable[[], Published]
+"""Reads them, on demand, since they may be too many to keep."""
+Publish = Callable[[Published], Iterable[CommitStep]]
+"""The steps that publish them."""
 
 AfterStep = Callable[[Decision, int, int], None]
 """Called with a decision, k and n, once k of its n steps are done."""

@@ -384,4 +384,4 @@ def _has_files(history: History) -> bool:
 def _is_somewhere(history: History) -> bool:
     """Return whether a dataset depends on a target. One that was dropped, with its files or without, depends on none."""
     state = history.state
-    return bool(state.retired or state.live) or state.coverage.origin is not None
+    return not history.keeps_units or bool(state.retired or state.live) or state.coverage.origin is not None

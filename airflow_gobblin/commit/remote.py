@@ -22,7 +22,7 @@ from airflow_gobblin.model import wire
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.wire import record
-from airflow_gobblin.model.work import UnitResult
+from airflow_gobblin.model.work import UnitResult, WorkUnit
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.storage.stores.base import put_or_read
 
@@ -47,10 +47,12 @@ class StepRunner(Protocol):
     def above(self) -> int:
         """The number of steps above which a sequence is handed to it."""
 
-    def write(self, plan: Plan, results: Iterable[UnitResult], staging: str) -> Iterator[tuple[ShardRef, bytes]]:
-        """Yield the steps that publish these results, as shards, each with its reference.
+    def write(
+        self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], staging: str
+    ) -> Iterator[tuple[ShardRef, bytes]]:
+        """Yield the steps that publish the results of units, as shards, each with its reference.
 
-        :param results: read once.
+        :param published: the units, each with its result; read once.
         :param staging: the folder of the plan's token.
         :raises StepError: they can't be written.
         :raises TargetError: the target isn't available where the work is done.
@@ -98,10 +100,16 @@ class StepAnswers:
 @record("results_to_publish")
 @dataclass(frozen=True)
 class ResultsToPublish:
-    """Results whose steps one task writes."""
+    """Results whose steps one task writes, and their units, in the same order."""
 
     work: Work
+    units: tuple[WorkUnit, ...]
     results: tuple[UnitResult, ...]
+
+    @property
+    def published(self) -> Iterator[tuple[WorkUnit, UnitResult]]:
+        """The units, each with its result."""
+        return zip(self.units, self.results, strict=True)
 
 
 class StepFolder:
@@ -172,15 +180,20 @@ class StepFolder:
         self.files.remove_tree(self.folder)
 
 
-def pieces_of(work: Work, results: Iterable[UnitResult]) -> Iterator[bytes]:
-    """Split results into pieces with about the same number of files."""
-    some: list[UnitResult] = []
+def pieces_of(work: Work, published: Iterable[tuple[WorkUnit, UnitResult]]) -> Iterator[bytes]:
+    """Split units and their results into pieces with about the same number of files."""
+    some: list[tuple[WorkUnit, UnitResult]] = []
     files = 0
-    for result in results:
-        some.append(result)
-        files += len(result.files)
+    for unit, result in published:
+        some.append((unit, result))
+        files += max(1, len(result.files))
         if files >= FILES_PER_PIECE:
-            yield wire.dumps(ResultsToPublish(work, tuple(some)))
+            yield _piece_of(work, some)
             some, files = [], 0
     if some:
-        yield wire.dumps(ResultsToPublish(work, tuple(some)))
+        yield _piece_of(work, some)
+
+
+def _piece_of(work: Work, published: Iterable[tuple[WorkUnit, UnitResult]]) -> bytes:
+    units, results = zip(*published, strict=True)
+    return wire.dumps(ResultsToPublish(work, units, results))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.commit.remote import StepAnswers
     from airflow_gobblin.journal.records import ShardRef
     from airflow_gobblin.model.plan import Plan
-    from airflow_gobblin.model.work import UnitResult
+    from airflow_gobblin.model.work import UnitResult, WorkUnit
     from airflow_gobblin.run.open_job import OpenJob
 
 __all__ = ["StepsOnSpark"]
@@ -48,10 +48,12 @@ class StepsOnSpark:
         self._options = options
         self._hook: SparkSubmitHook | ConnectHook | None = None
 
-    def write(self, plan: Plan, results: Iterable[UnitResult], staging: str) -> Iterator[tuple[ShardRef, bytes]]:
+    def write(
+        self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], staging: str
+    ) -> Iterator[tuple[ShardRef, bytes]]:
         """See `StepRunner.write`."""
         with self._work(staging) as work:
-            pieces = work.put(pieces_of(self._opened.job.work, results))
+            pieces = work.put(pieces_of(self._opened.job.work, published))
             yield from work.shards(self._run("write", work, (pieces,), plan.urn, staging))
 
     def carry_out(self, urn: str, slot: int, staging: str, phases: Iterable[Iterable[bytes]]) -> int:

@@ -280,6 +280,16 @@ class History:
         return self._begun is not None and self._begun.decision.action is not Action.DROP
 
     @property
+    def holds(self) -> Holds | None:
+        """What the newest slot that published it holds; `None` if no run has published it since the last drop."""
+        return self._begun.holds if self._begun is not None and self.published else None
+
+    @property
+    def keeps_units(self) -> bool:
+        """Whether the journal knows the files that are published, by their units; otherwise the target itself is the truth."""
+        return self.holds is None or self.holds.keeps_units
+
+    @property
     def dropped(self) -> Slot | None:
         """The slot that dropped it, if no run has published it since."""
         return None if self.published else self._begun
@@ -301,6 +311,15 @@ class History:
         trimmed = (slot.as_slot(self.urn) for slot in self.trimmed[number:])
         slots = chain(self.after(number), trimmed)
         return any(slot.done and slot.decision.action in _PUBLISHING for slot in slots)
+
+    def changed_after(self, number: int) -> bool:
+        """Return whether a slot after a number may have changed what is published: any decided one but an ABORT.
+
+        An abandoned slot may have done some of its acts, which can't be taken back.
+        """
+        return any(s.decision.action is not Action.ABORT for s in self.after(number)) or any(
+            slot.action is not Action.ABORT for slot in self.trimmed[number:]
+        )
 
     @property
     def unpublished(self) -> Note | None:
@@ -534,7 +553,8 @@ class _StateBuilder:
                 self.retired[ref] = decision.slot
         if decision.action is Action.DROP:
             self.live.clear()
-        if decision.action in (Action.COMMIT, Action.NOOP, Action.IMPORT):
+        keeps_units = decision.holds is None or decision.holds.keeps_units
+        if decision.action in (Action.COMMIT, Action.NOOP, Action.IMPORT) and keeps_units:
             for unit in decision.units:
                 if unit.state is UnitState.SUCCESSFUL:
                     self.live[UnitRef(decision.slot, unit.unit)] = unit

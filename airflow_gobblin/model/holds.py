@@ -15,10 +15,12 @@ class Holds(StrEnum):
     """Units of ranges of positions: a run plans what no slot covers."""
     SNAPSHOT = "snapshot"
     """The whole dataset as it was at one moment."""
+    DIFFERENCE = "difference"
+    """Changes that make the target equal to its source: files that are added, replaced and removed."""
 
     @property
     def covers_ranges(self) -> bool:
-        """Whether slots cover ranges of positions, each once. Otherwise a plan loses if any slot was published since."""
+        """Whether slots cover ranges of positions, each once. Otherwise a plan loses if any slot was decided since."""
         return self is Holds.RANGES
 
     @property
@@ -27,6 +29,21 @@ class Holds(StrEnum):
         return self is Holds.SNAPSHOT
 
     @property
+    def keeps_units(self) -> bool:
+        """Whether the journal knows the files that are published, by their units, until they are retired.
+
+        Otherwise the target itself is the truth, which every plan looks at again; and a slot that only removes files is one, too.
+        """
+        return self is not Holds.DIFFERENCE
+
+    @property
     def what(self) -> str:
         """What a slot holds, for people."""
-        return {Holds.RANGES: "ranges of positions", Holds.SNAPSHOT: "a snapshot"}[self]
+        return _WHAT[self]
+
+
+_WHAT = {
+    Holds.RANGES: "ranges of positions",
+    Holds.SNAPSHOT: "a snapshot",
+    Holds.DIFFERENCE: "a difference of files",
+}

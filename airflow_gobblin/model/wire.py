@@ -175,8 +175,11 @@ def _same(value: Any) -> Any:
 
 
 def canonical(document: Json) -> bytes:
-    """Encode JSON in its canonical form: sorted keys, no spaces, UTF-8."""
-    return _CANONICAL.encode(document).encode()
+    """Encode JSON in its canonical form: sorted keys, no spaces, UTF-8.
+
+    The bytes of a file's name that are no UTF-8 are lone surrogates in Python; they become JSON's escapes (`\\udc80`).
+    """
+    return _CANONICAL.encode(document).encode(errors="backslashreplace")
 
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

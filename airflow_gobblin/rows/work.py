@@ -137,9 +137,11 @@ class RowsWork:
             self, plan, unit, attempt.id, attempt.files, attempt.folder, attempt.connections, attempt.snapshot
         )
 
-    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterable[CommitStep]:
+    def publish(
+        self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], files: Files
+    ) -> Iterable[CommitStep]:
         """Return the steps that publish the sink's files."""
-        return self.sink.publish(plan, results, files)
+        return self.sink.publish(plan, (result for _, result in published), files)
 
 
 def _of_rows(dataset: DatasetLike) -> Dataset:

@@ -51,10 +51,12 @@ def plan_dataset(
 
 
 def _check_holds(dataset: DatasetLike, history: History) -> None:
-    """Check that the published units of a dataset and the planned ones are of one kind."""
+    """Check that what is published of a dataset and what is planned are of one kind."""
     slots = {ref.slot for ref, unit in history.state.live.items() if unit.files}
-    published = (history.slot(number).holds for number in sorted(slots))
-    other = next((holds for holds in published if holds not in (dataset.holds, None)), None)
+    published = {history.slot(number).holds for number in slots}
+    if not history.keeps_units:
+        published.add(history.holds)
+    other = next((holds for holds in sorted(filter(None, published)) if holds is not dataset.holds), None)
     if other is not None:
         raise ConfigurationError(
             operation="plan",
@@ -117,7 +119,7 @@ def _bound(
             cause=f"its slots hold {dataset.holds.what}, and the range of its plan is {found.planned}",
             hint="This is a fault of the code of its work.",
         )
-    folder = check_folder(found.folder, urn)
+    folder = check_folder(found.folder, urn, dataset.holds)
     check_no_link(opened.files, folder, urn)
     check_no_slot_is_lost(opened.files, opened.journal, history)
     replaced = () if backfill is None else backfill.replaces

@@ -110,7 +110,7 @@ def _decide_from(opened: OpenJob, plan: Plan, results: PlanResults) -> Slot | Da
     if proposal.decidable:
         return opened.committer.decide(
             proposal,
-            lambda: results.of(proposal.published),
+            lambda: results.with_units(proposal.published),
             lambda chosen: opened.job.work.publish(plan, chosen, with_listing_cache(opened.files, plan.folder)),
         )
     history = opened.journal.history(plan.urn)

@@ -122,7 +122,7 @@ def _write(order: StepOrder, context: StepContext, work: StepFolder, number: int
     plan = Staging(context.files, order.staging).plan(order.token)
     if plan is None:
         raise StepLostError(operation="publish", subject=f"dataset {order.urn!r}", cause="its plan was swept")
-    steps = given.work.publish(plan, given.results, context.files)
+    steps = given.work.publish(plan, given.published, context.files)
     return StepAnswer(number, shards=work.put_shards(shards(order.token, steps, FILES_PER_PIECE)))
 
 

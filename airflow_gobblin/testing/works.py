@@ -122,8 +122,9 @@ class WorkContract:
         results: defaultdict[str, list[UnitResult]] = defaultdict(list)
         for token, result in inprocess.run_units(trial.opened, run, trial.connections):
             results[token].append(result)
-        for plan, _ in trial.units(run):
-            one, other = ([*trial.publish(plan, results[plan.token])] for _ in range(2))
+        for plan, units in trial.units(run):
+            published = [*zip(units, results[plan.token], strict=True)]
+            one, other = ([*trial.publish(plan, published)] for _ in range(2))
             assert one == other
             assert [wire.loads(wire.dumps(step), type(step), "a step") for step in one] == one
         assert visible(trial.opened.files) == []
@@ -236,9 +237,9 @@ class Trial:
             folder = self.opened.staging.token_folder(plan.token)
             return work.run(unit, plan, Attempt("a0", files, folder, self.connections, held.of(plan)))
 
-    def publish(self, plan: Plan, results: Sequence[UnitResult]) -> Iterator[object]:
-        """Yield the steps that publish results."""
-        yield from self.opened.job.work.publish(plan, results, self.opened.files)
+    def publish(self, plan: Plan, published: Sequence[tuple[WorkUnit, UnitResult]]) -> Iterator[object]:
+        """Yield the steps that publish the results of units."""
+        yield from self.opened.job.work.publish(plan, published, self.opened.files)
 
     def run(self, act: Act) -> None:
         """Carry out a run to which something happens.

@@ -24,6 +24,7 @@ from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import now
 from airflow_gobblin.model import wire
+from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.storage.stores.base import put_or_read
@@ -218,8 +219,8 @@ class Claims:
         return put_or_read(self._store, _link(self._length + 1), data)[0] == data
 
     def _refuse(self, mine: Claim) -> None:
-        here = posixpath.join(self._root, mine.folder)
-        ours = ((posixpath.join(self._root, claim.folder), claim) for claim in self._standing.values())
+        here = _below(self._root, mine.folder)
+        ours = ((_below(self._root, claim.folder), claim) for claim in self._standing.values())
         for folder, claim in (*ours, *_around(self._files, self._root, mine.folder)):
             if claim.owner != mine.owner and _nested(folder, here):
                 raise ClaimError(
@@ -230,12 +231,15 @@ class Claims:
                 )
 
 
-def check_folder(folder: str, urn: str) -> str:
+def check_folder(folder: str, urn: str, holds: Holds) -> str:
     """Return a dataset's folder if it is valid.
 
+    :param holds: what the dataset's slots hold. A difference of files may be of the whole target root; `_gobblin` is left out.
     :raises ConfigurationError: it isn't below the target root, or is the target's own folder.
     """
     cause, parts = "", folder.split("/")
+    if folder == "." and holds is Holds.DIFFERENCE:
+        return folder
     if folder == "." or not folder:
         cause = "it is the target root itself, in which staging, claims and the folders of other datasets are"
     elif not {"", ".", ".."}.isdisjoint(parts) or "\0" in folder:
@@ -280,7 +284,7 @@ def _around(files: Files, root: str, folder: str) -> Iterator[tuple[str, Claim]]
     """Yield the claimed folders of target roots above ours and below our folder."""
     for other in (*_roots_above(files, root), *_roots_below(files, root, folder)):
         for claim in Claims(files.other(other)).standing().values():
-            yield posixpath.join(other, claim.folder), claim
+            yield _below(other, claim.folder), claim
 
 
 def _roots_above(files: Files, root: str) -> Iterator[str]:
@@ -296,6 +300,10 @@ def _roots_above(files: Files, root: str) -> Iterator[str]:
 def _roots_below(files: Files, root: str, folder: str) -> Iterator[str]:
     chains = (path.partition(f"/{CHAIN}/") for path in files.walk(folder))
     yield from sorted({posixpath.join(root, below) for below, found, _ in chains if found})
+
+
+def _below(root: str, folder: str) -> str:
+    return root if folder == "." else posixpath.join(root, folder)
 
 
 def _nested(one: str, other: str) -> bool:

@@ -456,7 +456,7 @@ class PlanResults:
 
     def __init__(self, staging: Staging, plan: Plan, *, checked: bool) -> None:
         self._staging = staging
-        self._token = plan.token
+        self._plan = plan
         self._snapshot = staging.snapshot(plan)
         self._checked = checked
         self._count = 0
@@ -465,7 +465,7 @@ class PlanResults:
 
     def read(self, units: Iterable[str]) -> Iterator[UnitResult]:
         """Yield the results of some units, in their order; ask for each unit once."""
-        for number, result in self._staging.results(self._token, units, self._snapshot, checked=self._checked):
+        for number, result in self._staging.results(self._plan.token, units, self._snapshot, checked=self._checked):
             if self._count < KEPT:
                 self._kept[result.unit] = result
             else:
@@ -481,7 +481,16 @@ class PlanResults:
         yield from (result for unit, result in self._kept.items() if unit in units)
         again = {unit: number for unit, number in self._numbers.items() if unit in units}
         if again:
-            yield from self._staging.same_results(self._token, again, self._snapshot)
+            yield from self._staging.same_results(self._plan.token, again, self._snapshot)
+
+    def with_units(self, units: Collection[str]) -> Iterator[tuple[WorkUnit, UnitResult]]:
+        """Yield some units of the plan, each with its result as it was read; this may be repeated.
+
+        :raises StepLostError: as `of`.
+        :raises LostRaceError: as `Staging.units`.
+        """
+        wanted = (unit for unit in self._staging.units(self._plan) if unit.id in units)
+        return zip(wanted, self.of(units), strict=True)
 
 
 def batched(units: Iterable[WorkUnit]) -> Iterator[tuple[WorkUnit, ...]]:

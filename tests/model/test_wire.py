@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -449,3 +450,15 @@ def test_a_kind_belongs_to_one_class() -> None:
 def test_what_is_no_json_cannot_be_stored(number: float) -> None:
     with pytest.raises(ValueError, match="JSON"):
         wire.dumps(AddColumn("a", number))
+
+
+@given(st.binary(min_size=1, max_size=40).filter(lambda name: not {0, 47} & {*name}))
+def test_the_name_of_a_file_is_kept_byte_for_byte_whether_it_is_utf8_or_not(name: bytes) -> None:
+    """Many of them, as in a table, too."""
+    one = StagedFile(os.fsdecode(name), 1, "", 0, "1")
+    for count in (1, wire.TABLE_FROM):
+        record = wire.dumps(UnitResult("u0", "a0", UnitState.SUCCESSFUL, files=(one,) * count))
+        assert record.decode().isprintable() or not os.fsdecode(name).isprintable(), "it is UTF-8"
+        assert json.loads(record), "and JSON"
+        (found, *_) = wire.loads(record, UnitResult, "a result").files
+        assert os.fsencode(found.path) == name

@@ -213,8 +213,9 @@ def ones_own_list() -> Iterable[Patch]:
         pipe, plan = own.get(self, (None, None))
         if pipe is None or plan is None or plan.token != decision.token:
             return carry_out_all(self, decision)
-        results = [r for u in pipe.staging.units(plan) if (r := pipe.staging.result(plan.token, u.id)) is not None]
-        for step in pipe.job.work.publish(plan, results, self.files):
+        found = ((u, pipe.staging.result(plan.token, u.id)) for u in pipe.staging.units(plan))
+        published = [(unit, result) for unit, result in found if result is not None]
+        for step in pipe.job.work.publish(plan, published, self.files):
             self._carry_out(decision, step)
         return None
 

@@ -135,8 +135,10 @@ class CopyWork:
             out.abort()
             raise
 
-    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
-        for result in results:
+    def publish(
+        self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], files: Files
+    ) -> Iterator[CommitStep]:
+        for _, result in published:
             yield from (publish_file(file, self._name(plan, result.unit), result.unit, files) for file in result.files)
 
     def _name(self, plan: Plan, unit: str) -> str:

@@ -14,7 +14,7 @@ from airflow.sdk import DAG
 from airflow_gobblin.commit import remote
 from airflow_gobblin.errors import StepLostError
 from airflow_gobblin.hooks.steps import StepsOnSpark
-from airflow_gobblin.model.work import UnitResult
+from airflow_gobblin.model.work import UnitResult, WorkUnit
 from airflow_gobblin.operators import GobblinIngestion, SparkOptions
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
@@ -75,7 +75,7 @@ def test_a_long_sequence_is_written_and_carried_out_there(
         decision = opened.journal.history(URN).slots[-1].decision
         assert (decision.steps, len(decision.shards)) == (UNITS + 1, 3)
         steps = list(opened.journal.steps(decision))
-        assert steps == list(opened.job.work.publish(extracted.plan, _results(extracted), opened.files))
+        assert steps == list(opened.job.work.publish(extracted.plan, _published(extracted), opened.files))
         use(extracted, "spark_warm")
         assert done(partial(execute_commit_steps, opened), extracted).status == "committed"
     for said in (
@@ -119,8 +119,8 @@ def test_a_phase_is_whole_there_before_the_next_and_its_steps_have_connections(
     assert not left, "a secret is in no record"
 
 
-def _results(planned: PlannedRun) -> list[UnitResult]:
-    return [planned.results[unit.id] for unit in planned.plan.units]
+def _published(planned: PlannedRun) -> list[tuple[WorkUnit, UnitResult]]:
+    return [(unit, planned.results[unit.id]) for unit in planned.plan.units]
 
 
 def test_a_short_one_is_not(extracted: PlannedRun, caplog: pytest.LogCaptureFixture) -> None:
@@ -170,10 +170,10 @@ def test_files_that_are_gone_decide_nothing(extracted: PlannedRun) -> None:
     runner = opened.committer.runner
     assert runner is not None
     (file,) = extracted.results["u7"].files
-    results = _results(extracted)
+    published = _published(extracted)
     (extracted.folder / "target" / file.path).unlink()
     with pytest.raises(StepLostError, match=r"can't publish staged file .* of unit 'u7': it is gone"):
-        list(runner.write(extracted.plan, results, opened.staging.token_folder(extracted.plan.token)))
+        list(runner.write(extracted.plan, published, opened.staging.token_folder(extracted.plan.token)))
     assert opened.journal.history(URN).slots == ()
 
 

@@ -85,8 +85,10 @@ class TestAWorkWhoseNamesAreRandom(BrokenWork):
     @record("test.random_work")
     @dataclass(frozen=True)
     class broken(CopyWork):
-        def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
-            return super().publish(replace(plan, token=secrets.token_hex(16)), results, files)
+        def publish(
+            self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], files: Files
+        ) -> Iterator[CommitStep]:
+            return super().publish(replace(plan, token=secrets.token_hex(16)), published, files)
 
 
 class TestAWorkWhoseNamesHaveNoToken(BrokenWork):

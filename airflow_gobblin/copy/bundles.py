@@ -1,0 +1,164 @@
+"""Bundles: what a work unit of a mirror holds, and how a difference is cut into them.
+
+All bundles are about the same work: at most `MOST_FILES` files of at most `MOST_BYTES`; a larger file is alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from airflow_gobblin.copy.entries import NO_ATTRIBUTES, Attributes, Entry
+from airflow_gobblin.model import wire
+from airflow_gobblin.model.wire import record
+from airflow_gobblin.model.work import WorkUnit
+from airflow_gobblin.storage.files.base import FileIdentity
+
+MOST_FILES = 500
+"""The maximum number of files in a bundle: a piece of a plan has 1,000 units."""
+MOST_BYTES = 256 << 20
+"""The maximum size of a bundle of several files; a file of this size is alone."""
+WEIGHT_OF_A_FILE = 64 << 10
+"""The cost of a file besides its bytes, in bytes."""
+_PROPERTY = "bundle"
+T = TypeVar("T")
+
+
+class BundleKind(StrEnum):
+    """The acts that a bundle describes."""
+
+    COPY = "copy"
+    """Files to copy, new or in place of others."""
+    DELETE = "delete"
+    """Files to delete from the target."""
+    FOLDERS = "folders"
+    """Folders to make or to give attributes, and folders to remove if they are empty by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFile:
+    """A file, or a link, to copy.
+
+    :param entry: the source's; its path is relative to the file set's folder, and the same on both sides.
+    :param replaces: the identity that the target's file had at planning, if it is to be replaced.
+    """
+
+    entry: Entry
+    replaces: FileIdentity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Doomed:
+    """A file to delete from the target, if it is still the one that was seen at planning."""
+
+    path: str
+    identity: FileIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class FolderEntry:
+    """A folder that the target has to have.
+
+    :param attributes: those to give it; `None` in it is left as it is.
+    :param modified: the time to give it, in ns since 1970; 0 for none.
+    """
+
+    path: str
+    attributes: Attributes = NO_ATTRIBUTES
+    modified: int = 0
+
+
+@record("copy_bundle")
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """The content of a work unit, which keeps it in its properties.
+
+    :param acts: the kind of what it holds.
+    :param gone_folders: folders to remove if they are empty, each after those in it.
+    """
+
+    acts: BundleKind
+    files: tuple[CopyFile, ...] = ()
+    deletes: tuple[Doomed, ...] = ()
+    folders: tuple[FolderEntry, ...] = ()
+    gone_folders: tuple[str, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """The size of the files to copy."""
+        return sum(file.entry.size for file in self.files)
+
+    @property
+    def weight(self) -> int:
+        """The estimated cost, in bytes."""
+        count = len(self.files) + len(self.deletes) + len(self.folders) + len(self.gone_folders)
+        return self.bytes + WEIGHT_OF_A_FILE * count
+
+    @staticmethod
+    def of(unit: WorkUnit) -> Bundle:
+        """Return the bundle of a unit.
+
+        :raises RecordError: the unit holds none, or one that this version doesn't know.
+        """
+        found: Bundle = wire.from_json(Bundle, unit.properties.get(_PROPERTY), f"unit {unit.id!r} of {unit.urn!r}")
+        return found
+
+    def unit(self, unit_id: str, urn: str) -> WorkUnit:
+        """Return a unit that holds it."""
+        return WorkUnit(unit_id, urn, weight=self.weight, properties={_PROPERTY: wire.to_json(self)})
+
+
+@dataclass
+class _Growing(Generic[T]):
+    """A bundle being filled."""
+
+    make: Callable[[tuple[T, ...]], Bundle]
+    items: list[T] = field(default_factory=list)
+    bytes: int = 0
+
+    def add(self, item: T, size: int = 0) -> Iterator[Bundle]:
+        """Add an item, and yield the bundle that has no more room, if there is one."""
+        if size >= MOST_BYTES:
+            yield self.make((item,))
+            return
+        if self.bytes + size > MOST_BYTES or len(self.items) == MOST_FILES:
+            yield from self.rest()
+        self.items.append(item)
+        self.bytes += size
+
+    def rest(self) -> Iterator[Bundle]:
+        """Yield what is left, if there is any."""
+        if self.items:
+            yield self.make(tuple(self.items))
+        self.items, self.bytes = [], 0
+
+
+Act = CopyFile | Doomed | FolderEntry | str
+"""What a bundle is filled with; a string is a folder to remove."""
+
+
+def bundled(acts: Iterator[Act]) -> Iterator[Bundle]:
+    """Cut acts into bundles, as they come. Those of one kind keep their order."""
+    files = _Growing[CopyFile](lambda some: Bundle(BundleKind.COPY, files=some))
+    deletes = _Growing[Doomed](lambda some: Bundle(BundleKind.DELETE, deletes=some))
+    folders = _Growing[FolderEntry](lambda some: Bundle(BundleKind.FOLDERS, folders=some))
+    gone = _Growing[str](lambda some: Bundle(BundleKind.FOLDERS, gone_folders=some))
+    for act in acts:
+        if isinstance(act, CopyFile):
+            yield from files.add(act, act.entry.size)
+        elif isinstance(act, Doomed):
+            yield from deletes.add(act)
+        elif isinstance(act, FolderEntry):
+            yield from folders.add(act)
+        else:
+            yield from gone.add(act)
+    for growing in (folders, files, deletes, gone):
+        yield from growing.rest()
+
+
+def units_of(bundles: Iterator[Bundle], urn: str) -> Iterator[WorkUnit]:
+    """Yield the units of a file set's bundles."""
+    for number, bundle in enumerate(bundles, 1):
+        yield bundle.unit(f"{bundle.acts.value}_{number:06d}", urn)

@@ -1,0 +1,109 @@
+"""The options of a mirror: how files are compared, replaced, deleted, and what is kept of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from airflow_gobblin.errors import ConfigurationError
+
+LETTERS = {"t": "times", "p": "permission", "u": "user", "g": "group"}
+"""What `Keep` keeps, by DistCp's letters."""
+_OTHER_LETTERS = {"r": "replication", "b": "block size", "c": "checksum type", "a": "ACL", "x": "extended attributes"}
+
+
+class Compare(StrEnum):
+    """When a file of the target counts as unchanged."""
+
+    SIZE_AND_TIME = "size_and_time"
+    """The sizes are equal, and the target's file is not older; where times are kept, the times are equal."""
+    CHECKSUM = "checksum"
+    """The contents are equal, by checksum or ETag. Both sides are read for it where a store keeps neither."""
+
+
+class Existing(StrEnum):
+    """The treatment of a file of the target that differs from the source's."""
+
+    FAIL = "fail"
+    """The file set fails, and names it."""
+    UPDATE = "update"
+    """It is replaced, if it is still the file that was seen at planning."""
+    SKIP = "skip"
+    """It is left as it is."""
+
+
+class Links(StrEnum):
+    """The treatment of symbolic links in the source."""
+
+    SKIP = "skip"
+    """They are neither copied nor followed, and their names in the target are left alone."""
+    COPY = "copy"
+    """They are copied as links, with the text that they have."""
+    FOLLOW = "follow"
+    """The files and folders that they lead to are copied. A link that leads out of the source's root fails the file set."""
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Delete from the target what the source no longer has, and the folders that are then empty.
+
+    If any part of a listing failed, or the source is empty or missing, nothing is deleted and the file set fails.
+
+    :param at_most: the share of the target's files that may go in one run, from 0 to 1. If more would go, nothing does, and the
+        file set fails.
+    """
+
+    at_most: float = 0.1
+
+    def __post_init__(self) -> None:
+        if isinstance(self.at_most, bool) or not 0 <= self.at_most <= 1:
+            raise ConfigurationError(
+                operation="use",
+                subject=f"Delete(at_most={self.at_most!r})",
+                cause="it is a share of the target's files, from 0 to 1",
+                hint="Write 0.05 for five percent, or 1 for no bound.",
+            )
+
+
+@dataclass(frozen=True)
+class Keep:
+    """What a copy keeps of its file, by DistCp's letters: `t` times, `p` permission, `u` user, `g` group.
+
+    :param letters: for example "t" or "pug".
+    :param strict: whether it is an error if the target can't keep them; otherwise it is reported once.
+    """
+
+    letters: str = ""
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        wrong = next((letter for letter in self.letters if letter not in LETTERS), None)
+        if wrong is not None or len({*self.letters}) != len(self.letters):
+            other = _OTHER_LETTERS.get(wrong or "")
+            cause = f"{wrong!r} ({other}) can't be kept yet" if other else f"{wrong!r} is none of its letters"
+            raise ConfigurationError(
+                operation="use",
+                subject=f"Keep({self.letters!r})",
+                cause="a letter is repeated" if wrong is None else cause,
+                hint=f"Give each once, of {', '.join(f'{letter} ({what})' for letter, what in LETTERS.items())}.",
+            )
+
+    @property
+    def times(self) -> bool:
+        """Whether times are kept."""
+        return "t" in self.letters
+
+    @property
+    def permission(self) -> bool:
+        """Whether permissions are kept."""
+        return "p" in self.letters
+
+    @property
+    def user(self) -> bool:
+        """Whether owners are kept."""
+        return "u" in self.letters
+
+    @property
+    def group(self) -> bool:
+        """Whether groups are kept."""
+        return "g" in self.letters

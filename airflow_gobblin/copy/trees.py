@@ -1,0 +1,81 @@
+"""Trees: places that files are read from or compared with, on a disk or in an object store.
+
+A walk is lazy and in the order of S3's keys on both, so that two of them can be compared side by side, however many files there
+are. Only the names of the folders on the way are in memory, and those of a few folders ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+from airflow_gobblin.copy.entries import Entry
+from airflow_gobblin.copy.options import Links
+from airflow_gobblin.storage.locations import local_path, object_location
+
+if TYPE_CHECKING:
+    from airflow_gobblin.connections import Connections
+
+OWN_FOLDER = "_gobblin"
+"""What is ours in a target, and in a source that is a target of another job: no walk shows it."""
+
+
+def always(folder: str) -> bool:
+    """Enter every folder."""
+    return True
+
+
+class Tree(Protocol):
+    """A place that files are read from. Errors are `OSError`.
+
+    Whatever can't be listed or read is an error: a listing that failed is never a shorter one.
+    """
+
+    @property
+    def root(self) -> str:
+        """Its path or URL, without secrets."""
+
+    def entry(self, path: str) -> Entry | None:
+        """Return what is at a path; `None` if nothing is. In a store a folder is there if anything is below it."""
+
+    def walk(self, folder: str = ".", enter: Callable[[str], bool] = always) -> Iterator[Entry]:
+        """Yield everything below a folder, each folder right before what is in it, in the order of `key_of`.
+
+        Paths are relative to the root. `_gobblin` at the root, and in the folder itself, is left out. An object store has no
+        folders, except for objects that stand for one.
+
+        :param enter: whether to go into a folder; one that isn't entered is still yielded.
+        :raises FileNotFoundError: there is no such folder.
+        """
+
+    def folders(self, folder: str = ".") -> Iterator[str]:
+        """Yield the names of the folders in a folder, in order.
+
+        :raises FileNotFoundError: there is no such folder.
+        """
+
+    def open(self, path: str) -> BinaryIO:
+        """Open a file to read it whole."""
+
+    def read(self, path: str, start: int, length: int) -> bytes:
+        """Read a part of a file."""
+
+
+def open_tree(location: str, connections: Connections | None = None, links: Links = Links.SKIP) -> Tree:
+    """Open the tree at a location: an absolute path, `file:///…`, or `s3://[connection@]bucket/prefix`.
+
+    :param connections: access to an object store's secrets, if the location names a connection.
+    :param links: the treatment of symbolic links on a disk.
+    :raises ConfigurationError: the location is invalid, or there is no such connection.
+    """
+    place = object_location(location)
+    if place is None:
+        from airflow_gobblin.copy.local_tree import LocalTree
+
+        return LocalTree(local_path(location, operation="read", subject=f"tree {location!r}"), links)
+    raise NotImplementedError(location)
+
+
+def joined(folder: str, name: str) -> str:
+    """Return the path of a name in a folder."""
+    return name if folder == "." else f"{folder}/{name}"

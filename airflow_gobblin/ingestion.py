@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.job import check_numbers
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.naming import check_ingestion_name
 from airflow_gobblin.model.policy import DEFAULT_ATTEMPTS, DEFAULT_RETENTION, CommitPolicy
@@ -65,15 +66,7 @@ class Ingestion:
                 cause="there is no such commit policy",
                 hint=f"Use one of {', '.join(repr(policy.value) for policy in CommitPolicy)}.",
             ) from error
-        least = {"max_packs": self.max_packs, "attempts": self.attempts, "max_pack_weight": self.max_pack_weight}
-        for name, value in least.items():
-            if value is not None and value < 1:
-                raise ConfigurationError(
-                    operation="use",
-                    subject=f"{name}={value} of ingestion {self.name!r}",
-                    cause="it is too small",
-                    hint="Give at least 1.",
-                )
+        check_numbers(self, f"ingestion {self.name!r}")
 
     @property
     def work(self) -> RowsWork:

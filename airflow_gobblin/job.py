@@ -25,7 +25,7 @@ from airflow_gobblin.model.watermark import Watermark
 from airflow_gobblin.model.work import UnitResult, WorkUnit
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.storage.files.base import Files
-from airflow_gobblin.storage.locations import object_location
+from airflow_gobblin.storage.locations import object_location, path_below
 
 __all__ = [
     "Attempt",
@@ -36,6 +36,7 @@ __all__ = [
     "Work",
     "WorkPlan",
     "WorkRequest",
+    "check_numbers",
     "check_roots",
     "connections_of",
 ]
@@ -221,11 +222,12 @@ class Work(Protocol):
         """
 
     def publish(
-        self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], files: Files
+        self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], files: Files, staging: str
     ) -> Iterable[CommitStep]:
         """Return the steps that publish the results of units. Nothing that is published is changed.
 
         :param published: the units, each with its result, in the order of the plan; or some of them, if they are very many.
+        :param staging: the folder of the plan's token, for what has to be there before the decision. Each call makes its own.
         :raises StepLostError: staged files are gone.
         """
 
@@ -273,6 +275,23 @@ class Job(Protocol):
         """The work on its units, with everything that Spark needs."""
 
 
+def check_numbers(job: Job, subject: str) -> None:
+    """Check the numbers of a job.
+
+    :param subject: the job's name, for the error.
+    :raises ConfigurationError: one of them is too small.
+    """
+    least = {"max_packs": job.max_packs, "attempts": job.attempts, "max_pack_weight": job.max_pack_weight}
+    for name, value in least.items():
+        if value is not None and value < 1:
+            raise ConfigurationError(
+                operation="use",
+                subject=f"{name}={value} of {subject}",
+                cause="it is too small",
+                hint="Give at least 1.",
+            )
+
+
 def connections_of(work: Work) -> tuple[str, ...]:
     """Return the connections that a work needs in Spark: those of its units, and those of object stores that it publishes to."""
     locations = (object_location(root) for root in (work.target, work.workspace))
@@ -283,12 +302,12 @@ def connections_of(work: Work) -> tuple[str, ...]:
 def check_roots(work: Work) -> None:
     """Check that a work stages files where it publishes them: a link, a rename or a completed upload gives them their names.
 
-    :raises ConfigurationError: its workspace has another root than its target.
+    :raises ConfigurationError: its target is neither its workspace nor below it.
     """
-    if work.workspace != work.target:
+    if path_below(work.workspace, work.target) is None:
         raise ConfigurationError(
             operation="use",
             subject=f"workspace {work.workspace!r} for target {work.target!r}",
             cause="a file that is staged under one root can't be published under another one without copying it",
-            hint="Give both the same root.",
+            hint="Give both the same root, or a workspace above the target, in the same file system or bucket.",
         )

@@ -17,6 +17,7 @@ from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.sources.sql import SqlSource
 from airflow_gobblin.rows.work import RowsWork
 from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.storage.locations import path_below
 from tests.lab import Lab
 
 SHOP = Ingestion("shop", SqlSource("db", ()), ParquetSink("s3://aws@bucket/lake"), "/journal")
@@ -56,3 +57,23 @@ def test_spark_gets_the_connections_of_source_and_target_each_once() -> None:
     assert connections_of(SHOP.work) == ("db", "aws")
     assert connections_of(replace(SHOP, sink=ParquetSink("s3://db@bucket/lake")).work) == ("db",)
     assert connections_of(replace(SHOP, sink=ParquetSink("/lake")).work) == ("db",)
+
+
+@pytest.mark.parametrize(
+    ("root", "location", "path"),
+    [
+        ("/srv", "/srv", "."),
+        ("/srv", "file:///srv/photos/", "photos"),
+        ("file:///srv/", "/srv/a/../photos", "photos"),
+        ("/", "/srv/photos", "srv/photos"),
+        ("/srv/photo", "/srv/photos", None),
+        ("/srv/photos", "/srv", None),
+        ("s3://c@bucket", "s3://c@bucket/photos/2026", "photos/2026"),
+        ("s3://c@bucket/photos", "s3://c@bucket/photos", "."),
+        ("s3://c@bucket", "s3://d@bucket/photos", None),
+        ("s3://bucket", "gs://bucket/photos", None),
+        ("/bucket", "s3://bucket/photos", None),
+    ],
+)
+def test_the_path_of_a_location_below_a_root(root: str, location: str, path: str | None) -> None:
+    assert path_below(root, location) == path

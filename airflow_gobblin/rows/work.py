@@ -138,7 +138,7 @@ class RowsWork:
         )
 
     def publish(
-        self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], files: Files
+        self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], files: Files, staging: str
     ) -> Iterable[CommitStep]:
         """Return the steps that publish the sink's files."""
         return self.sink.publish(plan, (result for _, result in published), files)

@@ -111,7 +111,9 @@ def _decide_from(opened: OpenJob, plan: Plan, results: PlanResults) -> Slot | Da
         return opened.committer.decide(
             proposal,
             lambda: results.with_units(proposal.published),
-            lambda chosen: opened.job.work.publish(plan, chosen, with_listing_cache(opened.files, plan.folder)),
+            lambda chosen: opened.job.work.publish(
+                plan, chosen, with_listing_cache(opened.files, plan.folder), proposal.staging
+            ),
         )
     history = opened.journal.history(plan.urn)
     if (slot := history.by_token(plan.token)) is not None:

@@ -119,10 +119,11 @@ def _work_on(order: StepOrder, number: int, connections: GuardedConnections) -> 
 
 def _write(order: StepOrder, context: StepContext, work: StepFolder, number: int) -> StepAnswer:
     given = wire.loads(work.piece(number), ResultsToPublish, f"piece {number}")
-    plan = Staging(context.files, order.staging).plan(order.token)
+    staging = Staging(context.files, order.staging)
+    plan = staging.plan(order.token)
     if plan is None:
         raise StepLostError(operation="publish", subject=f"dataset {order.urn!r}", cause="its plan was swept")
-    steps = given.work.publish(plan, given.published, context.files)
+    steps = given.work.publish(plan, given.published, context.files, staging.token_folder(order.token))
     return StepAnswer(number, shards=work.put_shards(shards(order.token, steps, FILES_PER_PIECE)))
 
 

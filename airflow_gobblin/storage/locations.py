@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +60,27 @@ def object_location(location: str) -> ObjectLocation | None:
             hint=f"Write it as '{scheme}://connection@bucket/prefix', without '..', '//', '?', '#', '*' and brackets.",
         )
     return ObjectLocation(scheme, before or None, path)
+
+
+def path_below(root: str, location: str) -> str | None:
+    """Return the path of a location below a root, `.` for the root itself; `None` if it isn't below it.
+
+    :raises ConfigurationError: one of them is no location.
+    """
+    if root == location:
+        return "."
+    above, here = object_location(root), object_location(location)
+    if above is None and here is None:
+        paths = (local_path(one, operation="use", subject=f"location {one!r}") for one in (root, location))
+        upper, lower = (posixpath.normpath(path) for path in paths)
+    elif above is None or here is None or (above.scheme, above.conn_id) != (here.scheme, here.conn_id):
+        return None
+    else:
+        upper, lower = above.path, here.path
+    if upper == lower:
+        return "."
+    start = upper.rstrip("/") + "/"
+    return lower.removeprefix(start) if lower.startswith(start) else None
 
 
 def local_path(location: str, *, operation: str, subject: str) -> Path:

@@ -239,7 +239,8 @@ class Trial:
 
     def publish(self, plan: Plan, published: Sequence[tuple[WorkUnit, UnitResult]]) -> Iterator[object]:
         """Yield the steps that publish the results of units."""
-        yield from self.opened.job.work.publish(plan, published, self.opened.files)
+        staging = self.opened.staging.token_folder(plan.token)
+        yield from self.opened.job.work.publish(plan, published, self.opened.files, staging)
 
     def run(self, act: Act) -> None:
         """Carry out a run to which something happens.

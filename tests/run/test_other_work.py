@@ -136,7 +136,7 @@ class CopyWork:
             raise
 
     def publish(
-        self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], files: Files
+        self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], files: Files, staging: str
     ) -> Iterator[CommitStep]:
         for _, result in published:
             yield from (publish_file(file, self._name(plan, result.unit), result.unit, files) for file in result.files)

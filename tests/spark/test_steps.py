@@ -75,7 +75,11 @@ def test_a_long_sequence_is_written_and_carried_out_there(
         decision = opened.journal.history(URN).slots[-1].decision
         assert (decision.steps, len(decision.shards)) == (UNITS + 1, 3)
         steps = list(opened.journal.steps(decision))
-        assert steps == list(opened.job.work.publish(extracted.plan, _published(extracted), opened.files))
+        assert steps == list(
+            opened.job.work.publish(
+                extracted.plan, _published(extracted), opened.files, opened.staging.token_folder(extracted.plan.token)
+            )
+        )
         use(extracted, "spark_warm")
         assert done(partial(execute_commit_steps, opened), extracted).status == "committed"
     for said in (

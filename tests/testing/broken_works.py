@@ -86,9 +86,9 @@ class TestAWorkWhoseNamesAreRandom(BrokenWork):
     @dataclass(frozen=True)
     class broken(CopyWork):
         def publish(
-            self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], files: Files
+            self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], files: Files, staging: str
         ) -> Iterator[CommitStep]:
-            return super().publish(replace(plan, token=secrets.token_hex(16)), published, files)
+            return super().publish(replace(plan, token=secrets.token_hex(16)), published, files, staging)
 
 
 class TestAWorkWhoseNamesHaveNoToken(BrokenWork):

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar, cast
 
 from airflow_gobblin.errors import StoreError, UnknownOutcomeError
 from airflow_gobblin.model.work import Upload
-from airflow_gobblin.storage.files import FileIdentity, Files, StagedOutput, Uploads
+from airflow_gobblin.storage.files import FileIdentity, Files, FolderAttributes, StagedOutput, Uploads
 from airflow_gobblin.storage.files.local import stage_file
 from airflow_gobblin.storage.stores.base import Store
 from airflow_gobblin.storage.stores.local import LocalStore
@@ -591,6 +591,33 @@ class FaultyFiles:
 
         self._call("link", target, Effect.GROW, do)
 
+    def renames_new(self, folder: str) -> bool:
+        return self._files.renames_new(folder)
+
+    def rename_new(self, source: str, target: str) -> None:
+        def do() -> None:
+            self._files.rename_new(source, target)
+            if self._disk is not None:
+                self._disk.moved(self._at(source), self._at(target))
+
+        self._call("rename_new", target, Effect.GROW, do)
+
+    def replace(self, source: str, target: str) -> None:
+        def do() -> None:
+            gone = None if self._disk is None else self._disk.keep(self._at(target))
+            self._files.replace(source, target)
+            if self._disk is not None and gone is not None:
+                gone()
+                self._disk.moved(self._at(source), self._at(target))
+
+        self._call("replace", target, Effect.GROW, do)
+
+    def folder(self, path: str) -> FolderAttributes | None:
+        return self._call("folder", path, Effect.READ, lambda: self._files.folder(path))
+
+    def set_folder(self, path: str, attributes: FolderAttributes) -> None:
+        self._call("set_folder", path, Effect.CHANGE, lambda: self._files.set_folder(path, attributes))
+
     def unlink(self, path: str) -> None:
         def do() -> None:
             gone = None if self._disk is None else self._disk.keep(self._at(path))
@@ -676,6 +703,12 @@ class FaultyUploads:
 
     def complete(self, target: str, upload: Upload) -> None:
         self._call("complete upload", target, Effect.PUT, lambda: self._uploads.complete(target, upload))
+
+    def replace(self, target: str, upload: Upload, expected: str) -> None:
+        self._call("replace object", target, Effect.PUT, lambda: self._uploads.replace(target, upload, expected))
+
+    def remove(self, target: str, expected: str) -> None:
+        self._call("remove object", target, Effect.PUT, lambda: self._uploads.remove(target, expected))
 
     def abort(self, target: str, upload: str) -> None:
         self._call("abort upload", target, Effect.PUT, lambda: self._uploads.abort(target, upload))

@@ -249,6 +249,8 @@ class Committer:
             self._check_claim(decision)
         try:
             outcome = self._carry_out_all(decision)
+            if outcome is None and _has_fences(decision):
+                self.homes.check_here()  # what is missing was taken away only if the target is there, before and after
             if outcome is None and decision.staging is not None:
                 self._check_claim(decision)  # nothing locked it: no outcome publishes what is in another one's folder
         except (StepError, RecordError, ClaimError, LostRaceError, OSError) as error:

@@ -72,7 +72,7 @@ class TargetFile:
     :param path: relative to the target root.
     :param unit: the work unit that it belongs to.
     :param identity: its identity when the slot was decided.
-    :param checksum: the SHA-256 of its content, in hex.
+    :param checksum: the SHA-256 of its content, in hex; empty if none was taken: then only its identity proves it.
     """
 
     path: str
@@ -93,7 +93,9 @@ class TargetFile:
         """
         if found == self.identity:
             return True
-        return found.size == self.size and files.checksum(path or self.path) == self.checksum
+        if not self.checksum or found.size != self.size:
+            return False
+        return files.checksum(path or self.path) == self.checksum
 
 
 class CommitStep(Protocol):
@@ -109,7 +111,8 @@ class CommitStep(Protocol):
 
     @property
     def fence(self) -> Callable[[StepContext], FenceResult] | None:
-        """`None` for a step that `undo` takes back, whenever it is done.
+        """`None` for a step that `undo` takes back, whenever it is done; or that does no harm late: it makes an empty folder, or
+        removes one, or sets its attributes, or removes only what another step that has a fence took away.
 
         A step that takes something over or away can't be taken back, so it is possible once only: it consumes something that
         only its slot has (rule 14). It has a method `fence(context)` that consumes or marks the same, for a slot that is to be
@@ -144,8 +147,8 @@ class CommitStep(Protocol):
     def files(self) -> tuple[TargetFile, ...]:
         """Return the files that it publishes.
 
-        A step that publishes files looks at their source itself and never overwrites anything: it is executed without being
-        verified first.
+        A step that publishes files looks at their source itself, and overwrites nothing but what it expects: it is executed
+        without being verified first.
         """
 
     def folders(self) -> tuple[str, ...]:

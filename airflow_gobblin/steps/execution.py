@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -62,7 +63,7 @@ def _carry_out(step: CommitStep, context: StepContext, urn: str, slot: int) -> b
             failure = error
         status = _verify(step, context, urn, slot, failure)
     if status is StepStatus.DONE:
-        return failure is not None and not isinstance(failure, FileExistsError)
+        return failure is not None and not isinstance(failure, FileExistsError | FileNotFoundError)
     raise step_error(step, status, urn, slot, failure)
 
 
@@ -90,10 +91,22 @@ def fence(step: CommitStep, context: StepContext, urn: str, slot: int) -> FenceR
 def sync(files: Files, folders: Iterable[str]) -> None:
     """Wait until the results of steps are durable.
 
-    :param folders: the folders named by the steps.
+    :param folders: the folders named by the steps. One that was emptied and removed since is gone durably with its name in the
+        folder above it.
     """
     for folder in sorted({*folders}):
-        files.sync_folder(folder)
+        _sync(files, folder)
+
+
+def _sync(files: Files, folder: str) -> None:
+    while True:
+        try:
+            files.sync_folder(folder)
+            return
+        except FileNotFoundError:
+            if folder == ".":
+                raise
+            folder = posixpath.dirname(folder) or "."
 
 
 def _verify(step: CommitStep, context: StepContext, urn: str, slot: int, first: Exception | None = None) -> StepStatus:

@@ -113,7 +113,7 @@ class UploadStep:
             published = _found(self.file, context.files)
             if published is not None:
                 return published
-            if _uploads(context.files).stands(self.target, self.upload):
+            if uploads_of(context.files).stands(self.target, self.upload):
                 return StepStatus.TODO
         return StepStatus.LOST
 
@@ -123,10 +123,10 @@ class UploadStep:
         :raises FileExistsError: something exists at its target.
         :raises FileNotFoundError: its upload is gone.
         """
-        _uploads(context.files).complete(self.target, self.upload)
+        uploads_of(context.files).complete(self.target, self.upload)
 
     def undo(self, context: StepContext) -> None:
-        _uploads(context.files).abort(self.target, self.upload.id)  # first, so that nobody completes it later
+        uploads_of(context.files).abort(self.target, self.upload.id)  # first, so that nobody completes it later
         _remove(self.file, context.files)
 
     def files(self) -> tuple[TargetFile, ...]:
@@ -291,7 +291,7 @@ def publish_file(staged: StagedFile, target: str, unit: str, files: Files) -> Co
 
 def staged_identity(staged: StagedFile, files: Files) -> FileIdentity | None:
     """Return the identity of a staged file, if it exists as it was written, or was published since."""
-    if staged.upload is not None and _uploads(files).stands(staged.path, staged.upload):
+    if staged.upload is not None and uploads_of(files).stands(staged.path, staged.upload):
         return FileIdentity(0, staged.size, staged.stamp)
     found = files.identity(staged.path)
     if found is None or found.size != staged.size or found.stamp != staged.stamp:
@@ -331,7 +331,11 @@ def _remove(file: TargetFile, files: Files) -> None:
         files.unlink(file.path)
 
 
-def _uploads(files: Files) -> Uploads:
+def uploads_of(files: Files) -> Uploads:
+    """Return the uploads of the target.
+
+    :raises ConfigurationError: it keeps none.
+    """
     if files.uploads is None:
         raise ConfigurationError(
             operation="publish",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,7 +13,7 @@ import pytest
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.work import StagedFile
-from airflow_gobblin.storage.files.base import FileIdentity, Files, Uploads, with_listing_cache
+from airflow_gobblin.storage.files.base import FileIdentity, Files, FolderAttributes, Uploads, with_listing_cache
 from airflow_gobblin.testing.threads import together
 
 __all__ = ["FilesContract", "FoldersContract", "UploadsContract"]
@@ -253,6 +254,20 @@ class FilesContract:
         files.sync_folder("a/b")
         assert files.leads_to("a/b") is None
 
+    def test_it_renames_without_overwriting_or_says_that_it_can_not(self, files: Files) -> None:
+        found = write(files, "own/x")
+        renames = files.renames_new("own")
+        assert renames == files.renames_new("own")
+        assert [*files.walk(".")] == ["own/x"], "trying it out leaves nothing"
+        if renames:
+            files.rename_new("own/x", "own/y")
+            assert files.identities("own") == {"y": found}
+            return
+        with pytest.raises(OSError, match=r"^\[Errno \d+\]") as refused:
+            files.rename_new("own/x", "own/y")
+        assert refused.value.errno == errno.ENOTSUP
+        assert files.identities("own") == {"x": found}
+
     def test_it_states_what_its_callers_rely_on(self, files: Files) -> None:
         assert files.root
         assert files.parallel >= 1
@@ -329,6 +344,95 @@ class FoldersContract(FilesContract):
             files.move_folder("staging/u0", "no/such")
         assert files.read("staging/u0/0") == b"data"
 
+    def test_a_file_is_renamed_over_nothing(self, files: Files) -> None:
+        staged, theirs = write(files, "staging/x", b"mine"), write(files, "target/x", b"theirs")
+        self.expect_renames(files)
+        with pytest.raises(FileExistsError):
+            files.rename_new("staging/x", "target/x")
+        files.make_folder("target/folder")
+        with pytest.raises(FileExistsError):
+            files.rename_new("staging/x", "target/folder")
+        assert (files.identity("staging/x"), files.identity("target/x")) == (staged, theirs)
+        files.rename_new("staging/x", "target/y")
+        assert files.identity("target/y") == staged
+        assert files.names(["staging/x", "target/y"]) == [0, 1]
+        with pytest.raises(FileNotFoundError):
+            files.rename_new("staging/x", "target/z")
+        with pytest.raises(FileNotFoundError):
+            files.rename_new("target/y", "none/y")
+        assert sorted(files.walk(".")) == ["target/x", "target/y"]
+
+    def test_a_folder_is_renamed_as_a_file_is(self, files: Files) -> None:
+        staged = write(files, "staging/u0/x")
+        files.make_folder("target/empty")
+        self.expect_renames(files)
+        with pytest.raises(FileExistsError):
+            files.rename_new("staging/u0", "target/empty")
+        files.rename_new("staging/u0", "target/u0")
+        assert files.identities("target/u0") == {"x": staged}
+        assert files.folders(".") == ("staging", "target")
+        assert files.folders("staging") == ()
+
+    def test_of_many_that_rename_a_file_one_does(self, files: Files) -> None:
+        self.expect_renames(files)
+        files.make_folder("own")
+        for race in range(RACES):
+            for racer in range(RACERS):
+                write(files, f"staging/{race}/{racer}", b"%d" % racer)
+            renamed: list[int] = []
+
+            def rename(racer: int, race: int = race, renamed: list[int] = renamed) -> None:
+                source = f"staging/{race}/{racer // 2}"  # each of two files, by two
+                with suppress(FileExistsError, FileNotFoundError):
+                    files.rename_new(source, f"own/{race}")
+                    renamed.append(racer // 2)
+
+            together(rename, RACERS)
+            (winner,) = renamed
+            assert files.read(f"own/{race}") == b"%d" % winner
+
+    def expect_renames(self, files: Files) -> None:
+        """Skip the rest where files can't be renamed without overwriting, as on NFS."""
+        files.make_folder("own")
+        if not files.renames_new("own"):
+            pytest.skip("this storage can't rename without overwriting")
+        files.remove_folder("own")
+
+    def test_a_file_is_replaced_by_another_one_that_keeps_its_identity(self, files: Files) -> None:
+        staged = write(files, "staging/x", b"mine")
+        write(files, "target/x", b"theirs")
+        files.replace("staging/x", "target/x")
+        assert files.identity("target/x") == staged
+        assert files.names(["staging/x", "target/x"]) == [0, 1]
+        files.replace("target/x", "target/y")
+        assert files.identities("target") == {"y": staged}
+        with pytest.raises(FileNotFoundError):
+            files.replace("staging/x", "target/y")
+        with pytest.raises(FileNotFoundError):
+            files.replace("target/y", "none/y")
+        assert files.identities("target") == {"y": staged}
+
+    def test_of_two_names_of_one_file_none_replaces_the_other(self, files: Files) -> None:
+        """A rename of one to the other succeeds and does nothing: so what a rename is to consume has one name only."""
+        write(files, "a/x")
+        files.link("a/x", "a/y")
+        files.replace("a/x", "a/y")
+        assert sorted(files.walk(".")) == ["a/x", "a/y"]
+        assert files.names(["a/x", "a/y"]) == [2, 2]
+
+    def test_a_folder_has_attributes_and_a_file_has_none(self, files: Files) -> None:
+        write(files, "a/b/x")
+        before = files.folder("a/b")
+        assert before is not None
+        assert files.folder("a/b/x") is None
+        assert files.folder("a/none") is None
+        files.set_folder("a/b", FolderAttributes(mode=0o700, modified=1_000_000_007))
+        assert files.folder("a/b") == replace(before, mode=0o700, modified=1_000_000_007)
+        files.set_folder("a/b", FolderAttributes())
+        assert files.folder("a/b") == replace(before, mode=0o700, modified=1_000_000_007)
+        with pytest.raises(OSError):  # noqa: PT011 - there is none, or it is no directory
+            files.set_folder("a/b/x", FolderAttributes(mode=0o700))
+
     def test_only_an_empty_folder_is_removed(self, files: Files) -> None:
         write(files, "a/b/c")
         for path in ("a", "a/b", "a/b/c", "none", "none/x"):
@@ -396,6 +500,37 @@ class UploadsContract(FilesContract):
         uploads.complete(TARGET, staged.upload)
         uploads.abort(TARGET, staged.upload.id)
         assert files.read(TARGET) == b"rows"
+
+    def test_an_upload_replaces_the_object_that_is_expected(self, files: Files) -> None:
+        uploads = uploads_of(files)
+        old = write(files, TARGET, b"old")
+        staged = stage(files, b"new")
+        assert staged.upload is not None
+        uploads.replace(TARGET, staged.upload, old.stamp)
+        assert files.read(TARGET) == b"new"
+        assert files.identity(TARGET) == FileIdentity(0, staged.size, staged.stamp)
+        with suppress(OSError):  # where a store forgets at once what it completed
+            uploads.replace(TARGET, staged.upload, old.stamp)
+        assert files.read(TARGET) == b"new"
+
+    def test_an_upload_replaces_no_other_object_and_none(self, files: Files) -> None:
+        uploads = uploads_of(files)
+        old = write(files, "trips/other", b"old")
+        staged = stage(files, b"new")
+        assert staged.upload is not None
+        with pytest.raises(OSError):  # noqa: PT011 - FileNotFoundError, or FileExistsError: the condition doesn't hold
+            uploads.replace(TARGET, staged.upload, old.stamp)
+        assert files.identity(TARGET) is None
+        write(files, TARGET, b"theirs")
+        with pytest.raises(FileExistsError):
+            uploads.replace(TARGET, staged.upload, old.stamp)
+        assert files.read(TARGET) == b"theirs"
+
+    def test_the_object_that_is_expected_is_removed(self, files: Files) -> None:
+        uploads, found = uploads_of(files), write(files, TARGET)
+        uploads.remove(TARGET, found.stamp)
+        uploads.remove(TARGET, found.stamp)
+        assert files.identity(TARGET) is None
 
     def test_uploads_in_a_cached_listing_are_the_same(self, files: Files) -> None:
         staged = [stage(files, target=f"trips/{number}.txt") for number in range(3)]

@@ -7,12 +7,15 @@ import hashlib
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import fields
+from dataclasses import replace as with_changes
 from datetime import UTC, datetime, timedelta
 from threading import RLock
 from typing import Any, BinaryIO, Self, cast
 
 from airflow_gobblin.model.work import Upload
-from airflow_gobblin.storage.files import FileIdentity, Files, StagedOutput, Uploads, contained
+from airflow_gobblin.storage.files import FileIdentity, Files, FolderAttributes, StagedOutput, Uploads, contained
 from airflow_gobblin.storage.files.local import stage_file
 from airflow_gobblin.storage.stores.base import Store
 from airflow_gobblin.storage.stores.local import LocalStore
@@ -30,6 +33,7 @@ class MemoryFiles:
         """Called with the absolute path of each file and each folder that is synced."""
         self._files: dict[str, _File] = {}
         self._folders: set[str] = {"."}
+        self._attributes: dict[str, FolderAttributes] = {}
         self._clock = 0
         self._lock = RLock()
 
@@ -39,6 +43,7 @@ class MemoryFiles:
         copies = {id(file): file.copy(other) for file in self._files.values()}  # a file may have two names
         other._files = {name: copies[id(file)] for name, file in self._files.items()}
         other._folders = {*self._folders}
+        other._attributes = {**self._attributes}
         other._clock = self._clock
         return other
 
@@ -119,6 +124,31 @@ class MemoryFiles:
             self._files[target] = file
             file.names += 1
 
+    def renames_new(self, folder: str) -> bool:
+        contained(folder)
+        return True
+
+    def rename_new(self, source: str, target: str) -> None:
+        with self._lock:
+            if contained(source) in self._folders:
+                self.move_folder(source, target)
+                return
+            file = self._at(source)
+            if _parent(target) not in self._folders:
+                raise _error(FileNotFoundError, errno.ENOENT, target)
+            self._expect_free(target)
+            self._files[target] = file
+            del self._files[source]
+
+    def replace(self, source: str, target: str) -> None:
+        with self._lock:
+            file = self._files.get(contained(source))
+            if file is None or contained(target) not in self._files:
+                self.rename_new(source, target)
+            elif self._files[target] is not file:  # two names of one file stay
+                self.remove(target)
+                self.rename_new(source, target)
+
     def unlink(self, path: str) -> None:
         self._at(path)
         self.remove(path)
@@ -146,11 +176,27 @@ class MemoryFiles:
             moved = {n: f"{target}{n[len(source) :]}" for n in (*self._files, *self._folders) if n.startswith(inside)}
             moved[source] = target
             self._folders = {moved.get(name, name) for name in self._folders}
+            self._attributes = {moved.get(name, name): of for name, of in self._attributes.items()}
             self._files = {moved.get(name, name): file for name, file in self._files.items()}
 
     def remove_folder(self, path: str) -> None:
         if not self.identities(path):
             self._folders.discard(path)
+            self._attributes.pop(path, None)
+
+    def folder(self, path: str) -> FolderAttributes | None:
+        return (
+            self._attributes.get(path, FolderAttributes(0o755, 0, 0, 0)) if contained(path) in self._folders else None
+        )
+
+    def set_folder(self, path: str, attributes: FolderAttributes) -> None:
+        found = self.folder(path)
+        if found is None:
+            raise _error(FileNotFoundError, errno.ENOENT, path)
+        changed = {of.name: getattr(attributes, of.name) for of in fields(attributes)}
+        self._attributes[path] = with_changes(
+            found, **{name: value for name, value in changed.items() if value is not None}
+        )
 
     def content(self) -> tuple[tuple[str, bytes], ...]:
         """Return all files with their contents."""
@@ -179,6 +225,7 @@ class MemoryFiles:
         inside = _inside(path)
         with self._lock:
             self._folders = {f for f in self._folders if f != path and not f.startswith(inside)}
+            self._attributes = {f: of for f, of in self._attributes.items() if f in self._folders}
             for name in [name for name in self._files if name.startswith(inside)]:
                 self.remove(name)
 
@@ -261,6 +308,23 @@ class MemoryObjects(MemoryFiles):
     def link(self, source: str, target: str) -> None:
         raise _error(OSError, errno.ENOTSUP, target)
 
+    def renames_new(self, folder: str) -> bool:
+        contained(folder)
+        return False
+
+    def rename_new(self, source: str, target: str) -> None:
+        raise _error(OSError, errno.ENOTSUP, target)
+
+    def replace(self, source: str, target: str) -> None:
+        raise _error(OSError, errno.ENOTSUP, target)
+
+    def folder(self, path: str) -> FolderAttributes | None:
+        contained(path)
+        return None
+
+    def set_folder(self, path: str, attributes: FolderAttributes) -> None:
+        raise _error(OSError, errno.ENOTSUP, path)
+
     def make_folder(self, path: str) -> None:
         contained(path)
 
@@ -328,6 +392,26 @@ class MemoryUploads:
         if not self._objects.put(target, b"".join(self._open[upload.id][1]), object_etag(upload.etags)):
             raise _error(FileExistsError, errno.EEXIST, target)
         del self._open[upload.id]
+
+    def replace(self, target: str, upload: Upload, expected: str) -> None:
+        if not self.stands(target, upload):
+            raise _error(FileNotFoundError, errno.ENOENT, target)
+        with self._objects._lock:
+            self._expect(target, expected)
+            self._objects.remove(target)
+            self.complete(target, upload)
+
+    def remove(self, target: str, expected: str) -> None:
+        with suppress(FileNotFoundError), self._objects._lock:
+            self._expect(target, expected)
+            self._objects.remove(target)
+
+    def _expect(self, target: str, etag: str) -> None:
+        found = self._objects.identity(target)
+        if found is None:
+            raise _error(FileNotFoundError, errno.ENOENT, target)
+        if found.stamp != etag:
+            raise _error(FileExistsError, errno.EEXIST, target)
 
     def abort(self, target: str, upload: str) -> None:
         self._open.pop(upload, None)

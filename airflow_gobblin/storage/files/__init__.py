@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_gobblin.storage.files.base import (
     FileIdentity,
     Files,
+    FolderAttributes,
     RawOutput,
     StagedOutput,
     Uploads,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FileIdentity",
     "Files",
+    "FolderAttributes",
     "LocalFiles",
     "RawOutput",
     "StagedOutput",

@@ -1,8 +1,8 @@
 """Files under a target root: the few operations that publishing relies on, and their order of durability.
 
 Paths are relative to the root, with `/`; none leaves it. `LocalFiles` and `ObjectFiles` are the real implementations; the tests
-wrap them to crash at every call. Nothing here overwrites: a file is published by a `link`, a folder of files by `move_folder`,
-and an upload made during extraction by completing it.
+wrap them to crash at every call. Rows are published without overwriting: a file by a `link`, a folder of files by `move_folder`,
+and an upload made during extraction by completing it. Mirrors also take over and away, by acts that are possible once only.
 """
 
 from __future__ import annotations
@@ -42,6 +42,20 @@ class FileIdentity:
     stamp: str
 
 
+@dataclass(frozen=True, slots=True)
+class FolderAttributes:
+    """The attributes of a folder; `None` for one that isn't known, or isn't to be changed.
+
+    :param mode: its permissions.
+    :param modified: when its names were last changed, in ns since 1970.
+    """
+
+    mode: int | None = None
+    owner: int | None = None
+    group: int | None = None
+    modified: int | None = None
+
+
 class Uploads(Protocol):
     """Uploads of an object store whose parts are stored, but which are not yet objects. Errors are `OSError`."""
 
@@ -53,6 +67,21 @@ class Uploads(Protocol):
 
         :raises FileExistsError: an object exists there.
         :raises FileNotFoundError: the upload is gone.
+        """
+
+    def replace(self, target: str, upload: Upload, expected: str) -> None:
+        """Turn an upload into the object at its target, in place of the one that is expected there.
+
+        :param expected: the ETag of that object.
+        :raises FileExistsError: another object exists there.
+        :raises FileNotFoundError: no object exists there, or the upload is gone.
+        """
+
+    def remove(self, target: str, expected: str) -> None:
+        """Remove the object that is expected at a target; harmless if none exists.
+
+        :param expected: its ETag. A store that ignores it removes whichever object is there.
+        :raises FileExistsError: another object exists there.
         """
 
     def abort(self, target: str, upload: str) -> None:
@@ -130,6 +159,24 @@ class Files(Protocol):
         :raises FileExistsError: the target exists.
         """
 
+    def renames_new(self, folder: str) -> bool:
+        """Return whether `rename_new` works in this storage; it is tried out once, in a folder of our own that exists."""
+
+    def rename_new(self, source: str, target: str) -> None:
+        """Give a file or a folder another name, atomically and never over anything.
+
+        :raises FileExistsError: the target exists.
+        :raises FileNotFoundError: there is no source, or the folder of its target doesn't exist.
+        :raises OSError: `ENOTSUP`: this storage can't.
+        """
+
+    def replace(self, source: str, target: str) -> None:
+        """Give a file another name, atomically and over whichever file has it.
+
+        :raises FileNotFoundError: there is no source, or the folder of its target doesn't exist.
+        :raises OSError: as `rename_new`.
+        """
+
     def unlink(self, path: str) -> None:
         """Remove a name.
 
@@ -157,6 +204,12 @@ class Files(Protocol):
 
     def remove_folder(self, path: str) -> None:
         """Remove a folder if it is empty; harmless if it isn't, or doesn't exist."""
+
+    def folder(self, path: str) -> FolderAttributes | None:
+        """Return the attributes of a folder; `None` if none exists there. Links aren't followed."""
+
+    def set_folder(self, path: str, attributes: FolderAttributes) -> None:
+        """Set the attributes of a folder that aren't `None`."""
 
     def walk(self, path: str) -> Iterator[str]:
         """Yield all files below a folder; none if it doesn't exist."""
@@ -321,7 +374,8 @@ class _ListedUploads:
         self._open: set[tuple[str, str]] = set()
         with suppress(OSError):
             self._open = {*uploads.open_below(folder)}
-        self.complete, self.abort, self.open_below = uploads.complete, uploads.abort, uploads.open_below
+        self.complete, self.replace, self.remove = uploads.complete, uploads.replace, uploads.remove
+        self.abort, self.open_below = uploads.abort, uploads.open_below
 
     def stands(self, target: str, upload: Upload) -> bool:
         return (target, upload.id) in self._open or self._uploads.stands(target, upload)

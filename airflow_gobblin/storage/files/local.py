@@ -1,27 +1,35 @@
 """Files on a local or mounted file system.
 
-Publishing is a `link`: unlike a rename it never overwrites, and a file keeps its inode, which is part of its identity.
+Publishing is a `link`: unlike a plain rename it never overwrites, and a file keeps its inode, which is part of its identity. A
+rename that never overwrites exists on Linux, where the file system knows it; NFS doesn't.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import hashlib
 import os
 import shutil
 import stat
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from airflow_gobblin.model.work import Upload
-from airflow_gobblin.storage.files.base import FileIdentity, Files, StagedOutput, contained
+from airflow_gobblin.storage.files.base import FileIdentity, Files, FolderAttributes, StagedOutput, contained
 
 if TYPE_CHECKING:
     from airflow_gobblin.storage.stores.base import Store
+
+
+_AT_FDCWD, _RENAME_NOREPLACE = -100, 1
+_NO_SUCH_RENAME = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+"""The errors of a kernel or a file system that has no `RENAME_NOREPLACE`."""
 
 
 class LocalFiles:
@@ -31,6 +39,7 @@ class LocalFiles:
         self._root = str(Path(root).absolute())  # a string, since every call joins paths, and `Path` is slow
         # Folders whose own name is known to be on disk, and by what it is recognized: see `_known_by`.
         self._durable: dict[str, tuple[int, int]] = {}
+        self._renames_new: bool | None = None
 
     @property
     def root(self) -> str:
@@ -109,6 +118,36 @@ class LocalFiles:
     def link(self, source: str, target: str) -> None:
         os.link(self._at(source), self._at(target), follow_symlinks=False)
 
+    def renames_new(self, folder: str) -> bool:
+        if self._renames_new is None:
+            one, other = (f"{folder}/{uuid.uuid4().hex}" for _ in range(2))
+            self.create(one).close()
+            try:
+                self.rename_new(one, other)
+            except OSError as error:
+                self.unlink(one)
+                if error.errno != errno.ENOTSUP:
+                    raise
+                self._renames_new = False
+            else:
+                self.unlink(other)
+                self._renames_new = True
+        return self._renames_new
+
+    def rename_new(self, source: str, target: str) -> None:
+        rename, old, new = _renameat2(), self._at(source), self._at(target)
+        if rename is not None and not rename(
+            _AT_FDCWD, os.fsencode(old), _AT_FDCWD, os.fsencode(new), _RENAME_NOREPLACE
+        ):
+            return
+        number = errno.ENOSYS if rename is None else ctypes.get_errno()
+        if number in _NO_SUCH_RENAME:
+            number = errno.ENOTSUP
+        raise OSError(number, os.strerror(number), old, None, new)
+
+    def replace(self, source: str, target: str) -> None:
+        os.rename(self._at(source), self._at(target))
+
     def unlink(self, path: str) -> None:
         os.unlink(self._at(path))
 
@@ -169,6 +208,27 @@ class LocalFiles:
                 raise
         else:
             self._durable.pop(self._at(path), None)
+
+    def folder(self, path: str) -> FolderAttributes | None:
+        try:
+            found = os.lstat(self._at(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if not stat.S_ISDIR(found.st_mode):
+            return None
+        return FolderAttributes(stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, found.st_mtime_ns)
+
+    def set_folder(self, path: str, attributes: FolderAttributes) -> None:
+        handle = os.open(self._at(path), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if attributes.owner is not None or attributes.group is not None:
+                os.chown(handle, *(-1 if of is None else of for of in (attributes.owner, attributes.group)))
+            if attributes.mode is not None:  # after its owner, whose change takes special bits away
+                os.chmod(handle, attributes.mode)
+            if attributes.modified is not None:
+                os.utime(handle, ns=(os.fstat(handle).st_atime_ns, attributes.modified))
+        finally:
+            os.close(handle)
 
     def walk(self, path: str) -> Iterator[str]:
         for folder, folders, names in os.walk(self._at(path), onerror=_raise_unless_gone):
@@ -234,6 +294,15 @@ def _rename(source: str, target: str) -> None:
         else:
             return
     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+
+
+@cache
+def _renameat2() -> Callable[[int, bytes, int, bytes, int], int] | None:
+    """Return the C library's `renameat2`, which Python has no function for; `None` if it has none."""
+    found = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if found is not None:
+        found.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
+    return found
 
 
 def _names(at: str) -> int:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from airflow_gobblin.model.work import Upload
-from airflow_gobblin.storage.files.base import FileIdentity, StagedOutput, Uploads, contained
+from airflow_gobblin.storage.files.base import FileIdentity, FolderAttributes, StagedOutput, Uploads, contained
 from airflow_gobblin.storage.files.object_copies import copy_if_absent
 from airflow_gobblin.storage.files.s3_uploads import S3Uploads, UploadOutput
 from airflow_gobblin.storage.filesystems import as_os_error
@@ -131,6 +131,16 @@ class ObjectFiles:
         with as_os_error("copy", source):
             copy_if_absent(self._fs, self._location.scheme, self._at(source), self._at(target))
 
+    def renames_new(self, folder: str) -> bool:
+        contained(folder)
+        return False
+
+    def rename_new(self, source: str, target: str) -> None:
+        raise OSError(errno.ENOTSUP, "an object store renames nothing", target)
+
+    def replace(self, source: str, target: str) -> None:
+        raise OSError(errno.ENOTSUP, "an object store renames nothing", target)
+
     def unlink(self, path: str) -> None:
         with as_os_error("remove", path):
             self._fs.rm_file(self._at(path))
@@ -149,6 +159,13 @@ class ObjectFiles:
 
     def remove_folder(self, path: str) -> None:
         contained(path)
+
+    def folder(self, path: str) -> FolderAttributes | None:
+        contained(path)
+        return None
+
+    def set_folder(self, path: str, attributes: FolderAttributes) -> None:
+        raise OSError(errno.ENOTSUP, "an object store has no folders with attributes", path)
 
     def identities(self, path: str) -> dict[str, FileIdentity]:
         below = self._at(path)

@@ -74,8 +74,18 @@ class S3Uploads:
                 marker = int(answer["NextPartNumberMarker"])
 
     def complete(self, target: str, upload: Upload) -> None:
+        self._complete(target, upload, IfNoneMatch="*")
+
+    def replace(self, target: str, upload: Upload, expected: str) -> None:
+        self._complete(target, upload, IfMatch=f'"{expected}"')
+
+    def remove(self, target: str, expected: str) -> None:
+        with as_os_error("remove", target), contextlib.suppress(FileNotFoundError):
+            self._call("delete_object", target, IfMatch=f'"{expected}"')
+
+    def _complete(self, target: str, upload: Upload, **condition: str) -> None:
         parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(upload.etags, start=1)]
-        arguments = {"UploadId": upload.id, "MultipartUpload": {"Parts": parts}, "IfNoneMatch": "*"}
+        arguments = {"UploadId": upload.id, "MultipartUpload": {"Parts": parts}, **condition}
         with as_os_error("complete the upload to", target):
             for pause in (*_PAUSES, None):
                 try:
@@ -112,7 +122,7 @@ class S3Uploads:
             if code == "NoSuchUpload":
                 raise FileNotFoundError(errno.ENOENT, "there is no such upload", target) from error
             if code in ("PreconditionFailed", "412"):
-                raise FileExistsError(errno.EEXIST, "an object exists there", target) from error
+                raise FileExistsError(errno.EEXIST, "an object, or another one, exists there", target) from error
             raise
 
 

@@ -1,0 +1,171 @@
+"""The steps of mirrors about folders: made before files are placed, and then given their attributes, or removed if empty.
+
+None of them can be made safe from a late process, and none does harm late: each plan compares the folders again.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from airflow_gobblin.model.wire import record
+from airflow_gobblin.steps.base import Phase, StepContext, StepStatus, TargetFile
+from airflow_gobblin.storage.files.base import FolderAttributes
+
+__all__ = ["FolderAttributesStep", "MakeFolderStep", "RemoveFolderStep", "remove_folders"]
+
+
+@record("make_folder_step")
+@dataclass(frozen=True, slots=True)
+class MakeFolderStep:
+    """The step that makes a folder and those above it, before anything is placed there.
+
+    :param path: the folder, relative to the target root.
+    """
+
+    path: str
+    phase = Phase.PREPARE
+    fence = None
+    conflict = "something that is no folder stands there"
+    lost = "it can't be made"
+
+    @property
+    def subject(self) -> str:
+        return f"folder {self.path!r}"
+
+    def verify(self, context: StepContext) -> StepStatus:
+        if context.files.folder(self.path) is not None:
+            return StepStatus.DONE
+        return StepStatus.TODO if context.files.identity(self.path) is None else StepStatus.CONFLICT
+
+    def execute(self, context: StepContext) -> None:
+        """Make the folder."""
+        context.files.make_folder(self.path)
+
+    def undo(self, context: StepContext) -> None:
+        """It stays: another slot may rely on it."""
+
+    def files(self) -> tuple[TargetFile, ...]:
+        return ()
+
+    def folders(self) -> tuple[str, ...]:
+        return (self.path,)
+
+
+@record("folder_attributes_step")
+@dataclass(frozen=True, slots=True)
+class FolderAttributesStep:
+    """The step that sets the attributes of a folder, once everything is placed in it.
+
+    :param path: the folder, relative to the target root.
+    :param attributes: those that it gets; `None` for each that stays as it is.
+    """
+
+    path: str
+    attributes: FolderAttributes
+    phase = Phase.SETTLE
+    fence = None
+    conflict = "something that is no folder stands there"
+    lost = "it was removed"
+
+    @property
+    def subject(self) -> str:
+        return f"attributes of folder {self.path!r}"
+
+    def verify(self, context: StepContext) -> StepStatus:
+        found = context.files.folder(self.path)
+        if found is None:
+            return StepStatus.LOST if context.files.identity(self.path) is None else StepStatus.CONFLICT
+        wanted = self.attributes
+        same = all(
+            want in (None, have)
+            for want, have in (
+                (wanted.mode, found.mode),
+                (wanted.owner, found.owner),
+                (wanted.group, found.group),
+                (wanted.modified, found.modified),
+            )
+        )
+        return StepStatus.DONE if same else StepStatus.TODO
+
+    def execute(self, context: StepContext) -> None:
+        """Set the attributes."""
+        context.files.set_folder(self.path, self.attributes)
+
+    def undo(self, context: StepContext) -> None:
+        """They stay: the next plan compares them."""
+
+    def files(self) -> tuple[TargetFile, ...]:
+        return ()
+
+    def folders(self) -> tuple[str, ...]:
+        return (self.path,)
+
+
+@record("remove_folder_step")
+@dataclass(frozen=True, slots=True)
+class RemoveFolderStep:
+    """The step that removes a folder if it is empty, once the files in it were deleted, and then those above it that go, too.
+
+    So of many folders in one another each is removed by the last step that empties it, in whatever order they come.
+
+    :param path: the folder, relative to the target root.
+    :param above: how many of the folders above it are to be removed.
+    :param modified: the time that the folder above all of them gets again, in ns since 1970; `None`: it stays as it is.
+    """
+
+    path: str
+    above: int = 0
+    modified: int | None = None
+    phase = Phase.SETTLE
+    fence = None
+    conflict = lost = "it can't be removed"
+
+    @property
+    def subject(self) -> str:
+        return f"removal of folder {self.path!r}"
+
+    def _going(self) -> Iterator[str]:
+        path = self.path
+        for _ in range(self.above + 1):
+            yield path
+            path = posixpath.dirname(path)
+
+    def verify(self, context: StepContext) -> StepStatus:
+        files = context.files
+        empty = (files.folder(path) is not None and not files.identities(path) for path in self._going())
+        return StepStatus.TODO if any(empty) else StepStatus.DONE
+
+    def execute(self, context: StepContext) -> None:
+        """Remove the folder if it is empty."""
+        files = context.files
+        for path in self._going():
+            files.remove_folder(path)
+        outer = posixpath.dirname([*self._going()][-1]) or "."
+        if self.modified is not None and files.folder(outer) is not None:
+            files.set_folder(outer, FolderAttributes(modified=self.modified))
+
+    def undo(self, context: StepContext) -> None:
+        """It stays removed: the next plan compares the folders."""
+
+    def files(self) -> tuple[TargetFile, ...]:
+        return ()
+
+    def folders(self) -> tuple[str, ...]:
+        return (posixpath.dirname(self.path) or ".",)
+
+
+def remove_folders(gone: Iterable[str], times: Mapping[str, int] | None = None) -> Iterator[RemoveFolderStep]:
+    """Yield the steps that remove folders, those that are empty by then.
+
+    :param gone: their paths below the target root, each before the folders in it.
+    :param times: the time that each folder that stays and from which one is removed gets again, in ns since 1970.
+    """
+    above: dict[str, int] = {}
+    for path in gone:
+        above[path] = above.get(posixpath.dirname(path), -1) + 1
+        outer = path
+        for _ in range(above[path] + 1):
+            outer = posixpath.dirname(outer)
+        yield RemoveFolderStep(path, above[path], (times or {}).get(outer or "."))

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import airflow_gobblin
+from airflow_gobblin.copy.finders import DatasetFinder, WholeTree
+from airflow_gobblin.copy.options import Keep
 from airflow_gobblin.job import Work
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.coverage import Coverage, Range
@@ -57,6 +59,7 @@ ORDERS = SqlTable(
 STANDS_FOR: dict[Any, type[Any]] = {
     Binding: RowsBinding,
     CommitStep: MoveStep,
+    DatasetFinder: WholeTree,
     Converter: AddColumn,
     RowCheck: NotNull,
     Sink: ParquetSink,
@@ -67,6 +70,7 @@ STANDS_FOR: dict[Any, type[Any]] = {
 SAMPLES: dict[Any, Any] = {
     Coverage: Coverage().add(Range(LongWatermark(3), LongWatermark(7))).add(Range(LongWatermark(9), LongWatermark(10))),
     Json: {"offsets": [1, 2.5, None, True]},
+    Keep: Keep("pt"),
     ParquetSink: ParquetSink("/lake"),
     Range: Range(LongWatermark(3), LongWatermark(7)),
     SqlSource: SqlSource("shop_db", (ORDERS, SqlTable("customers", ExtractKind.SNAPSHOT_ONLY))),

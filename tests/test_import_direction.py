@@ -27,7 +27,7 @@ ROOMS = (
     ("run", "admin"),
     ("spark",),
     ("rows", "copy"),
-    ("ingestion",),
+    ("ingestion", "mirror"),
     ("hooks", "testing"),
     ("events", "links", "cli"),
     ("plugins",),

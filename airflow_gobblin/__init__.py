@@ -1,7 +1,7 @@
 """Exactly-once ingestion for Airflow and Spark.
 
-Everything that authors of DAGs, sources, sinks, converters, checks and steps import, and readers of a journal, is imported from
-here::
+Everything that authors of DAGs, sources, sinks, converters, checks, steps and works import, and readers of a journal, is imported
+from here::
 
     from airflow_gobblin import GobblinIngestion, Ingestion, ParquetSink, SqlSource
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from airflow_gobblin.admin.actions import Administration
-    from airflow_gobblin.connections import Connections
+    from airflow_gobblin.connections import Connections, GuardedConnections
     from airflow_gobblin.errors import (
         AlreadyCoveredError,
         CheckFailedError,
@@ -53,9 +53,12 @@ if TYPE_CHECKING:
     from airflow_gobblin.events.notifier import IngestionNotifier
     from airflow_gobblin.hooks.connections import AirflowConnections
     from airflow_gobblin.ingestion import Ingestion
+    from airflow_gobblin.job import Attempt, DatasetLike, Held, Job, Site, Work, WorkPlan, WorkRequest
     from airflow_gobblin.journal.journal import Journal
     from airflow_gobblin.journal.published import PublishedDataset, PublishedFile
     from airflow_gobblin.model.coverage import Coverage, Range
+    from airflow_gobblin.model.failure import Failure
+    from airflow_gobblin.model.holds import Holds
     from airflow_gobblin.model.naming import dataset_key
     from airflow_gobblin.model.plan import Plan
     from airflow_gobblin.model.policy import CommitPolicy
@@ -123,6 +126,7 @@ __all__ = [
     "Administration",
     "AirflowConnections",
     "AlreadyCoveredError",
+    "Attempt",
     "CheckFailedError",
     "CheckableSource",
     "ClaimError",
@@ -136,6 +140,7 @@ __all__ = [
     "CreateWorkUnitsOperator",
     "Dataset",
     "DatasetCronTimetable",
+    "DatasetLike",
     "DatasetPlan",
     "DatasetState",
     "DropColumns",
@@ -144,16 +149,21 @@ __all__ = [
     "Extract",
     "ExtractKind",
     "ExtractOperator",
+    "Failure",
     "FenceResult",
     "FileIdentity",
     "Files",
     "FinishOperator",
     "GobblinError",
     "GobblinIngestion",
+    "GuardedConnections",
+    "Held",
+    "Holds",
     "InRange",
     "IncompleteRunError",
     "Ingestion",
     "IngestionNotifier",
+    "Job",
     "Journal",
     "Json",
     "Layout",
@@ -190,6 +200,7 @@ __all__ = [
     "RowCheck",
     "SchemaConflictError",
     "Sink",
+    "Site",
     "SnapshotSource",
     "Source",
     "SourceDataError",
@@ -217,6 +228,9 @@ __all__ = [
     "UnreliableStoreError",
     "VerifyRecoverOperator",
     "Watermark",
+    "Work",
+    "WorkPlan",
+    "WorkRequest",
     "WorkUnit",
     "WriteCommitStepsOperator",
     "Writer",
@@ -238,6 +252,7 @@ _MODULES = {
     "Administration": "admin.actions",
     "AirflowConnections": "hooks.connections",
     "AlreadyCoveredError": "errors",
+    "Attempt": "job",
     "CheckFailedError": "errors",
     "CheckableSource": "rows.sources.base",
     "ClaimError": "errors",
@@ -251,6 +266,7 @@ _MODULES = {
     "CreateWorkUnitsOperator": "operators.tasks",
     "Dataset": "model.work",
     "DatasetCronTimetable": "plugins.timetables",
+    "DatasetLike": "job",
     "DatasetPlan": "rows.sources.base",
     "DatasetState": "model.state",
     "DropColumns": "rows.converters.columns",
@@ -259,16 +275,21 @@ _MODULES = {
     "Extract": "model.work",
     "ExtractKind": "model.work",
     "ExtractOperator": "operators.extract",
+    "Failure": "model.failure",
     "FenceResult": "steps.base",
     "FileIdentity": "storage.files.base",
     "Files": "storage.files.base",
     "FinishOperator": "operators.tasks",
     "GobblinError": "errors",
     "GobblinIngestion": "operators.task_group",
+    "GuardedConnections": "connections",
+    "Held": "job",
+    "Holds": "model.holds",
     "InRange": "rows.converters.checks",
     "IncompleteRunError": "errors",
     "Ingestion": "ingestion",
     "IngestionNotifier": "events.notifier",
+    "Job": "job",
     "Journal": "journal.journal",
     "Json": "model.watermark",
     "Layout": "rows.sinks.base",
@@ -305,6 +326,7 @@ _MODULES = {
     "RowCheck": "rows.converters.base",
     "SchemaConflictError": "errors",
     "Sink": "rows.sinks.base",
+    "Site": "job",
     "SnapshotSource": "rows.sources.base",
     "Source": "rows.sources.base",
     "SourceDataError": "errors",
@@ -332,6 +354,9 @@ _MODULES = {
     "UnreliableStoreError": "errors",
     "VerifyRecoverOperator": "operators.tasks",
     "Watermark": "model.watermark",
+    "Work": "job",
+    "WorkPlan": "job",
+    "WorkRequest": "job",
     "WorkUnit": "model.work",
     "WriteCommitStepsOperator": "operators.tasks",
     "Writer": "rows.sinks.base",

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from airflow_gobblin.admin.export import ExportedDataset, has_state
-from airflow_gobblin.admin.rewind import not_kept, widened
+from airflow_gobblin.admin.rewind_extent import not_kept, widened
 from airflow_gobblin.admin.views import parse_position
 from airflow_gobblin.commit.committer import Committer
 from airflow_gobblin.commit.homes import Tenant

@@ -1,4 +1,4 @@
-"""`write_commit_steps`: applying the commit policy to the valid results, and deciding a slot for each dataset."""
+"""`write_commit_steps`: applying the commit policy to the valid results. `Committer.decide`, in `commit/`, takes the slot."""
 
 from __future__ import annotations
 

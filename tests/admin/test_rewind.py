@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_gobblin.admin.rewind import not_kept, widened
+from airflow_gobblin.admin.rewind_extent import not_kept, widened
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.journal.records import Action
 from airflow_gobblin.model.coverage import Range

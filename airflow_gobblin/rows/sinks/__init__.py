@@ -1,1 +1,1 @@
-"""The destinations of rows: the protocol (`base`), and one file a sink."""
+"""The destinations of rows: the protocol (`base`), a module that declares each sink, and one that writes its files."""

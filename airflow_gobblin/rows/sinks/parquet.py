@@ -1,4 +1,4 @@
-"""Parquet files of about a target size, compressed with zstd. Light to import: Arrow is loaded when rows are."""
+"""The sink of Parquet files as authors declare it. `parquet_files.py` writes them, and loads Arrow, which this module doesn't."""
 
 from __future__ import annotations
 

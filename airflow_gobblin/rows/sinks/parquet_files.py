@@ -1,4 +1,4 @@
-"""The writer of a unit's Parquet files."""
+"""The writer of a unit's Parquet files, row by row; `parquet.py` declares the sink."""
 
 from __future__ import annotations
 

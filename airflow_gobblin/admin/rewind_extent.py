@@ -1,4 +1,7 @@
-"""The extent of a rewind: units are retired whole, and only those that the source can supply again."""
+"""The extent of a rewind, which `actions.py` carries out.
+
+Units are retired whole, and only those that the source can supply again.
+"""
 
 from __future__ import annotations
 

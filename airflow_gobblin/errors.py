@@ -257,6 +257,10 @@ class TargetError(GobblinError):
     retryable = True
 
 
+class DifferenceError(GobblinError):
+    """The difference of two trees can't be carried out as asked: something is in the way, or too much would be deleted."""
+
+
 class StepError(GobblinError):
     """A commit step can't be carried out."""
 

@@ -89,9 +89,9 @@ class LocalTree:
     ) -> Iterator[tuple[Entry, tuple[_Folder, _Names] | None]]:
         """Yield the entries of a folder in order, those to go into with their names, which may be still on their way."""
         inner = (folder.child(name) for name in names if name.endswith(_SLASH))
-        listings = _ahead(inner, lambda f: reader.later(self._names, f) if enter(f.path) else None)
+        listings = _ahead(inner, lambda f: reader.later(self._names, f) if enter(f.path) else None, reader)
         groups = (names[start : start + _AT_A_TIME] for start in range(0, len(names), _AT_A_TIME))
-        looked = _ahead(groups, lambda group: reader.later(partial(self._look, folder), group))
+        looked = _ahead(groups, lambda group: reader.later(partial(self._look, folder), group), reader)
         for _, entries in looked:
             for entry in entries():
                 if entry.kind is not EntryKind.FOLDER:
@@ -211,17 +211,18 @@ class _Folder:
 
 
 class _Reader:
-    """The calls of a walk: made when their result is wanted, or ahead by threads where that takes long."""
+    """The calls of a walk: made when their result is wanted, or ahead by threads as soon as they turn out to take long."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
-        self._calls = 0
-        self._seconds = 0.0
+
+    @property
+    def ahead(self) -> int:
+        """The number of results to ask for before they are wanted."""
+        return 0 if self._pool is None else _AHEAD
 
     def later(self, function: Callable[[T], R], argument: T) -> Callable[[], R]:
         """Return the result of a function that makes about one call for each of its results, when it is wanted."""
-        if self._pool is None and self._calls >= _CALLS_TO_JUDGE and self._seconds > _SLOW * self._calls:
-            self._pool = ThreadPoolExecutor(_THREADS, "listing")
         if self._pool is not None:
             return self._pool.submit(function, argument).result
         return partial(self._now, function, argument)
@@ -229,8 +230,9 @@ class _Reader:
     def _now(self, function: Callable[[T], R], argument: T) -> R:
         started = time.perf_counter()
         found = function(argument)
-        self._calls += 1 + len(found)
-        self._seconds += time.perf_counter() - started
+        seconds = time.perf_counter() - started
+        if self._pool is None and len(found) >= _CALLS_TO_JUDGE and seconds > _SLOW * len(found):
+            self._pool = ThreadPoolExecutor(_THREADS, "listing")
         return found
 
     def close(self) -> None:
@@ -239,12 +241,12 @@ class _Reader:
             self._pool.shutdown(cancel_futures=True)
 
 
-def _ahead(items: Iterator[T], begin: Callable[[T], V]) -> Iterator[tuple[T, V]]:
+def _ahead(items: Iterator[T], begin: Callable[[T], V], reader: _Reader) -> Iterator[tuple[T, V]]:
     """Yield items with what was begun for each, a few ahead."""
     begun: deque[tuple[T, V]] = deque()
     for item in items:
         begun.append((item, begin(item)))
-        if len(begun) > _AHEAD:
+        while len(begun) > reader.ahead:
             yield begun.popleft()
     yield from begun
 

@@ -41,8 +41,8 @@ class Tree(Protocol):
     def walk(self, folder: str = ".", enter: Callable[[str], bool] = always) -> Iterator[Entry]:
         """Yield everything below a folder, each folder right before what is in it, in the order of `key_of`.
 
-        Paths are relative to the root. `_gobblin` at the root, and in the folder itself, is left out. An object store has no
-        folders, except for objects that stand for one.
+        Paths are relative to the root. `_gobblin` in the folder itself is left out. The folders of an object store are those that
+        its keys name.
 
         :param enter: whether to go into a folder; one that isn't entered is still yielded.
         :raises FileNotFoundError: there is no such folder.

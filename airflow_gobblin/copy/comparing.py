@@ -1,0 +1,64 @@
+"""Whether a file of the target is still like the source's."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from airflow_gobblin.copy.entries import Entry, EntryKind
+from airflow_gobblin.copy.options import Compare, Keep
+from airflow_gobblin.copy.trees import Tree, joined
+
+_BLOCK = 4 << 20
+_SECOND = 1_000_000_000
+_GRAINS = (1_000, 1_000_000, _SECOND)
+"""Steps, in ns, in which some file systems keep times."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How the files of two trees are compared.
+
+    :param source_folder: the folder in the source tree that the entries' paths are relative to.
+    :param target_folder: the same in the target tree.
+    """
+
+    compare: Compare
+    keep: Keep
+    source: Tree
+    target: Tree
+    source_folder: str = "."
+    target_folder: str = "."
+
+    def same(self, source: Entry, target: Entry) -> bool:
+        """Return whether the target's file or link is like the source's."""
+        if source.kind is not target.kind:
+            return False
+        if source.kind is EntryKind.LINK:
+            return source.link == target.link
+        if source.size != target.size:
+            return False
+        if self.compare is Compare.CHECKSUM:
+            return self._same_content(source, target)
+        return same_time(source, target) if self.keep.times else target.modified >= source.modified
+
+    def _same_content(self, source: Entry, target: Entry) -> bool:
+        if not source.inode and not target.inode and source.stamp and source.stamp == target.stamp:
+            return True  # one ETag in two object stores
+        one = _sha256(self.source, joined(self.source_folder, source.path))
+        return one == _sha256(self.target, joined(self.target_folder, target.path))
+
+
+def same_time(source: Entry, target: Entry) -> bool:
+    """Return whether the target's time is the source's, as exactly as the target keeps times."""
+    if source.modified == target.modified:
+        return True
+    return any(target.modified == source.modified - source.modified % grain for grain in _GRAINS)
+
+
+def _sha256(tree: Tree, path: str) -> bytes:
+    digest = hashlib.sha256()
+    with tree.open(path) as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.digest()

@@ -1,0 +1,130 @@
+"""The difference of two trees, by walking both side by side: nothing is in memory but the folders that both are in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from airflow_gobblin.copy.entries import Entry, EntryKind, key_of, shown, sort_key
+from airflow_gobblin.errors import DifferenceError
+
+
+class Change(StrEnum):
+    """What distinguishes the two sides at a path."""
+
+    NEW = "new"
+    """Only the source has it."""
+    CHANGED = "changed"
+    """Both have it, and they differ."""
+    SAME = "same"
+    """Both have it, and they don't differ; also a folder that both have."""
+    GONE = "gone"
+    """Only the target has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One path of two trees.
+
+    :param source: what the source has there.
+    :param target: what the target has there.
+    """
+
+    change: Change
+    source: Entry | None
+    target: Entry | None
+
+    @property
+    def path(self) -> str:
+        """The path."""
+        return self.entry.path
+
+    @property
+    def entry(self) -> Entry:
+        """What is there: the source's, if it has it."""
+        found = self.source or self.target
+        assert found is not None
+        return found
+
+
+def differences(
+    source: Iterable[Entry], target: Iterable[Entry], same: Callable[[Entry, Entry], bool]
+) -> Iterator[Difference]:
+    """Yield every path of two trees, in the order of `key_of`, each folder before what is in it.
+
+    :param source: the entries of the source, in that order.
+    :param target: the entries of the target, in that order.
+    :param same: whether a source's entry and a target's, neither a folder, don't differ.
+    :raises OSError: a listing isn't in order.
+    """
+    for mine, theirs in _side_by_side(source, target):
+        if theirs is None:
+            yield Difference(Change.NEW, mine, None)
+        elif mine is None:
+            yield Difference(Change.GONE, None, theirs)
+        elif mine.kind is EntryKind.FOLDER or same(mine, theirs):
+            yield Difference(Change.SAME, mine, theirs)
+        else:
+            yield Difference(Change.CHANGED, mine, theirs)
+
+
+def _side_by_side(source: Iterable[Entry], target: Iterable[Entry]) -> Iterator[tuple[Entry | None, Entry | None]]:
+    ones, others = _with_keys(source), _with_keys(target)
+    one, other = next(ones, None), next(others, None)
+    while one is not None or other is not None:
+        if other is None or (one is not None and one[0] < other[0]):
+            assert one is not None
+            yield one[1], None
+            one = next(ones, None)
+        elif one is None or other[0] < one[0]:
+            yield None, other[1]
+            other = next(others, None)
+        else:
+            yield one[1], other[1]
+            one, other = next(ones, None), next(others, None)
+
+
+def _with_keys(entries: Iterable[Entry]) -> Iterator[tuple[bytes, Entry]]:
+    before = b""
+    for entry in entries:
+        key = key_of(entry)
+        if key <= before:
+            raise OSError(f"a listing is not in order: {shown(entry.path)!r} comes after {before!r}")
+        before = key
+        yield key, entry
+
+
+def without_clashes(found: Iterable[Difference]) -> Iterator[Difference]:
+    """Yield differences, as long as none needs a folder where the other side, or the source itself, has something else.
+
+    :raises DifferenceError: one does.
+    """
+    names: list[tuple[bytes, Difference]] = []  # of files, each of which the ones after it begin with
+    for one in found:
+        key = key_of(one.entry)
+        while names and not key.startswith(names[-1][0]):
+            names.pop()
+        for name, other in names:
+            if key[len(name) : len(name) + 1] == b"/" and not (one.source is None and other.source is None):
+                raise _clash(other, one)
+        if one.entry.kind is not EntryKind.FOLDER:
+            names.append((sort_key(one.path), one))
+        yield one
+
+
+def _clash(name: Difference, folder: Difference) -> DifferenceError:
+    sides = " and ".join(
+        f"{'a folder' if one is folder else f'a {one.entry.kind.value}'} in the {side}"
+        for one, side in ((name, _side(name)), (folder, _side(folder)))
+    )
+    return DifferenceError(
+        operation="mirror",
+        subject=f"{shown(name.path)!r}",
+        cause=f"it is {sides}",
+        hint="Neither is put in place of the other: rename or remove one of them, or exclude it by the filter.",
+    )
+
+
+def _side(one: Difference) -> str:
+    return "target" if one.source is None else "source"

@@ -25,6 +25,7 @@ out. Each error answers two questions that decide how a caller may react:
     ├── RecordError                   a record is unreadable, torn, or newer than this version
     ├── ClaimError                    a target belongs to another journal, ingestion or dataset
     ├── TargetError                   a target isn't the one that the journal's slots are published to
+    ├── DifferenceError               the difference of two trees can't be carried out as asked
     ├── StepError                     a commit step can't be carried out
     │   ├── StepConflictError         something else exists where the step publishes
     │   ├── StepFencedError           the step is shut out, since its slot is being abandoned
@@ -46,6 +47,7 @@ __all__ = [
     "CheckFailedError",
     "ClaimError",
     "ConfigurationError",
+    "DifferenceError",
     "EnvironmentMismatchError",
     "GobblinError",
     "IncompleteRunError",

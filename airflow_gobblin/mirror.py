@@ -32,7 +32,7 @@ class Mirror:
         all, whatever becomes of the others.
     :param include: patterns as rclone's, of which a file has to match one; `**/*.jpg`.
     :param exclude: patterns of files and folders that are left out.
-    :param filter_file: the path of a file of rules as rclone's, which are tried before those two.
+    :param filter_file: the path of a file of rules as rclone's, tried after those two.
     :param compare: when a file of the target counts as unchanged.
     :param existing: the treatment of a target's file that differs from the source's.
     :param delete: delete from the target what the source no longer has; `None`: nothing is deleted.

@@ -44,7 +44,7 @@ def find_file_sets(work: CopyWork, connections: Connections) -> tuple[FileSet, .
     :raises ConfigurationError: the filter is malformed, or two file sets are in one another's way.
     """
     tree = open_tree(work.source, connections, work.links)
-    return file_sets_of(work.datasets, tree, work.mirror, filter_of(work))
+    return file_sets_of(work.finder, tree, work.mirror, filter_of(work))
 
 
 def filter_of(work: CopyWork) -> Filter:

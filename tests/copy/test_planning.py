@@ -20,7 +20,7 @@ from airflow_gobblin.copy import bundles
 from airflow_gobblin.copy.bundles import Bundle, BundleKind
 from airflow_gobblin.copy.diff import Change, Difference, differences
 from airflow_gobblin.copy.entries import Entry, EntryKind
-from airflow_gobblin.copy.finders import EachFolder, FileSet
+from airflow_gobblin.copy.finders import EachFolder, FileSet, WholeTree
 from airflow_gobblin.copy.options import Compare, Delete, Existing, Keep, Links
 from airflow_gobblin.copy.planning import find_file_sets, plan_copy
 from airflow_gobblin.copy.work import CopyBinding, CopyWork
@@ -37,7 +37,8 @@ NOW: Any = None
 
 def work_on(root: Path, **options: Any) -> CopyWork:
     """The work of a mirror from `source` to `target` below a folder."""
-    return CopyWork("photos", f"{root}/source", f"{root}/target", f"{root}/target", **options)
+    finder = options.pop("finder", WholeTree())
+    return CopyWork("photos", f"{root}/source", f"{root}/target", f"{root}/target", finder, **options)
 
 
 def planned(work: CopyWork, dataset: FileSet | None = None) -> list[WorkUnit] | None:
@@ -106,7 +107,7 @@ def test_the_difference_applied_to_the_target_gives_the_source(one: Folder, othe
                 planned(work)
             return
         if clash(one, other):
-            with pytest.raises(DifferenceError, match="in the way|a folder in the"):
+            with pytest.raises(DifferenceError, match="a folder in the"):
                 planned(work)
             return
         carry_out(work)
@@ -224,10 +225,10 @@ def test_nothing_is_planned_by_a_part_of_a_listing(tmp_path: Path, monkeypatch: 
         return scandir(at)
 
     monkeypatch.setattr(os, "scandir", refusing)
-    with pytest.raises(SourceError, match=r"source.* Permission denied .*/b"):
+    with pytest.raises(SourceError, match=r"source for .* Permission denied: .*/b"):
         planned(work_on(tmp_path, delete=Delete(1)))
     broken = f"{tmp_path}/target/b".encode()
-    with pytest.raises(TargetError, match=r"target.* Permission denied .*/b"):
+    with pytest.raises(TargetError, match=r"target for .* Permission denied: .*/b"):
         planned(work_on(tmp_path, delete=Delete(1)))
 
 
@@ -247,7 +248,7 @@ def test_a_filter_file_is_read_where_it_is_planned(tmp_path: Path) -> None:
     fill(tmp_path, {"a.jpg": "x", "b.png": "x"}, {})
     (tmp_path / "filter").write_text("# images\n- *.png\n")
     assert paths(work_on(tmp_path, filter_file=f"{tmp_path}/filter")) == ["a.jpg"]
-    with pytest.raises(ConfigurationError, match="filter file .*none"):
+    with pytest.raises(ConfigurationError, match=r"filter file .*none"):
         planned(work_on(tmp_path, filter_file=f"{tmp_path}/none"))
 
 
@@ -300,7 +301,7 @@ def test_a_folder_where_a_file_should_be_is_named(
     source: dict[str, str], target: dict[str, str], tmp_path: Path
 ) -> None:
     fill(tmp_path, source, target)
-    with pytest.raises(DifferenceError, match="'a': it is a (file|folder) in the"):
+    with pytest.raises(DifferenceError, match=r"'a': it is a (file|folder) in the"):
         planned(work_on(tmp_path, existing=Existing.UPDATE, delete=Delete(1)))
 
 
@@ -318,7 +319,7 @@ def test_links_are_skipped_copied_or_followed(tmp_path: Path) -> None:
     (tmp_path / "target" / "skipped").symlink_to("file")
     assert "skipped" not in paths(as_links)
     (tmp_path / "source" / "out").symlink_to("/etc/passwd")
-    with pytest.raises(DifferenceError, match="'out' of .*a link to '/etc/passwd'"):
+    with pytest.raises(DifferenceError, match=r"'out' of .*a link to '/etc/passwd'"):
         planned(replace(work, links=Links.FOLLOW))
     assert planned(replace(work, links=Links.FOLLOW, exclude=("out",))) is not None
 
@@ -332,7 +333,7 @@ def test_a_link_of_the_target_is_never_written_through(tmp_path: Path) -> None:
 
 def test_each_file_set_is_a_folder_of_both_sides(tmp_path: Path) -> None:
     fill(tmp_path, {"alice/x": "x", "bob/y": "x", "bob/tmp/z": "x"}, {"bob/old": "x"})
-    work = work_on(tmp_path, datasets=EachFolder(), exclude=("/bob/tmp/**",), delete=Delete(1))
+    work = work_on(tmp_path, finder=EachFolder(), exclude=("/bob/tmp/**",), delete=Delete(1))
     alice, bob = find_file_sets(work, NoConnections())
     assert (alice.urn, bob.urn) == ("alice#files", "bob#files")
     (folder, copy) = (Bundle.of(u) for u in planned(work, alice) or ())
@@ -367,7 +368,7 @@ def many_entries(count: int, start: int = 0) -> Iterator[Entry]:
 def test_a_long_difference_is_in_little_memory() -> None:
     tracemalloc.start()
     found = differences(many_entries(10_000), many_entries(10_000, 5_000), lambda one, other: True)
-    count = {change: 0 for change in Change}
+    count = dict.fromkeys(Change, 0)
     for one in found:
         count[one.change] += 1
     _, peak = tracemalloc.get_traced_memory()

@@ -141,11 +141,17 @@ class CommitStep(Protocol):
     def undo(self, context: StepContext) -> None:
         """Undo what it did, and nothing else; harmless if it did nothing. For abandoned sequences, the last phase first.
 
+        It is also called after later slots have published, and must leave what their steps made. So steps of two slots share no
+        name: each makes names with its slot's token. Of a shared name, `verify` can't tell whose it is.
+
         A step with a fence removes no more than its fence left.
         """
 
     def files(self) -> tuple[TargetFile, ...]:
-        """Return the files that it publishes.
+        """Return the files that it publishes: readers of the journal find these, and clean-up removes these once their units were
+        replaced, or dropped with their files.
+
+        What a step makes and `files` doesn't name is never cleaned up once its slot is done.
 
         A step that publishes files looks at their source itself, and overwrites nothing but what it expects: it is executed
         without being verified first.

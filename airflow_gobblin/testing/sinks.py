@@ -305,9 +305,13 @@ def publish(sink: Sink, files: Files, *results: UnitResult, token: str = "t0") -
     steps = list(sink.publish(plan_of(sink, token), results, files))
     context = StepContext(files)
     for step in steps:
-        assert step.verify(context) is StepStatus.TODO
+        found = step.verify(context)
+        assert found is StepStatus.TODO, (
+            f"{step.subject}: done or in conflict before this slot's steps ran; is its name the slot's own?"
+        )
         step.execute(context)
-        assert step.verify(context) is StepStatus.DONE
+        found = step.verify(context)
+        assert found is StepStatus.DONE, f"{step.subject}: {found} after it ran"
     return steps
 
 

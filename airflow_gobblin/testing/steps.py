@@ -29,10 +29,14 @@ EXECUTORS = 4
 
 Bench = tuple[CommitStep, Files]
 """A step that can be carried out, and the files that it is carried out on."""
+Slots = tuple[tuple[CommitStep, CommitStep], Files]
+"""The steps of two slots of one dataset, and their files."""
 
 
 class StepContract:
-    """The suite of commit steps without a fence. Override the fixture `make_step`, and `new_files` for another storage."""
+    """The suite of commit steps without a fence. Override the fixtures `make_step` and `make_next_step`, and `new_files` for
+    another storage.
+    """
 
     @pytest.fixture
     def new_files(self, tmp_path: Path) -> Callable[[], Files]:
@@ -46,12 +50,18 @@ class StepContract:
         raise NotImplementedError("override the fixture `make_step`")
 
     @pytest.fixture
+    def make_next_step(self) -> Callable[[Files], CommitStep]:
+        """Return a function as `make_step` does, for the next slot of the same dataset: its plan has another token."""
+        raise NotImplementedError("override the fixture `make_next_step`")
+
+    @pytest.fixture
     def new_bench(
         self, make_step: Callable[[Files], CommitStep], new_files: Callable[[], Files]
     ) -> Callable[[], Bench]:
         """Return a function that prepares a step on files of its own each time."""
 
         def prepare() -> Bench:
+            assert callable(make_step), "make_step returns a function of files"
             files = new_files()
             return make_step(files), files
 
@@ -61,6 +71,23 @@ class StepContract:
     def bench(self, new_bench: Callable[[], Bench]) -> Bench:
         """Prepare a step."""
         return new_bench()
+
+    @pytest.fixture
+    def new_slots(
+        self,
+        make_step: Callable[[Files], CommitStep],
+        make_next_step: Callable[[Files], CommitStep],
+        new_files: Callable[[], Files],
+    ) -> Callable[[], Slots]:
+        """Return a function that prepares the steps of two slots of a dataset, on new files each time."""
+
+        def prepare() -> Slots:
+            assert callable(make_step), "make_step returns a function of files"
+            assert callable(make_next_step), "make_next_step returns a function of files"
+            files = new_files()
+            return (make_step(files), make_next_step(files)), files
+
+        return prepare
 
     @pytest.fixture
     def results(self, new_bench: Callable[[], Bench]) -> dict[str, bytes]:
@@ -149,6 +176,31 @@ class StepContract:
         step.undo(StepContext(files))
         assert not results.keys() & contents(files).keys()
         assert files.read("theirs") == b"data"
+
+    def test_what_another_slots_step_did_does_not_make_it_done(self, new_slots: Callable[[], Slots]) -> None:
+        """Two slots of a dataset share no name: whichever came second would be in conflict, or be done without having run."""
+        (one, other), files = new_slots()
+        context = StepContext(files)
+        one.execute(context)
+        found = other.verify(context)
+        assert found is StepStatus.TODO, f"{other.subject}: {found} before it ran; is its name the slot's own?"
+        other.execute(context)
+        assert [step.verify(context) for step in (one, other)] == [StepStatus.DONE, StepStatus.DONE]
+
+    def test_undo_leaves_what_another_slots_step_did(self, new_slots: Callable[[], Slots]) -> None:
+        """What a slot left is cleaned up at any time after it was abandoned, also when later slots have published."""
+        for undone in (0, 1):
+            steps, files = new_slots()
+            context, step, kept = StepContext(files), steps[undone], steps[1 - undone]
+            before = contents(files)
+            kept.execute(context)
+            made = {path: files.identity(path) for path in contents(files).keys() - before.keys()}
+            with suppress(OSError):  # it may find that its name is taken
+                step.execute(context)
+            step.undo(context)
+            after = {path: files.identity(path) for path in made}
+            assert after == made, f"undo of {step.subject}: it took away what the step of another slot made"
+            assert kept.verify(context) is StepStatus.DONE
 
     @pytest.mark.parametrize("answer_lost", [False, True], ids=["error", "lost answer"])
     def test_after_an_error_at_any_call_it_is_carried_out_again(

@@ -14,7 +14,7 @@ from airflow_gobblin.testing import MemoryFiles, MemoryObjects, StepContract
 from tests.services.emulators import Emulator
 from tests.services.s3 import S3Server
 
-TARGET = "flights/0123-u0"
+TARGET, NEXT = "flights/0123-u0", "flights/4567-u0"
 
 
 def stage(files: Files, staged: str, target: str, content: bytes = b"row 1\nrow 2\n") -> CommitStep:
@@ -23,10 +23,24 @@ def stage(files: Files, staged: str, target: str, content: bytes = b"row 1\nrow 
     return publish_file(out.finish(2), target, "u0", files)
 
 
+def stage_folder(files: Files, folder: str, target: str) -> CommitStep:
+    staged = []
+    for number in range(3):
+        out = files.stage(f"{folder}/{number}.txt", f"{target}/{number}.txt")
+        out.write(b"row %d\n" % number)
+        staged.append(out.finish(1))
+    (step,) = publish_folder(staged, target, "u0", files)
+    return step
+
+
 class TestMoveStep(StepContract):
     @pytest.fixture
     def make_step(self) -> Callable[[Files], CommitStep]:
         return lambda files: stage(files, "_gobblin/s/0123/a0/u0/u0-0.txt", f"{TARGET}-0.txt")
+
+    @pytest.fixture
+    def make_next_step(self) -> Callable[[Files], CommitStep]:
+        return lambda files: stage(files, "_gobblin/s/4567/a0/u0/u0-0.txt", f"{NEXT}-0.txt")
 
 
 class TestMoveStepInMemory(TestMoveStep):
@@ -55,16 +69,11 @@ class TestStepsInObjectStores(TestMoveStep):
 class TestFolderStep(StepContract):
     @pytest.fixture
     def make_step(self) -> Callable[[Files], CommitStep]:
-        def make(files: Files) -> CommitStep:
-            staged = []
-            for number in range(3):
-                out = files.stage(f"_gobblin/s/0123/a0/u0/u0/{number}.txt", f"{TARGET}/{number}.txt")
-                out.write(b"row %d\n" % number)
-                staged.append(out.finish(1))
-            (step,) = publish_folder(staged, TARGET, "u0", files)
-            return step
+        return lambda files: stage_folder(files, "_gobblin/s/0123/a0/u0/u0", TARGET)
 
-        return make
+    @pytest.fixture
+    def make_next_step(self) -> Callable[[Files], CommitStep]:
+        return lambda files: stage_folder(files, "_gobblin/s/4567/a0/u0/u0", NEXT)
 
 
 class TestFolderStepInMemory(TestFolderStep):

@@ -26,6 +26,10 @@ class BrokenStep(StepContract):
     def make_step(self) -> Callable[[Files], CommitStep]:
         return lambda files: self.broken(PATH)
 
+    @pytest.fixture
+    def make_next_step(self) -> Callable[[Files], CommitStep]:
+        return lambda files: self.broken(f"{PATH}-1")
+
 
 @record("test.marker")
 @dataclass(frozen=True)
@@ -156,6 +160,56 @@ class TestAStepThatCannotBeUndone(BrokenStep):
     class broken(Marker):
         def undo(self, context: StepContext) -> None:
             pass
+
+
+class TestAStepWhoseNameIsThatOfAllSlots(BrokenStep):
+    """The second slot finds it done, and takes away the first one's if it is abandoned."""
+
+    caught_by = "test_what_another_slots_step_did_does_not_make_it_done"
+
+    @pytest.fixture
+    def make_next_step(self, make_step: Callable[[Files], CommitStep]) -> Callable[[Files], CommitStep]:
+        return make_step
+
+    @record("test.shared")
+    @dataclass(frozen=True)
+    class broken(Marker):
+        pass
+
+
+class TestAStepWhoseNameIsThatOfAllSlotsWithOtherContents(BrokenStep):
+    caught_by = "test_what_another_slots_step_did_does_not_make_it_done"
+
+    @pytest.fixture
+    def make_next_step(self) -> Callable[[Files], CommitStep]:
+        return lambda files: self.broken(PATH, slot=2)
+
+    @record("test.shared_contents")
+    @dataclass(frozen=True)
+    class broken(Marker):
+        slot: int = 1
+
+        def execute(self, context: StepContext) -> None:
+            if not self.records(context).put_if_absent(posixpath.basename(self.path), b"%d" % self.slot):
+                raise FileExistsError(self.path)
+
+        def verify(self, context: StepContext) -> StepStatus:
+            found = self.records(context).get(posixpath.basename(self.path))
+            if found is None:
+                return StepStatus.TODO
+            return StepStatus.DONE if found == b"%d" % self.slot else StepStatus.CONFLICT
+
+
+class TestAStepThatUndoesThoseOfAllSlots(BrokenStep):
+    caught_by = "test_undo_leaves_what_another_slots_step_did"
+
+    @record("test.undoing_all")
+    @dataclass(frozen=True)
+    class broken(Marker):
+        def undo(self, context: StepContext) -> None:
+            for path in [*context.files.walk(posixpath.dirname(self.path))]:
+                if path.startswith(PATH):
+                    context.files.unlink(path)
 
 
 class TestAStepThatVerifiesByWriting(BrokenStep):

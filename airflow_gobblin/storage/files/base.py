@@ -121,7 +121,10 @@ class Files(Protocol):
         """Return the files under another root in the same storage."""
 
     def records(self, folder: str) -> Store:
-        """Return a store of write-once records in a folder."""
+        """Return a store of write-once records in a folder.
+
+        On a disk, records are written in its folder `.tmp` first. That stays there, empty, and readers ignore it.
+        """
 
     def identity(self, path: str) -> FileIdentity | None:
         """Return the identity of a file or anything else at a path; `None` if nothing exists there. Links aren't followed."""

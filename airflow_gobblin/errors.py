@@ -16,7 +16,8 @@ out. Each error answers two questions that decide how a caller may react:
     │   ├── OverlapError              a backfill overlaps a covered range without replacing it
     │   └── UnknownKindError          a record has a kind that isn't registered
     ├── SourceError                   the source can't be planned or read as asked
-    │   └── SourceDataError           … because of its data, which must be corrected there
+    │   ├── SourceDataError           … because of its data, which must be corrected there
+    │   └── SourceChangedError        … because a part of it isn't any more as it was planned
     ├── SchemaConflictError           the source's schema conflicts with the published one
     ├── CheckFailedError              a row check failed
     ├── StoreError                    a store operation failed; nothing was written
@@ -62,6 +63,7 @@ __all__ = [
     "RecordError",
     "Remedy",
     "SchemaConflictError",
+    "SourceChangedError",
     "SourceDataError",
     "SourceError",
     "StepConflictError",
@@ -219,6 +221,12 @@ class SourceError(GobblinError):
 
 class SourceDataError(SourceError):
     """Data in the source can't be ingested as asked: a row has no position, or a value doesn't fit its type."""
+
+    retryable = False
+
+
+class SourceChangedError(SourceError):
+    """A part of the source isn't any more as it was planned: only a new plan helps."""
 
     retryable = False
 

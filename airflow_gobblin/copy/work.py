@@ -131,7 +131,9 @@ class CopyWork:
 
     def run(self, unit: WorkUnit, plan: Plan, attempt: Attempt) -> UnitResult:
         """Copy the files of a bundle into staging."""
-        raise NotImplementedError
+        from airflow_gobblin.copy.copying import copy_bundle
+
+        return copy_bundle(self, unit, plan, attempt)
 
     def publish(
         self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], files: Files, staging: str

@@ -26,6 +26,7 @@ class ErrorKind(StrEnum):
     UNKNOWN_KIND = "UnknownKindError"
     SOURCE = "SourceError"
     SOURCE_DATA = "SourceDataError"
+    SOURCE_CHANGED = "SourceChangedError"
     SCHEMA_CONFLICT = "SchemaConflictError"
     CHECK_FAILED = "CheckFailedError"
     STORE = "StoreError"

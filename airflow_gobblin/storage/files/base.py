@@ -259,8 +259,12 @@ class StagedOutput:
 
     def __init__(self, raw: RawOutput) -> None:
         self._raw = raw
-        self._hash = hashlib.sha256()
+        self._hash: hashlib._Hash | None = hashlib.sha256()
         self.size = 0
+
+    def skip_checksum(self) -> None:
+        """Compute none, before anything is written; it is empty then."""
+        self._hash = None
 
     def write(self, data: bytes | memoryview) -> int:
         """Append bytes.
@@ -269,7 +273,8 @@ class StagedOutput:
         """
         with memoryview(data) as view:
             self._raw.write(view)
-            self._hash.update(view)
+            if self._hash is not None:
+                self._hash.update(view)
             self.size += view.nbytes
             return view.nbytes
 
@@ -282,7 +287,8 @@ class StagedOutput:
         path, found, upload = self._raw.finish()
         if found.size != self.size:
             raise OSError(f"staged file {path!r} has {found.size} bytes after writing {self.size}")
-        return StagedFile(path, self.size, self._hash.hexdigest(), rows, found.stamp, upload)
+        checksum = "" if self._hash is None else self._hash.hexdigest()
+        return StagedFile(path, self.size, checksum, rows, found.stamp, upload)
 
     def abort(self) -> None:
         """Remove everything written; harmless twice."""

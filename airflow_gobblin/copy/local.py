@@ -1,0 +1,280 @@
+"""Copies onto a disk: of a file on a disk by the kernel, of any other one block by block.
+
+The kernel copies without the bytes passing through this process, and where a file system can share blocks or copy in its server,
+`copy_file_range` does that. No path is followed: each folder of the staged files is opened from the one above it, so that a link
+among them leads nowhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+
+from airflow_gobblin.copy.attributes import KeptAttributes
+from airflow_gobblin.copy.durability import FolderSync, sync_files
+from airflow_gobblin.copy.entries import Entry, EntryKind
+from airflow_gobblin.copy.failures import changed, described, is_of_target, reading, writing
+from airflow_gobblin.copy.local_tree import LocalTree
+from airflow_gobblin.copy.options import Links
+from airflow_gobblin.copy.streams import BLOCK, Checksum, Origin, write_all
+from airflow_gobblin.copy.trees import joined
+from airflow_gobblin.model.work import StagedFile
+from airflow_gobblin.storage.files.base import contained
+from airflow_gobblin.storage.files.local import LocalFiles
+
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY | os.O_NONBLOCK
+"""To open a pipe that has taken the place of a file doesn't wait for its writer."""
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+_AT_ONCE = 1 << 30
+_NOT_BY_KERNEL = (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM, errno.EBADF)
+_SECTOR = 512
+
+
+class OpenFolder:
+    """Folders below a root, of which the last one used stays open.
+
+    :param root: its path.
+    :param make: whether folders are created; `made` has their paths.
+    """
+
+    def __init__(self, root: str, *, make: bool) -> None:
+        self.root = os.open(root, _FOLDER & ~os.O_NOFOLLOW)
+        self.made: list[str] = []
+        self._make = make
+        self._path, self._folder = "", self.root
+
+    def of(self, path: str) -> tuple[int, str]:
+        """Return the descriptor of a path's folder, and the last part of the path.
+
+        :raises OSError: a folder on the way is missing, or a link.
+        """
+        folder, _, name = path.rpartition("/")
+        if folder != self._path:
+            self._enter(folder)
+        return self._folder, name
+
+    def _enter(self, path: str) -> None:
+        if self._path and not path.startswith(f"{self._path}/"):
+            self._leave()
+        below = path[len(self._path) :].lstrip("/")
+        for part in below.split("/") if below else ():
+            inner, path_there = self._open(part), f"{self._path}/{part}".lstrip("/")
+            self._leave()
+            self._path, self._folder = path_there, inner
+
+    def _open(self, name: str) -> int:
+        if self._make:
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=self._folder)
+                self.made.append(f"{self._path}/{name}".lstrip("/"))
+        return os.open(name, _FOLDER, dir_fd=self._folder)
+
+    def _leave(self) -> None:
+        if self._folder != self.root:
+            os.close(self._folder)
+        self._path, self._folder = "", self.root
+
+    def close(self) -> None:
+        """Close what is open."""
+        self._leave()
+        os.close(self.root)
+
+
+class DiskOrigin:
+    """Files of a tree on a disk. An `Origin`.
+
+    :param folder: the file set's folder in the tree.
+    """
+
+    def __init__(self, tree: LocalTree, folder: str, links: Links) -> None:
+        self._tree = tree
+        self._folder = folder
+        self._links = links
+        self._by_kernel = True
+        with reading(tree.root, "."):
+            self._folders = OpenFolder(tree.root, make=False)
+
+    def blocks(self, entry: Entry) -> Iterator[bytes]:
+        source, path = self._open(entry)
+        try:
+            with reading(self._tree.root, path):
+                while block := os.read(source, BLOCK):
+                    yield block
+            self._expect(entry, source, path)
+        finally:
+            os.close(source)
+
+    def copy_to_disk(self, entry: Entry, file: int, checksum: Checksum) -> None:
+        source, path = self._open(entry)
+        try:
+            at = 0
+            for start, end in self._parts(entry, source, path):
+                checksum.add_zeros(start - at)
+                at = self._copy_part(path, source, file, start, end, checksum)
+                if at < end:
+                    break  # it has become shorter
+            else:
+                checksum.add_zeros(entry.size - at)
+                if at < entry.size:
+                    os.ftruncate(file, entry.size)
+            self._expect(entry, source, path)
+        finally:
+            os.close(source)
+
+    def link(self, entry: Entry) -> str:
+        path = joined(self._folder, contained(entry.path))
+        with reading(self._tree.root, path):
+            folder, name = self._folders.of(path)
+            text = os.readlink(name, dir_fd=folder)
+        if text != entry.link:
+            raise changed(self._tree.root, path, f"a link to {entry.link!r}", f"a link to {text!r}")
+        return text
+
+    def close(self) -> None:
+        self._folders.close()
+
+    def _open(self, entry: Entry) -> tuple[int, str]:
+        """Open a file, and make sure that it is as it was planned."""
+        path = joined(self._folder, contained(entry.path))
+        with reading(self._tree.root, path):
+            if self._links is Links.FOLLOW:
+                with self._tree.open(path) as followed:
+                    source = os.dup(followed.fileno())
+            else:
+                folder, name = self._folders.of(path)
+                source = os.open(name, _READ, dir_fd=folder)
+        try:
+            self._expect(entry, source, path)
+        except BaseException:
+            os.close(source)
+            raise
+        return source, path
+
+    def _expect(self, entry: Entry, source: int, path: str) -> None:
+        found = os.fstat(source)
+        if (found.st_size, str(found.st_mtime_ns)) != (entry.size, entry.stamp) or not stat.S_ISREG(found.st_mode):
+            now = f"{found.st_size} bytes, {found.st_mtime_ns}" if stat.S_ISREG(found.st_mode) else "no file"
+            raise changed(self._tree.root, path, described(entry), now)
+
+    def _parts(self, entry: Entry, source: int, path: str) -> Iterator[tuple[int, int]]:
+        """Return start and end of the parts of a file that aren't holes."""
+        with reading(self._tree.root, path):
+            if os.fstat(source).st_blocks * _SECTOR < entry.size:
+                return iter([*_written_parts(source, entry.size)])
+        return iter([(0, entry.size)] if entry.size else [])
+
+    def _copy_part(self, path: str, source: int, file: int, start: int, end: int, checksum: Checksum) -> int:
+        """Copy a part of a file to the same place in another.
+
+        :return: its end, or the end of the source if that comes before.
+        """
+        at = start
+        while at < end and self._by_kernel and not checksum.wanted:
+            copied = self._copy_range(path, source, file, at, end)
+            if copied == 0:
+                break  # the source ends here, or is on a file system that can't tell
+            at += copied
+        while at < end:
+            with reading(self._tree.root, path):
+                block = os.pread(source, min(end - at, BLOCK), at)
+            if not block:
+                break
+            checksum.add(block)
+            write_all(file, block, at)
+            at += len(block)
+        return at
+
+    def _copy_range(self, path: str, source: int, file: int, at: int, end: int) -> int:
+        """Let the kernel copy as much as it does at once; nothing, if it can't copy between these file systems."""
+        try:
+            return os.copy_file_range(source, file, min(end - at, _AT_ONCE), at, at)
+        except OSError as error:
+            if error.errno in _NOT_BY_KERNEL:
+                self._by_kernel = False
+                return 0
+            if is_of_target(error):
+                raise
+            with reading(self._tree.root, path):
+                raise
+
+
+def _written_parts(source: int, size: int) -> Iterator[tuple[int, int]]:
+    at = 0
+    while at < size:
+        try:
+            start = os.lseek(source, at, os.SEEK_DATA)
+            at = min(size, os.lseek(source, start, os.SEEK_HOLE))
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # a hole up to the end
+                return
+            start, at = at, size  # its file system can't tell
+        yield start, at
+
+
+class DiskDestination:
+    """Staged files on a disk. A `Destination`.
+
+    :param files: the files below the target's root.
+    :param folder: the folder of the unit's staged files, which is created.
+    """
+
+    def __init__(self, files: LocalFiles, folder: str, kept: KeptAttributes, *, checksums: bool) -> None:
+        self._files = files
+        self._folder = folder
+        self._kept = kept
+        self._checksums = checksums
+        with writing(files.root, "."):
+            files.make_folder(folder)
+            self._folders = OpenFolder(f"{files.root}/{folder}", make=True)
+            self._sync = FolderSync(self._folders.root)
+        self._made: list[str] = []
+
+    def stage(self, entry: Entry, origin: Origin) -> StagedFile:
+        path = contained(entry.path)
+        with writing(self._files.root, path):
+            folder, name = self._folders.of(path)
+        if entry.kind is EntryKind.LINK:
+            checksum, made = "", self._link(entry, folder, name, origin.link(entry))
+        else:
+            checksum, made = self._copy(entry, folder, name, origin)
+            if made.st_size != entry.size:
+                raise changed("the source", path, described(entry), f"given {made.st_size} bytes")
+        return StagedFile(joined(self._folder, path), made.st_size, checksum, 0, str(made.st_mtime_ns))
+
+    def _copy(self, entry: Entry, folder: int, name: str, origin: Origin) -> tuple[str, os.stat_result]:
+        with writing(self._files.root, entry.path):
+            file = os.open(name, _NEW, self._kept.mode, dir_fd=folder)
+        self._made.append(entry.path)
+        try:
+            with writing(self._files.root, entry.path):
+                checksum = Checksum(self._checksums)
+                origin.copy_to_disk(entry, file, checksum)
+                return checksum.result(), self._kept.give(entry, file)
+        finally:
+            os.close(file)
+
+    def _link(self, entry: Entry, folder: int, name: str, text: str) -> os.stat_result:
+        with writing(self._files.root, entry.path):
+            os.symlink(text, name, dir_fd=folder)
+            return self._kept.give(entry, name, dir_fd=folder, follow_symlinks=False)
+
+    def finish(self) -> None:
+        with writing(self._files.root, "."):
+            if self._sync.at_once:
+                self._sync.sync()
+            else:
+                sync_files([f"{self._files.root}/{self._folder}/{path}" for path in self._made])
+                for folder in (*reversed(self._folders.made), "."):
+                    self._files.sync_folder(posixpath.normpath(joined(self._folder, folder)))
+
+    def abort(self) -> None:
+        with suppress(OSError):
+            self._files.remove_tree(self._folder)
+
+    def close(self) -> None:
+        self._folders.close()

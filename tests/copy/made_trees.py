@@ -1,0 +1,132 @@
+"""Trees of files with any names and attributes, made on a disk, and what is seen of one."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
+
+NOBODY = 65534
+
+
+@dataclass(frozen=True)
+class Made:
+    """A file to make. :param hole: the number of zeros before its content, as a hole. :param link: the text of a link instead."""
+
+    content: bytes = b""
+    mode: int = 0o644
+    modified: int = 10**18
+    hole: int = 0
+    link: bytes = b""
+    owner: int = 0
+
+
+Folder = Mapping[bytes, Any]
+"""Files and folders by name."""
+
+
+class Seen(NamedTuple):
+    """A file or a link as it is on the disk."""
+
+    kind: int
+    mode: int
+    owner: int
+    group: int
+    modified: int
+    content: bytes
+
+
+_names = st.one_of(
+    st.sampled_from([b"a", b"b", b"a.jpg", "é".encode(), "é".encode(), b"\xff\xfe", b" ", b"...", b"-rf", b"x\ny"]),
+    st.text(min_size=1, max_size=8).map(lambda text: text.encode(errors="ignore")),
+    st.binary(min_size=1, max_size=8),
+).filter(lambda name: name not in (b"", b".", b"..", b"_gobblin") and not {*name} & {*b"/\0"})
+_files = st.builds(
+    Made,
+    content=st.binary(max_size=40),
+    mode=st.integers(0, 0o7777).map(lambda mode: mode | 0o400),
+    modified=st.integers(0, 2 * 10**18),
+    hole=st.sampled_from([0, 0, 0, 1 << 16]),
+    owner=st.sampled_from([0, 0, 7]),
+)
+_links = st.builds(
+    Made, link=st.sampled_from([b"a", b"../..", b"/etc/passwd", b"\xff"]), modified=st.integers(1, 2 * 10**18)
+)
+
+
+def trees() -> st.SearchStrategy[Folder]:
+    """Trees of a few files, links and folders."""
+    leaves = st.one_of(_files, _files, _links)
+    inner = st.recursive(leaves, lambda below: st.dictionaries(_names, below, max_size=4), max_leaves=12)
+    return st.dictionaries(_names, inner, min_size=1, max_size=4)
+
+
+def make_tree(root: Path, tree: Folder) -> None:
+    """Make a tree in an existing folder."""
+    _make(os.fsencode(root), tree)
+
+
+def _make(root: bytes, tree: Folder) -> None:
+    for name, made in tree.items():
+        at = root + b"/" + name
+        if not isinstance(made, Made):
+            os.mkdir(at)
+            _make(at, made)
+            continue
+        if made.link:
+            os.symlink(made.link, at)
+        else:
+            with open(at, "wb") as file:
+                file.seek(made.hole)
+                file.write(made.content)
+                file.truncate(made.hole + len(made.content))
+            if os.geteuid() == 0:
+                os.chown(at, made.owner, made.owner)
+            os.chmod(at, made.mode)
+        os.utime(at, ns=(made.modified, made.modified), follow_symlinks=False)
+
+
+def seen(root: Path) -> dict[bytes, Seen]:
+    """All files and links below a folder, by their path."""
+    top = os.fsencode(root)
+    return {at[len(top) + 1 :]: _look(at) for at in _all(top)}
+
+
+def _all(folder: bytes) -> Iterator[bytes]:
+    for entry in os.scandir(folder):
+        if entry.is_dir(follow_symlinks=False):
+            yield from _all(entry.path)
+        else:
+            yield entry.path
+
+
+def _look(at: bytes) -> Seen:
+    found = os.lstat(at)
+    link = stat.S_ISLNK(found.st_mode)
+    content = os.readlink(at) if link else Path(os.fsdecode(at)).read_bytes()
+    mode = 0 if link else stat.S_IMODE(found.st_mode)
+    return Seen(stat.S_IFMT(found.st_mode), mode, found.st_uid, found.st_gid, found.st_mtime_ns, content)
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Let this process be a user without rights for a while; it is already one if it isn't root."""
+    if os.geteuid() != 0:
+        yield
+        return
+    groups = os.getgroups()
+    os.setgroups([])
+    os.setegid(NOBODY)
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(groups)

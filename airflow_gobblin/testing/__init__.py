@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from airflow_gobblin.testing.memory_files import MemoryFiles, MemoryObjects
     from airflow_gobblin.testing.sinks import SinkContract
     from airflow_gobblin.testing.sources import PositionedSourceContract, RangeSourceContract, SourceContract
-    from airflow_gobblin.testing.steps import StepContract
+    from airflow_gobblin.testing.steps import FencedStepContract, StepContract
     from airflow_gobblin.testing.stores import StoreContract
     from airflow_gobblin.testing.works import WorkContract
 
 __all__ = [
     "FailingFiles",
+    "FencedStepContract",
     "FilesContract",
     "FoldersContract",
     "MemoryFiles",
@@ -46,6 +47,7 @@ __all__ = [
 
 _MODULES = {
     "FailingFiles": "failing_files",
+    "FencedStepContract": "steps",
     "FilesContract": "files",
     "FoldersContract": "files",
     "MemoryFiles": "memory_files",

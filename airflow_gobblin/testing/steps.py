@@ -1,5 +1,6 @@
-"""The contract of commit steps that publish below the target root and can be undone: any process may carry one out, any number of
-times.
+"""The contracts of commit steps that publish below the target root: any process may carry one out, any number of times.
+
+A step without a fence is taken back by `undo`; a step with one takes something over or away, and is possible once only.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ import pytest
 
 from airflow_gobblin.errors import StepError
 from airflow_gobblin.model import wire
-from airflow_gobblin.steps.base import CommitStep, Phase, StepContext, StepStatus
-from airflow_gobblin.steps.execution import carry_out
+from airflow_gobblin.steps.base import CommitStep, FenceResult, Phase, StepContext, StepStatus
+from airflow_gobblin.steps.execution import carry_out, fence
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.storage.files.local import LocalFiles
 from airflow_gobblin.testing.files import write
 from airflow_gobblin.testing.interrupted_files import InterruptedFiles
 from airflow_gobblin.testing.threads import together
 
-__all__ = ["StepContract"]
+__all__ = ["FencedStepContract", "StepContract"]
 
 EXECUTORS = 4
 
@@ -33,10 +34,8 @@ Slots = tuple[tuple[CommitStep, CommitStep], Files]
 """The steps of two slots of one dataset, and their files."""
 
 
-class StepContract:
-    """The suite of commit steps without a fence. Override the fixtures `make_step` and `make_next_step`, and `new_files` for
-    another storage.
-    """
+class _Prepared:
+    """The fixtures of both suites."""
 
     @pytest.fixture
     def new_files(self, tmp_path: Path) -> Callable[[], Files]:
@@ -48,11 +47,6 @@ class StepContract:
     def make_step(self) -> Callable[[Files], CommitStep]:
         """Return a function that stages what a step needs, and returns the step: always one of the same results."""
         raise NotImplementedError("override the fixture `make_step`")
-
-    @pytest.fixture
-    def make_next_step(self) -> Callable[[Files], CommitStep]:
-        """Return a function as `make_step` does, for the next slot of the same dataset: its plan has another token."""
-        raise NotImplementedError("override the fixture `make_next_step`")
 
     @pytest.fixture
     def new_bench(
@@ -71,6 +65,17 @@ class StepContract:
     def bench(self, new_bench: Callable[[], Bench]) -> Bench:
         """Prepare a step."""
         return new_bench()
+
+
+class StepContract(_Prepared):
+    """The suite of commit steps without a fence. Override the fixtures `make_step` and `make_next_step`, and `new_files` for
+    another storage.
+    """
+
+    @pytest.fixture
+    def make_next_step(self) -> Callable[[Files], CommitStep]:
+        """Return a function as `make_step` does, for the next slot of the same dataset: its plan has another token."""
+        raise NotImplementedError("override the fixture `make_next_step`")
 
     @pytest.fixture
     def new_slots(
@@ -113,7 +118,7 @@ class StepContract:
     def test_it_has_a_phase_and_is_undone_without_a_fence(self, bench: Bench) -> None:
         step, _ = bench
         assert step.phase in [*Phase]
-        assert step.fence is None, "this suite is for steps that `undo` takes back"
+        assert step.fence is None, "this suite is for steps that `undo` takes back: use FencedStepContract"
 
     def test_it_crosses_processes(self, bench: Bench) -> None:
         step, files = bench
@@ -266,9 +271,246 @@ class StepContract:
             assert file.checksum == hashlib.sha256(results[file.path]).hexdigest()
 
 
+class FencedStepContract(_Prepared):
+    """The suite of commit steps with a fence. Override the fixture `make_step`, and `new_files` for another storage.
+
+    Only what is outside of `_gobblin/` counts as done: the step may stage, keep and consume inside what it needs.
+    """
+
+    @pytest.fixture
+    def before(self, new_bench: Callable[[], Bench]) -> dict[str, bytes]:
+        """Return what can be seen before the step is carried out."""
+        return visible(new_bench()[1])
+
+    @pytest.fixture
+    def after(self, new_bench: Callable[[], Bench], before: dict[str, bytes]) -> dict[str, bytes]:
+        """Carry out a step elsewhere; return what can be seen then."""
+        step, files = new_bench()
+        step.execute(StepContext(files))
+        assert visible(files) != before, "this suite is for steps that change files below the target root"
+        return visible(files)
+
+    def test_it_is_to_do_and_then_done(self, bench: Bench, after: dict[str, bytes]) -> None:
+        step, files = bench
+        found = contents(files)
+        assert step.verify(StepContext(files)) is StepStatus.TODO
+        assert contents(files) == found, "to verify changes nothing"
+        step.execute(StepContext(files))
+        found = contents(files)
+        assert step.verify(StepContext(files)) is StepStatus.DONE
+        assert contents(files) == found, "to verify changes nothing"
+        assert visible(files) == after
+
+    def test_it_has_a_phase_and_a_fence(self, bench: Bench) -> None:
+        step, _ = bench
+        assert step.phase in [*Phase]
+        assert step.fence is not None, "this suite is for acts that are possible once only: use StepContract"
+
+    def test_it_crosses_processes(self, bench: Bench) -> None:
+        step, files = bench
+        again = wire.loads(wire.dumps(step), type(step), "the step")
+        assert again == step
+        step.execute(StepContext(files))
+        assert again.verify(StepContext(files)) is StepStatus.DONE
+
+    def test_a_late_executor_changes_nothing(self, bench: Bench) -> None:
+        step, files = bench
+        step.execute(StepContext(files))
+        found = identities(files)
+        late(step, files)
+        assert step.verify(StepContext(files)) is StepStatus.DONE
+        assert identities(files) == found
+
+    def test_many_carry_it_out_at_once(self, new_bench: Callable[[], Bench], after: dict[str, bytes]) -> None:
+        for _ in range(EXECUTORS):
+            step, files = new_bench()
+            together(lambda _, step=step, files=files: try_out(step, files), EXECUTORS)  # type: ignore[misc]
+            assert step.verify(StepContext(files)) is StepStatus.DONE
+            assert visible(files) == after
+
+    def test_a_fence_holds_whoever_comes_late(self, bench: Bench, before: dict[str, bytes]) -> None:
+        step, files = bench
+        for _ in range(2):
+            assert shut_out(step, files) is FenceResult.HOLDS
+            assert visible(files) == before, "the fence itself does nothing that can be seen"
+            late(step, files)
+            assert visible(files) == before
+        assert step.verify(StepContext(files)) in (StepStatus.FENCED, StepStatus.LOST)
+        with pytest.raises(StepError):
+            try_out(step, files)
+
+    def test_a_fence_after_the_act_finds_it_done(self, bench: Bench, after: dict[str, bytes]) -> None:
+        step, files = bench
+        step.execute(StepContext(files))
+        results = {shut_out(step, files) for _ in range(2)}
+        assert results in ({FenceResult.DONE}, {FenceResult.WHOLE})
+        assert visible(files) == after, "there is no undo of an act"
+        assert step.verify(StepContext(files)) is StepStatus.DONE
+
+    def test_of_executors_and_fences_at_once_all_agree(
+        self, new_bench: Callable[[], Bench], before: dict[str, bytes], after: dict[str, bytes]
+    ) -> None:
+        for _ in range(2 * EXECUTORS):
+            step, files = new_bench()
+            told: list[FenceResult] = []
+
+            def act(number: int, step: CommitStep = step, files: Files = files, told: list[FenceResult] = told) -> None:
+                if number % 2:
+                    told.append(shut_out(step, files))
+                    return
+                with suppress(StepError):
+                    try_out(step, files)
+
+            together(act, EXECUTORS)
+            told.append(shut_out(step, files))
+            assert len({answer is FenceResult.HOLDS for answer in told}) == 1, f"the fences found {told}"
+            late(step, files)
+            assert visible(files) == (before if FenceResult.HOLDS in told else after)
+
+    @pytest.mark.parametrize("answer_lost", [False, True], ids=["error", "lost answer"])
+    def test_after_an_error_at_any_call_it_is_carried_out_again(
+        self, new_bench: Callable[[], Bench], after: dict[str, bytes], answer_lost: bool
+    ) -> None:
+        """Also where the call took effect, and its answer was lost; or where the process died in the middle of a write."""
+        for step, files, interrupted in interruptions(new_bench, lambda step: step.execute, answer_lost):
+            with suppress(OSError):
+                step.execute(StepContext(interrupted))
+            assert step.verify(StepContext(files)) in (StepStatus.TODO, StepStatus.DONE), interrupted.calls
+            try_out(step, files)
+            assert visible(files) == after, interrupted.calls
+
+    @pytest.mark.parametrize("answer_lost", [False, True], ids=["error", "lost answer"])
+    def test_after_an_error_at_any_call_it_is_fenced(
+        self, new_bench: Callable[[], Bench], before: dict[str, bytes], after: dict[str, bytes], answer_lost: bool
+    ) -> None:
+        for step, files, interrupted in interruptions(new_bench, lambda step: step.execute, answer_lost):
+            with suppress(OSError):
+                step.execute(StepContext(interrupted))
+            holds = shut_out(step, files) is FenceResult.HOLDS
+            late(step, files)
+            assert visible(files) == (before if holds else after), interrupted.calls
+
+    @pytest.mark.parametrize("answer_lost", [False, True], ids=["error", "lost answer"])
+    @pytest.mark.parametrize("done", [False, True], ids=["to do", "done"])
+    def test_after_an_error_at_any_call_its_fence_is_set_again(
+        self,
+        new_bench: Callable[[], Bench],
+        before: dict[str, bytes],
+        after: dict[str, bytes],
+        answer_lost: bool,
+        done: bool,
+    ) -> None:
+        def begun() -> Bench:
+            step, files = new_bench()
+            if done:
+                step.execute(StepContext(files))
+            return step, files
+
+        for step, files, interrupted in interruptions(begun, fence_of, answer_lost):
+            with suppress(OSError):
+                fence_of(step)(StepContext(interrupted))
+            assert (shut_out(step, files) is FenceResult.HOLDS) is not done, interrupted.calls
+            late(step, files)
+            assert visible(files) == (after if done else before), interrupted.calls
+
+    def test_another_file_in_its_place_stays(
+        self, new_bench: Callable[[], Bench], before: dict[str, bytes], after: dict[str, bytes]
+    ) -> None:
+        """It is a conflict; or what was to be taken away isn't there, so that it is done."""
+        for path in {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}:
+            for acts in ((late, shut_out, undo), (shut_out, late, undo)):
+                step, files = new_bench()
+                if path in before:
+                    files.unlink(path)
+                theirs = write(files, path, b"somebody else's")
+                assert step.verify(StepContext(files)) in (StepStatus.CONFLICT, StepStatus.DONE)
+                for act in acts:
+                    act(step, files)
+                    assert (files.identity(path), files.read(path)) == (theirs, b"somebody else's"), act
+
+    def test_nothing_of_others_is_touched(
+        self, bench: Bench, before: dict[str, bytes], after: dict[str, bytes]
+    ) -> None:
+        step, files = bench
+        changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+        others = {"theirs", *(posixpath.join(posixpath.dirname(path), "theirs") for path in changed)}
+        others |= {f"{path}.theirs" for path in changed}
+        theirs = {path: write(files, path) for path in others}
+        for act in (late, shut_out, undo, undo):
+            act(step, files)
+            assert {path: files.identity(path) for path in theirs} == theirs
+
+    @pytest.mark.parametrize("done", [False, True], ids=["fenced", "done"])
+    def test_undo_removes_no_more_than_its_fence_left(self, bench: Bench, done: bool) -> None:
+        step, files = bench
+        if done:
+            step.execute(StepContext(files))
+        shut_out(step, files)
+        found = identities(files)
+        for _ in range(2):
+            step.undo(StepContext(files))
+            assert identities(files) == found
+
+    def test_without_what_it_consumes_it_is_lost(self, bench: Bench, before: dict[str, bytes]) -> None:
+        step, files = bench
+        files.remove_tree("_gobblin")
+        for target, upload in [] if files.uploads is None else [*files.uploads.open_below(".")]:
+            assert files.uploads is not None
+            files.uploads.abort(target, upload)
+        assert step.verify(StepContext(files)) is StepStatus.LOST
+        with pytest.raises(StepError):
+            try_out(step, files)
+        assert visible(files) == before, "no step makes what it consumes"
+
+    def test_it_names_folders_that_can_be_synced_and_words_for_its_errors(self, bench: Bench) -> None:
+        step, files = bench
+        assert all((step.subject, step.conflict, step.lost)), "its errors need words"
+        step.execute(StepContext(files))
+        for folder in step.folders():
+            files.sync_folder(folder)
+        for file in step.files():
+            assert file.size == len(files.read(file.path))
+            assert file.checksum in ("", files.checksum(file.path))
+
+
 def contents(files: Files) -> dict[str, bytes]:
     """Return all files with their contents."""
     return {path: files.read(path) for path in files.walk(".")}
+
+
+def visible(files: Files) -> dict[str, bytes]:
+    """Return all files outside of `_gobblin/`, with their contents."""
+    return {path: files.read(path) for path in files.walk(".") if not path.startswith("_gobblin/")}
+
+
+def identities(files: Files) -> dict[str, object]:
+    """Return all files outside of `_gobblin/`, with their identities."""
+    return {path: files.identity(path) for path in visible(files)}
+
+
+def late(step: CommitStep, files: Files) -> None:
+    """Carry out a step without looking, as a process does that looked long ago."""
+    with suppress(OSError):
+        step.execute(StepContext(files))
+
+
+def undo(step: CommitStep, files: Files) -> None:
+    """Take a step back."""
+    step.undo(StepContext(files))
+
+
+def shut_out(step: CommitStep, files: Files) -> FenceResult:
+    """Set the fence of a step as the package does.
+
+    :raises StepError: it can't be set.
+    """
+    return fence(step, StepContext(files), "main.orders", 1)
+
+
+def fence_of(step: CommitStep) -> Callable[[StepContext], FenceResult]:
+    """Return the fence of a step that has one."""
+    assert step.fence is not None
+    return step.fence
 
 
 def try_out(step: CommitStep, files: Files) -> None:
@@ -280,7 +522,7 @@ def try_out(step: CommitStep, files: Files) -> None:
 
 
 def interruptions(
-    new_bench: Callable[[], Bench], act: Callable[[CommitStep], Callable[[StepContext], None]], answer_lost: bool
+    new_bench: Callable[[], Bench], act: Callable[[CommitStep], Callable[[StepContext], object]], answer_lost: bool
 ) -> Iterator[tuple[CommitStep, Files, InterruptedFiles]]:
     """Prepare a step for each call of an act, with files on which that call fails."""
     step, files = new_bench()

@@ -8,9 +8,12 @@ from itertools import count
 import pytest
 
 from airflow_gobblin.steps.base import CommitStep
+from airflow_gobblin.steps.deleting import DeleteStep, delete_files
+from airflow_gobblin.steps.placing import place_file
 from airflow_gobblin.steps.publishing import publish_file, publish_folder
 from airflow_gobblin.storage.files import Files, open_files
-from airflow_gobblin.testing import MemoryFiles, MemoryObjects, StepContract
+from airflow_gobblin.testing import FencedStepContract, MemoryFiles, MemoryObjects, StepContract
+from airflow_gobblin.testing.files import write
 from tests.services.emulators import Emulator
 from tests.services.s3 import S3Server
 
@@ -80,3 +83,86 @@ class TestFolderStepInMemory(TestFolderStep):
     @pytest.fixture
     def new_files(self) -> Callable[[], Files]:
         return MemoryFiles
+
+
+# Acts that are possible once only
+
+PLACE = "photos/a.jpg"
+
+
+def place(files: Files, *, replaces: bool = False) -> CommitStep:
+    files.make_folder("photos")
+    old = write(files, PLACE, b"old") if replaces else None
+    out = files.stage("_gobblin/s/0123/a0/u0-0123/a.jpg", PLACE)
+    out.write(b"new")
+    return place_file(out.finish(0), PLACE, "u0", files, old)[0]
+
+
+class TestPlaceStep(FencedStepContract):
+    @pytest.fixture
+    def make_step(self) -> Callable[[Files], CommitStep]:
+        return place
+
+
+class TestPlaceStepInMemory(TestPlaceStep):
+    @pytest.fixture
+    def new_files(self) -> Callable[[], Files]:
+        return MemoryFiles
+
+
+class TestPlaceStepByALink(TestPlaceStep):
+    """As where files can't be renamed without overwriting."""
+
+    @pytest.fixture
+    def make_step(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[Files], CommitStep]:
+        monkeypatch.setattr("airflow_gobblin.storage.files.local._renameat2", lambda: None)
+        return place
+
+
+class TestPlaceUploadStep(TestPlaceStep):
+    @pytest.fixture
+    def new_files(self) -> Callable[[], Files]:
+        return MemoryObjects
+
+
+class TestReplaceStep(FencedStepContract):
+    @pytest.fixture
+    def make_step(self) -> Callable[[Files], CommitStep]:
+        return lambda files: place(files, replaces=True)
+
+
+class TestReplaceStepInMemory(TestReplaceStep):
+    @pytest.fixture
+    def new_files(self) -> Callable[[], Files]:
+        return MemoryFiles
+
+
+class TestReplaceUploadStep(TestReplaceStep):
+    @pytest.fixture
+    def new_files(self) -> Callable[[], Files]:
+        return MemoryObjects
+
+
+class TestDeleteStep(FencedStepContract):
+    @pytest.fixture
+    def make_step(self) -> Callable[[Files], CommitStep]:
+        def make(files: Files) -> CommitStep:
+            steps = [*delete_files([(PLACE, write(files, PLACE, b"old"))], "_gobblin/s/0123", files)]
+            assert isinstance(steps[0], DeleteStep)
+            return steps[0]
+
+        return make
+
+
+class TestDeleteStepInMemory(TestDeleteStep):
+    @pytest.fixture
+    def new_files(self) -> Callable[[], Files]:
+        return MemoryFiles
+
+
+class TestDeleteStepWithLinks(TestDeleteStep):
+    """What isn't to be deleted is put back by a link, where files can't be renamed without overwriting."""
+
+    @pytest.fixture(autouse=True)
+    def renames(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("airflow_gobblin.storage.files.local._renameat2", lambda: None)

@@ -12,9 +12,12 @@ from typing import Any, ClassVar
 import pytest
 
 from airflow_gobblin.model.wire import record
-from airflow_gobblin.steps.base import CommitStep, Phase, StepContext, StepStatus, TargetFile
+from airflow_gobblin.steps.base import CommitStep, FenceResult, Phase, StepContext, StepStatus, TargetFile
+from airflow_gobblin.steps.deleting import DeleteStep
+from airflow_gobblin.steps.placing import PlaceStep
 from airflow_gobblin.storage.files import Files
-from airflow_gobblin.testing import StepContract
+from airflow_gobblin.testing import FencedStepContract, StepContract
+from airflow_gobblin.testing.files import write
 
 PATH = "orders/marker"
 
@@ -243,3 +246,117 @@ class TestAStepInNoPhase(BrokenStep):
     @dataclass(frozen=True)
     class broken(Marker):
         phase: ClassVar[Any] = "cleanup"
+
+
+class BrokenAct(FencedStepContract):
+    broken: ClassVar[type[PlaceStep]]
+
+    @pytest.fixture
+    def make_step(self) -> Callable[[Files], CommitStep]:
+        def make(files: Files) -> CommitStep:
+            files.make_folder("photos")
+            staged = write(files, "_gobblin/s/0123/a0/u0/a.jpg", b"new")
+            return self.broken("_gobblin/s/0123/a0/u0/a.jpg", "photos/a.jpg", "u0", staged)
+
+        return make
+
+
+class TestAFenceThatDoesNothing(BrokenAct):
+    caught_by = "test_a_fence_holds_whoever_comes_late"
+
+    @record("test.fence_of_nothing")
+    @dataclass(frozen=True)
+    class broken(PlaceStep):
+        def fence(self, context: StepContext) -> FenceResult:
+            done = context.files.identity(self.target) == self.identity
+            return FenceResult.DONE if done else FenceResult.HOLDS
+
+
+class TestAFenceThatFindsNothingDone(BrokenAct):
+    caught_by = "test_a_fence_after_the_act_finds_it_done"
+
+    @record("test.blind_fence")
+    @dataclass(frozen=True)
+    class broken(PlaceStep):
+        def fence(self, context: StepContext) -> FenceResult:
+            PlaceStep.fence(self, context)
+            return FenceResult.HOLDS
+
+
+class TestAFenceThatTakesBack(BrokenAct):
+    caught_by = "test_a_fence_after_the_act_finds_it_done"
+
+    @record("test.taking_back")
+    @dataclass(frozen=True)
+    class broken(PlaceStep):
+        def fence(self, context: StepContext) -> FenceResult:
+            found = PlaceStep.fence(self, context)
+            with suppress(FileNotFoundError):
+                context.files.unlink(self.target)
+            return found
+
+
+class TestAnActThatIsUndone(BrokenAct):
+    caught_by = "test_undo_removes_no_more_than_its_fence_left"
+
+    @record("test.undone_act")
+    @dataclass(frozen=True)
+    class broken(PlaceStep):
+        def undo(self, context: StepContext) -> None:
+            with suppress(FileNotFoundError):
+                context.files.unlink(self.target)
+
+
+class TestAnActThatOverwrites(BrokenAct):
+    caught_by = "test_another_file_in_its_place_stays"
+
+    @record("test.overwriting_act")
+    @dataclass(frozen=True)
+    class broken(PlaceStep):
+        def execute(self, context: StepContext) -> None:
+            context.files.replace(self.source, self.target)
+
+
+class TestAnActThatCanBeDoneTwice(BrokenAct):
+    """It consumes nothing: a copy of the staged file is placed, each time."""
+
+    caught_by = "test_of_executors_and_fences_at_once_all_agree"
+
+    @record("test.copying_act")
+    @dataclass(frozen=True)
+    class broken(PlaceStep):
+        def verify(self, context: StepContext) -> StepStatus:
+            there = context.files.identity(self.target) is not None
+            return StepStatus.DONE if there else StepStatus.TODO
+
+        def execute(self, context: StepContext) -> None:
+            with context.files.create(self.target) as out:
+                out.write(b"new")
+
+        def fence(self, context: StepContext) -> FenceResult:
+            PlaceStep.fence(self, context)
+            return FenceResult.DONE if self.verify(context) is StepStatus.DONE else FenceResult.HOLDS
+
+
+class TestAnActThatMakesWhatItConsumes(FencedStepContract):
+    caught_by = "test_without_what_it_consumes_it_is_lost"
+
+    @record("test.making_its_trash")
+    @dataclass(frozen=True)
+    class broken(DeleteStep):
+        def verify(self, context: StepContext) -> StepStatus:
+            found = DeleteStep.verify(self, context)
+            return StepStatus.TODO if found is StepStatus.LOST else found
+
+        def execute(self, context: StepContext) -> None:
+            context.files.make_folder(self.trash)
+            DeleteStep.execute(self, context)
+
+    @pytest.fixture
+    def make_step(self) -> Callable[[Files], CommitStep]:
+        def make(files: Files) -> CommitStep:
+            old = write(files, "photos/a.jpg", b"old")
+            files.make_folder("_gobblin/s/0123/trash/0")
+            return self.broken("photos/a.jpg", old, "_gobblin/s/0123/trash/0")
+
+        return make

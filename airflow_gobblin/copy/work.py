@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from airflow_gobblin.copy.bundles import Bundle
 from airflow_gobblin.copy.finders import DatasetFinder, FileSet
 from airflow_gobblin.copy.options import Compare, Delete, Existing, Keep, Links
 from airflow_gobblin.copy.trees import joined
@@ -89,7 +90,9 @@ class CopyWork:
 
     def datasets(self, connections: Connections) -> tuple[FileSet, ...]:
         """Return the file sets of the datasets that the finder finds."""
-        raise NotImplementedError
+        from airflow_gobblin.copy.planning import find_file_sets
+
+        return find_file_sets(self, connections)
 
     def resolve(self, dataset: DatasetLike, request: RangeRequest, connections: Connections) -> Range:
         """Refuse a range: files have no positions."""
@@ -113,7 +116,11 @@ class CopyWork:
         connections: GuardedConnections,
     ) -> WorkPlan | None:
         """Plan the difference of source and target."""
-        raise NotImplementedError
+        from airflow_gobblin.copy.planning import plan_copy
+
+        assert isinstance(dataset, FileSet)
+        found = plan_copy(self, dataset, states, request, files, connections)
+        return None if found is None else replace(found, folder=self._in_workspace(found.folder))
 
     def _in_workspace(self, folder: str) -> str:
         """Return the path below the workspace of a folder below the target."""
@@ -139,7 +146,9 @@ class CopyWork:
         self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], files: Files, staging: str
     ) -> Iterator[CommitStep]:
         """Return the steps that place, replace and delete files, and those about folders."""
-        raise NotImplementedError
+        from airflow_gobblin.copy.publishing import copy_steps
+
+        return copy_steps(plan, ((Bundle.of(unit), result) for unit, result in published), files, staging)
 
 
 class _NothingHeld:

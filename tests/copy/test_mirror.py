@@ -1,0 +1,443 @@
+"""A mirror from its plan to its outcomes, on a disk: file sets are apart, nothing of others is lost, any task may be repeated."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from airflow_gobblin.connections import NoConnections
+from airflow_gobblin.copy.finders import EachFolder, FileSet, WholeTree
+from airflow_gobblin.copy.options import Delete, Keep
+from airflow_gobblin.errors import ConfigurationError, GobblinError, StoreError
+from airflow_gobblin.journal.records import Action
+from airflow_gobblin.model.holds import Holds
+from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.execute import execute_commit_steps
+from airflow_gobblin.run.finish import finish
+from airflow_gobblin.run.plan import create_work_units, would_plan
+from airflow_gobblin.run.recover import verify_recover
+from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.storage.stores.memory import MemoryStore
+from airflow_gobblin.testing import inprocess
+from tests.copy.mirrors import Disturbance, Trees, content, statuses
+
+A, B = "a#files", "b#files"
+
+
+@pytest.fixture
+def trees(tmp_path: Path) -> Trees:
+    """Two file sets: each has a file that is new in the next run, one that changes, and one that goes."""
+    trees = Trees(tmp_path, {"delete": Delete(at_most=0.7), "keep": Keep("t")})
+    for name in "ab":
+        for path in ("same", "changes", "goes", "deep/er/goes too"):
+            trees.write(f"{name}/{path}")
+    first = trees.run()
+    assert statuses(first) == {A: "committed", B: "committed"}, first
+    for name in "ab":
+        change(trees, name)
+    return trees
+
+
+def change(trees: Trees, name: str) -> None:
+    trees.write(f"{name}/new/file")
+    trees.write(f"{name}/changes", "has changed")
+    (trees.source / name / "goes").unlink()
+    shutil.rmtree(trees.source / name / "deep")
+
+
+# One file set fails
+
+
+def target(path: str, text: str = "an outsider's") -> Disturbance:
+    """An outsider writes to the target."""
+
+    def write(trees: Trees) -> None:
+        trees.write(path, text, at=trees.target)
+
+    return write
+
+
+def without_staged(trees: Trees) -> None:
+    """Staged files of `b` are lost."""
+    for plan in staged_plans(trees):
+        shutil.rmtree(plan)
+
+
+def staged_plans(trees: Trees) -> Iterator[Path]:
+    opened = trees.opened()
+    for token, plan in opened.staging.plans():
+        if not isinstance(plan, GobblinError | None) and plan.urn == B:
+            folder = trees.target / opened.staging.token_folder(token)
+            yield from (path for path in folder.iterdir() if path.name not in ("results", "unwritten", "units"))
+
+
+def without_trash(trees: Trees) -> None:
+    """The trash of `b` is lost."""
+    for folder in staged_plans(trees):
+        if folder.name.startswith("trash"):
+            shutil.rmtree(folder)
+
+
+def decided_by_another(trees: Trees) -> None:
+    """Another run is quicker with `b`."""
+    assert statuses(trees.run(RunRequest("quicker", datasets=(B,)))) == {B: "committed"}
+
+
+class RefusingStore(MemoryStore):
+    """A journal's store that refuses a record. :param part: of its key."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__()
+        self.part = part
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        if self.part and self.part in key:
+            raise StoreError(operation="write", subject=key, cause="the disk of the journal is full")
+        return super().put_if_absent(key, data)
+
+
+def vanish(path: str) -> Disturbance:
+    return lambda trees: (trees.source / path).unlink()
+
+
+def grow(path: str) -> Disturbance:
+    return lambda trees: trees.write(path, "it changes again, while it is copied")
+
+
+STAGES: dict[str, tuple[str, Disturbance, str, str]] = {
+    "it is listed": (
+        "plan",
+        lambda trees: file_for_folder(trees.target / "b"),
+        "failed",
+        "'b' is a file, not a folder",
+    ),
+    "it is compared": ("plan", lambda trees: file_for_folder(trees.target / "b/deep", "b/new"), "failed", "'new'"),
+    "a file has vanished": ("extract", vanish("b/new/file"), "failed", "new/file"),
+    "a file has changed": ("extract", grow("b/changes"), "failed", "changes"),
+    "staged files are lost": ("write", without_staged, "failed", "its extract did not finish"),
+    "another run was quicker": ("write", decided_by_another, "lost", "slot 2"),
+    "a folder is made": ("execute", target("b/new"), "failed", "folder 'b/new'"),
+    "a new file is placed": ("execute", target("b/new/file"), "failed", "file 'b/new/file'"),
+    "a file is replaced": ("execute", target("b/changes"), "failed", "file 'b/changes'"),
+    "a file is deleted": ("execute", without_trash, "failed", "is gone"),
+}
+"""What happens to `b` before which task, how it ends, and what is told of it."""
+
+
+def file_for_folder(path: Path, other: str = "") -> None:
+    """Put a file where a folder is. :param other: where instead, below the target."""
+    shutil.rmtree(path)
+    (path.parents[1] / other if other else path).write_text("no folder")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_file_set_that_fails_leaves_the_other_one_published(trees: Trees, stage: str) -> None:
+    before, act, status, told = STAGES[stage]
+    if before == "plan":
+        act(trees)
+        reports = trees.run()
+    else:
+        reports = trees.run(between={before: act})
+    assert statuses(reports) == {A: "committed", B: status}
+    assert told in reports[B].text
+    assert trees.equal("a")
+    assert trees.journal.history(A).slots[-1].done
+
+
+@pytest.mark.parametrize("part", ["d/0000000002", "o/0000000002"])
+def test_a_journal_that_refuses_a_record_stops_one_file_set(tmp_path: Path, part: str) -> None:
+    store = RefusingStore("")
+    trees = Trees(tmp_path, {"delete": Delete(1)}, store)
+    for name in "ab":
+        trees.write(f"{name}/file")
+    trees.run()
+    key = next(key for key in store.list("") if key.endswith("d/0000000001") and "/b-" in key).partition("/d/")[0]
+    for name in "ab":
+        trees.write(f"{name}/file", "changed")
+    store.part = f"{key}/{part}"
+    assert statuses(trees.run()) == {A: "committed", B: "failed"}
+    assert trees.equal("a")
+    store.part = ""
+    statuses(trees.run())
+    assert trees.equal()
+
+
+def test_file_sets_that_shared_an_identity_would_be_noticed(trees: Trees, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FileSet, "urn", property(lambda self: "one for all"))
+    with pytest.raises(ConfigurationError, match="have one URN"):
+        trees.run()
+
+
+# What a run does
+
+
+def test_a_run_makes_the_target_equal_to_the_source_and_the_next_one_finds_nothing(trees: Trees) -> None:
+    reports = trees.run()
+    assert statuses(reports) == {A: "committed", B: "committed"}
+    assert (reports[A].files, trees.equal(), trees.staged()) == (2, True, [])
+    assert statuses(trees.run()) == {A: "idle", B: "idle"}
+    slot = trees.journal.history(A).slots[-1]
+    assert (slot.decision.slot, slot.decision.action, slot.holds) == (2, Action.COMMIT, Holds.DIFFERENCE)
+    assert trees.journal.state(A).live == {}, "the target is its own truth"
+
+
+def test_times_are_kept(trees: Trees) -> None:
+    os.utime(trees.source / "a/same", ns=(1, 1_234_567_890_123_456_789))
+    trees.run()
+    for path in ("a/same", "a/new/file", "a/new", "a"):
+        assert (trees.target / path).stat().st_mtime_ns == (trees.source / path).stat().st_mtime_ns, path
+
+
+def test_a_slot_may_delete_and_nothing_else(trees: Trees) -> None:
+    trees.run()
+    (trees.source / "a/same").unlink()
+    reports = trees.run()
+    assert statuses(reports) == {A: "committed", B: "idle"}
+    assert trees.equal()
+    assert not (trees.target / "a/same").exists()
+
+
+def test_nothing_is_deleted_if_too_much_would_be(trees: Trees) -> None:
+    trees.run()
+    before = content(trees.target)
+    for path in ("same", "changes", "new/file"):
+        (trees.source / "a" / path).unlink()
+    trees.write("a/one more")
+    reports = trees.using(delete=Delete(0.5)).run()
+    assert statuses(reports) == {A: "failed", B: "idle"}
+    for told in ("3 files", "would be deleted", "changes", "share of 0.5", "Delete(at_most"):
+        assert told in reports[A].text
+    assert content(trees.target) == before
+
+
+def test_without_delete_nothing_is_deleted(trees: Trees) -> None:
+    assert statuses(trees.using(delete=None).run()) == {A: "committed", B: "committed"}
+    assert (trees.target / "a/goes").exists()
+    assert (trees.target / "a/changes").read_text() == "has changed"
+
+
+def test_a_file_that_differs_fails_its_file_set_by_default(trees: Trees) -> None:
+    before = content(trees.target)
+    reports = trees.using(existing="fail").run()
+    assert statuses(reports) == {A: "failed", B: "failed"}
+    assert "1 file of the target differ" in reports[A].text
+    assert "changes" in reports[A].text
+    assert content(trees.target) == before
+
+
+def test_a_file_that_differs_may_be_left(trees: Trees) -> None:
+    assert statuses(trees.using(existing="skip").run()) == {A: "committed", B: "committed"}
+    assert (trees.target / "a/changes").read_text() == "a/changes"
+    assert (trees.target / "a/new/file").exists()
+
+
+def test_a_source_that_is_gone_deletes_nothing(trees: Trees) -> None:
+    before = content(trees.target)
+    shutil.rmtree(trees.source)
+    with pytest.raises(GobblinError, match="can't find the datasets of mirror 'photos'"):
+        trees.run()
+    trees.source.mkdir()
+    with pytest.raises(GobblinError, match="finds none there"):
+        trees.run()
+    assert content(trees.target) == before
+
+
+def test_a_whole_tree_is_mirrored_into_the_target_itself(tmp_path: Path) -> None:
+    trees = Trees(tmp_path, {"datasets": WholeTree(), "delete": Delete(1)})
+    trees.write("top")
+    trees.write("deep/est/file")
+    trees.write("_gobblin/not ours", "of another job")
+    assert statuses(trees.run()) == {"photos#files": "committed"}
+    assert trees.equal()
+    assert not (trees.target / "_gobblin/not ours").exists()
+    (trees.source / "top").unlink()
+    assert statuses(trees.run()) == {"photos#files": "committed"}
+    assert trees.equal()
+    assert statuses(trees.run()) == {"photos#files": "idle"}
+
+
+def test_our_own_files_may_be_outside_of_the_target(tmp_path: Path) -> None:
+    trees = Trees(tmp_path, {"datasets": WholeTree(), "workspace": str(tmp_path), "delete": Delete(1)})
+    trees.write("deep/file")
+    trees.write("other")
+    for expected in ("committed", "idle"):
+        assert statuses(trees.run()) == {"photos#files": expected}
+        assert trees.equal()
+    assert not (trees.target / "_gobblin").exists()
+    assert (tmp_path / "_gobblin").is_dir()
+
+
+def test_a_mirror_into_a_place_of_another_one_is_refused(trees: Trees) -> None:
+    other = Trees(trees.folder, {"datasets": WholeTree(), "delete": Delete(1), "existing": "update"})
+    reports = other.run()
+    assert statuses(reports) == {"photos#files": "failed"}
+    assert "belongs to dataset" in reports["photos#files"].text
+
+
+# Repeating
+
+
+@pytest.mark.parametrize("again", ["plan", "extract", "write", "execute", "finish"])
+def test_a_task_may_be_cleared_after_the_run(trees: Trees, again: str) -> None:
+    """With all tasks after it, as Airflow clears them; or alone, by a person."""
+    request = RunRequest("one")
+    opened = trees.opened()
+    plan = create_work_units(opened, request)
+    first = inprocess.go_on(opened, plan, NoConnections())
+    assert statuses(first) == {A: "committed", B: "committed"}
+    heads = {urn: trees.journal.state(urn).head for urn in (A, B)}
+    for alone in (True, False):
+        opened = trees.opened()
+        verify_recover(opened, request)
+        at = ["plan", "extract", "write", "execute", "finish"].index(again)
+        replanned = create_work_units(opened, request) if at == 0 else plan
+        if at <= 1 and not (alone and at < 1):
+            inprocess.extract(opened, replanned, NoConnections())
+        for task, number in ((write_commit_steps, 2), (execute_commit_steps, 3)):
+            for pack in replanned.packs if at == number or (not alone and at < number) else ():
+                assert all(report.ok for report in task(opened, replanned, pack))
+        if at == 4 or not alone:
+            assert {report.status.value for report in finish(opened, replanned)} <= {"committed"}
+    assert {urn: trees.journal.state(urn).head for urn in (A, B)} == heads
+    assert trees.equal()
+
+
+def test_each_task_may_run_twice(trees: Trees) -> None:
+    opened, request = trees.opened(), RunRequest("one")
+    for _ in range(2):
+        verify_recover(opened, request)
+    late, plan = create_work_units(opened, request), create_work_units(opened, request)
+    for one in (plan, late, plan):
+        inprocess.extract(opened, one, NoConnections())
+    for pack in plan.packs:
+        for task in (write_commit_steps, write_commit_steps, execute_commit_steps, execute_commit_steps):
+            assert {report.status.value for report in task(opened, plan, pack)} <= {"pending", "committed"}
+    for pack in late.packs:
+        write_commit_steps(opened, late, pack)
+        execute_commit_steps(opened, late, pack)
+    assert {report.status.value for report in finish(opened, plan)} == {"committed"}
+    assert trees.journal.state(A).head == 2
+    assert trees.equal()
+
+
+def test_what_a_run_has_decided_the_next_one_finishes(trees: Trees) -> None:
+    trees.decided()
+    opened = trees.opened()
+    assert {report.status.value for report in verify_recover(opened, RunRequest("next"))} == {"recovered"}
+    assert trees.equal()
+    assert statuses(trees.run()) == {A: "idle", B: "idle"}
+
+
+def test_of_two_plans_one_loses_and_publishes_nothing(trees: Trees) -> None:
+    late = trees.opened()
+    plan = create_work_units(late, RunRequest("late"))
+    inprocess.extract(late, plan, NoConnections())
+    trees.run()
+    trees.write("a/changes", "changed once more")
+    trees.run()
+    before = content(trees.target)
+    reports = {report.urn: report for pack in plan.packs for report in write_commit_steps(late, plan, pack)}
+    assert statuses(reports) == {A: "lost", B: "lost"}
+    assert content(trees.target) == before
+
+
+def test_an_abandoned_slot_does_nothing_any_more_and_the_next_plan_does_it(trees: Trees) -> None:
+    late, plan = trees.decided()
+    before = content(trees.target)
+    for urn in (A, B):
+        assert trees.admin.abandon(urn, "it was a mistake")[0].abandoned
+    for pack in plan.packs:
+        assert {report.status.value for report in execute_commit_steps(late, plan, pack)} == {"lost"}
+    assert content(trees.target) == before
+    assert statuses(trees.run()) == {A: "committed", B: "committed"}
+    assert (trees.equal(), trees.staged()) == (True, [])
+
+
+def test_a_slot_that_is_abandoned_half_way_stays_half_done_until_the_next_plan(trees: Trees) -> None:
+    opened, plan = trees.decided()
+    slot = opened.journal.history(A).slots[-1]
+    for step in [*opened.journal.steps(slot.decision)][:2]:
+        step.execute(opened.committer._context)
+    plan_of_before = trees.opened()
+    assert trees.admin.abandon(A, "it was a mistake")[0].abandoned
+    reports = {report.urn: report for pack in plan.packs for report in execute_commit_steps(plan_of_before, plan, pack)}
+    assert statuses(reports) == {A: "lost", B: "committed"}
+    assert statuses(trees.run()) == {A: "committed", B: "idle"}
+    assert trees.equal()
+
+
+# What people may do
+
+
+def test_a_mirror_has_no_positions_to_rewind_set_or_export(trees: Trees) -> None:
+    from airflow_gobblin.admin.export import export
+    from airflow_gobblin.admin.views import audit
+    from airflow_gobblin.model.watermark import LongWatermark
+
+    told = "its slots hold differences of files"
+    for act in (
+        lambda: trees.admin.would_rewind(A, LongWatermark(1)),
+        lambda: trees.admin.position(A, "1"),
+        lambda: trees.admin.would_set_watermark(A, LongWatermark(1)),
+        lambda: trees.admin.would_drop(A, delete_files=True),
+        lambda: export(trees.journal, trees.journal.history(A)),
+    ):
+        with pytest.raises(ConfigurationError, match=told):
+            act()
+    assert [found.detail for found in audit(trees.journal, trees.opened().files, A)] == [
+        f"{told}: a plan compares what is there with the source"
+    ]
+
+
+def test_a_dropped_file_set_is_mirrored_anew(trees: Trees) -> None:
+    trees.run()
+    trees.admin.drop(A, "the journal is to forget it")
+    assert statuses(trees.run()) == {A: "idle", B: "idle"}
+    trees.write("a/more")
+    assert statuses(trees.run()) == {A: "committed", B: "idle"}
+    assert trees.equal()
+
+
+def test_a_backfill_of_a_mirror_is_refused(trees: Trees) -> None:
+    with pytest.raises(AssertionError):
+        assert statuses(trees.run(RunRequest("range", start=1, end=2))) == {}
+    assert statuses(trees.run(RunRequest("range", start=1, end=2))) == {A: "failed", B: "failed"}
+
+
+def test_rows_are_not_ingested_where_a_mirror_published(trees: Trees, monkeypatch: pytest.MonkeyPatch) -> None:
+    trees.run()
+    trees.write("a/more")
+    monkeypatch.setattr(FileSet, "holds", Holds.SNAPSHOT)
+    reports = trees.run()
+    assert (
+        "what is published of it holds a difference of files, and this run would publish a snapshot" in reports[A].text
+    )
+
+
+def test_a_target_that_is_not_mounted_is_noticed(trees: Trees) -> None:
+    """An empty folder is there in its place."""
+    trees.run()
+    trees.target.rename(trees.folder / "elsewhere")
+    trees.target.mkdir()
+    with pytest.raises(GobblinError, match="lacks the mark"):
+        trees.run()
+    assert content(trees.target) == {}
+
+
+def test_a_dry_run_tells_what_would_be_done_and_changes_nothing(trees: Trees) -> None:
+    before, records = content(trees.folder), trees.records()
+    prospect = would_plan(trees.opened(), RunRequest("dry"))
+    assert [one.urn for one in prospect.datasets] == [A, B]
+    assert content(trees.folder) == before
+    assert trees.records() == records
+
+
+def test_folders_of_the_source_that_are_new_become_datasets(trees: Trees) -> None:
+    trees.run()
+    trees.write("c/file")
+    assert statuses(trees.run()) == {A: "idle", B: "idle", "c#files": "committed"}
+    assert EachFolder() == trees.mirror.datasets

@@ -128,7 +128,7 @@ class SinkContract:
             assert visible(files) == []
         result = UnitResult("u0", "a0", UnitState.SUCCESSFUL, files=writer.close())
         assert visible(files) == []
-        assert list(sink.publish(plan_of(sink), [result], files))
+        assert list(sink.publish(plan_of(sink), [result], files)), "a unit's files are published by steps"
         assert visible(files) == [], "to name the steps publishes nothing"
 
     def test_rows_sizes_and_checksums_are_those_of_the_files(
@@ -164,7 +164,7 @@ class SinkContract:
         """Each call of the file system fails in turn: the writer raises that error, and `abort` leaves no file."""
         healthy = FailingFiles(tmp_path / "healthy", at=-1)
         written(sink, healthy, batches)
-        assert healthy.calls
+        assert healthy.calls, "it should stage its files by `files.stage`, on the files that `open` gets"
         for at, call in enumerate(healthy.calls):
             files = FailingFiles(tmp_path / f"{at}", at, forever=at % 2 == 0)
             with pytest.raises(OSError, match="No space left"):
@@ -179,7 +179,8 @@ class SinkContract:
         synced = {call: number for number, call in enumerate(files.calls)}  # the last of each
         for file in result.files:
             content, name = f"sync_file {file.path}", f"sync_folder {posixpath.dirname(file.path)}"
-            assert {content, name} <= synced.keys()
+            assert content in synced, "`close` finishes each file of `files.stage`"
+            assert name in synced, "`close` syncs the folder of its files by `files.sync_folder`"
             assert synced[content] < synced[name]
 
     def test_memory_does_not_grow_with_the_unit(self, sink: Sink, files: Files) -> None:
@@ -254,7 +255,7 @@ class SinkContract:
     ) -> None:
         objects = MemoryObjects()
         result = written(sink, objects, batches)
-        assert all(file.upload is not None for file in result.files)
+        assert all(file.upload is not None for file in result.files), "it should stage its files by `files.stage`"
         assert visible(objects) == []
         publish(sink, objects, result)
         assert sum(len([*read(objects.read(path))]) for path in visible(objects)) == sum(b.num_rows for b in batches)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_gobblin.connections import Connections, NoConnections
+from airflow_gobblin.errors import NoSuchRangeError
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.model import schema as schemas
 from airflow_gobblin.model import wire
@@ -44,6 +45,8 @@ Rows = Counter[str]
 LIMIT = 3
 """The most rows of a unit, where a limit is tried."""
 MOST_RUNS = 100
+FAR = 10_000
+"""The number of positions, or of days, that lead beyond the data of a test."""
 
 
 class SourceContract:
@@ -58,12 +61,14 @@ class SourceContract:
 
     @pytest.fixture
     def grow(self) -> Callable[[], None]:
-        """Return a function that adds rows to every dataset of `source`, at positions beyond all of its own."""
+        """Return a function that adds rows to every dataset of `source`, at positions beyond all of its own, each time it is
+        called.
+        """
         raise NotImplementedError("override the fixture `grow`")
 
     @pytest.fixture
     def empty_source(self) -> Source:
-        """Return a source whose datasets have no rows yet."""
+        """Return a source with datasets that have no rows yet."""
         raise NotImplementedError("override the fixture `empty_source`")
 
     @pytest.fixture
@@ -88,11 +93,11 @@ class SourceContract:
         record = wire.dumps(source)
         assert wire.loads(record, type(source), "the source") == source
         for conn_id in source.connection_ids:
-            assert connections.uri(conn_id).encode() not in record
+            assert connections.uri(conn_id).encode() not in record, "a source holds the ids of connections only"
 
     def test_datasets_are_named_once_and_in_a_stable_order(self, source: Source, connections: Connections) -> None:
         datasets = source.datasets(connections)
-        assert datasets
+        assert datasets, "the fixture `source` should have datasets"
         assert len({dataset.urn for dataset in datasets}) == len(datasets)
         assert source.datasets(connections) == datasets
 
@@ -105,14 +110,14 @@ class SourceContract:
                 judged = judge_plan(reading.urn, plan.units, plan.planned, reading.coverage)
             else:
                 judged = judge_snapshot(reading.urn, plan.units, DatasetState(reading.urn))
-            assert judged is not None
+            assert judged is not None, "the fixture `source` should have rows to plan"
             assert [*judged.units] == [*plan.units]
 
     def test_planning_again_gives_the_same_units(self, datasets: list[Reading]) -> None:
         for reading in datasets:
             one, other = reading.plan(), reading.plan()
             assert (one.units, one.planned) == (other.units, other.planned)
-            assert one.schema.equals(other.schema)
+            assert one.schema.equals(other.schema), f"first {one.schema}, then {other.schema}"
 
     def test_units_are_named_once_and_belong_to_their_dataset(self, datasets: list[Reading]) -> None:
         for reading in datasets:
@@ -127,30 +132,31 @@ class SourceContract:
             if reading.takes_all and len(plan.units) > 1:
                 assert plan.consistency is not Consistency.ONE_UNIT, "it has several units"
             if plan.consistency is Consistency.ONE_SNAPSHOT:
-                assert isinstance(reading.source, SnapshotSource)
+                assert isinstance(reading.source, SnapshotSource), "ONE_SNAPSHOT needs the method `snapshot`"
 
     # reading
 
     def test_batches_are_of_the_planned_schema(self, datasets: list[Reading]) -> None:
         for reading in datasets:
             plan = reading.plan()
-            assert schemas.decode(schemas.encode(plan.schema)).equals(plan.schema)
+            assert schemas.decode(schemas.encode(plan.schema)).equals(plan.schema), "it can't be kept in a plan"
             with reading.snapshot(plan) as name:
                 for unit in plan.units:
                     for batch in reading.read(unit, plan, name).batches:
-                        assert batch.schema.equals(plan.schema)
+                        assert batch.schema.equals(plan.schema), f"planned {plan.schema}, read {batch.schema}"
                         batch.validate(full=True)
 
     def test_a_unit_ends_where_it_should_with_the_rows_that_it_should_have(self, datasets: list[Reading]) -> None:
         for reading in datasets:
             for unit, done in reading.all_units():
-                assert done.expected_rows in (None, done.rows.total())
+                assert done.expected_rows in (None, done.rows.total()), "`expected_rows` differs from the rows read"
                 if unit.low is None:
                     continue
-                assert done.actual_high is not None
-                assert not below(done.actual_high, unit.low)
-                assert unit.expected_high in (None, done.actual_high)
-                assert [at for at in done.positions if below(at, unit.low) or below(done.actual_high, at)] == []
+                assert done.actual_high is not None, "a reader of a unit with positions knows its `actual_high`"
+                assert not below(done.actual_high, unit.low), "`actual_high` is below the unit"
+                assert unit.expected_high in (None, done.actual_high), "without limits it ends at its `expected_high`"
+                outside = [at for at in done.positions if below(at, unit.low) or below(done.actual_high, at)]
+                assert outside == [], "`position` is outside the unit"
                 assert done.positions == sorted(done.positions, key=split), "a reader goes on"
 
     def test_reading_again_gives_the_same_rows(self, datasets: list[Reading]) -> None:
@@ -184,7 +190,9 @@ class SourceContract:
     # runs
 
     def test_a_dataset_without_rows_has_none(self, empty_source: Source, connections: Connections) -> None:
-        for reading in readings(empty_source, connections):
+        empty = readings(empty_source, connections)
+        assert empty, "the fixture `empty_source` should have a dataset, without rows"
+        for reading in empty:
             assert not reading.rows()
 
     def test_runs_publish_each_row_once(
@@ -238,12 +246,13 @@ class PositionedSourceContract(SourceContract):
     def test_a_hole_is_planned_again_and_nothing_that_is_covered(self, positioned: list[Reading]) -> None:
         for reading in positioned:
             first, *others = reading.all_units()
-            assert first[0].low is not None
+            assert first[0].low is not None, "a unit of a dataset with positions has a `low`"
             reading.coverage = Coverage().starting_at(first[0].low)
             for unit, done in others:
                 reading.cover(unit, done)
             plan = reading.plan()
-            assert [part for part in closed(plan.units) if not part.empty and reading.coverage.overlaps(part)] == []
+            again = [part for part in closed(plan.units) if not part.empty and reading.coverage.overlaps(part)]
+            assert again == [], f"it is covered already: {reading.coverage}"
             assert sum((done.rows for _, done in reading.all_units()), Rows()) == first[1].rows
 
     def test_limited_runs_publish_each_row_once(
@@ -275,17 +284,26 @@ class RangeSourceContract(PositionedSourceContract):
             plan = reading.plan((part,))
             with reading.snapshot(plan) as name:
                 assert sum((reading.read(one, plan, name).rows for one in plan.units), Rows()) == done.rows
-            assert [one for one in closed(plan.units) if below(one.low, part.low) or below(part.high, one.high)] == []
+            outside = [one for one in closed(plan.units) if below(one.low, part.low) or below(part.high, one.high)]
+            assert outside == [], f"the request's range is {part}"
 
     def test_a_range_is_resolved_to_positions(self, positioned: list[Reading]) -> None:
         for reading in positioned:
-            source, (low, *_) = reading.source, [unit.low for unit in reading.plan().units]
-            assert isinstance(source, RangeSource)
-            assert isinstance(low, LongWatermark | TimestampWatermark), "positions of other kinds have no bounds"
-            start: Bound = low.value
-            found = source.resolve(reading.dataset, RangeRequest(datetime.now(UTC), start), reading.connections)
-            assert found.low == low
+            first = reading.first()
+            found = reading.resolve(first.value)
+            assert found.low == first
             assert not found.empty
+
+    def test_an_end_beyond_the_data_is_moved_back_and_a_range_beyond_it_refused(
+        self, positioned: list[Reading]
+    ) -> None:
+        for reading in positioned:
+            start: Bound = reading.first().value
+            whole = reading.resolve(start)
+            beyond = start + FAR if isinstance(start, int) else start + timedelta(FAR)
+            assert reading.resolve(start, beyond) == whole
+            with pytest.raises(NoSuchRangeError):
+                reading.resolve(beyond)
 
 
 @dataclass(frozen=True)
@@ -348,6 +366,17 @@ class Reading:
         state = DatasetState(self.urn, self.coverage)
         found = self.source.plan(self.dataset, {self.urn: state}, request, self.connections)
         return PlannedUnits(tuple(found.units), found.schema, found.planned, found.kept_from, found.consistency)
+
+    def first(self) -> LongWatermark | TimestampWatermark:
+        """Plan it, and return its first position."""
+        low = next(unit.low for unit in self.plan().units)
+        assert isinstance(low, LongWatermark | TimestampWatermark), "positions of other kinds have no bounds"
+        return low
+
+    def resolve(self, start: Bound, end: Bound | None = None) -> Range:
+        """Resolve the range of a backfill."""
+        assert isinstance(self.source, RangeSource)
+        return self.source.resolve(self.dataset, RangeRequest(datetime.now(UTC), start, end), self.connections)
 
     @contextmanager
     def snapshot(self, plan: DatasetPlan) -> Iterator[str]:

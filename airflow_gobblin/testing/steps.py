@@ -243,7 +243,7 @@ class StepContract(_Prepared):
             assert files.uploads is not None
             files.uploads.abort(target, upload)
         status = step.verify(StepContext(files))
-        assert status in (StepStatus.LOST, StepStatus.TODO)
+        assert status in (StepStatus.LOST, StepStatus.TODO), "neither its source nor its result is there"
         if status is StepStatus.TODO:
             try_out(step, files)
             return
@@ -528,7 +528,7 @@ def interruptions(
     step, files = new_bench()
     healthy = InterruptedFiles(files)
     act(step)(StepContext(healthy))
-    assert healthy.calls
+    assert healthy.calls, "a step acts on the files of its context"
     for at in range(len(healthy.calls)):
         step, files = new_bench()
         yield step, files, InterruptedFiles(files, at, answer_lost=answer_lost)

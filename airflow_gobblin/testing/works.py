@@ -43,7 +43,7 @@ class WorkContract:
 
     @pytest.fixture
     def grow(self) -> Callable[[], None]:
-        """Return a function that adds to what each of the job's datasets is made from, or changes it."""
+        """Return a function that adds to what each of the job's datasets is made from, or changes it, each time it is called."""
         raise NotImplementedError("override the fixture `grow`")
 
     @pytest.fixture
@@ -84,14 +84,14 @@ class WorkContract:
     def test_datasets_are_named_once_and_in_a_stable_order(self, trial: Trial) -> None:
         work = trial.opened.job.work
         datasets = [(dataset.urn, dataset.origin, dataset.holds) for dataset in work.datasets(trial.connections)]
-        assert datasets
+        assert datasets, "the fixture `make_job` should have datasets"
         assert len({urn for urn, *_ in datasets}) == len(datasets)
         assert [(d.urn, d.origin, d.holds) for d in work.datasets(trial.connections)] == datasets
 
     def test_a_plan_publishes_nothing_and_is_the_same_each_time(self, trial: Trial) -> None:
         plans = [[units for _, units in trial.units(trial.plan())] for _ in range(2)]
         assert plans[0] == plans[1]
-        assert any(plans[0])
+        assert any(plans[0]), "the fixture `make_job` should have something to publish"
         assert visible(trial.opened.files) == []
 
     # running units

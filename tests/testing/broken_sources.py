@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
+from airflow_gobblin.errors import NoSuchRangeError
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import ExtractKind, WorkUnit
@@ -267,6 +268,40 @@ class TestASourceThatIgnoresTheRangeOfABackfill(BrokenSource):
     class broken(SqlSource):
         def plan(self, dataset: Any, states: Any, request: Any, connections: Any) -> DatasetPlan:
             return super().plan(dataset, states, replace(request, ranges=()), connections)
+
+
+class TestASourceThatRefusesAnEndBeyondItsData(BrokenSource):
+    caught_by = "test_an_end_beyond_the_data_is_moved_back_and_a_range_beyond_it_refused"
+
+    @record("test.end_refused")
+    @dataclass(frozen=True)
+    class broken(SqlSource):
+        def resolve(self, dataset: Any, request: Any, connections: Any) -> Any:
+            found = super().resolve(dataset, request, connections)
+            if request.end not in (None, moved(found.high, 0).value):
+                raise NoSuchRangeError(operation="backfill", subject="events", cause="its end is beyond the data")
+            return found
+
+
+class TestASourceThatResolvesAnyRange(BrokenSource):
+    caught_by = "test_an_end_beyond_the_data_is_moved_back_and_a_range_beyond_it_refused"
+
+    @record("test.any_range")
+    @dataclass(frozen=True)
+    class broken(SqlSource):
+        def resolve(self, dataset: Any, request: Any, connections: Any) -> Any:
+            start = min(request.start, 29)
+            return super().resolve(dataset, replace(request, start=start), connections)
+
+
+class TestASourceOfNoDatasets(BrokenSource):
+    caught_by = "test_a_dataset_without_rows_has_none"
+
+    @record("test.none")
+    @dataclass(frozen=True)
+    class broken(SqlSource):
+        def datasets(self, connections: Any) -> tuple[Any, ...]:
+            return ()
 
 
 class TestASourceThatKeepsItsPassword(BrokenSource):

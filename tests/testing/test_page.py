@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,12 @@ def test_an_example_passes_its_suite(suite: str, tmp_path: Path) -> None:
 def test_an_example_is_short(part: str) -> None:
     module, suite = BLOCKS[f"module {part}"], BLOCKS[f"suite test_{part}"]
     assert len((module + suite).splitlines()) < 150
+
+
+def test_the_page_installs_what_the_suites_need() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (extra,) = re.findall(r"^\$ pip install '\.\[(\w+)\]'$", PAGE, re.MULTILINE)
+    assert [requirement.partition(">")[0] for requirement in extras[extra]] == ["pytest"]
 
 
 def test_the_page_has_each_suite() -> None:

@@ -157,10 +157,13 @@ class RangeSource(Source, Protocol):
     """A source that can be backfilled: it resolves a range to its own positions."""
 
     def resolve(self, dataset: Dataset, request: RangeRequest, connections: Connections) -> Range:
-        """Return the positions of a backfill's range, up to where the source can be read now. Never called for a snapshot.
+        """Return the positions of a backfill's range. Never called for a snapshot.
+
+        An end beyond the data is moved back to where the source can be read up to now. `plan` gets the ranges to
+        read as `request.ranges`, and its units cover these whole.
 
         :raises SourceError: the source can't be reached.
-        :raises NoSuchRangeError: it is outside the data, or can't be expressed in positions of this dataset.
+        :raises NoSuchRangeError: it is outside the data altogether, or can't be expressed in positions of this dataset.
         """
 
 

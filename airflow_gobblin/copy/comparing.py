@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from airflow_gobblin.copy.entries import Entry, EntryKind
-from airflow_gobblin.copy.options import Compare, Keep
+from airflow_gobblin.copy.entries import Entry, EntryKind, shown
+from airflow_gobblin.copy.options import Compare
 from airflow_gobblin.copy.trees import Tree, joined
+from airflow_gobblin.errors import SourceError, TargetError
 
 _BLOCK = 4 << 20
 _SECOND = 1_000_000_000
@@ -19,12 +20,15 @@ _GRAINS = (1_000, 1_000_000, _SECOND)
 class Comparison:
     """How the files of two trees are compared.
 
+    :param times: whether the target's files have the times of the source's.
+    :param in_metadata: whether they have them in metadata, which a listing doesn't show.
     :param source_folder: the folder in the source tree that the entries' paths are relative to.
     :param target_folder: the same in the target tree.
     """
 
     compare: Compare
-    keep: Keep
+    times: bool
+    in_metadata: bool
     source: Tree
     target: Tree
     source_folder: str = "."
@@ -40,13 +44,23 @@ class Comparison:
             return False
         if self.compare is Compare.CHECKSUM:
             return self._same_content(source, target)
-        return same_time(source, target) if self.keep.times else target.modified >= source.modified
+        if not self.times:
+            return target.modified >= source.modified
+        if self.in_metadata:
+            found = self.target.entry(joined(self.target_folder, target.path))
+            return found is not None and found.modified == source.modified
+        return same_time(source, target)
+
+    @property
+    def takes_calls(self) -> bool:
+        """Whether to compare two files takes more than their entries."""
+        return self.compare is Compare.CHECKSUM or self.in_metadata
 
     def _same_content(self, source: Entry, target: Entry) -> bool:
         if not source.inode and not target.inode and source.stamp and source.stamp == target.stamp:
             return True  # one ETag in two object stores
-        one = _sha256(self.source, joined(self.source_folder, source.path))
-        return one == _sha256(self.target, joined(self.target_folder, target.path))
+        one = _sha256(self.source, joined(self.source_folder, source.path), SourceError)
+        return one == _sha256(self.target, joined(self.target_folder, target.path), TargetError)
 
 
 def same_time(source: Entry, target: Entry) -> bool:
@@ -56,9 +70,17 @@ def same_time(source: Entry, target: Entry) -> bool:
     return any(target.modified == source.modified - source.modified % grain for grain in _GRAINS)
 
 
-def _sha256(tree: Tree, path: str) -> bytes:
+def _sha256(tree: Tree, path: str, error: type[SourceError | TargetError]) -> bytes:
     digest = hashlib.sha256()
-    with tree.open(path) as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
+    try:
+        with tree.open(path) as file:
+            while block := file.read(_BLOCK):
+                digest.update(block)
+    except OSError as cause:
+        raise error(
+            operation="compare",
+            subject=f"{shown(path)!r} of {tree.root}",
+            cause=cause,
+            hint="To compare checksums, both files have to be readable. Nothing was changed.",
+        ) from cause
     return digest.digest()

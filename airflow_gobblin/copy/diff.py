@@ -48,28 +48,36 @@ class Difference:
         return found
 
 
+Pair = tuple[Entry | None, Entry | None]
+"""What two trees have at one path."""
+
+
 def differences(
-    source: Iterable[Entry], target: Iterable[Entry], same: Callable[[Entry, Entry], bool]
+    source: Iterable[Entry],
+    target: Iterable[Entry],
+    same: Callable[[Entry, Entry], bool],
+    apply: Callable[[Callable[[Pair], Difference], Iterable[Pair]], Iterator[Difference]] = map,
 ) -> Iterator[Difference]:
     """Yield every path of two trees, in the order of `key_of`, each folder before what is in it.
 
     :param source: the entries of the source, in that order.
     :param target: the entries of the target, in that order.
     :param same: whether a source's entry and a target's, neither a folder, don't differ.
-    :raises OSError: a listing isn't in order.
+    :param apply: applies a function to each item, with results in order; several at once, where `same` takes long.
+    :raises DifferenceError: a listing isn't in order.
     """
-    for mine, theirs in _side_by_side(source, target):
-        if theirs is None:
-            yield Difference(Change.NEW, mine, None)
-        elif mine is None:
-            yield Difference(Change.GONE, None, theirs)
-        elif mine.kind is EntryKind.FOLDER or same(mine, theirs):
-            yield Difference(Change.SAME, mine, theirs)
-        else:
-            yield Difference(Change.CHANGED, mine, theirs)
+
+    def judged(pair: Pair) -> Difference:
+        mine, theirs = pair
+        if mine is None or theirs is None:
+            return Difference(Change.GONE if mine is None else Change.NEW, mine, theirs)
+        is_same = mine.kind is EntryKind.FOLDER or same(mine, theirs)
+        return Difference(Change.SAME if is_same else Change.CHANGED, mine, theirs)
+
+    return apply(judged, _side_by_side(source, target))
 
 
-def _side_by_side(source: Iterable[Entry], target: Iterable[Entry]) -> Iterator[tuple[Entry | None, Entry | None]]:
+def _side_by_side(source: Iterable[Entry], target: Iterable[Entry]) -> Iterator[Pair]:
     ones, others = _with_keys(source), _with_keys(target)
     one, other = next(ones, None), next(others, None)
     while one is not None or other is not None:
@@ -90,7 +98,12 @@ def _with_keys(entries: Iterable[Entry]) -> Iterator[tuple[bytes, Entry]]:
     for entry in entries:
         key = key_of(entry)
         if key <= before:
-            raise OSError(f"a listing is not in order: {shown(entry.path)!r} comes after {before!r}")
+            raise DifferenceError(
+                operation="compare",
+                subject=f"{shown(entry.path)!r}",
+                cause=f"its tree lists it after {before.decode(errors='backslashreplace')!r}, which is not in order",
+                hint="Trees are compared by the order of UTF-8, as S3 lists its keys; directory buckets have none.",
+            )
         before = key
         yield key, entry
 

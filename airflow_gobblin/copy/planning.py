@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ from airflow_gobblin.errors import ConfigurationError, DifferenceError, SourceEr
 from airflow_gobblin.job import WorkPlan, WorkRequest
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.state import DatasetState
-from airflow_gobblin.storage.files.base import contained
+from airflow_gobblin.storage.files.base import contained, each
 from airflow_gobblin.storage.locations import local_path, object_location
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def plan_copy(
     connections: GuardedConnections,
 ) -> WorkPlan | None:
     """Plan a file set; `None` if its target is like its source. See `Work.plan`."""
-    units = units_of(bundled(_Survey.of(work, dataset, connections).acts()), dataset.urn)
+    units = units_of(bundled(_Survey.of(work, dataset, files, connections).acts()), dataset.urn)
     first = next(units, None)
     if first is None:
         return None
@@ -123,6 +124,7 @@ class _Survey:
     """The pass over one file set's listings.
 
     :param wanted: the mirror's filter.
+    :param files: the target's files, which know how many calls are worth making at once.
     :param on_disk: whether the target has folders.
     """
 
@@ -131,6 +133,7 @@ class _Survey:
     source: Tree
     target: Tree
     wanted: Filter
+    files: Files
     on_disk: bool
     sources: int = 0
     targets: int = 0
@@ -138,7 +141,7 @@ class _Survey:
     doomed: _Names = field(default_factory=_Names)
 
     @classmethod
-    def of(cls, work: CopyWork, dataset: FileSet, connections: Connections) -> _Survey:
+    def of(cls, work: CopyWork, dataset: FileSet, files: Files, connections: Connections) -> _Survey:
         """Open a file set's trees."""
         return cls(
             work,
@@ -146,6 +149,7 @@ class _Survey:
             open_tree(work.source, connections, work.links),
             open_tree(work.target, connections, Links.COPY),
             filter_of(work),
+            files,
             object_location(work.target) is None,
         )
 
@@ -157,7 +161,10 @@ class _Survey:
         :raises DifferenceError: something is in the way, or too much would be deleted.
         """
         root, target_root = self._roots()
-        found = differences(self._of_source(), self._of_target() if target_root else (), self._comparison.same)
+        theirs = self._of_target() if target_root else ()
+        comparison = self._comparison
+        several = partial(each, self.files) if comparison.takes_calls else map
+        found = differences(self._of_source(), theirs, comparison.same, several)
         stack = [_Open(root, target_root, ".")]
         for one in without_clashes(found) if self.on_disk else found:
             while not _is_in(one.path, stack[-1].path):
@@ -173,7 +180,8 @@ class _Survey:
     @property
     def _comparison(self) -> Comparison:
         mine, theirs = self.dataset.source_folder, self.dataset.folder
-        return Comparison(self.work.compare, self.work.keep, self.source, self.target, mine, theirs)
+        kept_apart = self.work.keep.times and not self.on_disk
+        return Comparison(self.work.compare, self.work.keep.times, kept_apart, self.source, self.target, mine, theirs)
 
     def _roots(self) -> tuple[Entry, Entry | None]:
         """Return the file set's folders in the source and in the target."""
@@ -205,12 +213,9 @@ class _Survey:
         """Yield the entries below a folder, with paths that are relative to it."""
         skip = 0 if folder == "." else len(folder) + 1
         walk = tree.walk(folder, lambda path: self.wanted.enters(self._from_root(path[skip:])))
-        while True:
-            with self._listing(tree, error):
-                entry = next(walk, None)
-            if entry is None:
-                return
-            yield _relative(entry, skip) if skip else entry
+        with self._listing(tree, error):
+            for entry in walk:
+                yield _relative(entry, skip) if skip else entry
 
     @contextmanager
     def _listing(self, tree: Tree, error: type[SourceError | TargetError]) -> Iterator[None]:
@@ -231,12 +236,15 @@ class _Survey:
         return joined(self.dataset.source_folder, path)
 
     def _includes(self, entry: Entry) -> bool:
+        if not self.wanted.rules:
+            return True
         path = self._from_root(entry.path)
         return self.wanted.enters(path) if entry.kind is EntryKind.FOLDER else self.wanted.includes(path)
 
     def _is_skipped(self, entry: Entry) -> bool:
         """Return whether something in the source is not copied because of what it is."""
-        return entry.kind is EntryKind.OTHER or (entry.kind is EntryKind.LINK and self.work.links is Links.SKIP)
+        is_link = entry.kind is EntryKind.LINK
+        return entry.kind is EntryKind.OTHER or (is_link and (self.work.links is Links.SKIP or not self.on_disk))
 
     def _check(self, entry: Entry) -> None:
         """Make sure that something can be copied.

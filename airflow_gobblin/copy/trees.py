@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from airflow_gobblin.copy.entries import Entry
 from airflow_gobblin.copy.options import Links
+from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.storage.locations import local_path, object_location
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Tree(Protocol):
         Paths are relative to the root. `_gobblin` in the folder itself is left out. The folders of an object store are those that
         its keys name.
 
-        :param enter: whether to go into a folder; one that isn't entered is still yielded.
+        :param enter: whether to go into a folder. On a disk, one that isn't entered is still yielded.
         :raises FileNotFoundError: there is no such folder.
         """
 
@@ -73,7 +74,17 @@ def open_tree(location: str, connections: Connections | None = None, links: Link
         from airflow_gobblin.copy.local_tree import LocalTree
 
         return LocalTree(local_path(location, operation="read", subject=f"tree {location!r}"), links)
-    raise NotImplementedError(location)
+    from airflow_gobblin.copy.object_tree import ObjectTree
+    from airflow_gobblin.storage.filesystems import open_filesystem
+
+    if place.scheme != "s3":
+        raise ConfigurationError(
+            operation="open",
+            subject=f"tree {place.url}",
+            cause=f"mirrors don't read or write {place.scheme}:// yet",
+            hint="Give a path on a disk, or s3://connection@bucket/prefix.",
+        )
+    return ObjectTree(open_filesystem(place, connections), place)
 
 
 def joined(folder: str, name: str) -> str:

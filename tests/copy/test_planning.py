@@ -378,7 +378,7 @@ def test_a_long_difference_is_in_little_memory() -> None:
 
 
 def test_a_listing_out_of_order_is_an_error() -> None:
-    with pytest.raises(OSError, match="not in order: 'a'"):
+    with pytest.raises(DifferenceError, match="'a': its tree lists it after 'b'"):
         assert [*differences([Entry("b", EntryKind.FILE), Entry("a", EntryKind.FILE)], [], lambda one, other: True)]
     assert Difference(Change.NEW, Entry("b", EntryKind.FILE), None).path == "b"
 

@@ -668,6 +668,9 @@ class FaultyFiles:
     def walk(self, path: str) -> Iterator[str]:
         return self._call("walk", path, Effect.READ, lambda: iter([*self._files.walk(path)]))
 
+    def filled(self, folders: Sequence[str]) -> list[bool | OSError]:
+        return self._call("filled", " ".join(folders[:1]), Effect.READ, lambda: self._files.filled(folders))
+
     def folders(self, path: str) -> tuple[str, ...]:
         return self._call("folders", path, Effect.READ, lambda: self._files.folders(path))
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import socket
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +33,7 @@ from airflow_gobblin.storage.stores.base import put_or_read
 from airflow_gobblin.workspace.claims import Claims
 from airflow_gobblin.workspace.staging import MARKS, staging_folder
 
-__all__ = ["Homes", "Tenant"]
+__all__ = ["Homes", "PublishedFolder", "Tenant"]
 
 _NAMED = 3
 
@@ -57,6 +57,21 @@ class Tenant:
 
     dag: str = ""
     source: str = ""
+
+
+@dataclass(frozen=True)
+class PublishedFolder:
+    """A folder in which a dataset has published files. :param slot: the newest slot that published any of them."""
+
+    folder: str
+    slot: int
+
+    @classmethod
+    def of(cls, history: History) -> PublishedFolder | None:
+        """Return that of a dataset; `None` if it has no files, or its slot is from before decisions named their folder."""
+        newest = max((ref.slot for ref, unit in history.state.live.items() if unit.files), default=0)
+        folder = history.slot(newest).decision.folder if newest else ""
+        return cls(folder, newest) if folder else None
 
 
 class Homes:
@@ -133,13 +148,40 @@ class Homes:
         way = (
             "rewind to before that, or drop the dataset" if history.state.watermark is not None else "drop the dataset"
         )
-        raise TargetError(
-            operation="plan",
-            subject=f"dataset {history.urn!r}",
-            cause=f"{file.path}, which slot {newest} published, is not there below {self._files.root}: on host "
+        raise self._not_there(
+            history.urn,
+            f"{file.path}, which slot {newest} published, is not there below {self._files.root}: on host "
             f"{socket.gethostname()!r} its folder is empty, not mounted or not shared, or somebody removed the file",
-            hint=f"Mount or restore it. If it is lost for good, `airflow gobblin verify` shows what else is: {way}, and the "
-            "next run publishes it anew.",
+            f"If it is lost for good, `airflow gobblin verify` shows what else is: {way}",
+        )
+
+    def without_folders(self, published: Mapping[str, PublishedFolder]) -> dict[str, TargetError]:
+        """Return an error for each dataset whose folder is gone or empty. This costs a look at each, or a listing for many.
+
+        :param published: the folder of each dataset to be looked for, by URN.
+        """
+        found = self._files.filled([one.folder for one in published.values()])
+        return {
+            urn: self._without_folder(urn, one, filled)
+            for (urn, one), filled in zip(published.items(), found, strict=True)
+            if filled is not True
+        }
+
+    def _without_folder(self, urn: str, published: PublishedFolder, error: bool | OSError) -> TargetError:
+        found = f"can't be looked into ({error})" if isinstance(error, OSError) else "is empty or not there"
+        return self._not_there(
+            urn,
+            f"its folder {published.folder}, to which slot {published.slot} published, {found} below {self._files.root}: on "
+            f"host {socket.gethostname()!r} it is not mounted or not shared, or somebody removed what was in it",
+            "If it is lost for good, drop the dataset",
+        )
+
+    def _not_there(self, urn: str, cause: str, way: str) -> TargetError:
+        return TargetError(
+            operation="plan",
+            subject=f"dataset {urn!r}",
+            cause=cause,
+            hint=f"Mount or restore it. {way}, and the next run publishes it anew.",
             remedy=Remedy.REPEAT,
         )
 

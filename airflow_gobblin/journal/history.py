@@ -181,6 +181,7 @@ class TrimmedSlot:
     kept_from: Watermark | None = None
     abandoned_by: str = ""
     abandon_reason: str = ""
+    folder: str = ""
 
     def as_slot(self, urn: str) -> Slot:
         """Return it as a slot that has ended. Trimmed fields are empty."""
@@ -202,6 +203,7 @@ class TrimmedSlot:
             run=self.run,
             kept_from=self.kept_from,
             holds=self.holds,
+            folder=self.folder,
         )
         outcome = None
         if self.outcome is not None:
@@ -427,7 +429,7 @@ def take_snapshot(history: History, slot: int, at: datetime) -> Snapshot:
         generation=state.generation,
         schema=state.schema,
         previous_units=state.previous_units,
-        slots=tuple(s if s.slot in live else replace(s, shards=(), staging=None, target="") for s in slots),
+        slots=tuple(s if s.slot in live else replace(s, shards=(), staging=None, target="", folder="") for s in slots),
         unit_slots=tuple(ref.slot for ref in state.live),
         units=tuple(state.live.values()),
         kept_from=state.kept_from,
@@ -460,6 +462,7 @@ def _trimmed(slot: Slot) -> TrimmedSlot:
         kept_from=decision.kept_from,
         abandoned_by=slot.abandoned_by,
         abandon_reason=slot.abandon_reason,
+        folder=decision.folder,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from airflow_gobblin.commit.homes import Tenant
+from airflow_gobblin.commit.homes import PublishedFolder, Tenant
 from airflow_gobblin.errors import ConfigurationError, GobblinError, RecordError
 from airflow_gobblin.job import DatasetLike
 from airflow_gobblin.journal.history import History
@@ -63,6 +63,7 @@ class Planning:
     :param datasets: the datasets that are asked for.
     :param states: the states of the datasets read so far.
     :param tried: when a run last tried to publish something of each dataset read so far.
+    :param folders: where files are published of each dataset read so far that has any.
     """
 
     request: RunRequest
@@ -73,6 +74,14 @@ class Planning:
     datasets: tuple[DatasetLike, ...]
     states: States
     tried: dict[str, datetime | None] = field(default_factory=dict)
+    folders: dict[str, PublishedFolder] = field(default_factory=dict)
+
+    def add(self, urn: str, history: History | GobblinError) -> None:
+        """Keep what planning needs of a dataset that was read."""
+        self.states.add(urn, history)
+        self.folders.pop(urn, None)
+        if isinstance(history, History) and (folder := PublishedFolder.of(history)) is not None:
+            self.folders[urn] = folder
 
     def provenance_of(self, dataset: DatasetLike) -> Provenance:
         """Return the provenance that a dataset would have."""
@@ -103,7 +112,7 @@ def with_histories(
     :param left: gets a note for each dataset that the source no longer has and that an earlier run left unfinished.
     """
     for dataset, history in _listed(opened, planning, left):
-        planning.states.add(dataset.urn, history)
+        planning.add(dataset.urn, history)
         planning.tried[dataset.urn] = history.tried if isinstance(history, History) else None
         yield dataset, history
 

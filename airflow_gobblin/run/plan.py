@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -15,6 +15,7 @@ from airflow_gobblin.errors import (
     PausedError,
     QuarantinedError,
     StoreError,
+    TargetError,
 )
 from airflow_gobblin.job import DatasetLike
 from airflow_gobblin.journal.history import History
@@ -49,9 +50,12 @@ def create_work_units(opened: OpenJob, request: RunRequest) -> RunPlan:
     found: dict[str, DatasetRef | DatasetNote | GobblinError] = {}
     left: list[DatasetNote] = []
     for dataset, history in with_histories(opened, planning, left):
-        plan = found[dataset.urn] = _plan(opened, dataset, history, planning)
+        found[dataset.urn] = _plan(opened, dataset, history, planning)
+    idle = [urn for urn, plan in found.items() if isinstance(plan, DatasetNote) and plan.status is Status.IDLE]
+    found |= _without_folders(opened, idle, planning)
+    for urn, plan in found.items():
         if isinstance(plan, GobblinError) and not isinstance(plan, NoSuchRangeError | OverlapError):
-            keep_failure(opened, dataset.urn, planning.run_key, Failure.of(plan))
+            keep_failure(opened, urn, planning.run_key, Failure.of(plan))
     found = _without_left_out(found, request)
     errors = [plan for plan in found.values() if isinstance(plan, GobblinError)]
     if errors and len(errors) == len(planning.datasets) and all(error.retryable for error in errors):
@@ -85,7 +89,7 @@ def _plan(
         if history.pending is not None:
             finish_left(opened, urn, planning.run_key)
             history = opened.journal.history(urn)
-            planning.states.add(urn, history)
+            planning.add(urn, history)
         proposed = plan_dataset(opened, dataset, history, planning)
         if isinstance(proposed, DatasetNote):
             return proposed
@@ -109,6 +113,13 @@ def _plan(
             return shown
         log.error("dataset %r can't be planned", urn, exc_info=shown)
         return GobblinError(operation="plan", subject=f"dataset {urn!r}", cause=shown, hint="See the log.")
+
+
+def _without_folders(opened: OpenJob, idle: Iterable[str], planning: Planning) -> dict[str, TargetError]:
+    """Return errors for datasets with nothing new whose published files are gone with their folder: no other task looks there."""
+    return opened.committer.homes.without_folders(
+        {urn: planning.folders[urn] for urn in idle if urn in planning.folders}
+    )
 
 
 def _unplanned(urn: str, error: GobblinError) -> DatasetNote:
@@ -140,6 +151,9 @@ def would_plan(opened: OpenJob, request: RunRequest) -> Prospect:
         dataset.urn: _would_plan(opened, dataset, history, planning)
         for dataset, history in with_histories(opened, planning, [])
     }
+    idle = [one.urn for one in found.values() if one.status is Status.IDLE]
+    for urn, error in _without_folders(opened, idle, planning).items():
+        found[urn] = DatasetProspect(urn, Status.FAILED, str(error), error=error)
     refs = [one.ref for one in found.values() if one.ref is not None]
     packs, waiting = _packed(opened, refs, planning.tried)
     for ref in waiting:

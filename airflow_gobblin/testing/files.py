@@ -120,6 +120,14 @@ class FilesContract:
         assert sorted(files.walk("a")) == ["a/10/x", "a/2/x", "a/y", "a/z"]
         assert (files.folders("."), files.folders("a"), files.folders("a/2")) == (("a", "ab"), ("10", "2"), ())
 
+    def test_a_folder_is_filled_once_anything_is_in_it(self, files: Files) -> None:
+        for name in ("a/b/x", "ab/x", "file"):
+            write(files, name)
+        assert files.filled(["a", "a/b", "ab", "a/c", "b", "file", "file/x", "a/b/x"]) == [True] * 3 + [False] * 5
+        files.unlink("ab/x")
+        assert files.filled(["ab", "a"]) == [False, True]
+        assert files.filled([]) == []
+
     def test_a_tree_is_removed_with_nothing_beside_it(self, files: Files) -> None:
         for name in ("a/b/1", "a/b/2", "a/bc", "ab", "b"):
             write(files, name)

@@ -221,6 +221,10 @@ class MemoryFiles:
     def folders(self, path: str) -> tuple[str, ...]:
         return tuple(sorted(_within(_inside(path), self._folders)))
 
+    def filled(self, folders: Sequence[str]) -> list[bool | OSError]:
+        names = [*self._files, *self._folders]
+        return [any(name.startswith(inside) for name in names) for inside in map(_inside, folders)]
+
     def remove_tree(self, path: str) -> None:
         inside = _inside(path)
         with self._lock:

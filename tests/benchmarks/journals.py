@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -26,6 +26,7 @@ from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.work import Dataset, Extract, ExtractKind, UnitState, UnitSummary, WorkUnit
 from airflow_gobblin.rows.sources.base import DatasetPlan, PlanRequest, Reader, ReadRequest
 from airflow_gobblin.steps.base import HighWatermarkStep, Phase
+from airflow_gobblin.storage.files import Files
 from airflow_gobblin.storage.files.objects import PARALLEL
 from airflow_gobblin.storage.stores.base import Store
 from airflow_gobblin.storage.stores.sql import TABLE, database_url
@@ -91,6 +92,7 @@ def records(urn: str, slots: int) -> Iterator[tuple[str, bytes]]:
             target="/lake",
             shards=(ShardRef(wire.digest(f"steps {number}".encode()), Phase.PUBLISH, 1, fenced=False),),
             hand_over=HighWatermarkStep(part.high),
+            folder=dataset_key(urn),
         )
         data = wire.dumps(decision)
         outcome = Outcome(number, OutcomeState.DONE, wire.digest(data), decision.run_key, AT)
@@ -100,6 +102,17 @@ def records(urn: str, slots: int) -> Iterator[tuple[str, bytes]]:
         yield f"{folder}/o/{slot_name(number)}", ended
         note = wire.dumps(Note(NoteKind.ANNOUNCED, decision.run_key, AT))
         yield f"{folder}/n/{slot_name(number)}/000000-announced", note
+
+
+def publish(files: Files, datasets: int) -> None:
+    """Put a file into the folder of each dataset, unless there is one."""
+
+    def put(urn: str) -> None:
+        with suppress(FileExistsError):
+            files.create(f"{dataset_key(urn)}/published").close()
+
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        [*pool.map(put, urns(datasets))]
 
 
 @contextmanager

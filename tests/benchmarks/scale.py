@@ -26,7 +26,7 @@ from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.request import RunRequest
 from tests.benchmarks.contenders.saying import Laps
-from tests.benchmarks.journals import KINDS, NAME, NothingNew, filled
+from tests.benchmarks.journals import KINDS, NAME, NothingNew, filled, publish
 from tests.benchmarks.measure import Contender, Figures, Once, alternately, run_program
 from tests.benchmarks.peers import FOLDER
 from tests.benchmarks.publish import on_disk, staged
@@ -127,6 +127,7 @@ def measure_idle(rounds: int, datasets: int) -> list[Row]:
             target = f"{url.rpartition('/')[0]}/lake" if kind == "s3" else f"{folder}/lake"
             open_job = partial(opened, datasets, target, url, connections)
             open_job().committer.homes.settle(Tenant())  # as the run that published first has done
+            publish(open_job().files, datasets)
             run = partial(idle, datasets, open_job)
             contenders.append(Contender(_journal(where), lambda _, run=run: run()))  # type: ignore[misc]
         figures = alternately(contenders, rounds, Path(folder) / "rounds")

@@ -45,6 +45,16 @@ with DAG("bad", schedule=None):
     GobblinIngestion(Ingestion("lost", SqlSource("lost_db", good), ParquetSink("{folder}/lost"), "lost_journal"))
 """
 
+OTHER_FILE = """
+from pathlib import Path
+
+from airflow.sdk import DAG
+
+Path("{folder}/imported").touch()
+with DAG("other", schedule=None):
+    pass
+"""
+
 
 class Deployment:
     """An Airflow that has a metadata database and one DAG file, and a database to ingest from."""
@@ -71,6 +81,7 @@ class Deployment:
         (folder / "home").mkdir()
         (folder / "dags").mkdir()
         (folder / "dags" / "shop.py").write_text(DAG_FILE.format(folder=folder))
+        (folder / "dags" / "other.py").write_text(OTHER_FILE.format(folder=folder))
         shop = f"sqlite:///{folder}/shop.db"
         for done in self.run(
             "db migrate",
@@ -79,6 +90,12 @@ class Deployment:
             "connections add spark_default --conn-type spark --conn-host local[*]",
         ):
             assert done.status == 0, done
+        self.imported.unlink()
+
+    @property
+    def imported(self) -> Path:
+        """Made by whoever imports the other DAG file."""
+        return self.folder / "imported"
 
     def run(self, *commands: str) -> list[Done]:
         """Run commands, all in one new process."""
@@ -140,7 +157,7 @@ def test_a_check_finds_everything_at_once_and_makes_nothing(deployment: Deployme
     assert bad.err.endswith(f"{len(expected)} findings")
     assert "Did you mean 'shop'?" in unknown.err
     assert "it has 'shop'" in misnamed.err
-    assert deployment.seen() == before
+    assert deployment.seen() == before, "and no other DAG file was imported"
 
 
 def test_a_plan_shows_what_a_run_would_and_makes_nothing(deployment: Deployment) -> None:
@@ -158,7 +175,7 @@ def test_a_plan_shows_what_a_run_would_and_makes_nothing(deployment: Deployment)
     assert (countries["dataset"], countries["status"], countries["pack"]) == ("countries", "planned", 2)
     assert [row["dataset"] for row in one.json] == ["countries"]
     assert bad.status == 1
-    assert deployment.seen() == before
+    assert deployment.seen() == before, "and no other DAG file was imported"
 
 
 def test_the_commands_of_the_page(deployment: Deployment) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import re
 from dataclasses import replace
 
 import pytest
@@ -91,6 +92,7 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(
     done = command(*words, "--yes", *WHY)
     assert (done.status, done.out) == (1, "")
     assert says in done.err
+    assert not re.search(r"\w(Error|Exception)\b|invalid literal|NoneType|Traceback", done.err), "Python's own words"
     assert (lab.records(), lab.published()) == before
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -141,6 +143,71 @@ def test_a_datasets_folder_that_is_gone_while_the_mark_is_there_stops_that_datas
     away.rename(folder)
     assert lab.run(*more)[table.urn].status == "committed"
     assert lab.rows(table.urn) == more[0].all_rows()
+
+
+@pytest.mark.parametrize("empty", [False, True], ids=["gone", "empty"])
+def test_a_folder_that_is_gone_stops_its_dataset_by_name_with_nothing_new_to_plan_too(
+    tmp_path: Path, empty: bool
+) -> None:
+    lab = Lab(tmp_path / "lake", A, B, SNAPSHOT)
+    lab.run()
+    lab.run(A, B, replace(SNAPSHOT, rows=0))
+    folders = [lab.folder / table.urn for table in (A, SNAPSHOT)]
+    for folder in folders:
+        folder.rename(tmp_path / f"away {folder.name}")
+        if empty:
+            folder.mkdir()
+    before, published = lab.records(), below(lab.folder)
+    for prospect in would_plan(lab.opened(), RunRequest("dag/look")).datasets:
+        assert (prospect.status, prospect.error is None) == (
+            ("failed", False) if prospect.urn == "a" else ("idle", True)
+        )
+    assert (lab.records(), below(lab.folder)) == (before, published)
+    reports = lab.run()
+    assert {urn: report.status for urn, report in reports.items()} == {"a": "failed", "b": "idle", "s": "idle"}
+    told = reports["a"].detail
+    assert f"its folder a, to which slot 1 published, is empty or not there below {lab.folder}" in told
+    assert "not mounted or not shared, or somebody removed what was in it" in told
+    assert "Mount or restore it. If it is lost for good, drop the dataset" in told
+    if empty:
+        folders[0].rmdir()
+    (tmp_path / "away a").rename(folders[0])
+    assert {report.status for report in lab.run().values()} == {"idle"}
+
+
+def test_a_folder_is_looked_for_by_its_newest_slot_with_files_once_that_is_trimmed_too(lab: Lab) -> None:
+    lab.run(MORE)
+    lab.admin.set_watermark("a", LongWatermark(20), "the rest is elsewhere")
+    lab.journal.put_snapshot(take_snapshot(lab.journal.history("a"), 2, now()))
+    lab.reopened()
+    assert lab.run()["a"].status == "idle"
+    shutil.rmtree(lab.folder / "a")
+    with pytest.raises(TargetError, match="its folder a, to which slot 2 published, is empty or not there"):
+        lab.run()
+    lab.admin.drop("a", "the disk is lost")
+    assert lab.run()["a"].status == "committed"
+    assert lab.rows("a") == MORE.all_rows()
+
+
+def test_a_folder_that_can_not_be_looked_into_stops_its_dataset_with_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = Lab(tmp_path / "lake", A, B)
+    lab.run()
+    scandir = os.scandir
+
+    def broken(path: str) -> Any:
+        if path.endswith("/a"):
+            raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN), path)
+        if path.endswith("/b"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return scandir(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", broken)
+        prospects = would_plan(lab.opened(), RunRequest("dag/look")).datasets
+    assert [prospect.status for prospect in prospects] == ["failed", "idle"], "one that may not be listed is there"
+    assert "Transport endpoint is not connected" in prospects[0].detail
 
 
 def test_a_file_that_is_lost_for_good_is_published_anew_after_a_rewind(lab: Lab) -> None:

@@ -31,6 +31,7 @@ from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.storage.files import Files, open_files
+from airflow_gobblin.storage.files.objects import ObjectFiles
 from airflow_gobblin.storage.files.s3_uploads import S3Uploads
 from airflow_gobblin.storage.stores.objects import ObjectStore
 from airflow_gobblin.testing import inprocess
@@ -248,6 +249,25 @@ def test_a_journal_that_is_not_the_one_that_published_is_refused(lake: Lake) -> 
     run = create_work_units(opened, RunRequest("x"))
     assert [note.status for note in run.notes] == ["failed"]
     assert "belongs to this ingestion and dataset in journal" in run.notes[0].detail
+
+
+def test_folders_that_are_gone_are_noticed_by_one_listing_with_nothing_new_to_plan(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = [replace(ROWS, urn=urn) for urn in ("a", "b", "c")]
+    lake.run(*tables)
+    lake.files.remove_tree("b")
+    listed, folders = list[str](), ObjectFiles.folders
+
+    def counted(self: ObjectFiles, path: str) -> tuple[str, ...]:
+        listed.append(path)
+        return folders(self, path)
+
+    monkeypatch.setattr(ObjectFiles, "folders", counted)
+    notes = create_work_units(lake.opened(), RunRequest("next")).notes
+    assert [note.status for note in notes] == ["idle", "failed", "idle"]
+    assert "its folder b, to which slot 1 published, is empty or not there" in notes[1].detail
+    assert [path for path in listed if not path.startswith("_gobblin/")] == ["."]
 
 
 def test_nested_roots_are_seen(lake: Lake) -> None:

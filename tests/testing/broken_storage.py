@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -139,6 +139,14 @@ class TestFilesThatAreStagedAtTheirTarget(BrokenFiles):
     class broken(LocalFiles):
         def stage(self, path: str, target: str) -> StagedOutput:
             return stage_file(self, target)
+
+
+class TestFilesWhoseEmptyFoldersAreFilled(BrokenFiles):
+    caught_by = "test_a_folder_is_filled_once_anything_is_in_it"
+
+    class broken(LocalFiles):
+        def filled(self, folders: Sequence[str]) -> list[bool | OSError]:
+            return [self.identity(folder) is not None for folder in folders]
 
 
 class TestFilesThatLeaveTheRoot(BrokenFiles):

@@ -220,6 +220,12 @@ class Files(Protocol):
     def folders(self, path: str) -> tuple[str, ...]:
         """Return the names of the folders in a folder, sorted; none if it doesn't exist."""
 
+    def filled(self, folders: Sequence[str]) -> list[bool | OSError]:
+        """Return of each folder whether anything is in it, or the error of looking; `False` if it doesn't exist.
+
+        A folder that exists and may not be listed counts as filled.
+        """
+
     def remove_tree(self, path: str) -> None:
         """Remove a folder and everything below it; harmless if it doesn't exist."""
 

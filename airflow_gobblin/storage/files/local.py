@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from airflow_gobblin.model.work import Upload
-from airflow_gobblin.storage.files.base import FileIdentity, Files, FolderAttributes, StagedOutput, contained
+from airflow_gobblin.storage.files.base import FileIdentity, Files, FolderAttributes, StagedOutput, contained, each
 
 if TYPE_CHECKING:
     from airflow_gobblin.storage.stores.base import Store
@@ -242,6 +242,20 @@ class LocalFiles:
                 return tuple(sorted(e.name for e in entries if e.is_dir(follow_symlinks=False)))
         except FileNotFoundError:
             return ()
+
+    def filled(self, folders: Sequence[str]) -> list[bool | OSError]:
+        return [*each(self, self._is_filled, folders)]
+
+    def _is_filled(self, folder: str) -> bool | OSError:
+        try:
+            with os.scandir(self._at(folder)) as entries:
+                return next(entries, None) is not None
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except PermissionError:
+            return True
+        except OSError as error:
+            return error
 
     def remove_tree(self, path: str) -> None:
         at = self._at(path)

@@ -11,13 +11,13 @@ import errno
 import hashlib
 import io
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from airflow_gobblin.model.work import Upload
-from airflow_gobblin.storage.files.base import FileIdentity, FolderAttributes, StagedOutput, Uploads, contained
+from airflow_gobblin.storage.files.base import FileIdentity, FolderAttributes, StagedOutput, Uploads, contained, each
 from airflow_gobblin.storage.files.object_copies import copy_if_absent
 from airflow_gobblin.storage.files.s3_uploads import S3Uploads, UploadOutput
 from airflow_gobblin.storage.filesystems import as_os_error
@@ -193,6 +193,19 @@ class ObjectFiles:
             return ()
         return tuple(sorted(posixpath.basename(e["name"].rstrip("/")) for e in found if e["type"] == "directory"))
 
+    def filled(self, folders: Sequence[str]) -> list[bool | OSError]:
+        """List the folders above them, each once: those of many datasets lie side by side."""
+        above = [*dict.fromkeys(map(_above, folders))]
+        listed = dict(zip(above, each(self, self._folders, above), strict=True))
+        found = ((folder, listed[_above(folder)]) for folder in folders)
+        return [some if isinstance(some, OSError) else posixpath.basename(folder) in some for folder, some in found]
+
+    def _folders(self, path: str) -> Collection[str] | OSError:
+        try:
+            return frozenset(self.folders(path))
+        except OSError as error:
+            return error
+
     def remove_tree(self, path: str) -> None:
         names = [*self.walk(path)]
         if not names:
@@ -209,6 +222,10 @@ class ObjectFiles:
 
     def sync_folder(self, path: str) -> None:
         contained(path)
+
+
+def _above(path: str) -> str:
+    return posixpath.dirname(path) or "."
 
 
 def _stamp(found: dict[str, Any]) -> str:

@@ -469,12 +469,13 @@ def parse_position(text: str, kind: str | Watermark) -> Watermark:
             value = [old if new is None else new for new, old in zip(value, known.values, strict=True)]
     try:
         return decode({"kind": kind, "value": text if kind == TimestampWatermark.kind else value})
-    except GobblinError as error:
+    except Exception as error:  # an author's own type may raise anything
+        why, hint = (error.why, error.hint) if isinstance(error, GobblinError) else (error, None)
         raise ConfigurationError(
             operation="read",
             subject=f"position {text!r}",
-            cause=f"it is no watermark of kind {kind!r}: {error}",
-            hint=_EXAMPLES.get(kind, "Write it as the JSON that this type of watermark has."),
+            cause=f"it is no watermark of kind {kind!r}: {why}",
+            hint=_EXAMPLES.get(kind) or hint or "Write it as the JSON that this type of watermark has.",
         ) from error
 
 

@@ -175,8 +175,13 @@ class TimestampWatermark:
     def from_json(cls, value: Any) -> TimestampWatermark:
         try:
             return cls(datetime.fromisoformat(value))
-        except (TypeError, ValueError, OverflowError, ConfigurationError) as error:
-            raise RecordError(operation="decode", subject=f"timestamp watermark {value!r}", cause=error) from error
+        except ConfigurationError as error:
+            cause = error.why
+        except OverflowError:
+            cause = "in UTC it is before the year 1, or after 9999"
+        except (TypeError, ValueError):
+            cause = "expected a time in ISO 8601, with its zone"
+        raise RecordError(operation="decode", subject=f"timestamp watermark {value!r}", cause=cause)
 
     def progress(self, low: TimestampWatermark, high: TimestampWatermark) -> float:
         return percent((self.value - low.value).total_seconds(), (high.value - low.value).total_seconds())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -518,12 +519,24 @@ def test_positions_as_people_write_them(text: str, kind: str, expected: Watermar
         ("5", "multi_long", "Write a list of integers"),
         ("2026-01-31", "timestamp", "Write a time with its zone"),
         ("20260131", "timestamp", "Write a time with its zone"),
+        ("yesterday", "timestamp", "expected a time in ISO 8601, with its zone. Write a time with its zone"),
+        ("0001-01-01T00:00+05:00", "timestamp", "before the year 1, or after 9999. Write a time"),
         ("x", "acme.mark", "registered are"),
     ],
 )
 def test_positions_that_are_none(text: str, kind: str, says: str) -> None:
-    with pytest.raises(ConfigurationError, match=says):
+    with pytest.raises(ConfigurationError, match=says) as caught:
         parse_position(text, kind)
+    assert not re.search(r"\w(Error|Exception)\b|isoformat|tzinfo|datetime", str(caught.value)), "Python's own words"
+
+
+def test_a_position_that_an_authors_own_type_can_not_read_is_an_error_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(value: object) -> LongWatermark:
+        raise KeyError("letters")
+
+    monkeypatch.setattr(LongWatermark, "from_json", fail)
+    with pytest.raises(ConfigurationError, match="position '5': it is no watermark of kind 'long': 'letters'"):
+        parse_position("5", "long")
 
 
 def test_a_dataset_that_is_not_there_names_near_ones(tmp_path: Path) -> None:

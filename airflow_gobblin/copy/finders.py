@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Protocol, runtime_checkable
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from airflow_gobblin.copy.entries import shown
+from airflow_gobblin.copy.entries import EntryKind, shown
 from airflow_gobblin.copy.filters import Filter, Rule
 from airflow_gobblin.copy.trees import Tree, joined
 from airflow_gobblin.errors import ConfigurationError, SourceError
@@ -32,6 +34,7 @@ class FileSet:
     :param source_folder: its folder in the source tree; `.` for the root.
     :param folder: its folder below the target root; `.` for the root.
     :param read_from: a description, without secrets, of what it is read from.
+    :param manifest: the path, in the source tree, of a file that lists its files; empty if it is all that is in its folder.
     """
 
     dataset: str
@@ -39,6 +42,7 @@ class FileSet:
     source_folder: str
     folder: str
     read_from: str = ""
+    manifest: str = ""
 
     @property
     def urn(self) -> str:
@@ -64,7 +68,7 @@ class CopyableDataset(Protocol):
         """Its URN."""
 
     def file_sets(self, tree: Tree) -> Iterable[FileSet]:
-        """Return its file sets, in a stable order.
+        """Return its file sets, in a stable order; none if there is nothing to publish of it yet.
 
         :raises OSError: the tree can't be listed.
         """
@@ -135,54 +139,205 @@ class Glob:
     pattern: str
 
     def __post_init__(self) -> None:
-        self._rule  # noqa: B018  # a malformed one is refused here
-
-    @property
-    def _rule(self) -> Rule:
-        return Rule(True, f"/{self.pattern.strip('/')}")
+        Rule(True, self.pattern)  # a malformed one is refused here
 
     def find(self, tree: Tree, mirror: str) -> Iterator[CopyableDataset]:
         """Yield a dataset for each folder that matches; folders in one are not looked at."""
-        return self._below(tree, ".", self._rule)
+        for path in _matching(tree, self.pattern):
+            yield FolderDataset(shown(path), path)
 
-    def _below(self, tree: Tree, folder: str, rule: Rule) -> Iterator[CopyableDataset]:
-        for name in tree.folders(folder):
+
+@record("manifest")
+@dataclass(frozen=True)
+class Manifest:
+    """The files that a file names are one dataset, named as the mirror. A named file that is missing fails it.
+
+    :param path: that file, in the source tree: a path from the tree's root a line, in UTF-8. Lines are taken as they are.
+    """
+
+    path: str
+
+    def __post_init__(self) -> None:
+        contained(self.path)
+
+    def find(self, tree: Tree, mirror: str) -> tuple[CopyableDataset, ...]:
+        """Return the one dataset."""
+        return (_Grouped(mirror, (FileSet(mirror, DEFAULT_SET, ".", ".", manifest=self.path),)),)
+
+
+@record("date_partitions")
+@dataclass(frozen=True)
+class DatePartitions:
+    """Each folder that matches a pattern is a dataset, a stream, and each of its newest partitions by date is a file set.
+
+    A partition that is older stays in the target as it is.
+
+    :param streams: the streams' folders, as in `Glob`; `.` for the root alone.
+    :param partition: the path of a partition in a stream, in the codes of `strftime`, down to hours; `%Y/%m/%d`.
+    :param days: how many days back partitions are looked at, from now on.
+    :param zone: the time zone of the partitions, such as `Europe/Zurich`.
+    """
+
+    streams: str = "*"
+    partition: str = "%Y/%m/%d"
+    days: int = 3
+    zone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        contained(self.partition)
+        _zone(self.zone)
+
+    def find(self, tree: Tree, mirror: str) -> Iterator[CopyableDataset]:
+        """Yield a dataset for each stream."""
+        for folder in _matching(tree, self.streams):
+            yield _Grouped(_urn(folder, mirror), tuple(self._sets(tree, folder, _urn(folder, mirror))))
+
+    def _sets(self, tree: Tree, folder: str, urn: str) -> Iterator[FileSet]:
+        for name in self.names(datetime.now(_zone(self.zone))):
             path = joined(folder, name)
-            if rule.matches(path):
-                yield FolderDataset(shown(path), path)
-            elif rule.may_match_in(path):
-                yield from self._below(tree, path, rule)
+            found = tree.entry(path)
+            if found is not None and found.kind is EntryKind.FOLDER:
+                yield FileSet(urn, name, path, path)
+
+    def names(self, now: datetime) -> list[str]:
+        """Return the paths of the partitions that are looked at, sorted."""
+        step = timedelta(hours=1) if "%H" in self.partition else timedelta(days=1)
+        times = (now - step * back for back in range(timedelta(days=self.days) // step + 1))
+        return sorted({time.strftime(self.partition) for time in times})
+
+
+@record("newest_versions")
+@dataclass(frozen=True)
+class NewestVersions:
+    """Each folder that matches a pattern is a dataset, and its newest versions, folders named by time, are file sets.
+
+    A version that is older stays in the target as it is.
+
+    :param datasets: the datasets' folders, as in `Glob`; `.` for the root alone.
+    :param name: the name of a version, in the codes of `strptime`; folders with other names are left out.
+    :param count: the number of versions.
+    """
+
+    datasets: str = "*"
+    name: str = "%Y-%m-%d"
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ConfigurationError(
+                operation="use",
+                subject=f"NewestVersions(count={self.count})",
+                cause="it leaves no version",
+                hint="Give 1 for the newest alone, or more.",
+            )
+
+    def find(self, tree: Tree, mirror: str) -> Iterator[CopyableDataset]:
+        """Yield a dataset for each folder that matches."""
+        for folder in _matching(tree, self.datasets):
+            urn = _urn(folder, mirror)
+            timed = sorted((time, name) for name in tree.folders(folder) if (time := self._time(name)) is not None)
+            paths = [(name, joined(folder, name)) for _, name in timed[-self.count :]]
+            yield _Grouped(urn, tuple(FileSet(urn, shown(name), path, path) for name, path in paths))
+
+    def _time(self, name: str) -> datetime | None:
+        try:
+            return datetime.strptime(name, self.name).replace(tzinfo=UTC)
+        except ValueError:
+            return None
+
+
+@record("ready")
+@dataclass(frozen=True)
+class Ready:
+    """The file sets of another finder that hold a marker: a file that whoever writes them puts there last.
+
+    :param finder: the other finder.
+    :param marker: the marker's path in the file set's folder.
+    """
+
+    finder: DatasetFinder
+    marker: str = "_SUCCESS"
+
+    def __post_init__(self) -> None:
+        contained(self.marker)
+
+    def find(self, tree: Tree, mirror: str) -> Iterator[CopyableDataset]:
+        """Yield every dataset of the other finder, with those of its file sets that are ready."""
+        for dataset in self.finder.find(tree, mirror):
+            yield _Grouped(dataset.urn, tuple(one for one in dataset.file_sets(tree) if self._is_ready(tree, one)))
+
+    def _is_ready(self, tree: Tree, one: FileSet) -> bool:
+        found = tree.entry(joined(one.source_folder, self.marker))
+        return found is not None and found.kind is EntryKind.FILE
+
+
+@dataclass(frozen=True)
+class _Grouped:
+    """A dataset whose file sets are known."""
+
+    urn: str
+    sets: tuple[FileSet, ...]
+
+    def file_sets(self, tree: Tree) -> tuple[FileSet, ...]:
+        return self.sets
+
+
+def _matching(tree: Tree, pattern: str) -> Iterator[str]:
+    """Yield the folders that match a pattern from the root on, without those in another one."""
+    if pattern == ".":
+        yield "."
+        return
+    rule = Rule(True, f"/{pattern.strip('/')}")
+    waiting = [iter([*tree.folders()])]
+    above = ["."]
+    while waiting:
+        name = next(waiting[-1], None)
+        if name is None:
+            waiting.pop()
+            above.pop()
+            continue
+        path = joined(above[-1], name)
+        if rule.matches(path):
+            yield path
+        elif rule.may_match_in(path):
+            waiting.append(iter([*tree.folders(path)]))
+            above.append(path)
+
+
+def _urn(folder: str, mirror: str) -> str:
+    return mirror if folder == "." else shown(folder)
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise ConfigurationError(
+            operation="use", subject=f"time zone {name!r}", cause="it isn't known", hint="Give one such as 'UTC'."
+        ) from error
 
 
 def file_sets_of(finder: DatasetFinder, tree: Tree, mirror: str, wanted: Filter) -> tuple[FileSet, ...]:
     """Return all file sets of a mirror, in the finder's order, without those in folders that the filter excludes.
 
+    :return: none if there are datasets of which nothing is ready to be published.
     :raises SourceError: the tree can't be listed, or nothing is found in it.
     :raises ConfigurationError: two file sets have one name, or one folder lies in another's.
     """
+    subject = f"the datasets of mirror {mirror!r} in {tree.root}"
     try:
-        found = tuple(
-            one
-            for dataset in finder.find(tree, mirror)
-            for one in dataset.file_sets(tree)
-            if wanted.enters(one.source_folder)
-        )
+        datasets = [(dataset, tuple(dataset.file_sets(tree))) for dataset in finder.find(tree, mirror)]
     except OSError as error:
-        raise SourceError(
-            operation="find",
-            subject=f"the datasets of mirror {mirror!r} in {tree.root}",
-            cause=error,
-            hint="Is it mounted, and may it be read? Nothing was changed.",
-        ) from error
-    if not found:
-        raise SourceError(
-            operation="find",
-            subject=f"the datasets of mirror {mirror!r} in {tree.root}",
-            cause=f"{finder} finds none there that its filter includes",
-            hint="Correct the source, the finder or the filter. Nothing was changed.",
-        )
+        hint = "Is it mounted, and may it be read? Nothing was changed."
+        raise SourceError(operation="find", subject=subject, cause=error, hint=hint) from error
+    every = [one for _, some in datasets for one in some]
+    found = tuple(one for one in every if wanted.enters(one.source_folder))
+    if not datasets or (every and not found):
+        cause = f"{finder} finds none there" + (" that its filter includes" if every else "")
+        hint = "Correct the source, the finder or the filter. Nothing was changed."
+        raise SourceError(operation="find", subject=subject, cause=cause, hint=hint)
     _check_apart(found, mirror)
-    return tuple(FileSet(f.dataset, f.name, f.source_folder, f.folder, f.read_from or _origin(tree, f)) for f in found)
+    return tuple(replace(one, read_from=one.read_from or _origin(tree, one)) for one in found)
 
 
 def _origin(tree: Tree, found: FileSet) -> str:

@@ -197,12 +197,43 @@ class _Survey:
 
     def _of_source(self) -> Iterator[Entry]:
         """Yield the source's entries that the filter includes."""
-        listed = self._listed(self.source, self.dataset.source_folder, SourceError)
+        listed = self._named() if self.dataset.manifest else self._listed_source()
         for entry in filter(self._includes, listed):
             if entry.kind is not EntryKind.FOLDER and not self._is_skipped(entry):
                 self.sources += 1
                 self._check(entry)
             yield entry
+
+    def _listed_source(self) -> Iterator[Entry]:
+        return self._listed(self.source, self.dataset.source_folder, SourceError)
+
+    def _named(self) -> Iterator[Entry]:
+        """Yield the files that the manifest names, and the folders that they are in.
+
+        :raises SourceError: a named file is missing.
+        """
+        open_folders: list[str] = []
+        with self._listing(self.source, SourceError):
+            for path, entry in each(self.files, self._look_up, self._named_paths()):
+                if entry is None or entry.kind is EntryKind.FOLDER:
+                    raise FileNotFoundError(
+                        f"the manifest {self.dataset.manifest!r} names {shown(path)!r}: no file is there"
+                    )
+                while open_folders and not path.startswith(f"{open_folders[-1]}/"):
+                    open_folders.pop()
+                for folder in _folders_of(path)[len(open_folders) :]:
+                    open_folders.append(folder)
+                    yield self.source.entry(folder) or Entry(folder, EntryKind.FOLDER)
+                yield entry
+
+    def _look_up(self, path: str) -> tuple[str, Entry | None]:
+        return path, self.source.entry(path)
+
+    def _named_paths(self) -> list[str]:
+        """Return the paths that the manifest names, in the order of listings."""
+        with self.source.open(self.dataset.manifest) as file:
+            lines = {line for line in file.read().split(b"\n") if line}
+        return [contained(os.fsdecode(line)) for line in sorted(lines)]
 
     def _of_target(self) -> Iterator[Entry]:
         for entry in self._listed(self.target, self.dataset.folder, TargetError):
@@ -366,6 +397,11 @@ class _Survey:
 
 def _is_in(path: str, folder: str) -> bool:
     return folder == "." or path.startswith(f"{folder}/")
+
+
+def _folders_of(path: str) -> list[str]:
+    """Return the folders that a path is in, the outermost first."""
+    return [path[:at] for at, char in enumerate(path) if char == "/"]
 
 
 def _relative(entry: Entry, skip: int) -> Entry:

@@ -20,7 +20,7 @@ from airflow_gobblin.copy import bundles
 from airflow_gobblin.copy.bundles import Bundle, BundleKind
 from airflow_gobblin.copy.diff import Change, Difference, differences
 from airflow_gobblin.copy.entries import Entry, EntryKind
-from airflow_gobblin.copy.finders import EachFolder, FileSet, WholeTree
+from airflow_gobblin.copy.finders import EachFolder, FileSet, Manifest, WholeTree
 from airflow_gobblin.copy.options import Compare, Delete, Existing, Keep, Links
 from airflow_gobblin.copy.planning import find_file_sets, plan_copy
 from airflow_gobblin.copy.work import CopyBinding, CopyWork
@@ -415,3 +415,25 @@ def test_100000_files_are_planned_in_little_memory(tmp_path: Path) -> None:
     units, megabytes = map(int, done.stdout.split())
     assert units == 100 + 100
     assert megabytes < 15, "all entries would take 60 MB"
+
+
+def test_a_manifest_says_which_files_there_are(tmp_path: Path) -> None:
+    fill(
+        tmp_path,
+        {"a/b/c": "x", "a/d": "x", "a.e": "x", "f": "x", "list": "a.e\na/d\n\na/b/c\na/d"},
+        {"a.e": "x", "old/g": "x"},
+    )
+    work = work_on(tmp_path, finder=Manifest("list"), delete=Delete(1))
+    assert paths(work) == ["a/b/c", "a/d"]
+    assert paths(work, BundleKind.DELETE) == ["old/g"]
+    carry_out(work)
+    assert planned(work) is None
+    (tmp_path / "source" / "list").write_text("a/d\na/none")
+    with pytest.raises(SourceError, match="'list' names 'a/none': no file is there"):
+        planned(work)
+    (tmp_path / "source" / "list").unlink()
+    with pytest.raises(SourceError, match="No such file"):
+        planned(work)
+    (tmp_path / "source" / "list").write_text("../outside")
+    with pytest.raises(ConfigurationError, match="plain relative path"):
+        planned(work)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import airflow_gobblin
-from airflow_gobblin.copy.finders import DatasetFinder, WholeTree
+from airflow_gobblin.copy.finders import DatasetFinder, DatePartitions, WholeTree
 from airflow_gobblin.copy.options import Keep
 from airflow_gobblin.job import Work
 from airflow_gobblin.model import wire
@@ -69,6 +69,7 @@ STANDS_FOR: dict[Any, type[Any]] = {
 """The record that a field of each port holds."""
 SAMPLES: dict[Any, Any] = {
     Coverage: Coverage().add(Range(LongWatermark(3), LongWatermark(7))).add(Range(LongWatermark(9), LongWatermark(10))),
+    DatePartitions: DatePartitions("clicks", "%Y-%m-%d", 7, "Europe/Zurich"),
     Json: {"offsets": [1, 2.5, None, True]},
     Keep: Keep("pt"),
     ParquetSink: ParquetSink("/lake"),

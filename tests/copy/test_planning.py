@@ -384,14 +384,16 @@ def test_a_listing_out_of_order_is_an_error() -> None:
 
 
 COUNTING = """
-import resource, sys
+import resource, sys, time
 from pathlib import Path
 from tests.copy.test_planning import planned_lazily, work_on
 from airflow_gobblin.copy.options import Delete, Existing
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 work = work_on(Path(sys.argv[1]), existing=Existing.UPDATE, delete=Delete(1))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 units = sum(1 for _ in planned_lazily(work))
-print(units, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+print(units, grown >> 10, time.process_time())
 """
 
 
@@ -403,18 +405,40 @@ def planned_lazily(work: CopyWork) -> Iterator[WorkUnit]:
     return iter(()) if found is None else found.units
 
 
-def test_100000_files_are_planned_in_little_memory(tmp_path: Path) -> None:
+def fill_with(root: Path, folders: int, count: int) -> None:
+    """Make folders of many empty files on both sides, half of them new and half of them gone."""
     for side, name in (("source", "new"), ("target", "gone")):
-        for folder in range(50):
-            (tmp_path / side / f"{folder}").mkdir(parents=True)
-            for number in range(1000):
-                os.mknod(tmp_path / side / f"{folder}" / f"{name}{number}")
-    done = subprocess.run(
-        [sys.executable, "-c", COUNTING, tmp_path], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    units, megabytes = map(int, done.stdout.split())
+        for folder in range(folders):
+            (root / side / f"{folder}").mkdir(parents=True)
+            for number in range(count):
+                os.mknod(root / side / f"{folder}" / f"{name}{number}")
+
+
+def counted(root: Path) -> tuple[int, int, float]:
+    """Plan in a process that is held to 1 GB. :return: the units, the memory in MB, and the seconds of CPU that it took."""
+    command = [sys.executable, "-c", COUNTING, str(root)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    units, megabytes, seconds = done.stdout.split()
+    return int(units), int(megabytes), float(seconds)
+
+
+def test_100000_files_are_planned_in_little_memory(tmp_path: Path) -> None:
+    fill_with(tmp_path, 50, 1000)
+    units, megabytes, _ = counted(tmp_path)
     assert units == 100 + 100
     assert megabytes < 15, "all entries would take 60 MB"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("folders", "count"), [(500, 1000), (1, 500_000)], ids=["many folders", "one folder"])
+def test_a_million_files_are_planned_in_1_gb_and_linear_time(tmp_path: Path, folders: int, count: int) -> None:
+    fill_with(tmp_path / "few", max(1, folders // 10), count if folders > 1 else count // 10)
+    _, _, seconds = counted(tmp_path / "few")
+    fill_with(tmp_path / "many", folders, count)
+    units, megabytes, more_seconds = counted(tmp_path / "many")
+    assert units == 1000 + 1000
+    assert megabytes < 150, "the names in one folder are sorted"
+    assert more_seconds < 13 * seconds
 
 
 def test_a_manifest_says_which_files_there_are(tmp_path: Path) -> None:

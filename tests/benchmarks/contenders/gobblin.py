@@ -33,6 +33,7 @@ from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
+from airflow_gobblin.spark.worker import reading_last
 from tests.benchmarks.contenders.parquet_rows import parquet_rows
 from tests.benchmarks.contenders.saying import Laps, arguments, say
 
@@ -77,11 +78,11 @@ def on_spark(
 
 
 def _with_drivers(batches: Iterable[Any]) -> Iterator[Any]:
-    """Start the executors' Pythons, with what the units need."""
+    """Start the executors' Pythons, with what the units need, as the probe of a cluster does."""
     import airflow_gobblin.spark.task  # noqa: F401
 
     import_drivers()
-    yield from batches
+    yield from reading_last(iter(()), batches)
 
 
 @dataclass(frozen=True)

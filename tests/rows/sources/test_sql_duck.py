@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import time
 from contextlib import closing
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +36,8 @@ COLUMNS = {
     "instant": "timestamptz",
     "price": "numeric(12, 2)",
     "long": "numeric(38, 37)",
+    "tiny": "numeric(3, 5)",
+    "coarse": "numeric(5, -3)",
     "free": "numeric",
     "id": "uuid",
     "json": "jsonb",
@@ -43,10 +47,11 @@ COLUMNS = {
 }
 ROWS = [
     r"""(-7, 7, 9223372036854775807, 'NaN', '-Infinity', true, 'né "''\', 'abc', '\x00ff', '2024-02-29', '0001-01-01',
-        '2024-02-29 01:00+02', -123.45, -1.0000000000000000000000000000000000001, 'NaN',
+        '2024-02-29 01:00+02', -123.45, -1.0000000000000000000000000000000000001, -0.00999, -99999000, 'NaN',
         'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '{"a": 1}', '24:00', '1 month -2 days 00:00:00.000006', 'happy')""",
     """(1, 2, -9223372036854775808, 0.1, 0.1, false, '', ' ', '', '9999-12-31', '9999-12-31 23:59:59.999999',
-        '1970-01-01 00:00+00', 9999999999.99, 0, 1e-30, gen_random_uuid(), '[]', '01:02:03.000004', '0', 'happy')""",
+        '1970-01-01 00:00+00', 9999999999.99, 0, 0.00001, 1000, 1e-30, gen_random_uuid(), '[]',
+        '01:02:03.000004', '0', 'happy')""",
     f"({', '.join(['NULL'] * len(COLUMNS))})",
 ]
 
@@ -94,6 +99,27 @@ def test_every_type_is_what_it_is_through_adbc(
     assert str(through_duckdb.to_pylist()) == str(through_adbc.to_pylist())  # as text, for NaN isn't equal to itself
 
 
+@pytest.mark.parametrize(
+    ("precision", "scale"), [(1, 0), (4, 4), (9, 5), (18, 0), (19, 2), (38, 0), (38, 19), (38, 38)]
+)
+def test_decimals_are_exact(database: PostgresDatabase, taken: list[str], precision: int, scale: int) -> None:
+    drawn = random.Random(precision)
+    numbers = [drawn.randrange(10 ** drawn.randint(0, precision)) for _ in range(1000)] + [0, 1, 10**precision - 1]
+    values = [Decimal(sign * number).scaleb(-scale, Context(prec=precision)) for number in numbers for sign in (1, -1)]
+    database.run(
+        f"CREATE TABLE t (id int, x numeric({precision}, {scale}))",
+        f"INSERT INTO t VALUES {', '.join(f'({n}, {value:f})' for n, value in enumerate(values))}",
+    )
+    assert sorted(runs(database, "t", SNAPSHOT).rows()) == list(enumerate(values))
+    assert taken
+
+
+def test_a_domain_over_a_numeric_is_one(database: PostgresDatabase, taken: list[str]) -> None:
+    database.run("CREATE DOMAIN money2 AS numeric(12, 2)", "CREATE TABLE t (x money2)", "INSERT INTO t VALUES (1.5)")
+    assert runs(database, "t", SNAPSHOT).rows() == [(Decimal("1.50"),)]
+    assert taken
+
+
 @pytest.mark.parametrize(("declared", "literal", "value"), [("char(4)", "'ab'", "ab  "), ("int[]", "'{1}'", [1])])
 def test_a_type_that_duckdb_changes_does_not_go_through_it(
     database: PostgresDatabase, taken: list[str], declared: str, literal: str, value: Any
@@ -124,7 +150,7 @@ def test_a_value_that_arrow_can_not_hold_is_named(
 ) -> None:
     database.run(
         f"CREATE TABLE t (id int PRIMARY KEY, x {declared})",
-        f"INSERT INTO t SELECT n, CASE n WHEN 777 THEN CAST('{literal}' AS {declared}) END FROM generate_series(1, 1000) n",
+        f"INSERT INTO t SELECT n, CASE n WHEN 777 THEN CAST('{literal}' AS {declared}) END FROM generate_series(1, 100000) n",
     )
     with pytest.raises(SourceError, match=rf"column 'x', row 777 of the unit \(id=777\) has the value {value}"):
         runs(database, "t", SNAPSHOT, primary_keys=("id",)).run()

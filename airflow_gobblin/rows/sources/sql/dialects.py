@@ -187,10 +187,8 @@ class Dialect(Protocol):
         :raises BadValue: a value doesn't fit.
         """
 
-    def bulk(
-        self, session: Session, uri: str, columns: Sequence[Column], statement: Statement, batch_rows: int
-    ) -> Bulk | None:
-        """Return a large result of these columns by another way than ADBC's driver, if one is cheaper and as exact."""
+    def bulk(self, columns: Sequence[Column]) -> BulkWay | None:
+        """Return another way than ADBC's driver to read a large result of these columns, if one is cheaper and as exact."""
 
     def diagnose(self, columns: Sequence[Column], source: str, keys: Sequence[str]) -> str:
         """Select, for the first row that doesn't fit, the number of the column, its value, the row's number, and the key columns.
@@ -203,10 +201,29 @@ class Bulk(Protocol):
     """A large result in transfer."""
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Yield its batches, with the columns in order, whatever their names."""
+        """Yield its batches, with the columns in order, whatever their names.
+
+        :raises MisreadError: after the last one: a value was read as another one, and the result is void.
+        """
 
     def close(self) -> None:
         """End it without waiting for data in transfer; harmless twice."""
+
+
+@dataclass(frozen=True)
+class BulkWay:
+    """A way to read large results.
+
+    :param columns: the columns, with the SQL that selects them for it.
+    :param open: starts the result of a statement, in batches of a number of rows; takes the session and its URI before them.
+    """
+
+    columns: tuple[Column, ...]
+    open: Callable[[Session, str, Statement, int], Bulk]
+
+
+class MisreadError(Exception):
+    """A bulk result has a value that its way can't read; ADBC's driver can, or names it."""
 
 
 class SnapshotGoneError(Exception):
@@ -304,19 +321,19 @@ class Session:
         except Exception as error:
             raise self.error(error) from None
 
-    def bulk(self, statement: Statement, columns: Sequence[Column], batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of a result of these columns that is large enough to be worth some setup, one at a time."""
+    def bulk(self, way: BulkWay, statement: Statement, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a result that is large enough to be worth some setup, one at a time.
+
+        :raises MisreadError: they are void, as one has a value that was misread.
+        """
         try:
-            self._bulk = self.dialect.bulk(self, self._uri, columns, statement, batch_rows)
-            if self._bulk is not None:
-                yield from self._bulk
-                self._bulk.close()
-        except (GeneratorExit, GobblinError):
+            self._bulk = way.open(self, self._uri, statement, batch_rows)
+            yield from self._bulk
+            self._bulk.close()
+        except (GeneratorExit, GobblinError, MisreadError):
             raise
         except Exception as error:
             raise self.error(error) from None
-        if self._bulk is None:
-            yield from self.stream(statement)
 
     def error(self, cause: BaseException) -> SourceError:
         """Return an error about this session's subject, from one of the driver's."""

@@ -12,7 +12,7 @@ import importlib
 import re
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from airflow_gobblin.model.wire import digest
 from airflow_gobblin.rows.sources.sql.dialects import (
     BadValue,
-    Bulk,
+    BulkWay,
     Column,
     Declared,
     Scalar,
@@ -299,16 +299,33 @@ class Postgres:
             _check_years(array, column)
         return array
 
-    def bulk(
-        self, session: Session, uri: str, columns: Sequence[Column], statement: Statement, batch_rows: int
-    ) -> Bulk | None:
-        """Read through DuckDB, if it is installed, in a transaction with the session's snapshot."""
+    def bulk(self, columns: Sequence[Column]) -> BulkWay | None:
+        """Read through DuckDB, if it is installed, which decodes a numeric itself."""
         if not duckdb_is_installed() or not all(_exact_in_duckdb(column) for column in columns):
             return None
-        names = ", ".join(f"c{n}" for n in range(len(columns)))
-        query = f"SELECT * FROM ({statement.text}) AS found ({names})"
+        numeric = [_is_declared_numeric(column) for column in columns]
+        found = (_as_numeric(column) if it_is else column for column, it_is in zip(columns, numeric, strict=True))
+        return BulkWay(tuple(found), partial(self._through_duckdb, numeric))
+
+    def _through_duckdb(
+        self, numeric: Sequence[bool], session: Session, uri: str, statement: Statement, batch_rows: int
+    ) -> DuckResult:
+        """Read in a transaction with the session's snapshot.
+
+        :param numeric: whether each column is one.
+        """
+        names = [f"c{n}" for n in range(len(numeric))]
+        query = f"SELECT * FROM ({statement.text}) AS found ({', '.join(names)})"
+        is_nan = " OR ".join(f"{name} = 'NaN'" for name, it_is in zip(names, numeric, strict=True) if it_is)
         like = self._like(session, statement)
-        return DuckResult(libpq_uri(uri), like, query, batch_rows, partial(_cancel, session))
+        return DuckResult(
+            libpq_uri(uri),
+            like,
+            query,
+            f"{query} WHERE {is_nan or 'false'} LIMIT 1",
+            batch_rows,
+            partial(_cancel, session),
+        )
 
     def _like(self, session: Session, statement: Statement) -> list[str]:
         """Return the statements that begin a transaction like the session's, with a statement's values bound."""
@@ -346,8 +363,20 @@ def _see(cursor: Any, snapshot: str) -> None:
 
 
 def _exact_in_duckdb(column: Column) -> bool:
-    """Return whether DuckDB reads a column unchanged: it would strip the spaces of `char(n)`. A numeric is selected as text."""
+    """Return whether DuckDB reads a column unchanged: it would strip the spaces of `char(n)`."""
     return not pa.types.is_list(column.type) and column.declared.base != "bpchar"
+
+
+def _is_declared_numeric(column: Column) -> bool:
+    """Return whether a column is read as the numeric that it is declared to be, so that no value can be too long for it."""
+    declared = column.declared
+    return declared.base == "numeric" and column.type == _numeric(declared.modifier)
+
+
+def _as_numeric(column: Column) -> Column:
+    """Select a numeric as one: by its type in Arrow, as DuckDB knows neither a negative scale nor one above the precision."""
+    kind = column.type
+    return replace(column, expression=f"CAST({quoted(column.name)} AS numeric({kind.precision},{kind.scale}))")
 
 
 def _cancel(session: Session, pid: int) -> None:

@@ -17,9 +17,11 @@ from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.rows.sources.sql.dialects import (
     SAMPLE_ROWS,
     BadValue,
+    BulkWay,
     Column,
     Declared,
     Dialect,
+    MisreadError,
     Session,
     Statement,
     quoted,
@@ -275,27 +277,43 @@ class Scan:
         :param bulk: whether there are enough rows to be worth another way than ADBC's driver, if there is one.
         :raises SourceError: a value doesn't fit its column; names the column and the row.
         """
-        statement = self.session.statement()
-        key = self.dialect.key(*self.positions()) if ordered else ""
-        source = self._source(statement, low, high)
-        statement.text = self.dialect.select(self.columns, key, source, key)
-        rows, first = 0, True
+        way = self.dialect.bulk(self.columns) if bulk else None
+        batch_rows = 0 if way is None else round(BATCH_BYTES / max(1, self.row_bytes()))
         try:
-            for raw in self._bulk(statement) if bulk else self.session.stream(statement):
-                batch = self.dialect.strip(raw, self.columns, first)
-                yield from self._finished(batch, rows)
-                rows, first = rows + batch.num_rows, False
+            if way is None or batch_rows < LEAST_BATCH_ROWS:  # such long rows are few, and some may be far longer
+                yield from self._all_finished(self._streamed(low, high, ordered))
+            else:
+                yield from self._all_finished(self._in_bulk(way, low, high, batch_rows))
+        except MisreadError as misread:
+            for _ in self._all_finished(self._streamed(low, high)):
+                pass  # until the value is named
+            raise self.session.bad_data(str(misread)) from None
         except BadValue as bad:
             raise self._diagnosed(low, high) or self.session.bad_data(bad.cause) from None
         except SourceError as error:
             raise self._diagnosed(low, high) or error from None
 
-    def _bulk(self, statement: Statement) -> Iterator[pa.RecordBatch]:
-        """Return the rows by the dialect's way for many of them, in batches whose number of rows bounds their size."""
-        batch_rows = round(BATCH_BYTES / max(1, self.row_bytes()))
-        if batch_rows < LEAST_BATCH_ROWS:  # such long rows are few, and some may be far longer
-            return self.session.stream(statement)
-        return self.session.bulk(statement, self.columns, batch_rows)
+    def _streamed(
+        self, low: Watermark | None, high: Watermark | None, ordered: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        statement = self.session.statement()
+        key = self.dialect.key(*self.positions()) if ordered else ""
+        statement.text = self.dialect.select(self.columns, key, self._source(statement, low, high), key)
+        return self.session.stream(statement)
+
+    def _in_bulk(
+        self, way: BulkWay, low: Watermark | None, high: Watermark | None, batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        statement = self.session.statement()
+        statement.text = self.dialect.select(way.columns, "", self._source(statement, low, high), "")
+        return self.session.bulk(way, statement, batch_rows)
+
+    def _all_finished(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows, first = 0, True
+        for raw in batches:
+            batch = self.dialect.strip(raw, self.columns, first)
+            yield from self._finished(batch, rows)
+            rows, first = rows + batch.num_rows, False
 
     def position(self, raw: Any) -> Watermark:
         """Return the position of a key from `batches`."""

@@ -227,9 +227,7 @@ class Sqlite:
         """Parse texts strictly."""
         return _finished(array, column)
 
-    def bulk(
-        self, session: Session, uri: str, columns: Sequence[Column], statement: Statement, batch_rows: int
-    ) -> None:
+    def bulk(self, columns: Sequence[Column]) -> None:
         """Return `None`: there is no other way."""
 
     def diagnose(self, columns: Sequence[Column], source: str, keys: Sequence[str]) -> str:

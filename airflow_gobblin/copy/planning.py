@@ -287,13 +287,8 @@ class _Survey:
                 f"it is a link to {shown(entry.link)!r}, which is missing, out of the source's root or above the link"
             )
             raise self._error(entry.path, cause, "Remove it, exclude it by the filter, or copy links as links.")
-        try:
-            contained(entry.path)
-            self.on_disk or entry.path.encode()
-        except (ConfigurationError, UnicodeEncodeError) as error:
-            raise self._error(
-                entry.path, "the target can't have this name", "Rename it, or exclude it by the filter."
-            ) from error
+        if not _is_plain(entry.path) or not (self.on_disk or _is_text(entry.path)):
+            raise self._error(entry.path, "the target can't have this name", "Rename it, or exclude it by the filter.")
 
     def _file(self, one: Difference, folder: _Open) -> Iterator[Act]:
         """Yield what has to be done about a file or link."""
@@ -317,7 +312,7 @@ class _Survey:
         assert one.target is not None
         if one.change is Change.GONE:
             link = one.target.kind is EntryKind.LINK and self.work.links is not Links.COPY
-            odd = link or one.target.kind is EntryKind.OTHER
+            odd = link or one.target.kind is EntryKind.OTHER or not _is_plain(one.path)
             return self.work.delete is None or odd or not self._includes(one.target)
         if self.work.existing is Existing.SKIP:
             return True
@@ -397,6 +392,23 @@ class _Survey:
 
 def _is_in(path: str, folder: str) -> bool:
     return folder == "." or path.startswith(f"{folder}/")
+
+
+def _is_plain(path: str) -> bool:
+    """Return whether a path is one that files can have: keys of objects may be others."""
+    try:
+        return contained(path) == path
+    except ConfigurationError:
+        return False
+
+
+def _is_text(path: str) -> bool:
+    """Return whether a path is UTF-8, as keys of objects are."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _folders_of(path: str) -> list[str]:

@@ -103,7 +103,7 @@ class Mix:
     fault: float = 0.006
     patience: float = 12.0
     runs: int = 4
-    weights: tuple[float, ...] = (2, 3, 2, 6, 1, 2, 0.5, 26, 0.5, 1)
+    weights: tuple[float, ...] = (2, 3, 2, 6, 1, 2, 0.25, 26, 0.5, 1)
     on_disk: float = 0.25
     stale: float = 0.2
     growth: float = 1.0
@@ -217,6 +217,8 @@ class History:
         self.runs: list[DagRun] = []
         self.attempts: list[Scheduled] = []
         self.strange: set[str] = set()
+        self.meddling = False
+        """Whether somebody is waiting for a moment to interfere."""
         self.barred: set[str] = set()
         self.paused: dict[str, tuple[Pause, int]] = {}
         """Datasets that a person had paused, with the newest slot then."""
@@ -280,6 +282,7 @@ class History:
         other.look = Look(Journal.create(other.store, NAME), other.files)
         other.runs = [replace(r, plans={**r.plans}, attempt=None, zombies=[]) for r in self.runs]
         other.attempts, other.strange, other.barred = [], {*self.strange}, {*self.barred}
+        other.meddling = False
         other.paused = {**self.paused}
         other.empty, other.away = MemoryFiles(), False
         return other
@@ -504,7 +507,7 @@ class History:
                 person.drop(urn, "for the test", delete_files=True)
 
     def interfere(self) -> None:
-        """Put a foreign file where one is about to be published, at the last moment if possible."""
+        """Put a foreign file where one is about to be published, at the last moment if possible; or when next one is."""
         calls = [a.about for a in self.attempts if a.about is not None and not a.ended]
         free = [
             c.subject for c in calls if c.operation in PUBLISHING and ROOT not in c.subject and c.place != "journal"
@@ -515,6 +518,7 @@ class History:
             free += [file.path for step in steps for file in step.files()]
             free += [f"{step.source}/strange" for step in steps if isinstance(step, FolderStep)]
         free = [path for path in free if self.files.identity(path) is None and self.could_be(path)]
+        self.meddling = not free
         if free:
             path = self.chance.choice(free)
             with self.files.create(path) as out:
@@ -684,6 +688,8 @@ class History:
             attempt.pause()
         if attempt.dead:
             return None
+        if self.meddling and call.operation in (*PUBLISHING, "identities"):  # the last look into a staged folder
+            self.interfere()
         self.trace(attempt, call)
         self.note_late(attempt, call)
         return self.choose_fault(call)
@@ -725,7 +731,7 @@ class History:
         """No more faults. Zombies and runs end, and one more run publishes everything missing."""
         self.peace = True
         self.note("peace")
-        self.away = False
+        self.away = self.meddling = False
         self.remove_strange()
         if self.chance.random() < self.mix.growth:
             self.grow()
@@ -734,6 +740,8 @@ class History:
         if self.chance.random() >= self.mix.patient:
             for run in self.runs:
                 run.next, run.attempt = len(run.tasks), None
+        if self.chance.random() < 0.2:
+            self.replace_twice()
         self.finish_all()
         for urn in self.urns:
             if self.look.journal.state(urn).paused is not None:
@@ -755,6 +763,12 @@ class History:
         shadowed = [path for path in self.empty.walk(".") if not path.startswith(f"{ROOT}/")]
         assert not shadowed, f"where the target wasn't mounted stands {shadowed}"
         self.check_clean()
+
+    def replace_twice(self) -> None:
+        """Two people ask at the same time to replace everything that is published."""
+        for name in (f"run {len(self.runs)}", f"run {len(self.runs) + 1}"):
+            self.runs.append(DagRun(name, self.sources[-1], RunRequest(name, start=0, replace=True)))
+            self.happened["replacements"] += 1
 
     def give_up_replacing(self) -> None:
         """Ranges that an unfinished run was to replace stay replaceable for ever, so its plan has to be given up."""

@@ -462,6 +462,7 @@ class Look:
             )  # a folder that holds more than its files isn't moved, and nothing is lost by that
         for step in self.journal.steps(decision):
             names = {step.taken} if isinstance(step, TakeStep) else {file.path for file in step.files()}
+            names |= {posixpath.dirname(name) for name in names}  # a folder that is published has a name, too
             if names.isdisjoint(strange):
                 fenced = step.fence is not None and history.pending.noted(NoteKind.ABANDONING)
                 assert step.verify(self._context) in well or fenced, (

@@ -252,9 +252,11 @@ class Administration:
 
     def _bars_decisions(self, urn: str, reason: str) -> bool:
         """Return whether every later decision sees that a dataset is paused, taking the next slot to ensure it."""
+        # A listing that lags behind may lack the outcome of a slot, which is therefore read, and the note of this very pause,
+        # which is therefore not looked for: if somebody has resumed the dataset meanwhile, an empty slot does no harm.
         history = self.journal.history(urn)
-        if history.pending is not None or history.state.paused is None:
-            return True  # a decision after a pending slot looks once that has ended; or somebody resumed it
+        if history.pending is not None:  # a decision after it looks for a pause once it has ended
+            return self.journal.outcome(urn, history.pending.decision.slot) is None
         with suppress(LostRaceError):
             self._decide(Change(Action.ABORT, history), f"no plan: the dataset is paused: {reason}")
             return True

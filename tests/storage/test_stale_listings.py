@@ -155,6 +155,29 @@ class Paused(StaleStore):
         return super().put_if_absent(key, data)
 
 
+@pytest.mark.parametrize("pending", [False, True], ids=["nothing pending", "a slot listed as pending"])
+def test_who_pauses_and_sees_it_late_still_bars_those_who_are_deciding(
+    lab: Lab, store: Counted, clock: Clock, pending: bool
+) -> None:
+    """The person's own listing shows neither the pause nor that a slot has ended."""
+    lab.admin.pause("a", "to look at it")
+    lab.admin.resume("a", "it is well")  # so that the newest slot has notes, which are listed late
+    late = seen_late(lab, store, clock)
+    opened, plan = lab.extracted(rows(8))
+    if pending:
+        write_commit_steps(opened, plan, plan.packs[0])
+    assert (late.journal.history("a").pending is not None) == pending
+    write_commit_steps(opened, plan, plan.packs[0])
+    execute_commit_steps(opened, plan, plan.packs[0])
+    deciding = Paused(store, lambda: 0, clock.now)
+    deciding.before = lambda: late.admin.pause("a", "its source is being moved")
+    opened, plan = Lab(lab.folder, rows(8), store=deciding).extracted(rows(12))
+    store.left = AT_MOST
+    (report,) = write_commit_steps(opened, plan, plan.packs[0])
+    assert report.status == "paused"
+    assert lab.rows("a") == rows(8).all_rows()
+
+
 def test_a_slot_that_was_trimmed_is_not_taken_again_where_the_snapshot_is_seen_late(
     lab: Lab, store: Counted, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ class ErrorKind(StrEnum):
     LOST_RACE = "LostRaceError"
     ALREADY_COVERED = "AlreadyCoveredError"
     QUARANTINED = "QuarantinedError"
+    DIFFERENCE = "DifferenceError"
     PAUSED = "PausedError"
     INCOMPLETE_RUN = "IncompleteRunError"
 

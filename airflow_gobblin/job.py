@@ -11,13 +11,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from airflow_gobblin.connections import Connections, GuardedConnections
 from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.holds import Holds
-from airflow_gobblin.model.plan import Binding, Plan
+from airflow_gobblin.model.plan import Binding, Plan, PlannedAct
 from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.request import RangeRequest
 from airflow_gobblin.model.state import DatasetState
@@ -32,6 +32,7 @@ __all__ = [
     "DatasetLike",
     "Held",
     "Job",
+    "OutlinedWork",
     "Site",
     "Work",
     "WorkPlan",
@@ -230,6 +231,14 @@ class Work(Protocol):
         :param staging: the folder of the plan's token, for what has to be there before the decision. Each call makes its own.
         :raises StepLostError: staged files are gone.
         """
+
+
+@runtime_checkable
+class OutlinedWork(Protocol):
+    """A work that can tell what its units would do to the target."""
+
+    def acts(self, unit: WorkUnit) -> Iterator[PlannedAct]:
+        """Yield what a unit would do."""
 
 
 class Job(Protocol):

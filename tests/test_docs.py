@@ -96,8 +96,16 @@ def test_authors_import_from_the_package_itself(page: Path) -> None:
     assert re.findall(r"(?:from|import) airflow_gobblin\.(?!testing import)\S+", page.read_text()) == []
 
 
-RUN = {"administration", "authoring", "dag", "module acme_log", "read", "s3"}
+RUN = {"administration", "authoring", "dag", "module acme_log", "photos", "read", "s3"}
 """The blocks that the tests of this file run."""
+
+
+def test_a_mirror_of_files(tmp_path: Path) -> None:
+    (tmp_path / "camera" / "2026").mkdir(parents=True)
+    (tmp_path / "camera" / "2026" / "one.jpg").write_bytes(b"a photo")
+    opened = inprocess.open_job(block("photos", tmp_path)["photos"])
+    assert [report.files for report in inprocess.run(opened).values()] == [1]
+    assert (tmp_path / "photos" / "2026" / "one.jpg").read_bytes() == b"a photo"
 
 
 def test_commands_are_known_as_they_are_written() -> None:

@@ -86,6 +86,8 @@ class SlotView:
     :param abandon_reason: that person's reason.
     :param failures: notes of the runs that failed to finish it.
     :param releases: notes of people who released it, or the claim on the dataset's folder.
+    :param replaced: how many of its files took the place of others, in a mirror.
+    :param deleted: how many files it deleted, in a mirror.
     """
 
     slot: int
@@ -110,6 +112,9 @@ class SlotView:
     failures: tuple[str, ...]
     releases: tuple[Note, ...]
     trimmed: bool
+    bytes: int = 0
+    replaced: int = 0
+    deleted: int = 0
 
 
 @dataclass(frozen=True)
@@ -127,6 +132,7 @@ class DatasetView:
     :param holes: the number of open ranges below the highest covered position.
     :param failure: for a dataset that was never published, why the last failed run failed.
     :param error: why it can't be read; all else is empty then.
+    :param of_files: whether it is a mirror's file set, of which the journal keeps what each slot did and not what is there.
     """
 
     key: str
@@ -147,6 +153,7 @@ class DatasetView:
     published: bool = False
     failure: str = ""
     error: str = ""
+    of_files: bool = False
 
     @property
     def status(self) -> Status:
@@ -286,7 +293,14 @@ def view(history: History | GobblinError, at: datetime, key: str = "") -> Datase
         holes=sum(len(position.gaps) for position in _positions(state.coverage)),
         published=history.published,
         failure="" if history.published else history.failure,
+        of_files=_of_files(history),
     )
+
+
+def _of_files(history: History) -> bool:
+    """Return whether the newest slot of a run holds a difference of files."""
+    newest = next((slot for slot in history.newest_first if slot.holds is not None), None)
+    return newest is not None and newest.holds is not None and not newest.holds.keeps_units
 
 
 def _lag(watermark: Watermark | None, at: datetime) -> timedelta | None:
@@ -324,6 +338,9 @@ def _slot_view(slot: Slot, *, quarantined: bool = False) -> SlotView:
         failures=slot.failures,
         releases=slot.releases,
         trimmed=slot.trimmed is not None,
+        bytes=slot.bytes,
+        replaced=slot.replaced,
+        deleted=slot.deleted,
     )
 
 

@@ -15,10 +15,10 @@ from airflow_gobblin.cli.showing import print_rows, text
 from airflow_gobblin.hooks.connections import SECRETS, AirflowConnections
 from airflow_gobblin.hooks.environment import check_java, check_pyspark, check_submit
 from airflow_gobblin.hooks.ingestion import journal_to_look_at
-from airflow_gobblin.job import Job
+from airflow_gobblin.job import Job, OutlinedWork
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.naming import many
-from airflow_gobblin.model.plan import DatasetProspect, Prospect
+from airflow_gobblin.model.plan import ActKind, DatasetProspect, Outline, PlannedAct, Prospect
 from airflow_gobblin.model.work import WorkUnit
 from airflow_gobblin.run.checking import Check, checked, checks
 from airflow_gobblin.run.open_job import OpenJob
@@ -45,7 +45,13 @@ def plan(args: Namespace) -> None:
     """Show what a run of a DAG would plan."""
     with redirect_stdout(sys.stderr):
         found = [(one.job, _prospect(one.job, args)) for one in described(args.dag_id, args.ingestion)]
-    print_rows([row for job, prospect in found for row in _plan_rows(job, prospect)], args.output)
+    datasets = [(job, prospect, one) for job, prospect in found for one in prospect.datasets]
+    of_files = any(isinstance(job.work, OutlinedWork) for job, _ in found)
+    in_tables = args.output in ("table", "plain")
+    print_rows([_plan_row(*of, of_files=of_files, acts=not in_tables) for of in datasets], args.output)
+    acts = [_act_row(one, act) for _, _, one in datasets if one.outline is not None for act in one.outline.first]
+    if acts and in_tables:
+        print_rows(acts, args.output)
     failed = sum(one.error is not None for _, prospect in found for one in prospect.datasets)
     if failed:
         raise SystemExit(f"{many(failed, 'dataset')} can't be planned")
@@ -111,25 +117,38 @@ def _check_row(job: Job, one: Check) -> dict[str, Any]:
     }
 
 
-def _plan_rows(job: Job, prospect: Prospect) -> Iterator[dict[str, Any]]:
-    packs = prospect.numbers
-    for one in prospect.datasets:
-        yield {
-            "ingestion": job.name,
-            "dataset": one.urn,
-            "status": one.status,
-            "range": None if one.plan is None else one.plan.planned,
-            "units": len(one.units),
-            "weight": one.weight,
-            "pack": packs.get(one.urn),
-            "unit_ranges": _ranges(one),
-            "detail": one.detail,
-        }
+def _plan_row(job: Job, prospect: Prospect, one: DatasetProspect, *, of_files: bool, acts: bool) -> dict[str, Any]:
+    """Return the row of a dataset.
+
+    :param of_files: whether any job of the table is a mirror: rows have what its units would do.
+    :param acts: also one by one, as many as are kept.
+    """
+    row = {
+        "ingestion": job.name,
+        "dataset": one.urn,
+        "status": one.status,
+        "range": None if one.plan is None else one.plan.planned,
+        "units": len(one.units),
+        "weight": one.weight,
+        "pack": prospect.numbers.get(one.urn),
+        "unit_ranges": _ranges(one),
+        "detail": one.detail,
+    }
+    if not of_files:
+        return row
+    outline = one.outline or Outline()
+    row |= {kind.value.replace(" ", "_"): outline.counts[kind] for kind in ActKind} | {"bytes": outline.bytes}
+    return row | {"acts": outline.first} if acts else row
+
+
+def _act_row(one: DatasetProspect, act: PlannedAct) -> dict[str, Any]:
+    return {"dataset": one.urn, "act": act.kind, "path": act.path, "bytes": act.bytes}
 
 
 def _ranges(one: DatasetProspect) -> list[Any]:
     """Return the ranges of a dataset's units, the first of many, each with its weight."""
-    return [{"unit": unit.id, "range": _range(unit), "weight": unit.weight} for unit in one.units[:_RANGES]]
+    units = one.units[:_RANGES] if one.outline is None else ()
+    return [{"unit": unit.id, "range": _range(unit), "weight": unit.weight} for unit in units]
 
 
 def _range(unit: WorkUnit) -> str | None:

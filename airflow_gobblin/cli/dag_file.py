@@ -61,7 +61,9 @@ def described(dag_id: str, ingestion: str | None) -> tuple[Described, ...]:
             operation="find",
             subject=f"ingestion {ingestion!r} of DAG {dag_id!r}" if ingestion else f"the ingestions of DAG {dag_id!r}",
             cause=f"it has {', '.join(map(repr, names))}" if names else "it has none",
-            hint="Name one of these by --ingestion." if names else "Name a DAG with a `GobblinIngestion`.",
+            hint="Name one of these by --ingestion."
+            if names
+            else "Name a DAG with a `GobblinIngestion` or a `GobblinMirror`.",
         )
     return found
 

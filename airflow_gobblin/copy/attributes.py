@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any
 
 from airflow_gobblin.copy.entries import Entry, EntryKind, shown
@@ -32,7 +31,6 @@ class KeptAttributes:
     keep: Keep
     lost: dict[str, int] = field(default_factory=dict)
     first: dict[str, str] = field(default_factory=dict)
-    _lock: Lock = field(default_factory=Lock)
 
     @property
     def mode(self) -> int:
@@ -54,7 +52,7 @@ class KeptAttributes:
         if mode is not None:
             with _noting("p", why):
                 os.chmod(target, mode & ~_OF_THIS_OWNER if "u" in why or "g" in why else mode)
-        modified = known_time(entry) if self.keep.times else None
+        modified = _time(entry) if self.keep.times else None
         if modified is not None:
             with _noting("t", why):
                 os.utime(target, ns=(time.time_ns(), modified), **place)
@@ -65,22 +63,11 @@ class KeptAttributes:
                 self.miss(letter, entry, why.get(letter, f"it has {found[letter]} there, in place of {asked}"))
         return made
 
-    def miss_all(self, entry: Entry, *, except_times: bool = False) -> None:
-        """Count a file in a storage that keeps no attributes.
-
-        :param except_times: whether it keeps times.
-        :raises ConfigurationError: it has to keep one of the file's.
-        """
+    def letters(self, entry: Entry) -> str:
+        """Return the letters of what there is to keep of a file."""
         wanted = entry.attributes.kept(self.keep)
-        asked = {
-            "u": wanted.owner,
-            "g": wanted.group,
-            "p": wanted.mode,
-            "t": None if except_times else known_time(entry),
-        }
-        for letter in self.keep.letters:
-            if asked[letter] is not None:
-                self.miss(letter, entry, "its storage keeps none")
+        asked = {"u": wanted.owner, "g": wanted.group, "p": wanted.mode, "t": _time(entry)}
+        return "".join(letter for letter in self.keep.letters if asked[letter] is not None)
 
     def miss(self, letter: str, entry: Entry, why: str) -> None:
         """Count a file that can't keep an attribute.
@@ -94,9 +81,8 @@ class KeptAttributes:
                 cause=why,
                 hint=f"Take {letter!r} out of `keep`, or `strict`; owners are kept only by tasks that run as root.",
             )
-        with self._lock:
-            self.lost[letter] = self.lost.get(letter, 0) + 1
-            self.first.setdefault(letter, f"{shown(entry.path)!r} ({why})")
+        self.lost[letter] = self.lost.get(letter, 0) + 1
+        self.first.setdefault(letter, f"{shown(entry.path)!r} ({why})")
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -113,7 +99,7 @@ class KeptAttributes:
         return {"not_kept": told} if told else {}
 
 
-def known_time(entry: Entry) -> int | None:
+def _time(entry: Entry) -> int | None:
     """Return when an entry was last changed; `None` if that is unknown."""
     return entry.modified if entry.modified or entry.stamp == "0" else None
 

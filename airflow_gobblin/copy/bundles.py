@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from airflow_gobblin.copy.entries import NO_ATTRIBUTES, Attributes, Entry
+from airflow_gobblin.copy.entries import NO_ATTRIBUTES, Attributes, Entry, shown
 from airflow_gobblin.model import wire
+from airflow_gobblin.model.plan import ActKind, PlannedAct
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import WorkUnit
 from airflow_gobblin.storage.files.base import FileIdentity
@@ -95,6 +96,20 @@ class Bundle:
         """The estimated cost, in bytes."""
         count = len(self.files) + len(self.deletes) + len(self.folders) + len(self.gone_folders)
         return self.bytes + WEIGHT_OF_A_FILE * count
+
+    @property
+    def replaced(self) -> int:
+        """The number of its files that replace others."""
+        return sum(file.replaces is not None for file in self.files)
+
+    def planned(self) -> Iterator[PlannedAct]:
+        """Yield what it would do, for people."""
+        for file in self.files:
+            kind = ActKind.COPY if file.replaces is None else ActKind.REPLACE
+            yield PlannedAct(kind, shown(file.entry.path), file.entry.size)
+        yield from (PlannedAct(ActKind.DELETE, shown(one.path), one.identity.size) for one in self.deletes)
+        yield from (PlannedAct(ActKind.FOLDER, shown(one.path)) for one in self.folders)
+        yield from (PlannedAct(ActKind.REMOVE_FOLDER, shown(path)) for path in self.gone_folders)
 
     @staticmethod
     def of(unit: WorkUnit) -> Bundle:

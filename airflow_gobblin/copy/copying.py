@@ -10,15 +10,12 @@ import posixpath
 import secrets
 import time
 import traceback
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 from airflow_gobblin.connections import GuardedConnections
 from airflow_gobblin.copy.attributes import KeptAttributes
 from airflow_gobblin.copy.bundles import Bundle
-from airflow_gobblin.copy.entries import Entry
 from airflow_gobblin.copy.local import DiskDestination, DiskOrigin
 from airflow_gobblin.copy.local_tree import LocalTree
 from airflow_gobblin.copy.options import Compare
@@ -30,17 +27,12 @@ from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.work import StagedFile, UnitResult, UnitState
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.storage.files.local import LocalFiles
-from airflow_gobblin.storage.files.s3_uploads import S3Uploads
-from airflow_gobblin.storage.locations import object_location
 
 if TYPE_CHECKING:
     from airflow_gobblin.copy.work import CopyWork
     from airflow_gobblin.job import Attempt
     from airflow_gobblin.model.plan import Plan
     from airflow_gobblin.model.work import WorkUnit
-
-_SMALL = 8 << 20
-_SMALL_FILES_AT_ONCE = 16
 
 
 def copy_bundle(work: CopyWork, unit: WorkUnit, plan: Plan, attempt: Attempt) -> UnitResult:
@@ -86,10 +78,10 @@ def _staged(
     folder = posixpath.join(attempt.folder, attempt.id, f"{unit.id}-{secrets.token_hex(8)}")
     with (
         closing(_origin(work, plan, connections)) as origin,
-        closing(_destination(work, plan, attempt.files, folder, kept, origin)) as destination,
+        closing(_destination(work, plan, attempt.files, folder, kept)) as destination,
     ):
         try:
-            staged = _all_staged([file.entry for file in bundle.files], origin, destination)
+            staged = tuple(destination.stage(file.entry, origin) for file in bundle.files)
             destination.finish()
         except BaseException:
             destination.abort()
@@ -97,46 +89,18 @@ def _staged(
         return staged
 
 
-def _all_staged(entries: Sequence[Entry], origin: Origin, destination: Destination) -> tuple[StagedFile, ...]:
-    """Stage files one after the other on a disk, and elsewhere many small ones at once, besides a large one."""
-    if isinstance(origin, DiskOrigin) and isinstance(destination, DiskDestination):
-        return tuple(destination.stage(entry, origin) for entry in entries)
-    pool = ThreadPoolExecutor(_SMALL_FILES_AT_ONCE, "copy")
-    try:
-        small = {e: pool.submit(destination.stage, e, origin) for e in entries if e.size <= _SMALL}
-        large = {e: destination.stage(e, origin) for e in entries if e.size > _SMALL}
-        return tuple(small[entry].result() if entry in small else large[entry] for entry in entries)
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
 def _origin(work: CopyWork, plan: Plan, connections: GuardedConnections) -> Origin:
-    folder, location = CopyBinding.of(plan).source_folder, object_location(work.source)
-    if location is not None and location.scheme == "s3":
-        from airflow_gobblin.copy.objects import S3Origin
-        from airflow_gobblin.storage.filesystems import open_filesystem
-
-        return S3Origin(open_filesystem(location, connections), location, folder)
-    tree = open_tree(work.source, connections, work.links)
+    tree, folder = open_tree(work.source, connections, work.links), CopyBinding.of(plan).source_folder
     if isinstance(tree, LocalTree):
         return DiskOrigin(tree, folder, work.links)
     return TreeOrigin(tree, folder)
 
 
-def _destination(
-    work: CopyWork, plan: Plan, files: Files, folder: str, kept: KeptAttributes, origin: Origin
-) -> Destination:
+def _destination(work: CopyWork, plan: Plan, files: Files, folder: str, kept: KeptAttributes) -> Destination:
     checksums = work.checksums or work.compare is Compare.CHECKSUM
     if isinstance(files, LocalFiles):
         return DiskDestination(files, folder, kept, checksums=checksums)
-    target = object_location(work.target)
-    if target is None or target.scheme != "s3" or not isinstance(files.uploads, S3Uploads):
-        return FilesDestination(files, folder, plan.folder, kept, checksums=checksums)
-    from airflow_gobblin.copy.objects import S3Origin, UploadDestination
-
-    same = isinstance(origin, S3Origin) and origin.location.conn_id == target.conn_id
-    within = origin if isinstance(origin, S3Origin) and same else None
-    return UploadDestination(files, plan.folder, kept, checksums=checksums, within=within)
+    return FilesDestination(files, folder, plan.folder, kept, checksums=checksums)
 
 
 def _described(error: BaseException, plan: Plan, unit: WorkUnit) -> GobblinError:

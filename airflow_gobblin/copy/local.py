@@ -12,9 +12,7 @@ import os
 import posixpath
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
-from threading import Lock
+from contextlib import suppress
 
 from airflow_gobblin.copy.attributes import KeptAttributes
 from airflow_gobblin.copy.durability import FolderSync, sync_files
@@ -22,7 +20,7 @@ from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.failures import changed, described, is_of_target, reading, writing
 from airflow_gobblin.copy.local_tree import LocalTree
 from airflow_gobblin.copy.options import Links
-from airflow_gobblin.copy.streams import BLOCK, Checksum, Origin, full_blocks, write_all
+from airflow_gobblin.copy.streams import BLOCK, Checksum, Origin, write_all
 from airflow_gobblin.copy.trees import joined
 from airflow_gobblin.model.work import StagedFile
 from airflow_gobblin.storage.files.base import contained
@@ -38,7 +36,7 @@ _SECTOR = 512
 
 
 class OpenFolder:
-    """Folders below a root, of which the last one used stays open. Threads may share it.
+    """Folders below a root, of which the last one used stays open.
 
     :param root: its path.
     :param make: whether folders are created; `made` has their paths.
@@ -49,19 +47,16 @@ class OpenFolder:
         self.made: list[str] = []
         self._make = make
         self._path, self._folder = "", self.root
-        self._lock = Lock()
 
-    @contextmanager
-    def of(self, path: str) -> Iterator[tuple[int, str]]:
-        """Hold open the folder of a path: yield its descriptor, and the last part of the path.
+    def of(self, path: str) -> tuple[int, str]:
+        """Return the descriptor of a path's folder, and the last part of the path.
 
         :raises OSError: a folder on the way is missing, or a link.
         """
         folder, _, name = path.rpartition("/")
-        with self._lock:
-            if folder != self._path:
-                self._enter(folder)
-            yield self._folder, name
+        if folder != self._path:
+            self._enter(folder)
+        return self._folder, name
 
     def _enter(self, path: str) -> None:
         if self._path and not path.startswith(f"{self._path}/"):
@@ -104,11 +99,12 @@ class DiskOrigin:
         with reading(tree.root, "."):
             self._folders = OpenFolder(tree.root, make=False)
 
-    def blocks(self, entry: Entry, size: int) -> Iterator[bytes]:
+    def blocks(self, entry: Entry) -> Iterator[bytes]:
         source, path = self._open(entry)
         try:
             with reading(self._tree.root, path):
-                yield from full_blocks(partial(os.read, source), size)
+                while block := os.read(source, BLOCK):
+                    yield block
             self._expect(entry, source, path)
         finally:
             os.close(source)
@@ -132,7 +128,8 @@ class DiskOrigin:
 
     def link(self, entry: Entry) -> str:
         path = joined(self._folder, contained(entry.path))
-        with reading(self._tree.root, path), self._folders.of(path) as (folder, name):
+        with reading(self._tree.root, path):
+            folder, name = self._folders.of(path)
             text = os.readlink(name, dir_fd=folder)
         if text != entry.link:
             raise changed(self._tree.root, path, f"a link to {entry.link!r}", f"a link to {text!r}")
@@ -149,8 +146,8 @@ class DiskOrigin:
                 with self._tree.open(path) as followed:
                     source = os.dup(followed.fileno())
             else:
-                with self._folders.of(path) as (folder, name):
-                    source = os.open(name, _READ, dir_fd=folder)
+                folder, name = self._folders.of(path)
+                source = os.open(name, _READ, dir_fd=folder)
         try:
             self._expect(entry, source, path)
         except BaseException:
@@ -239,28 +236,30 @@ class DiskDestination:
 
     def stage(self, entry: Entry, origin: Origin) -> StagedFile:
         path = contained(entry.path)
+        with writing(self._files.root, path):
+            folder, name = self._folders.of(path)
         if entry.kind is EntryKind.LINK:
-            checksum, made = "", self._link(entry, path, origin.link(entry))
+            checksum, made = "", self._link(entry, folder, name, origin.link(entry))
         else:
-            checksum, made = self._copy(entry, path, origin)
+            checksum, made = self._copy(entry, folder, name, origin)
             if made.st_size != entry.size:
-                raise changed("the source", path, described(entry), f"{made.st_size} bytes")
+                raise changed("the source", path, described(entry), f"given {made.st_size} bytes")
         return StagedFile(joined(self._folder, path), made.st_size, checksum, 0, str(made.st_mtime_ns))
 
-    def _copy(self, entry: Entry, path: str, origin: Origin) -> tuple[str, os.stat_result]:
-        with writing(self._files.root, path):
-            with self._folders.of(path) as (folder, name):
-                file = os.open(name, _NEW, self._kept.mode, dir_fd=folder)
-            self._made.append(path)
-            try:
+    def _copy(self, entry: Entry, folder: int, name: str, origin: Origin) -> tuple[str, os.stat_result]:
+        with writing(self._files.root, entry.path):
+            file = os.open(name, _NEW, self._kept.mode, dir_fd=folder)
+        self._made.append(entry.path)
+        try:
+            with writing(self._files.root, entry.path):
                 checksum = Checksum(self._checksums)
                 origin.copy_to_disk(entry, file, checksum)
                 return checksum.result(), self._kept.give(entry, file)
-            finally:
-                os.close(file)
+        finally:
+            os.close(file)
 
-    def _link(self, entry: Entry, path: str, text: str) -> os.stat_result:
-        with writing(self._files.root, path), self._folders.of(path) as (folder, name):
+    def _link(self, entry: Entry, folder: int, name: str, text: str) -> os.stat_result:
+        with writing(self._files.root, entry.path):
             os.symlink(text, name, dir_fd=folder)
             return self._kept.give(entry, name, dir_fd=folder, follow_symlinks=False)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Protocol
@@ -69,16 +69,13 @@ class Checksum:
 
 
 class Origin(Protocol):
-    """The source of a unit's files. Threads may share it.
+    """The source of a unit's files.
 
     Each is as it was planned, or there is a `SourceChangedError`. Other errors are `GobblinError`, too, and name the file.
     """
 
-    def blocks(self, entry: Entry, size: int) -> Iterator[bytes]:
-        """Yield the bytes of a file, in order; some may be read ahead.
-
-        :param size: the size of each block, except the last one.
-        """
+    def blocks(self, entry: Entry) -> Iterator[bytes]:
+        """Yield the bytes of a file, in order; some may be read ahead."""
 
     def copy_to_disk(self, entry: Entry, file: int, checksum: Checksum) -> None:
         """Write a file to an open one, which is empty.
@@ -95,10 +92,7 @@ class Origin(Protocol):
 
 
 class Destination(Protocol):
-    """The place that a unit's files are staged in. Threads may share it.
-
-    Errors are `GobblinError`, and name the file.
-    """
+    """The place that a unit's files are staged in. Errors are `GobblinError`, and name the file."""
 
     def stage(self, entry: Entry, origin: Origin) -> StagedFile:
         """Copy a file, or make a link."""
@@ -123,12 +117,12 @@ class TreeOrigin:
         self._tree = tree
         self._folder = folder
 
-    def blocks(self, entry: Entry, size: int) -> Iterator[bytes]:
+    def blocks(self, entry: Entry) -> Iterator[bytes]:
         path = joined(self._folder, contained(entry.path))
         self._expect(entry, path)
         left = entry.size
         with reading(self._tree.root, path), self._tree.open(path) as file:
-            for block in full_blocks(file.read, size):
+            while block := file.read(BLOCK):
                 left -= len(block)
                 yield block
         if left != 0:
@@ -154,24 +148,10 @@ class TreeOrigin:
         """Nothing is open."""
 
 
-def full_blocks(read: Callable[[int], bytes], size: int) -> Iterator[bytes]:
-    """Yield what is read in blocks of one size, the last one shorter: a read may return less than there is."""
-    parts: list[bytes] = []
-    left = size
-    while part := read(left):
-        parts.append(part)
-        left -= len(part)
-        if left == 0:
-            yield parts[0] if len(parts) == 1 else b"".join(parts)
-            parts, left = [], size
-    if parts:
-        yield b"".join(parts)
-
-
 def write_blocks(origin: Origin, entry: Entry, file: int, checksum: Checksum) -> None:
     """Write the blocks of a file to an open one."""
     at = 0
-    for block in origin.blocks(entry, BLOCK):
+    for block in origin.blocks(entry):
         checksum.add(block)
         write_all(file, block, at)
         at += len(block)
@@ -210,7 +190,7 @@ class FilesDestination:
         try:
             if not self._checksums:
                 out.skip_checksum()
-            for block in origin.blocks(entry, BLOCK):
+            for block in origin.blocks(entry):
                 with writing(self._files.root, path):
                     out.write(block)
             with writing(self._files.root, path):
@@ -219,7 +199,8 @@ class FilesDestination:
             out.abort()
             raise
         self._staged.append(staged)
-        self._kept.miss_all(entry)
+        for letter in self._kept.letters(entry):
+            self._kept.miss(letter, entry, "this storage keeps none")
         return staged
 
     def finish(self) -> None:

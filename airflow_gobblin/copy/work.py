@@ -14,6 +14,7 @@ from airflow_gobblin.copy.trees import joined
 from airflow_gobblin.errors import NoSuchRangeError
 from airflow_gobblin.job import Attempt, DatasetLike, Held, Site
 from airflow_gobblin.model.wire import record
+from airflow_gobblin.model.work import UnitState
 from airflow_gobblin.storage.locations import object_location, path_below
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.errors import GobblinError
     from airflow_gobblin.job import WorkPlan, WorkRequest
     from airflow_gobblin.model.coverage import Range
-    from airflow_gobblin.model.plan import Plan
+    from airflow_gobblin.model.plan import Plan, PlannedAct
     from airflow_gobblin.model.request import RangeRequest
     from airflow_gobblin.model.state import DatasetState
     from airflow_gobblin.model.work import UnitResult, WorkUnit
@@ -140,7 +141,15 @@ class CopyWork:
         """Copy the files of a bundle into staging."""
         from airflow_gobblin.copy.copying import copy_bundle
 
-        return copy_bundle(self, unit, plan, attempt)
+        result = copy_bundle(self, unit, plan, attempt)
+        if result.state is not UnitState.SUCCESSFUL:
+            return result
+        bundle = Bundle.of(unit)
+        return replace(result, replaced=bundle.replaced, deleted=len(bundle.deletes))
+
+    def acts(self, unit: WorkUnit) -> Iterator[PlannedAct]:
+        """Yield what a bundle would do, for people."""
+        return Bundle.of(unit).planned()
 
     def publish(
         self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], files: Files, staging: str

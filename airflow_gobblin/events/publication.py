@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from airflow_gobblin.journal.records import now
 from airflow_gobblin.model.coverage import Coverage, Range
+from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.naming import dataset_key
 from airflow_gobblin.model.watermark import Json, TimestampWatermark, Watermark, encode, split
-from airflow_gobblin.model.work import UnitState
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -28,6 +28,9 @@ class Publication:
 
     :param watermark: the dataset's, the next position to read; `None` for a snapshot.
     :param lag: how far the watermark is behind now, if it is a time.
+    :param replaced: how many of its files took the place of others, in a mirror.
+    :param deleted: how many files it deleted, in a mirror.
+    :param holds: what it holds.
     :param retired: the number of units it retired.
     :param ranges: the ranges it covers, merged across units if they have one position.
     :param decided: when it was decided.
@@ -44,6 +47,9 @@ class Publication:
     rows: int
     files: int
     bytes: int
+    replaced: int
+    deleted: int
+    holds: Holds | None
     retired: int
     decided: datetime
     done: datetime
@@ -63,6 +69,9 @@ class Publication:
     @property
     def event(self) -> Mapping[str, Json]:
         """The content of the asset event."""
+        if self.holds is Holds.DIFFERENCE:
+            acts = {"files": self.files, "replaced": self.replaced, "deleted": self.deleted, "bytes": self.bytes}
+            return {"urn": self.urn, "slot": self.slot, **acts}
         watermark = None if self.watermark is None else self.watermark.to_json()
         return {"urn": self.urn, "watermark": watermark, "slot": self.slot, "rows": self.rows, "files": self.files}
 
@@ -87,7 +96,10 @@ def publication(ingestion: str, slot: Slot, watermark: Watermark | None) -> Publ
         ranges=_merged(decision.ranges),
         rows=slot.rows,
         files=slot.files,
-        bytes=sum(unit.bytes for unit in decision.units if unit.state is UnitState.SUCCESSFUL),
+        bytes=slot.bytes,
+        replaced=slot.replaced,
+        deleted=slot.deleted,
+        holds=slot.holds,
         retired=len(decision.replaces),
         decided=decision.at,
         done=decision.at if outcome is None else outcome.at,

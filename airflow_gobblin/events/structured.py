@@ -48,6 +48,8 @@ def event(publication: Publication, context: Context) -> Mapping[str, Json]:
         "rows": publication.rows,
         "files": publication.files,
         "bytes": publication.bytes,
+        "replaced_files": publication.replaced,
+        "deleted_files": publication.deleted,
         "retired_units": publication.retired,
         "decided_at": publication.decided.isoformat(),
         "done_at": publication.done.isoformat(),

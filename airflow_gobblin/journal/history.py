@@ -59,6 +59,21 @@ class Slot:
         return self.trimmed.rows if self.trimmed is not None else sum(u.rows_written for u in _good(self.decision))
 
     @property
+    def replaced(self) -> int:
+        """The number of these files that took the place of others, in a mirror."""
+        return self.trimmed.replaced if self.trimmed is not None else sum(u.replaced for u in _good(self.decision))
+
+    @property
+    def deleted(self) -> int:
+        """The number of files that it deleted, in a mirror."""
+        return self.trimmed.deleted if self.trimmed is not None else sum(u.deleted for u in _good(self.decision))
+
+    @property
+    def bytes(self) -> int:
+        """The size of its files."""
+        return self.trimmed.bytes if self.trimmed is not None else sum(u.bytes for u in _good(self.decision))
+
+    @property
     def unit_states(self) -> Counter[UnitState]:
         """How many units of its plan are in each state; none are known of a trimmed slot."""
         states = Counter(unit.state for unit in self.decision.units)
@@ -182,6 +197,9 @@ class TrimmedSlot:
     abandoned_by: str = ""
     abandon_reason: str = ""
     folder: str = ""
+    replaced: int = 0
+    deleted: int = 0
+    bytes: int = 0
 
     def as_slot(self, urn: str) -> Slot:
         """Return it as a slot that has ended. Trimmed fields are empty."""
@@ -463,6 +481,9 @@ def _trimmed(slot: Slot) -> TrimmedSlot:
         abandoned_by=slot.abandoned_by,
         abandon_reason=slot.abandon_reason,
         folder=decision.folder,
+        replaced=slot.replaced,
+        deleted=slot.deleted,
+        bytes=slot.bytes,
     )
 
 

@@ -9,9 +9,11 @@ The units of a large plan are split into separate pieces, so that no process has
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Protocol
 
 from airflow_gobblin.errors import GobblinError, Remedy
@@ -26,6 +28,10 @@ from airflow_gobblin.model.work import DatasetRef, Pack, WorkUnit
 
 UNITS_TOGETHER = 1000
 """The maximum number of units in a plan itself, and in each piece of a larger one."""
+
+
+ACTS_NAMED = 100
+"""How many acts an outline has one by one."""
 
 
 class Binding(Protocol):
@@ -141,14 +147,60 @@ class DatasetNote:
         return self.status is Status.COMMITTED
 
 
+class ActKind(StrEnum):
+    """The kind of an act on a file or folder of the target."""
+
+    COPY = "copy"
+    REPLACE = "replace"
+    DELETE = "delete"
+    FOLDER = "folder"
+    """A folder is made, or gets its attributes."""
+    REMOVE_FOLDER = "remove folder"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedAct:
+    """An act that a unit of a mirror would do, for people.
+
+    :param path: in the file set, as text.
+    :param bytes: the size of the file.
+    """
+
+    kind: ActKind
+    path: str
+    bytes: int = 0
+
+
+@dataclass
+class Outline:
+    """What the units of a dataset would do: how many acts of each kind, and the first of them.
+
+    :param bytes: the size of the files to be copied.
+    """
+
+    counts: Counter[ActKind] = field(default_factory=Counter)
+    bytes: int = 0
+    first: list[PlannedAct] = field(default_factory=list)
+
+    def add(self, acts: Iterable[PlannedAct]) -> None:
+        """Add the acts of a unit."""
+        for act in acts:
+            self.counts[act.kind] += 1
+            if act.kind in (ActKind.COPY, ActKind.REPLACE):
+                self.bytes += act.bytes
+            if len(self.first) < ACTS_NAMED:
+                self.first.append(act)
+
+
 @dataclass(frozen=True)
 class DatasetProspect:
     """The current prospect of a dataset in a run.
 
     :param status: PLANNED, or why there would be no plan.
     :param plan: the plan, whose token will never be used.
-    :param units: its units.
+    :param units: its units; without what is in an outline.
     :param error: the error that prevents planning.
+    :param outline: what they would do, if their work can tell.
     """
 
     urn: str
@@ -157,6 +209,7 @@ class DatasetProspect:
     plan: Plan | None = None
     units: tuple[WorkUnit, ...] = ()
     error: GobblinError | None = None
+    outline: Outline | None = None
 
     @property
     def weight(self) -> int:

@@ -15,12 +15,13 @@ from airflow_gobblin.errors import ConfigurationError
 __all__ = ["built_in_modules", "import_kinds", "import_named"]
 
 _BUILT_IN = ("airflow_gobblin.rows.sources", "airflow_gobblin.rows.sinks", "airflow_gobblin.rows.converters")
-_WORK = "airflow_gobblin.rows.work"
+_WORKS = ("airflow_gobblin.rows.work", "airflow_gobblin.copy.work", "airflow_gobblin.copy.publishing")
+"""The works, and the steps of the one on files."""
 
 
 def built_in_modules() -> Iterator[str]:
     """Yield the modules of the built-in works, sources, sinks and converters."""
-    yield _WORK
+    yield from _WORKS
     for folder in _BUILT_IN:
         for module in pkgutil.iter_modules(importlib.import_module(folder).__path__, f"{folder}."):
             yield module.name

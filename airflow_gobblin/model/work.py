@@ -220,6 +220,8 @@ class UnitResult:
     :param ended: end time in seconds since 1970, for people to read; no rule relies on it (I13).
     :param snapshot: the snapshot that it was read in, if its plan requires one: results of two snapshots are never published
         together.
+    :param replaced: how many of its files take the place of others, in a mirror.
+    :param deleted: how many files publishing it deletes, in a mirror.
     """
 
     unit: str
@@ -237,6 +239,8 @@ class UnitResult:
     failure: Failure | None = None
     ended: float = 0.0
     snapshot: str = ""
+    replaced: int = 0
+    deleted: int = 0
 
     @property
     def why(self) -> str:
@@ -251,7 +255,11 @@ class UnitResult:
 
 @dataclass(frozen=True, slots=True)
 class UnitSummary:
-    """The summary of a unit in the journal: a row of the dataset's history, available to the source at the next run."""
+    """The summary of a unit in the journal: a row of the dataset's history, available to the source at the next run.
+
+    :param replaced: how many of its files take the place of others, in a mirror.
+    :param deleted: how many files publishing it deletes, in a mirror.
+    """
 
     unit: str
     state: UnitState
@@ -267,6 +275,8 @@ class UnitSummary:
     seconds: float
     properties: Mapping[str, Json] = field(default_factory=dict)
     failure: Failure | None = None
+    replaced: int = 0
+    deleted: int = 0
 
     @property
     def why(self) -> str:
@@ -316,6 +326,8 @@ def summarize(unit: WorkUnit, result: UnitResult | None) -> UnitSummary:
         seconds=result.seconds,
         properties=result.properties,
         failure=result.failure,
+        replaced=result.replaced,
+        deleted=result.deleted,
     )
 
 

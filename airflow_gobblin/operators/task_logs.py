@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_gobblin.hooks.wording import worded
-from airflow_gobblin.model.naming import dataset_key, many
+from airflow_gobblin.model.holds import Holds
+from airflow_gobblin.model.naming import dataset_key, many, shown
 from airflow_gobblin.model.status import Status
 from airflow_gobblin.operators.run_requests import replacing_command, run_request
 
@@ -19,7 +21,15 @@ if TYPE_CHECKING:
     from airflow_gobblin.run.open_job import OpenJob
     from airflow_gobblin.run.reports import DatasetReport
 
-__all__ = ["log_replacing", "log_reports", "log_swept", "log_swept_pack", "pack_reference", "without_many_idle"]
+__all__ = [
+    "log_replacing",
+    "log_reports",
+    "log_swept",
+    "log_swept_pack",
+    "pack_reference",
+    "result_table",
+    "without_many_idle",
+]
 
 T = TypeVar("T", bound="DatasetReport | DatasetNote")
 
@@ -34,6 +44,20 @@ def pack_reference(run: str, pack: Pack) -> dict[str, Any]:
     keys = [dataset_key(ref.urn) for ref in pack.datasets[:MAX_NAMES]]
     short = len(keys) == len(pack.datasets) and sum(map(len, keys)) <= MAX_NAMES
     return {"run": run, "pack": pack.index, "label": pack.label, "datasets": keys if short else []}
+
+
+def result_table(reports: Collection[DatasetReport], shown_ones: Iterable[DatasetReport]) -> Iterator[list[str]]:
+    """Yield the rows of a run's table, its heading first: for mirrors in files and bytes, otherwise with rows and watermarks.
+
+    :param shown_ones: the reports that have a row.
+    """
+    of_files = any(report.holds is Holds.DIFFERENCE for report in reports)
+    figures = ("files", "replaced", "deleted", "bytes") if of_files else ("files", "rows")
+    yield ["dataset", "status", "slot", *figures, *(() if of_files else ("watermark",))]
+    for report in shown_ones:
+        counts = ["" if report.slot is None else str(getattr(report, name)) for name in ("slot", *figures)]
+        watermark = "" if report.watermark is None else json.dumps(report.watermark.to_json())
+        yield [shown(report.urn), report.status, *counts, *(() if of_files else (watermark,))]
 
 
 def log_reports(log: Logger, reports: Iterable[DatasetReport | DatasetNote]) -> None:

@@ -6,7 +6,6 @@ argument, and everything else is in staging and in the journal. Any task may run
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -34,6 +33,7 @@ from airflow_gobblin.operators.task_logs import (
     log_swept,
     log_swept_pack,
     pack_reference,
+    result_table,
     without_many_idle,
 )
 
@@ -321,11 +321,7 @@ class FinishOperator(_TaskOperator):
     def _log_table(self, reports: Collection[DatasetReport]) -> None:
         from airflow_gobblin.run.reports import TOLD, unwanted
 
-        rows = [["dataset", "status", "slot", "files", "rows", "watermark"]]
-        for report in without_many_idle(self.log, reports):
-            watermark = "" if report.watermark is None else json.dumps(report.watermark.to_json())
-            counts = ["" if report.slot is None else str(n) for n in (report.slot, report.files, report.rows)]
-            rows.append([shown(report.urn), report.status, *counts, watermark])
+        rows = [*result_table(reports, without_many_idle(self.log, reports))]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             self.log.info("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

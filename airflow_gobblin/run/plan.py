@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -17,15 +17,15 @@ from airflow_gobblin.errors import (
     StoreError,
     TargetError,
 )
-from airflow_gobblin.job import DatasetLike
+from airflow_gobblin.job import DatasetLike, OutlinedWork
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.records import now
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.packing import pack_datasets, pack_up_to
-from airflow_gobblin.model.plan import DatasetNote, DatasetProspect, Prospect, RunPlan
+from airflow_gobblin.model.plan import DatasetNote, DatasetProspect, Outline, Prospect, RunPlan
 from airflow_gobblin.model.status import Status
-from airflow_gobblin.model.work import DatasetRef, Pack
+from airflow_gobblin.model.work import DatasetRef, Pack, WorkUnit
 from airflow_gobblin.run.dataset_plan import plan_dataset
 from airflow_gobblin.run.inputs import Planning, begin, with_histories
 from airflow_gobblin.run.notes import keep_failure
@@ -177,7 +177,9 @@ def _would_plan(
             return DatasetProspect(urn, proposed.status, proposed.detail)
         plan, units = proposed
         opened.claims.check_free(opened.journal, urn, plan.folder)
-        return DatasetProspect(urn, Status.PLANNED, plan=plan, units=tuple(units))
+        outline = Outline() if isinstance(opened.job.work, OutlinedWork) else None
+        slim = tuple(_outlined(opened, units, outline))
+        return DatasetProspect(urn, Status.PLANNED, plan=plan, units=slim, outline=outline)
     except PausedError as error:
         return DatasetProspect(urn, Status.PAUSED, str(error))
     except Exception as error:  # a user's sink or converter may raise anything
@@ -186,6 +188,17 @@ def _would_plan(
             hint = "Mend it in its code."
             told = GobblinError(operation="plan", subject=f"dataset {urn!r}", cause=told, hint=hint)
         return DatasetProspect(urn, Status.FAILED, str(told), error=told)
+
+
+def _outlined(opened: OpenJob, units: Iterable[WorkUnit], outline: Outline | None) -> Iterator[WorkUnit]:
+    """Yield units, without the properties that an outline stands for: these may be too many to keep."""
+    work = opened.job.work
+    if outline is None or not isinstance(work, OutlinedWork):
+        yield from units
+        return
+    for unit in units:
+        outline.add(work.acts(unit))
+        yield replace(unit, properties={})
 
 
 def _packed(

@@ -21,6 +21,7 @@ from airflow_gobblin.job import Job
 from airflow_gobblin.journal.history import History, Slot
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.failure import Failure
+from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.naming import many, shown
 from airflow_gobblin.model.plan import DatasetNote
 from airflow_gobblin.model.state import DatasetState, UnitRef
@@ -42,6 +43,10 @@ STUCK_AFTER = 3
 class DatasetReport:
     """The result of a task for a dataset.
 
+    :param files: the number of files that its slot published; `bytes` is their size, `rows` the number of rows in them, and
+        `replaced` how many of them took the place of others.
+    :param deleted: the number of files that its slot deleted.
+    :param holds: what its slot holds, if it has one.
     :param failure: the error that the task failed with, if it did so here.
     :param remedy: what is to be done again, once the cause is mended.
     :param retryable: it failed, and the same task may succeed if it is retried.
@@ -54,6 +59,10 @@ class DatasetReport:
     slot: int | None = None
     files: int = 0
     rows: int = 0
+    bytes: int = 0
+    replaced: int = 0
+    deleted: int = 0
+    holds: Holds | None = None
     watermark: Watermark | None = None
     retryable: bool = False
     already: bool = False
@@ -73,10 +82,29 @@ class DatasetReport:
 
 def published(slot: Slot, status: Status, detail: str, state: DatasetState) -> DatasetReport:
     """Report a slot, with what it published."""
-    decision = slot.decision
     return DatasetReport(
-        decision.urn, status, detail, decision.slot, files=slot.files, rows=slot.rows, watermark=state.watermark
+        slot.decision.urn,
+        status,
+        f"{detail}{_acts(slot)}",
+        slot.decision.slot,
+        files=slot.files,
+        rows=slot.rows,
+        bytes=slot.bytes,
+        replaced=slot.replaced,
+        deleted=slot.deleted,
+        holds=slot.holds,
+        watermark=state.watermark,
     )
+
+
+def _acts(slot: Slot) -> str:
+    """Return what a difference of files does, to be added to what is told of its slot."""
+    if slot.holds is not Holds.DIFFERENCE:
+        return ""
+    copied = f"{many(slot.files, 'file')} of {slot.bytes:,} bytes" if slot.files else "no file"
+    replaced = f" ({slot.replaced:,} in place of others)" if slot.replaced else ""
+    deleted = f", {slot.deleted:,} deleted" if slot.deleted else ""
+    return f": {copied} copied{replaced}{deleted}"
 
 
 def already(slot: Slot, history: History) -> DatasetReport:

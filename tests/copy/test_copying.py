@@ -288,13 +288,13 @@ def test_a_path_that_leaves_its_folder_is_refused(copying: Copying, path: str) -
     with pytest.raises(ConfigurationError, match="plain relative path"):
         stage(copying, Entry(path, EntryKind.FILE))
     with pytest.raises(ConfigurationError, match="plain relative path"):
-        next(TreeOrigin(copying.tree, ".").blocks(Entry(path, EntryKind.FILE), 1))
+        next(TreeOrigin(copying.tree, ".").blocks(Entry(path, EntryKind.FILE)))
 
 
 class Anything:
     """An origin with everything that is asked of it. It is empty."""
 
-    def blocks(self, entry: Entry, size: int) -> Iterator[bytes]:
+    def blocks(self, entry: Entry) -> Iterator[bytes]:
         yield from ()
 
     def copy_to_disk(self, entry: Entry, file: int, checksum: object) -> None:

@@ -137,14 +137,13 @@ class S3Server:
             self._process = None
 
     @cached_property
-    def admin(self) -> Any:
-        """A file system of fsspec's that may do everything."""
+    def _admin(self) -> Any:
         return self.access.filesystem()
 
     def create_bucket(self) -> str:
         """A new, empty bucket, without versions. :return: its name."""
         bucket = f"bucket-{uuid.uuid4().hex[:12]}"
-        self.admin.call_s3("create_bucket", Bucket=bucket)
+        self._admin.call_s3("create_bucket", Bucket=bucket)
         return bucket
 
     def clerk(self, bucket: str, *actions: str) -> S3Access:
@@ -165,7 +164,7 @@ class S3Server:
             for action in actions
         ]
         policy = json.dumps({"Version": "2012-10-17", "Statement": statements})
-        self.admin.call_s3("put_bucket_policy", Bucket=bucket, Policy=policy)
+        self._admin.call_s3("put_bucket_policy", Bucket=bucket, Policy=policy)
         return clerk
 
 

@@ -22,12 +22,17 @@ _MOST = 1000
 
 @dataclass(frozen=True)
 class Published:
-    """A slot that a DAG run announced: as a rule its own, but it may be one that an earlier run had left."""
+    """A slot that a DAG run announced: as a rule its own, but it may be one that an earlier run had left.
+
+    :param rows: `None` in a mirror.
+    :param deleted: how many files it deleted, in a mirror.
+    """
 
     urn: str
     slot: int
-    rows: int
+    rows: int | None
     files: int
+    deleted: int | None
     watermark: str
 
 
@@ -42,11 +47,12 @@ def published_by(where: Registered, run_id: str) -> tuple[Published, ...]:
     )
     with create_session() as session:
         extras = [*session.scalars(events)]
-    found = {_published(extra) for extra in extras if {"urn", "slot", "rows", "files"} <= set(extra or {})}
+    found = {_published(extra) for extra in extras if {"urn", "slot", "files"} <= set(extra or {})}
     return tuple(sorted(found, key=lambda one: (one.urn, one.slot)))
 
 
 def _published(extra: Mapping[str, Any]) -> Published:
     watermark = extra.get("watermark")
     told = watermark if isinstance(watermark, str) else json.dumps(watermark)
-    return Published(extra["urn"], extra["slot"], extra["rows"], extra["files"], "" if watermark is None else told)
+    rows, deleted = extra.get("rows"), extra.get("deleted")
+    return Published(extra["urn"], extra["slot"], rows, extra["files"], deleted, "" if watermark is None else told)

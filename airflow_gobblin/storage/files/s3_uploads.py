@@ -12,9 +12,8 @@ import contextlib
 import errno
 import hashlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 from airflow_gobblin.model.work import Upload
@@ -31,17 +30,6 @@ _PAUSES = (0.1, 0.5, 2.0)
 """Seconds between retries."""
 
 
-@dataclass(frozen=True)
-class S3Part:
-    """A part of an object, from `start` to before `end`, while the object has this ETag."""
-
-    bucket: str
-    key: str
-    etag: str
-    start: int
-    end: int
-
-
 class S3Uploads:
     """The uploads below a root.
 
@@ -54,14 +42,13 @@ class S3Uploads:
         self._bucket, _, prefix = root.partition("/")
         self._prefix = f"{prefix}/" if prefix else ""
 
-    def begin(self, target: str, metadata: Mapping[str, str] | None = None) -> str:
+    def begin(self, target: str) -> str:
         """Open an upload.
 
-        :param metadata: the object's metadata.
         :return: its id.
         """
         with as_os_error("begin an upload to", target):
-            return str(self._call("create_multipart_upload", target, Metadata={**(metadata or {})})["UploadId"])
+            return str(self._call("create_multipart_upload", target)["UploadId"])
 
     def send(self, target: str, upload: str, number: int, data: bytes) -> str:
         """Send a part, counted from 1.
@@ -71,21 +58,6 @@ class S3Uploads:
         with as_os_error("send a part of", target):
             answer = self._call("upload_part", target, UploadId=upload, PartNumber=number, Body=data)
             return str(answer["ETag"]).strip('"')
-
-    def copy_part(self, target: str, upload: str, number: int, source: S3Part) -> str:
-        """Let the store copy a part of an object, counted from 1.
-
-        :return: its ETag.
-        :raises FileExistsError: the object at the source has another ETag.
-        """
-        arguments = {
-            "CopySource": {"Bucket": source.bucket, "Key": source.key},
-            "CopySourceIfMatch": f'"{source.etag}"',
-            "CopySourceRange": f"bytes={source.start}-{source.end - 1}",
-        }
-        with as_os_error("copy a part to", target):
-            answer = self._call("upload_part_copy", target, UploadId=upload, PartNumber=number, **arguments)
-            return str(answer["CopyPartResult"]["ETag"]).strip('"')
 
     def stands(self, target: str, upload: Upload) -> bool:
         found: list[str] = []
@@ -122,7 +94,7 @@ class S3Uploads:
                 except OSError as error:
                     # It doesn't determine whether the object exists. If the store dropped the upload with it, the next try
                     # reports that.
-                    if pause is None or error_code(error) not in _CONFLICTS:
+                    if pause is None or _code(error) not in _CONFLICTS:
                         raise
                     time.sleep(pause)
 
@@ -146,7 +118,7 @@ class S3Uploads:
         try:
             return self._fs.call_s3(method, Bucket=self._bucket, Key=self._prefix + contained(target), **arguments)
         except Exception as error:
-            code = error_code(error)
+            code = _code(error)
             if code == "NoSuchUpload":
                 raise FileNotFoundError(errno.ENOENT, "there is no such upload", target) from error
             if code in ("PreconditionFailed", "412"):
@@ -154,7 +126,7 @@ class S3Uploads:
             raise
 
 
-def error_code(error: BaseException) -> str:
+def _code(error: BaseException) -> str:
     """Return the code of S3's error, which s3fs translates into an `OSError`."""
     for found in (error, error.__cause__):
         response = getattr(found, "response", None)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from obstore import GetOptions
     from obstore.store import S3Credential, S3Store
 
 __all__ = ["S3Reads", "open_s3_reads"]
@@ -51,19 +50,6 @@ class S3Reads:
             if "NoSuchKey" in str(error):  # as opposed to a missing bucket
                 return None
             raise
-
-    def part(self, key: str, start: int, end: int, etag: str) -> tuple[bytes, str]:
-        """Return a part of an object, from `start` to before `end`; all of it if it is empty.
-
-        :param key: any; obstore refuses those that it would have to change.
-        :param etag: the ETag that it should have.
-        :return: the bytes, and the ETag that it has.
-        """
-        options: GetOptions = {"if_match": f'"{etag}"'}
-        if end > start:
-            options["range"] = (start, end)
-        found = self._store.get(self._root + key, options=options)
-        return bytes(found.bytes()), str(found.meta["e_tag"]).strip('"')
 
     def list(self, prefix: str) -> list[str]:
         """Return the keys that begin with a prefix, sorted."""

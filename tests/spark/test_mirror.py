@@ -1,0 +1,115 @@
+"""A mirror on a real Spark: bundles are copied by Spark tasks, and rsync finds no difference afterwards."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from email import __path__ as email
+from pathlib import Path
+from xml import __path__ as xml
+
+import pytest
+from pyspark.sql import SparkSession
+
+from airflow_gobblin.copy.bundles import Bundle
+from airflow_gobblin.copy.options import Delete, Keep
+from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.execute import execute_commit_steps
+from airflow_gobblin.run.finish import finish
+from airflow_gobblin.run.plan import create_work_units
+from airflow_gobblin.run.recover import verify_recover
+from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.spark.connections import SparkConnections
+from airflow_gobblin.spark.pack import run_pack
+from airflow_gobblin.spark.ship import ship
+from tests.copy.mirrors import Trees, statuses
+
+
+@pytest.fixture(scope="module")
+def shipped_spark(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
+    """Spark with the package, as `--py-files` brings it."""
+    spark.addArtifacts(str(ship((), tmp_path_factory.mktemp("code"))), pyfile=True)
+    return spark
+
+
+@pytest.fixture
+def trees(tmp_path: Path) -> Trees:
+    """Files of installed packages, with names and links of all kinds."""
+    trees = Trees(tmp_path, {"delete": Delete(0.5), "keep": Keep("tp"), "links": "copy", "empty_folders": True})
+    for name, (folder, *_) in (("email", email), ("xml", xml)):
+        shutil.copytree(folder, trees.source / name)
+    trees.write("email/a name\nin two lines ü")
+    (trees.source / "email" / os.fsdecode(b"no utf-8 \xff")).write_bytes(b"")
+    (trees.source / "xml/link").symlink_to("dom/minidom.py")
+    (trees.source / "xml/empty/folder").mkdir(parents=True)
+    return trees
+
+
+@dataclass(frozen=True)
+class OnSpark:
+    """Runs of a mirror whose bundles are copied by Spark tasks."""
+
+    spark: SparkSession
+    trees: Trees
+
+    def run(self) -> dict[str, str]:
+        opened, request = self.trees.opened(), RunRequest(os.urandom(4).hex())
+        verify_recover(opened, request)
+        plan = create_work_units(opened, request)
+        for pack in plan.packs:
+            staging = opened.staging
+            report = run_pack(
+                self.spark, staging.files.root, staging.folder, plan.run, pack.index, (), SparkConnections({})
+            )
+            assert report.failures == ()
+            write_commit_steps(opened, plan, pack)
+            execute_commit_steps(opened, plan, pack)
+        return statuses({report.urn: report for report in finish(opened, plan)})
+
+
+def differences(trees: Trees) -> str:
+    """What rsync would do to make the target equal to the source, by the content of the files and what is kept of them."""
+    command = ["rsync", "-n", "-rltp", "--delete", "--checksum", "--itemize-changes", "--exclude=/_gobblin"]
+    done = subprocess.run(
+        [*command, f"{trees.source}/", f"{trees.target}/"], capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_a_real_tree_is_mirrored_and_rsync_finds_nothing_to_do(shipped_spark: SparkSession, trees: Trees) -> None:
+    on_spark = OnSpark(shipped_spark, trees)
+    assert differences(trees) != "", "there is something to do"
+    assert on_spark.run() == {"email#files": "committed", "xml#files": "committed"}
+    assert differences(trees) == root_only(trees)
+    assert on_spark.run() == {"email#files": "idle", "xml#files": "idle"}
+
+    shutil.rmtree(trees.source / "xml/dom")
+    trees.write("email/parser.py", "it has changed")
+    assert differences(trees) != root_only(trees)
+    assert on_spark.run() == {"email#files": "committed", "xml#files": "committed"}
+    assert differences(trees) == root_only(trees)
+
+
+def root_only(trees: Trees) -> str:
+    """The root itself is in no file set: its time may differ."""
+    return ".d..t...... ./\n" if differences(trees).startswith(".d..t...... ./") else ""
+
+
+def test_a_file_set_of_many_bundles_is_copied_by_many_spark_tasks(
+    shipped_spark: SparkSession, trees: Trees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_gobblin.copy.bundles.MOST_FILES", 5)
+    opened = trees.opened()
+    plan = create_work_units(opened, RunRequest("many"))
+    units = [u for _, of in opened.staging.plans() for u in opened.staging.units(of)]  # type: ignore[arg-type]
+    assert len(units) > 10
+    assert {len(Bundle.of(unit).files) for unit in units} <= set(range(6))
+    for pack in plan.packs:
+        run_pack(
+            shipped_spark, opened.files.root, opened.staging.folder, plan.run, pack.index, (), SparkConnections({})
+        )
+        write_commit_steps(opened, plan, pack)
+        execute_commit_steps(opened, plan, pack)
+    assert trees.equal()

@@ -60,7 +60,7 @@ class PlaceStep:
     :param identity: the identity of the staged file when the slot was decided.
     :param checksum: as of a `TargetFile`.
     :param linked: whether it gets a second name, as the storage can't rename without overwriting. A `ForgetStep` takes the
-        staged name away.
+        staged name away; until then a file that somebody removes may be placed again.
     """
 
     source: str
@@ -272,10 +272,13 @@ class PlaceUploadStep:
         :raises FileNotFoundError: its upload is gone.
         """
         uploads = uploads_of(context.files)
-        if self.replaces is None or context.files.identity(self.target) is None:
+        found = None if self.replaces is None else context.files.identity(self.target)
+        if self.replaces is None or found is None:
             uploads.complete(self.target, self.upload)
-        else:
+        elif found == self.replaces:
             uploads.replace(self.target, self.upload, self.replaces.stamp)
+        else:  # a store may ignore the condition
+            raise FileExistsError(errno.EEXIST, "it is not the object that is to be replaced", self.target)
 
     def fence(self, context: StepContext) -> FenceResult:
         uploads = uploads_of(context.files)

@@ -521,14 +521,11 @@ class UploadsContract(FilesContract):
             uploads.replace(TARGET, staged.upload, old.stamp)
         assert files.read(TARGET) == b"new"
 
-    def test_an_upload_replaces_no_other_object_and_none(self, files: Files) -> None:
+    def test_an_upload_replaces_no_other_object(self, files: Files) -> None:
         uploads = uploads_of(files)
         old = write(files, "trips/other", b"old")
         staged = stage(files, b"new")
         assert staged.upload is not None
-        with pytest.raises(OSError):  # noqa: PT011 - FileNotFoundError, or FileExistsError: the condition doesn't hold
-            uploads.replace(TARGET, staged.upload, old.stamp)
-        assert files.identity(TARGET) is None
         write(files, TARGET, b"theirs")
         with pytest.raises(FileExistsError):
             uploads.replace(TARGET, staged.upload, old.stamp)

@@ -130,24 +130,27 @@ class MemoryFiles:
 
     def rename_new(self, source: str, target: str) -> None:
         with self._lock:
-            if contained(source) in self._folders:
-                self.move_folder(source, target)
-                return
-            file = self._at(source)
-            if _parent(target) not in self._folders:
-                raise _error(FileNotFoundError, errno.ENOENT, target)
-            self._expect_free(target)
-            self._files[target] = file
-            del self._files[source]
+            self._rename(source, target)
 
     def replace(self, source: str, target: str) -> None:
         with self._lock:
-            file = self._files.get(contained(source))
-            if file is None or contained(target) not in self._files:
-                self.rename_new(source, target)
-            elif self._files[target] is not file:  # two names of one file stay
+            file, replaced = self._files.get(contained(source)), self._files.get(contained(target))
+            if file is not None and file is replaced:
+                return  # two names of one file stay
+            if file is not None and replaced is not None:
                 self.remove(target)
-                self.rename_new(source, target)
+            self._rename(source, target)
+
+    def _rename(self, source: str, target: str) -> None:
+        if contained(source) in self._folders:
+            self.move_folder(source, target)
+            return
+        file = self._at(source)
+        if _parent(target) not in self._folders:
+            raise _error(FileNotFoundError, errno.ENOENT, target)
+        self._expect_free(target)
+        self._files[target] = file
+        del self._files[source]
 
     def unlink(self, path: str) -> None:
         self._at(path)

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from airflow_gobblin.commit.committer import Committer
 from airflow_gobblin.connections import GuardedConnections
 from airflow_gobblin.errors import LostRaceError, StepError, StepFencedError, TargetError
 from airflow_gobblin.journal.history import Slot
-from airflow_gobblin.journal.records import Decision, NoteKind, OutcomeState
+from airflow_gobblin.journal.records import Decision, NoteKind, Outcome, OutcomeState
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import ExtractKind, UnitResult
@@ -333,6 +334,29 @@ def test_a_target_that_is_not_there_proves_no_fence(lab: Lab) -> None:
     away.rename(lab.folder)
     lab.admin.abandon(URN, "not wanted")
     assert ended(lab)[0] is OutcomeState.ABANDONED
+
+
+def test_a_target_that_goes_while_acts_are_carried_out_has_no_outcome(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An act that takes something away would be found done."""
+    opened, slot = decided(lab)
+    away, carry_out = lab.folder.with_name("away"), Committer._carry_out_all
+
+    def goes(committer: Committer, decision: Decision) -> Outcome | None:
+        found = carry_out(committer, decision)
+        lab.folder.rename(away)
+        lab.folder.mkdir()
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Committer, "_carry_out_all", goes)
+        with pytest.raises(TargetError):
+            opened.committer.execute(slot, "run")
+    assert lab.reopened().history(URN).pending is not None
+    lab.folder.rmdir()
+    away.rename(lab.folder)
+    assert opened.committer.execute(slot, "run").done
 
 
 def test_steps_without_a_fence_are_abandoned_without_a_look_at_them(tmp_path: Path) -> None:

@@ -166,3 +166,16 @@ class TestDeleteStepWithLinks(TestDeleteStep):
     @pytest.fixture(autouse=True)
     def renames(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("airflow_gobblin.storage.files.local._renameat2", lambda: None)
+
+
+class TestPlaceUploadStepOnS3(TestPlaceStep):
+    @pytest.fixture
+    def new_files(self, versitygw: S3Server) -> Callable[[], Files]:
+        bucket, numbers = versitygw.create_bucket(), count()
+        return lambda: open_files(versitygw.access.url(f"{bucket}/lake-{next(numbers)}"), versitygw.access)
+
+
+class TestReplaceUploadStepOnS3(TestPlaceUploadStepOnS3):
+    @pytest.fixture
+    def make_step(self) -> Callable[[Files], CommitStep]:
+        return lambda files: place(files, replaces=True)

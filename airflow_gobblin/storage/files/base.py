@@ -74,7 +74,7 @@ class Uploads(Protocol):
 
         :param expected: the ETag of that object.
         :raises FileExistsError: another object exists there.
-        :raises FileNotFoundError: no object exists there, or the upload is gone.
+        :raises FileNotFoundError: the upload is gone; or no object exists there, which some stores take for the expected one.
         """
 
     def remove(self, target: str, expected: str) -> None:

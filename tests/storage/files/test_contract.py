@@ -36,6 +36,9 @@ class TestS3Files(UploadsContract):
     @pytest.fixture(params=["versitygw", "moto"])
     def files(self, request: pytest.FixtureRequest) -> Files:
         server: S3Server = request.getfixturevalue(request.param)
+        if server.name == "moto" and request.function.__name__ == "test_an_upload_replaces_no_other_object":
+            reason = "moto ignores If-Match when it completes an upload"
+            request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
         return open_files(server.access.url(f"{server.create_bucket()}/lake"), server.access)
 
 

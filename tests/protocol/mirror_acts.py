@@ -1,0 +1,794 @@
+"""The acts of mirrors, in every order of the calls that several processes make: executors, late ones, an abandon, and outsiders.
+
+A slot with one act or two is carried out by some executors at once, while a person abandons it and somebody else writes to the
+same place. They take turns at each call, and in the middle of each rename: once the kernel has found the folders, another process
+goes on. Every order is tried, without a bound: an order isn't followed any further where it leads to a state that was seen. A
+process that dies, or is very late, is one that gets no more turns, so that every state is looked at as if everybody else had died
+there: the promises hold in it, and a new executor brings the slot to its end from there.
+
+The promises: nothing of an outsider's is lost (but for the stated window of a replacement); nothing is done after an outcome;
+DONE means done; and each act is done once at the most.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from greenlet import getcurrent, greenlet
+
+from airflow_gobblin.connections import GuardedConnections, NoConnections
+from airflow_gobblin.errors import StepConflictError, StepError, StepFencedError, StepLostError
+from airflow_gobblin.steps import deleting
+from airflow_gobblin.steps.base import CommitStep, FenceResult, Phase, StepContext, StepStatus
+from airflow_gobblin.steps.deleting import CloseTrashStep, DeleteStep
+from airflow_gobblin.steps.execution import _carry_out, fence
+from airflow_gobblin.steps.placing import ForgetStep, PlaceStep, ReplaceStep
+from airflow_gobblin.storage.files import FileIdentity, Files, LocalFiles
+from airflow_gobblin.testing.memory_files import MemoryFiles
+
+STAGING = "_gobblin/s/token"
+STAGED, TRASH = f"{STAGING}/a0/u0/x", f"{STAGING}/trash/0"
+TARGET = "photos/x"
+NEW, OLD = b"new", b"old"
+DONE, ABANDONED = "DONE", "ABANDONED"
+_FENCED = (StepFencedError, StepLostError, StepConflictError)
+_NO_CONNECTIONS = GuardedConnections(NoConnections())
+_CHANGES = ("link", "rename_new", "replace", "unlink", "move_folder", "remove_folder", "make_folder")
+_IN_TWO_TURNS = ("link", "rename_new", "replace", "unlink")
+"""The calls in which another process goes on once the kernel has found their folders."""
+
+
+class BrokenPromise(BaseException):
+    """An order of calls broke a promise. The product catches no such error."""
+
+
+# Files
+
+
+class OpenedFolders(MemoryFiles):
+    """Files in memory whose folders can be held open: a folder is still found after it was renamed.
+
+    :param renames: whether they can be renamed without overwriting.
+    """
+
+    def __init__(self, root: str = "memory://target", *, renames: bool = True) -> None:
+        super().__init__(root)
+        self._renames = renames
+        self._ids: dict[str, int] = {".": 0}
+
+    def copy(self) -> OpenedFolders:
+        other = super().copy()
+        other._renames, other._ids = self._renames, {**self._ids}
+        return other
+
+    def open_folder(self, path: str) -> int:
+        """Open a folder. :raises FileNotFoundError: it doesn't exist."""
+        if path not in self._folders:
+            raise FileNotFoundError(errno.ENOENT, "there is no such folder", path)
+        return self._ids.setdefault(path, self.tick())
+
+    def path_of(self, opened: int) -> str | None:
+        """Where an open folder is by now; `None` if it was removed."""
+        return next((path for path, number in self._ids.items() if number == opened and path in self._folders), None)
+
+    def renames_new(self, folder: str) -> bool:
+        return self._renames and super().renames_new(folder)
+
+    def rename_new(self, source: str, target: str) -> None:
+        if not self._renames:
+            raise OSError(errno.ENOTSUP, "as on NFS", target)
+        super().rename_new(source, target)
+
+    def move_folder(self, source: str, target: str) -> None:
+        super().move_folder(source, target)
+        moved = {old: f"{target}{old[len(source) :]}" for old in self._ids if f"{old}/".startswith(f"{source}/")}
+        self._ids = {moved.get(old, old): number for old, number in self._ids.items()}
+
+    def remove_folder(self, path: str) -> None:
+        super().remove_folder(path)
+        if path not in self._folders:
+            self._ids.pop(path, None)
+
+    def remove_tree(self, path: str) -> None:
+        super().remove_tree(path)
+        self._ids = {at: number for at, number in self._ids.items() if at in self._folders}
+
+
+def content(files: Files, path: str) -> bytes | None:
+    """The content of a file; `None` if there is none, or a folder."""
+    try:
+        return files.read(path)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+
+
+# The slot
+
+
+@dataclass
+class Slot:
+    """A slot as its journal has it, and the files of its target.
+
+    :param owed: what outsiders wrote, and did not take away themselves.
+    """
+
+    files: Files
+    steps: tuple[CommitStep, ...] = ()
+    outcome: str | None = None
+    abandoning: bool = False
+    owed: set[bytes] = field(default_factory=set)
+    acts: int = 0
+    names: int = 0
+    opened: Any = None
+
+    def copy(self) -> Slot:
+        assert isinstance(self.files, OpenedFolders)
+        return Slot(self.files.copy(), self.steps, self.outcome, self.abandoning, {*self.owed}, self.acts, self.names)
+
+
+def place(files: Files, *, linked: bool = False) -> Slot:
+    """A slot that is to place a new file."""
+    write(files, STAGED, NEW)
+    files.make_folder("photos")
+    step = PlaceStep(STAGED, TARGET, "u0", known(files, STAGED), linked=linked)
+    return Slot(files, (step, ForgetStep(STAGED)) if linked else (step,))
+
+
+def replace(files: Files) -> Slot:
+    """A slot that is to replace a file."""
+    write(files, STAGED, NEW)
+    write(files, TARGET, OLD)
+    return Slot(files, (ReplaceStep(STAGED, TARGET, "u0", known(files, STAGED), "", known(files, TARGET)),))
+
+
+def delete(files: Files) -> Slot:
+    """A slot that is to delete a file."""
+    write(files, TARGET, OLD)
+    files.make_folder(TRASH)
+    old = known(files, TARGET)
+    slot = Slot(files, (DeleteStep(TARGET, old, TRASH), CloseTrashStep(TARGET, old, TRASH)))
+    if not isinstance(files, MemoryFiles):
+        slot.opened = open(f"{files.root}/{TARGET}", "ab", buffering=0)  # noqa: SIM115 - somebody has it open
+    return slot
+
+
+def write(files: Files, path: str, data: bytes) -> None:
+    with files.create(path) as out:
+        out.write(data)
+
+
+def known(files: Files, path: str) -> FileIdentity:
+    found = files.identity(path)
+    assert found is not None
+    return found
+
+
+# The processes
+
+
+class Process:
+    """A process whose calls take turns with those of others."""
+
+    def __init__(self, name: str, play: Play, work: Callable[[Process], None]) -> None:
+        self.name = name
+        self.play = play
+        self.knows = 0
+        """A digest of what its calls gave it since it began its step: all that matters to what it does next."""
+        self.looks: dict[str, bytes | None] = {}
+        """What it last saw at the places of files, since it began its step."""
+        self.opened: tuple[int, ...] = ()
+        self.error: BaseException | None = None
+        self._others = getcurrent()
+        self._own = greenlet(partial(self._run, work))
+
+    def _run(self, work: Callable[[Process], None]) -> None:
+        self.turn()
+        try:
+            work(self)
+        except (StepError, OSError) as error:
+            self.error = error
+
+    @property
+    def ended(self) -> bool:
+        return bool(self._own.dead)
+
+    def die(self) -> None:
+        """Let it end where it is."""
+        if not self.ended:
+            self._own.throw()
+
+    def go_on(self) -> None:
+        """Let it make its next call."""
+        self._own.switch()
+
+    def turn(self) -> None:
+        """Let the others go on."""
+        self.learn("turn")
+        self._others.switch()
+
+    @property
+    def looked(self) -> tuple[tuple[str, bytes | None], ...]:
+        return tuple(sorted(self.looks.items()))
+
+    def learn(self, what: object) -> None:
+        self.knows = hash((self.knows, what))
+
+    def begin(self, what: object) -> None:
+        """Begin a step, whatever was before."""
+        self.knows = hash(what)
+        self.looks = {}
+
+    def new_name(self) -> uuid.UUID:
+        self.slot.names += 1
+        self.learn(self.slot.names)
+        return uuid.UUID(int=self.slot.names)
+
+    @property
+    def slot(self) -> Slot:
+        return self.play.slot
+
+    def outcome(self) -> str | None:
+        self.turn()
+        self.learn(self.slot.outcome)
+        return self.slot.outcome
+
+    def end(self, outcome: str) -> None:
+        self.turn()
+        if self.slot.outcome is None:
+            self.slot.outcome = outcome
+            check_ended(self.slot)
+
+
+class SeenFiles:
+    """Files as a process of ours calls them."""
+
+    parallel = 1
+    uploads = None
+    moves_folders = True
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._files = process.slot.files
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(self._call, name)
+
+    def _call(self, name: str, *paths: Any) -> Any:
+        process = self._process
+        process.turn()
+        try:
+            found = self._do(name, paths)
+        except OSError as error:
+            process.learn((name, error.errno))
+            raise
+        self._look(name, paths, found)
+        return found
+
+    def _look(self, name: str, paths: tuple[str, ...], found: Any) -> None:
+        seen, files, looks = found, self._files, self._process.looks
+        if name == "identity":
+            seen = (found is not None, content(files, paths[0]))
+            if seen[1] is not None or paths[0] == TARGET:
+                looks[paths[0]] = seen[1]
+        if name == "identities":
+            seen = tuple((inside, content(files, f"{paths[0]}/{inside}")) for inside in sorted(found))
+            looks |= {f"{paths[0]}/{inside}": data for inside, data in seen}
+        self._process.learn((name, seen))
+
+    def _do(self, name: str, paths: tuple[str, ...]) -> Any:
+        files, process = self._files, self._process
+        if name in _IN_TWO_TURNS and isinstance(files, OpenedFolders):
+            process.opened = tuple(files.open_folder(os.path.dirname(path) or ".") for path in paths)
+            process.turn()
+            now = [files.path_of(opened) for opened in process.opened]
+            process.opened = ()
+            if None in now:
+                raise FileNotFoundError(errno.ENOENT, "its folder is gone", *paths)
+            paths = tuple(f"{folder}/{os.path.basename(path)}" for folder, path in zip(now, paths, strict=True))
+        if name not in _CHANGES:
+            return getattr(files, name)(*paths)
+        before, inode = content(files, TARGET), files.identity(paths[-1])
+        over, source = content(files, paths[-1]), content(files, paths[0])
+        result = getattr(files, name)(*paths)
+        self._judge(name, paths, before, over, source, inode)
+        return result
+
+    def _judge(
+        self,
+        name: str,
+        paths: tuple[str, ...],
+        before: bytes | None,
+        over: bytes | None,
+        source: bytes | None,
+        inode: FileIdentity | None,
+    ) -> None:
+        """Look at what a change did."""
+        slot, after = self._process.slot, content(self._files, TARGET)
+        if after != before and slot.outcome is not None:
+            raise BrokenPromise(f"{name} {paths} changed {before!r} to {after!r} after {slot.outcome}")
+        if (paths[-1] == TARGET and source == NEW) or (paths[0] == TARGET and source == OLD):
+            slot.acts += 1
+            if slot.acts > 1 and name != "link":  # by a link it can be done again until the outcome: stated
+                raise BrokenPromise(f"{name} {paths} did the act again")
+        written_since = self._process.looks.get(paths[-1]) != over
+        if over in slot.owed and name == "replace" and isinstance(slot.steps[0], ReplaceStep) and written_since:
+            slot.owed.discard(over)  # the stated window
+        if over in slot.owed and name == "unlink" and inode is not None and paths[0] != TARGET and written_since:
+            slot.owed.discard(over)  # somebody wrote to the deleted file itself, which is open
+        check_owed(slot)
+
+
+def execute(process: Process) -> None:
+    """As the committer does it."""
+    context, slot = StepContext(SeenFiles(process), _NO_CONNECTIONS), process.slot
+    try:
+        for phase in Phase:
+            steps = [step for step in slot.steps if step.phase is phase]
+            if steps and process.outcome() is not None:
+                return
+            for step in steps:
+                process.begin(step)
+                _carry_out(step, context, "photos", 1)
+    except StepError as error:
+        if process.outcome() is not None:
+            return
+        process.turn()
+        process.learn(slot.abandoning)
+        if not (slot.abandoning and isinstance(error, _FENCED)):
+            raise
+        fence_and_end(process, context)
+        return
+    process.end(DONE)
+
+
+def abandon(process: Process) -> None:
+    """As the committer does it."""
+    if process.outcome() is not None:
+        return
+    process.turn()
+    process.slot.abandoning = True
+    fence_and_end(process, StepContext(SeenFiles(process), _NO_CONNECTIONS))
+
+
+def fence_and_end(process: Process, context: StepContext) -> None:
+    for step in process.slot.steps:
+        process.begin(("fence", step))
+        fence(step, context, "photos", 1)
+    process.end(ABANDONED)
+
+
+Outside = Callable[[Slot], None]
+
+
+def saves(data: bytes) -> Outside:
+    """Somebody saves a file in the same place, as an editor does: a new one is renamed over the old one."""
+
+    def save(slot: Slot) -> None:
+        before = content(slot.files, TARGET)
+        with suppress(FileNotFoundError):
+            slot.files.unlink(TARGET)
+        write(slot.files, TARGET, data)
+        slot.owed.discard(before or b"")
+        slot.owed.add(data)
+
+    return save
+
+
+def removes(slot: Slot) -> None:
+    """Somebody removes whatever file is there."""
+    before = content(slot.files, TARGET)
+    with suppress(FileNotFoundError):
+        slot.files.unlink(TARGET)
+        slot.owed.discard(before or b"")
+
+
+def appends(slot: Slot) -> None:
+    """Somebody writes to the file that was there at first, and that he has open."""
+    there = [path for path in slot.files.walk(".") if content(slot.files, path) == OLD]
+    if there:
+        opened = slot.files._files[there[0]].append if isinstance(slot.files, MemoryFiles) else slot.opened.write
+        opened(b" and more")
+        slot.owed.add(OLD + b" and more")
+
+
+def outsider(*changes: Outside) -> Callable[[Process], None]:
+    """Somebody who changes files in the place, one change a turn."""
+
+    def work(process: Process) -> None:
+        for change in changes:
+            change(process.slot)
+            process.turn()
+
+    return work
+
+
+# The promises
+
+
+def check_owed(slot: Slot) -> None:
+    there = {content(slot.files, path) for path in slot.files.walk(".")}
+    lost = slot.owed - there
+    if lost:
+        raise BrokenPromise(f"{sorted(lost)} of an outsider's is lost")
+
+
+def check_ended(slot: Slot) -> None:
+    """What holds at the moment of an outcome."""
+    if slot.outcome == DONE:
+        if isinstance(slot.steps[0], DeleteStep):
+            if slot.files.identity(TARGET) == slot.steps[0].identity:
+                raise BrokenPromise("DONE, and it isn't deleted")
+        elif not slot.acts:
+            raise BrokenPromise("DONE, and it isn't placed")
+
+
+def check_end(slot: Slot, error: BaseException | None) -> None:
+    """What holds once an executor came to its end alone, and the slot's staging was swept."""
+    check_owed(slot)
+    if slot.outcome is None:
+        foreign = content(slot.files, TARGET) not in (NEW, OLD, None) or slot.owed
+        if not isinstance(error, _FENCED) or not (foreign or slot.acts):
+            raise BrokenPromise(f"it isn't finished: {error!r}")
+        return
+    slot.files.remove_tree(STAGING)
+    check_owed(slot)
+    kept = {
+        content(slot.files, path)
+        for path in slot.files.walk(".")
+        if path == TARGET or path.startswith("_gobblin/kept/")
+    }
+    if slot.owed - kept:
+        raise BrokenPromise(f"{sorted(slot.owed - kept)} of an outsider's is nowhere that he would look")
+
+
+# One order, and all of them
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What is done at once. :param start: makes the slot. :param works: what each process does."""
+
+    name: str
+    start: Callable[[Files], Slot]
+    works: tuple[Callable[[Process], None], ...]
+    renames: bool = True
+
+
+class Play:
+    """One order of the calls of some processes."""
+
+    def __init__(self, scenario: Scenario, slot: Slot) -> None:
+        self.slot = slot
+        self.order: list[int] = []
+        self._alike = [scenario.works.index(work) for work in scenario.works]
+        self.processes = [Process(str(number + 1), self, work) for number, work in enumerate(scenario.works)]
+        for process in self.processes:
+            process.go_on()
+
+    @property
+    def able(self) -> list[int]:
+        """The processes that can go on."""
+        return [number for number, process in enumerate(self.processes) if not process.ended]
+
+    def go_on(self, number: int) -> None:
+        self.order.append(number)
+        global _acting  # noqa: PLW0603 - whose new names are patched
+        _acting = self.processes[number]
+        self.processes[number].go_on()
+
+    def world(self) -> object:
+        """The state without its processes."""
+        files = self.slot.files
+        assert isinstance(files, OpenedFolders)
+        slot = self.slot
+        journal = (slot.outcome, slot.abandoning)
+        return (files.content(), frozenset(files._folders), journal, slot.acts, slot.names, frozenset(slot.owed))
+
+    def state(self) -> int:
+        files = self.slot.files
+        assert isinstance(files, OpenedFolders)
+        of_processes = [
+            hash(
+                (work,) if process.ended else (work, process.knows, *map(files.path_of, process.opened), process.looked)
+            )
+            for work, process in zip(self._alike, self.processes, strict=True)
+        ]
+        last = of_processes[self.order[-1]] if self.order else 0
+        return hash((self.world(), last, *sorted(of_processes)))  # of two that do the same, it doesn't matter which
+
+    def end(self) -> None:
+        """Let all of them die: one that waits would stay in memory."""
+        for process in self.processes:
+            process.die()
+
+    def recovered(self) -> None:
+        """Let everybody die, and a new executor bring the slot to its end.
+
+        :raises BrokenPromise: it doesn't, or something is lost by then.
+        """
+        alone = Play.__new__(Play)
+        alone.slot, alone.order = self.slot.copy(), []
+        alone.processes = [Process("9", alone, execute)]
+        try:
+            while alone.able:
+                alone.go_on(0)
+        finally:
+            alone.end()
+        check_end(alone.slot, alone.processes[0].error)
+
+
+_acting: Process | None = None
+
+
+def _new_name() -> uuid.UUID:
+    assert _acting is not None
+    return _acting.new_name()
+
+
+@contextmanager
+def _named_in_turn() -> Iterator[None]:
+    with mock.patch.object(uuid, "uuid4", _new_name), mock.patch.object(deleting, "log"):
+        yield
+
+
+@dataclass
+class Tally:
+    """What came of a scenario. :param states: how many different ones. :param recovered: those that were gone on from alone."""
+
+    orders: int = 0
+    calls: int = 0
+    states: int = 0
+    recovered: int = 0
+    broken: str = ""
+
+
+def explore(scenario: Scenario, changes: int | None = None) -> Tally:
+    """Try all orders of a scenario, or until a promise is broken.
+
+    :param changes: how many times at the most another process goes on although the former one could; `None`: any number.
+    """
+    return _Explorer(scenario, changes).explore()
+
+
+class _Explorer:
+    """All orders of a scenario, those with the fewest changes first."""
+
+    def __init__(self, scenario: Scenario, changes: int | None) -> None:
+        self._scenario = scenario
+        self._changes = changes
+        self._seen: set[int] = set()
+        self._gone_on_from: set[object] = set()
+        self._waiting: deque[tuple[int, tuple[int, ...]]] = deque([(0, ())])
+        self.tally = Tally()
+
+    def explore(self) -> Tally:
+        start = self._scenario.start(OpenedFolders(renames=self._scenario.renames))
+        with _named_in_turn():
+            while self._waiting:
+                play = Play(self._scenario, start.copy())
+                try:
+                    self._follow(play, *self._waiting.popleft())
+                except BrokenPromise as broken:
+                    self.tally.broken = f"{self._scenario.name}: {broken}, in the order {play.order}"
+                    break
+                finally:
+                    play.end()
+        return self.tally
+
+    def _follow(self, play: Play, changed: int, order: tuple[int, ...]) -> None:
+        """Follow an order to a state that was seen, or to its end, and note the other ways to go."""
+        for number in order:
+            play.go_on(number)
+        self.tally.orders += 1
+        while (state := play.state()) not in self._seen:
+            self._seen.add(state)
+            self.tally.states += 1
+            world = play.world()
+            if world not in self._gone_on_from:
+                self._gone_on_from.add(world)
+                self.tally.recovered += 1
+                play.recovered()
+            able = play.able
+            if not able:
+                break
+            last = play.order[-1] if play.order else able[0]
+            free = last not in able or not play.order
+            if free or self._changes is None or changed < self._changes:
+                others = [(*play.order, other) for other in able if other != (able[0] if free else last)]
+                if free:
+                    self._waiting.extendleft((changed, other) for other in others)
+                else:
+                    self._waiting.extend((changed + 1, other) for other in others)
+            play.go_on(able[0] if free else last)
+            self.tally.calls += 1
+
+
+def at_random(scenario: Scenario, files: Files, chance: random.Random) -> str:
+    """Play one order by chance, with some processes dying in it, on any files, and then recover.
+
+    :return: what was broken.
+    """
+    play = Play(scenario, scenario.start(files))
+    with _named_in_turn():
+        try:
+            while play.able:
+                number = chance.choice(play.able)
+                for _ in range(chance.choice((1, 1, 2, 5))):
+                    if number in play.able:
+                        play.go_on(number)
+                if chance.random() < 0.02:
+                    break
+            play.end()
+            last = Process("9", play, execute)
+            play.processes = [last]
+            while play.able:
+                play.go_on(0)
+            check_end(play.slot, last.error)
+        except BrokenPromise as broken:
+            return f"{scenario.name}: {broken}, in the order {play.order}"
+        finally:
+            play.end()
+            if play.slot.opened is not None:
+                play.slot.opened.close()
+    return ""
+
+
+_SAVES = outsider(saves(b"theirs"))
+_SAVES_TWICE = outsider(saves(b"theirs"), saves(b"theirs too"))
+_SAVES_AND_REMOVES = outsider(saves(b"theirs"), removes)
+_LINKED = partial(place, linked=True)
+
+
+def scenarios() -> Iterator[Scenario]:
+    """All scenarios."""
+    for name, start in (("new", place), ("new by a link", _LINKED), ("replace", replace)):
+        yield Scenario(f"{name}: executors, abandon, outsider", start, (execute, execute, abandon, _SAVES_AND_REMOVES))
+        yield Scenario(f"{name}: abandoned twice, outsider", start, (execute, abandon, abandon, _SAVES))
+    for told, renames in (("delete", True), ("delete by links", False)):
+        yield Scenario(f"{told}: executors, outsider", delete, (execute, execute, _SAVES_TWICE), renames)
+        yield Scenario(f"{told}: executor, abandon, outsider", delete, (execute, abandon, _SAVES_TWICE), renames)
+        yield Scenario(f"{told}: executors, abandon", delete, (execute, execute, abandon), renames)
+        yield Scenario(f"{told}: executor, two abandons", delete, (execute, abandon, abandon), renames)
+        yield Scenario(f"{told}: written to", delete, (execute, abandon, outsider(appends, saves(b"theirs"))), renames)
+
+
+# Mutants
+
+
+def _makes_its_trash(step: DeleteStep, context: StepContext) -> None:
+    context.files.make_folder(step.trash)
+    _execute_deletion(step, context)
+
+
+_execute_deletion = DeleteStep.execute
+
+
+def _unlinks_in_place(step: DeleteStep, context: StepContext) -> None:
+    if context.files.identity(step.path) == step.identity:
+        context.files.unlink(step.path)
+
+
+def _looks_no_more(step: DeleteStep, context: StepContext) -> None:
+    """Nor does the step that closes the trash."""
+    context.files.replace(step.path, f"{step.trash}/{uuid.uuid4().hex}")
+
+
+def _keeps_a_link(step: ReplaceStep, context: StepContext) -> None:
+    files = context.files
+    if files.identity(step.source) != step.identity or files.identity(step.target) not in (step.replaces, None):
+        raise FileExistsError
+    other = f"{step.source}.{uuid.uuid4().hex}"
+    files.link(step.source, other)
+    files.replace(other, step.target)
+
+
+def _closes_nothing(step: CloseTrashStep, context: StepContext) -> StepStatus:
+    return StepStatus.DONE
+
+
+def _renames_the_folder(step: PlaceStep | ReplaceStep, context: StepContext) -> FenceResult:
+    folder = os.path.dirname(step.source)
+    with suppress(FileNotFoundError, FileExistsError):
+        context.files.move_folder(folder, f"{folder}.fenced")
+    return FenceResult.HOLDS
+
+
+def _removes_the_trash_at_once(files: Files, trash: str, closing: str, path: str, identity: FileIdentity) -> None:
+    with suppress(FileNotFoundError, FileExistsError):
+        files.move_folder(trash, closing)
+    for folder in (f"{trash}.closing", f"{trash}.fenced"):
+        for name, found in files.identities(folder).items():
+            if found != identity:
+                deleting._put_back(files, f"{folder}/{name}", path)
+        files.remove_tree(folder)
+
+
+def _closes_in_place(files: Files, trash: str, closing: str, path: str, identity: FileIdentity) -> None:
+    for name, found in files.identities(trash).items():
+        if found != identity:
+            deleting._put_back(files, f"{trash}/{name}", path)
+        else:
+            files.unlink(f"{trash}/{name}")
+
+
+def _puts_back_over_anything(files: Files, taken: str, path: str) -> None:
+    with suppress(FileNotFoundError):
+        files.replace(taken, path)
+
+
+def _replaces_whatever_is_there(step: ReplaceStep, context: StepContext) -> None:
+    context.files.identity(step.target)
+    context.files.replace(step.source, step.target)
+
+
+def _fences_nothing(step: DeleteStep, context: StepContext) -> FenceResult:
+    return FenceResult.HOLDS
+
+
+MUTANTS: dict[str, tuple[str, tuple[tuple[Any, str, Any], ...]]] = {
+    "a step makes its trash": ("delete", ((DeleteStep, "execute", _makes_its_trash),)),
+    "verified, then unlinked": ("delete", ((DeleteStep, "execute", _unlinks_in_place),)),
+    "what was taken away isn't looked at": (
+        "delete",
+        (
+            (DeleteStep, "execute", _looks_no_more),
+            (deleting, "_put_back", lambda files, taken, path: files.unlink(taken)),
+        ),
+    ),
+    "a link is kept of a file that replaces another": ("replace", ((ReplaceStep, "execute", _keeps_a_link),)),
+    "outcome before the trash is closed": ("delete", ((CloseTrashStep, "verify", _closes_nothing),)),
+    "a fence renames the folder of a new file": ("new", ((PlaceStep, "fence", _renames_the_folder),)),
+    "a fence renames the folder of a file that replaces": ("replace", ((ReplaceStep, "fence", _renames_the_folder),)),
+    "the trash is removed with what is in it": ("delete", ((deleting, "_close", _removes_the_trash_at_once),)),
+    "the trash is emptied and stays": ("delete", ((deleting, "_close", _closes_in_place),)),
+    "put back over anything": ("delete", ((deleting, "_put_back", _puts_back_over_anything),)),
+    "whatever is there is replaced": ("replace", ((ReplaceStep, "execute", _replaces_whatever_is_there),)),
+    "a deletion has no fence": ("delete", ((DeleteStep, "fence", _fences_nothing),)),
+    "a linked name isn't forgotten": ("new by a link", ((ForgetStep, "verify", _closes_nothing),)),
+}
+"""Deliberate faults: the scenarios that notice each, and what it patches."""
+
+
+@contextmanager
+def mutated(name: str) -> Iterator[None]:
+    """Play with a mutant."""
+    with ExitStack() as patched:
+        for target, attribute, value in MUTANTS[name][1]:
+            patched.enter_context(mock.patch.object(target, attribute, value))
+        yield
+
+
+def first_broken(scenarios_of: str, changes: int | None = None) -> str:
+    """What breaks first in the scenarios whose names begin so; empty if nothing does.
+
+    :param changes: as of `explore`.
+    """
+    for scenario in scenarios():
+        if scenario.name.startswith(f"{scenarios_of}:"):
+            broken = explore(scenario, changes).broken
+            if broken:
+                return broken
+    return ""
+
+
+def on_disk(scenario: Scenario, folder: Path) -> Files:
+    """A real disk for a scenario, which has a rename that never overwrites if it wants one."""
+    files = LocalFiles(folder)
+    if not scenario.renames:
+        files.rename_new = _refused  # type: ignore[method-assign]
+    return files
+
+
+def _refused(source: str, target: str) -> None:
+    raise OSError(errno.ENOTSUP, "as on NFS", target)

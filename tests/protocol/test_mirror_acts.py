@@ -1,0 +1,78 @@
+"""The acts of mirrors in every order of their calls. `mirror_acts` describes what is tried."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+
+from tests.proofs import SHARES, Proved, fresh_seed
+from tests.protocol.mirror_acts import (
+    MUTANTS,
+    Scenario,
+    Tally,
+    at_random,
+    explore,
+    first_broken,
+    mutated,
+    on_disk,
+    scenarios,
+)
+
+WORKERS = 2
+CHANGES = {10: 2, 1: 3}
+"""How many times another process goes on at the most, by the share that is tried."""
+SCENARIOS = [*scenarios()]
+
+
+def _explored(number: int, changes: int | None) -> Tally:
+    return explore(SCENARIOS[number], changes)
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("share", SHARES)
+def test_every_order_of_the_calls_of_some_processes(share: int, proved: Proved) -> None:
+    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
+        tallies = [*pool.map(partial(_explored, changes=CHANGES[share]), range(len(SCENARIOS)))]
+    _report(tallies, f"with at most {CHANGES[share]} changes", proved)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+def test_every_order_without_a_bound(proved: Proved) -> None:
+    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
+        tallies = [*pool.map(partial(_explored, changes=None), range(len(SCENARIOS)))]
+    _report(tallies, "all", proved)
+
+
+def _report(tallies: list[Tally], how: str, proved: Proved) -> None:
+    broken = [tally.broken for tally in tallies if tally.broken]
+    orders, states = sum(tally.orders for tally in tallies), sum(tally.states for tally in tallies)
+    proved(
+        "acts of mirrors: orders of the calls of executors, abandons and outsiders",
+        f"{orders:,} orders through {states:,} states, each also with the death of all; {len(broken)} broke a promise",
+        how,
+        details=[f"{of.name}: {tally.states:,} states" for of, tally in zip(SCENARIOS, tallies, strict=True)],
+    )
+    assert not broken, "\n".join(broken)
+    assert min(tally.states for tally in tallies) > 300
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_the_orders_catch_every_mutant(mutant: str) -> None:
+    scenarios_of, _ = MUTANTS[mutant]
+    with mutated(mutant):
+        assert first_broken(scenarios_of, 2)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_orders_by_chance_on_a_real_disk(scenario: Scenario, tmp_path: Path) -> None:
+    seed = fresh_seed()
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    broken = [at_random(scenario, on_disk(scenario, tmp_path / str(number)), chance) for number in range(25)]
+    assert not any(broken), "\n".join(filter(None, broken))

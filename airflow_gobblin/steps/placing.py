@@ -277,6 +277,9 @@ class PlaceUploadStep:
             uploads.complete(self.target, self.upload)
         elif found == self.replaces:
             uploads.replace(self.target, self.upload, self.replaces.stamp)
+            if context.files.identity(self.target) == self.replaces != self.identity:
+                # versitygw answers so where the upload is gone
+                raise FileNotFoundError(errno.ENOENT, "the store said that it was replaced, and it wasn't", self.target)
         else:  # a store may ignore the condition
             raise FileExistsError(errno.EEXIST, "it is not the object that is to be replaced", self.target)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_gobblin.errors import StepLostError
-from airflow_gobblin.steps.base import FenceResult, StepContext, StepStatus
+from airflow_gobblin.steps.base import CommitStep, FenceResult, StepContext, StepStatus
 from airflow_gobblin.steps.deleting import KEPT, CloseTrashStep, DeleteObjectStep, DeleteStep, delete_files
 from airflow_gobblin.steps.execution import carry_out
 from airflow_gobblin.storage.files import Files, LocalFiles
@@ -143,7 +143,8 @@ def test_a_process_that_has_a_trash_open_comes_too_late(
 ) -> None:
     """Once before the trash is removed: it lands there, is found, and is deleted or put back; and once after."""
     opened = os.open(bench.trash, os.O_RDONLY | os.O_DIRECTORY)
-    real, landed = LocalFiles.remove_folder, []
+    real = LocalFiles.remove_folder
+    landed: list[str] = []
 
     def late(files: LocalFiles, path: str) -> None:
         if not landed:
@@ -184,7 +185,8 @@ def test_a_folder_into_which_things_come_for_ever_is_an_error(bench: Bench, monk
 
 def test_an_object_is_deleted_if_it_is_the_expected_one() -> None:
     files: Files = MemoryObjects()
-    context, steps = StepContext(files), []
+    context = StepContext(files)
+    steps: list[CommitStep] = []
     for name in ("a", "b"):
         with files.create(name) as out:
             out.write(b"old")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_gobblin.errors import StepConflictError
-from airflow_gobblin.steps.base import StepContext, StepStatus
+from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus
 from airflow_gobblin.steps.execution import carry_out, sync
 from airflow_gobblin.steps.folders import FolderAttributesStep, MakeFolderStep, RemoveFolderStep, remove_folders
 from airflow_gobblin.storage.files import FolderAttributes, LocalFiles
@@ -58,7 +58,8 @@ def test_folders_in_one_another_are_removed_in_any_order(context: StepContext) -
     files = context.files
     steps = [*remove_folders(["a/b", "a/b/c", "a/b/c/d", "a/b/e"], {"a": LONG_AGO})]
     assert [step.above for step in steps] == [0, 1, 2, 1]
-    for order in permutations([*steps, FolderAttributesStep("a", FolderAttributes(modified=LONG_AGO))]):
+    both: list[CommitStep] = [*steps, FolderAttributesStep("a", FolderAttributes(modified=LONG_AGO))]
+    for order in permutations(both):
         for path in ("a/b/c/d", "a/b/e"):
             files.make_folder(path)
         for step in order:

@@ -834,6 +834,8 @@ class History:
                     f"{urn}: its coverage shrank in slot {last.decision.slot}"
                 )  # I4
             self.coverage[urn] = now
+            if self.stale:
+                continue  # a pause is a note, which a listing that lags behind shows late: see the limits
             barred = [s.decision.slot for s in history.slots if s.decision.token in self.barred]
             assert not barred, f"{urn}: slots {barred} were decided by plans that were made while it was paused"
             pause, newest = self.paused.get(urn, (None, 0))

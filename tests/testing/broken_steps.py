@@ -174,7 +174,7 @@ class TestAStepWhoseNameIsThatOfAllSlots(BrokenStep):
     def make_next_step(self, make_step: Callable[[Files], CommitStep]) -> Callable[[Files], CommitStep]:
         return make_step
 
-    @record("test.shared")
+    @record("test.name_of_all_slots")
     @dataclass(frozen=True)
     class broken(Marker):
         pass

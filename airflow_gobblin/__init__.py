@@ -19,7 +19,18 @@ if TYPE_CHECKING:
     from airflow_gobblin.admin.actions import Administration
     from airflow_gobblin.connections import Connections, GuardedConnections
     from airflow_gobblin.copy.entries import Entry, EntryKind
-    from airflow_gobblin.copy.finders import CopyableDataset, DatasetFinder, EachFolder, FileSet, Glob, WholeTree
+    from airflow_gobblin.copy.finders import (
+        CopyableDataset,
+        DatasetFinder,
+        DatePartitions,
+        EachFolder,
+        FileSet,
+        Glob,
+        Manifest,
+        NewestVersions,
+        Ready,
+        WholeTree,
+    )
     from airflow_gobblin.copy.options import Compare, Delete, Existing, Keep, Links
     from airflow_gobblin.copy.trees import Tree
     from airflow_gobblin.errors import (
@@ -153,6 +164,7 @@ __all__ = [
     "DatasetLike",
     "DatasetPlan",
     "DatasetState",
+    "DatePartitions",
     "Delete",
     "DifferenceError",
     "DropColumns",
@@ -191,11 +203,13 @@ __all__ = [
     "Links",
     "LongWatermark",
     "LostRaceError",
+    "Manifest",
     "Matches",
     "Mirror",
     "MissingExtraError",
     "MultiLongWatermark",
     "NeverPublishedError",
+    "NewestVersions",
     "NoSuchRangeError",
     "NotFoundError",
     "NotNull",
@@ -216,6 +230,7 @@ __all__ = [
     "RangeSource",
     "ReadRequest",
     "Reader",
+    "Ready",
     "RecordError",
     "Remedy",
     "RenameColumns",
@@ -297,6 +312,7 @@ _MODULES = {
     "DatasetLike": "job",
     "DatasetPlan": "rows.sources.base",
     "DatasetState": "model.state",
+    "DatePartitions": "copy.finders",
     "Delete": "copy.options",
     "DifferenceError": "errors",
     "DropColumns": "rows.converters.columns",
@@ -335,11 +351,13 @@ _MODULES = {
     "Links": "copy.options",
     "LongWatermark": "model.watermark",
     "LostRaceError": "errors",
+    "Manifest": "copy.finders",
     "Matches": "rows.converters.checks",
     "Mirror": "mirror",
     "MissingExtraError": "errors",
     "MultiLongWatermark": "model.watermark",
     "NeverPublishedError": "errors",
+    "NewestVersions": "copy.finders",
     "NoSuchRangeError": "errors",
     "NotFoundError": "errors",
     "NotNull": "rows.converters.checks",
@@ -360,6 +378,7 @@ _MODULES = {
     "RangeSource": "rows.sources.base",
     "ReadRequest": "rows.sources.base",
     "Reader": "rows.sources.base",
+    "Ready": "copy.finders",
     "RecordError": "errors",
     "Remedy": "errors",
     "RenameColumns": "rows.converters.columns",

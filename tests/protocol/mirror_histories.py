@@ -1,0 +1,448 @@
+"""Random histories of a mirror: runs, crashes and errors at any call of its stores and files, changes of the source, outsiders at
+the target, people who abandon, late tasks.
+
+At every moment no file is half there and nothing of an outsider's is lost; at rest the target is the source.
+
+    $ .venv/bin/python -m tests.protocol.mirror_histories SEED
+
+plays one again. A target with everything that lies in it is on a real disk, and the journal in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from unittest import mock
+
+from airflow_gobblin.admin.actions import Administration
+from airflow_gobblin.connections import NoConnections
+from airflow_gobblin.copy.finders import EachFolder
+from airflow_gobblin.copy.options import Compare, Delete, Existing
+from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.journal.history import History
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.journal.records import Action
+from airflow_gobblin.mirror import Mirror
+from airflow_gobblin.model.holds import Holds
+from airflow_gobblin.model.plan import Plan, RunPlan
+from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.execute import execute_commit_steps
+from airflow_gobblin.run.finish import finish
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.plan import create_work_units
+from airflow_gobblin.run.recover import verify_recover
+from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.steps import execution
+from airflow_gobblin.steps.base import Phase
+from airflow_gobblin.steps.deleting import DeleteStep
+from airflow_gobblin.steps.placing import PlaceStep, ReplaceStep
+from airflow_gobblin.storage.files import FileIdentity, LocalFiles
+from airflow_gobblin.storage.stores.memory import MemoryStore
+from airflow_gobblin.testing import inprocess
+from airflow_gobblin.workspace.staging import ROOT
+from tests.faults import Call, Crash, Fault, Faults, FaultyFiles, FaultyStore
+
+SETS = ("a", "b")
+NAMES = ("v", "w", "x", "d/x", "d/y", "d/e/z")
+_FAULTS = (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.CRASH_BEFORE, Fault.ANSWER_LOST, Fault.ERROR)
+_EVENTS = {"run": 6, "change": 5, "outsider": 2, "abandon": 1, "late": 3}
+
+
+class Broken(AssertionError):
+    """A promise is broken."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run that a process planned and may still be at work on."""
+
+    opened: OpenJob
+    plan: RunPlan
+
+
+@dataclass
+class MirrorHistory:
+    """One history. :param folder: holds source and target. :param log: what happened."""
+
+    folder: Path
+    seed: int
+    log: list[str] = field(default_factory=list)
+    crashes: int = 0
+    calls: int = 0
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.store = MemoryStore()
+        self.source, self.target = self.folder / "source", self.folder / "target"
+        self.written = 0
+        self.late: list[Planned] = []
+        self.heads: dict[str, int] = {}
+        """The newest slot that each plan saw, by its token."""
+        self.executing = False
+        self.after_abandon: dict[str, dict[str, str]] = {}
+        """What the folders of file sets held when their slot was abandoned, while it was being carried out."""
+        self.theirs: dict[str, tuple[str, FileIdentity]] = {}
+        """What outsiders wrote: by its content, the path and the identity of the file."""
+        self.known: set[str] = set()
+        """Every content that was ever written whole."""
+        for name in SETS:
+            self._write(self.source / name / "first")
+
+    # what happens
+
+    def play(self, events: int = 12) -> None:
+        """Play the history, and check it at every moment and at rest."""
+        for _ in range(events):
+            (event,) = self.random.choices([*_EVENTS], [*_EVENTS.values()])
+            getattr(self, f"_{event}")()
+            self.check(event)
+        self._rest()
+
+    def _run(self) -> None:
+        """A run, in a process that may die, or get an error, at some call."""
+        at = self.random.choice([None, self.random.randrange(400), self.random.randrange(60)])
+        fault = self.random.choice(_FAULTS)
+        outsider_at = self.random.choice([None, self.random.randrange(500)])
+        abandon_at = self.random.choice([None, self.random.randrange(80)])
+        told = f"{fault.value if at is not None else 'no fault'} at {at}, an outsider at {outsider_at}"
+        self.log.append(f"run, {told}, somebody who abandons at {abandon_at}")
+        with _Process(self, at, fault, outsider_at, abandon_at) as opened:
+            self._carry_out(opened, RunRequest(f"run {len(self.log)}"))
+        self.executing = False
+        for name, before in self.after_abandon.items():
+            now = self._tree(self.target / name)
+            self._expect(now == before, f"{name} was abandoned with {before}, and has {now} afterwards")
+        self.after_abandon.clear()
+
+    def _carry_out(self, opened: OpenJob, request: RunRequest) -> None:
+        verify_recover(opened, request)
+        plan = create_work_units(opened, request)
+        self.late.append(Planned(opened, plan))
+        for _, planned in opened.staging.plans():
+            if isinstance(planned, Plan):
+                self.heads[planned.token] = planned.head
+        if self.random.random() < 0.2:
+            return
+        inprocess.extract(opened, plan, NoConnections())
+        if self.random.random() < 0.3:
+            return
+        for pack in plan.packs:
+            write_commit_steps(opened, plan, pack)
+        if self.random.random() < 0.3:
+            return
+        self.executing = True
+        for pack in plan.packs:
+            execute_commit_steps(opened, plan, pack)
+        if self.random.random() < 0.8:
+            finish(opened, plan)
+
+    def abandon_now(self) -> None:
+        """A person abandons what is being carried out just now."""
+        for name in SETS:
+            if self._history(f"{name}#files").pending is None:
+                continue
+            self.log.append(f"meanwhile {name} is abandoned")
+            admin = Administration(self._journal(), LocalFiles(self.target), "ann")
+            with suppress(GobblinError):
+                if admin.abandon(f"{name}#files", "it is random")[0].abandoned:
+                    self.after_abandon[name] = self._tree(self.target / name)
+
+    def _late(self) -> None:
+        """A task of an earlier run, whose process has not died, or which is cleared."""
+        if not self.late:
+            return
+        one = self.random.choice(self.late[-4:])
+        task = self.random.choice([write_commit_steps, write_commit_steps, execute_commit_steps, None])
+        self.log.append(f"late {'finish' if task is None else task.__name__}")
+        with self._process(None, Fault.ERROR, None) as opened, suppress(GobblinError):
+            if task is None:
+                finish(opened, one.plan)
+            for pack in one.plan.packs:
+                if task is not None:
+                    task(opened, one.plan, pack)
+
+    def _change(self) -> None:
+        for _ in range(self.random.randrange(1, 6)):
+            path = self.source / self.random.choice(SETS) / self.random.choice(NAMES)
+            if path.is_file() and self.random.random() < 0.6:
+                path.unlink()
+                self.log.append(f"source without {path.relative_to(self.source)}")
+            else:
+                self._write(path)
+                self.log.append(f"source has {path.relative_to(self.source)}")
+
+    def _outsider(self, path: Path | None = None) -> None:
+        """An outsider writes to the target, or deletes from it."""
+        path = path or self.target / self._interesting()
+        for name in self.after_abandon:
+            if path.is_relative_to(self.target / name):
+                return  # what it has from now on is compared
+        if path.is_file() and self.random.random() < 0.3:
+            content = path.read_text()
+            path.unlink()
+            self.theirs.pop(content, None)
+            self.log.append(f"target without {path.relative_to(self.target)}")
+            return
+        try:
+            if path.is_file():
+                self.theirs.pop(path.read_text(), None)
+            content = self._write(path)
+        except (FileExistsError, NotADirectoryError, IsADirectoryError):
+            return
+        self.log.append(f"an outsider's {path.relative_to(self.target)}")
+        identity = LocalFiles(self.target).identity(str(path.relative_to(self.target)))
+        assert identity is not None
+        self.theirs[content] = (str(path.relative_to(self.target)), identity)
+
+    def _interesting(self) -> str:
+        """Choose a path: mostly one that a pending slot is about."""
+        pending = (self._history(f"{name}#files").pending for name in SETS)
+        steps = [step for slot in pending if slot for step in self._journal().steps(slot.decision)]
+        paths = [path for step in steps if (path := _acts_on(step))]
+        if paths and self.random.random() < 0.8:
+            return self.random.choice(paths)
+        return f"{self.random.choice(SETS)}/{self.random.choice(NAMES)}"
+
+    def _abandon(self) -> None:
+        """A person abandons what is pending; their process may die, too."""
+        at = self.random.choice([None, self.random.randrange(40)])
+        for urn in (f"{name}#files" for name in SETS):
+            if self._history(urn).pending is None:
+                continue
+            self.log.append(f"abandon {urn}, crash at {at}")
+            with self._process(at, self.random.choice(_FAULTS), None) as opened, suppress(GobblinError):
+                admin = Administration(opened.journal, opened.files, "ann")
+                admin.abandon(urn, "it is random")
+        # whoever is late changes nothing of a slot that is abandoned
+        before = self._contents()
+        for one in self.late:
+            if all(self._is_over(one.plan, urn) for urn in (f"{name}#files" for name in SETS)):
+                for pack in one.plan.packs:
+                    with self._process(None, Fault.ERROR, None) as opened, suppress(GobblinError):
+                        execute_commit_steps(opened, one.plan, pack)
+        self._expect(self._contents() == before, "a late task changed something after the slots had ended")
+
+    def _is_over(self, plan: RunPlan, urn: str) -> bool:
+        tokens = {ref.token for pack in plan.packs for ref in pack.datasets}
+        slots = [slot for slot in self._history(urn).slots if slot.decision.token in tokens]
+        return all(slot.finished for slot in slots)
+
+    def _rest(self) -> None:
+        """Runs without faults: then source and target are equal, and nothing is left over."""
+        for number in range(12):
+            opened = self._opened(Faults())
+            request = RunRequest(f"rest {number}")
+            verify_recover(opened, request)
+            plan = create_work_units(opened, request)
+            reports = inprocess.go_on(opened, plan, NoConnections())
+            self.log.append(f"rest: {', '.join(f'{u} {r.status.value} {r.detail}' for u, r in reports.items())}")
+            self.check("rest")
+            if {report.status.value for report in reports.values()} == {"idle"}:
+                break
+            for urn in reports:
+                history = self._history(urn)
+                if history.pending is not None:  # an outsider is in its way
+                    with suppress(GobblinError):
+                        Administration(self._journal(), opened.files, "ann").abandon(urn, "something is in its way")
+        mine, copy = self._tree(self.source), self._tree(self.target)
+        self._expect(mine == copy, f"at rest the source is {mine}, and the target {copy}")
+        tokens = [*self.target.glob(f"{ROOT}/photos-*/s/*/*")]
+        self._expect(not tokens, f"staging is left: {tokens}")
+
+    # what holds
+
+    def check(self, after: str) -> None:
+        """Check what holds at every moment."""
+        found = Counter(self._contents(everywhere=True).values())
+        for path, content in self._contents().items():
+            self._expect(content in self.known, f"after {after}, {path} is half there: {content!r}")
+        for content, (path, identity) in [*self.theirs.items()]:
+            if found[content]:
+                continue
+            expected = self._expected(path, identity)
+            self._expect(expected, f"after {after}, an outsider's {path} is lost, and no plan expected it there")
+            del self.theirs[content]
+        for urn in (f"{name}#files" for name in SETS):
+            history = self._history(urn)
+            self._expect(all(slot.finished for slot in history.slots[:-1]), f"{urn} has two unfinished slots")
+            for slot in history.slots:
+                between = history.slots[
+                    self.heads.get(slot.decision.token, slot.decision.slot) : slot.decision.slot - 1
+                ]
+                actions = {one.decision.action for one in between}
+                self._expect(
+                    actions <= {Action.ABORT}, f"{urn}: slot {slot.decision.slot} was planned before another one"
+                )
+            self._expect(history.state.live == {}, f"{urn} has live units")
+
+    def _expected(self, path: str, identity: FileIdentity) -> bool:
+        """Whether a decided step was to replace or delete exactly this file."""
+        for urn in (f"{name}#files" for name in SETS):
+            for slot in self._history(urn).slots:
+                if slot.holds is not Holds.DIFFERENCE:
+                    continue
+                for step in self._journal().steps(slot.decision, slot.decision.of(Phase.PUBLISH)):
+                    if isinstance(step, ReplaceStep) and (step.target, step.replaces) == (path, identity):
+                        return True
+                    if isinstance(step, DeleteStep) and (step.path, step.identity) == (path, identity):
+                        return True
+        return False
+
+    def _expect(self, holds: bool, told: str) -> None:
+        if not holds:
+            raise Broken("\n".join((f"history {self.seed}: {told}", *self.log)))
+
+    # how
+
+    def _write(self, path: Path) -> str:
+        self.written += 1
+        content = f"<{self.written}{'.' * self.random.randrange(30)}>"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_name(f".{path.name}.{self.written}")
+        new.write_text(content)
+        new.rename(path)
+        self.known.add(content)
+        return content
+
+    def _tree(self, folder: Path) -> dict[str, str]:
+        return {path: content for path, content in _files(folder) if f"{ROOT}/" not in path}
+
+    def _contents(self, *, everywhere: bool = False) -> dict[str, str]:
+        """The files of the target, without our own. :param everywhere: with trashes and what is kept, but no staged files."""
+        kept = ("trash-", f"{ROOT}/kept/")
+        return {
+            path: content
+            for path, content in _files(self.target)
+            if not path.startswith(f"{ROOT}/") or (everywhere and any(part in path for part in kept))
+        }
+
+    def _journal(self) -> Journal:
+        return Journal.create(self.store, "photos")
+
+    def _history(self, urn: str) -> History:
+        return self._journal().history(urn)
+
+    def _opened(self, faults: Faults) -> OpenJob:
+        mirror = Mirror(
+            "photos",
+            str(self.source),
+            str(self.target),
+            "unused",
+            datasets=EachFolder(),
+            existing=Existing.UPDATE,
+            delete=Delete(1),
+            compare=Compare.CHECKSUM,
+            max_packs=2,
+            attempts=100,
+        )
+        files = FaultyFiles(LocalFiles(self.target), faults)
+        return OpenJob(mirror, Journal.create(FaultyStore(self.store, faults), "photos"), NoConnections(), files)
+
+    def _process(self, at: int | None, fault: Fault, outsider_at: int | None) -> _Process:
+        return _Process(self, at, fault, outsider_at, None)
+
+
+class _Process:
+    """A process of the product; errors and its death end it.
+
+    :param outsider_at: the call before which an outsider acts, where the process is at work.
+    :param abandon_at: the call of carrying out slots before which somebody abandons them.
+    """
+
+    def __init__(
+        self, history: MirrorHistory, at: int | None, fault: Fault, outsider_at: int | None, abandon_at: int | None
+    ) -> None:
+        self._history = history
+        self._outsider_at = outsider_at
+        self._abandon_at = abandon_at
+        self._looked_at = ""
+        self._in_trash = history.random.random() < 0.5
+        self._after_looks = history.random.choice([None, history.random.randrange(24)])
+        self._has_looked = False
+        self._faults = Faults(at, fault, hook=self._hook)
+
+    def _hook(self, call: Call) -> None:
+        history = self._history
+        into_trash = call.operation == "replace" and "/trash-" in call.subject
+        has_looked, self._has_looked = self._has_looked, False
+        if call.place == "files" and call.subject.partition("/")[2] in NAMES and call.subject.startswith(SETS):
+            self._looked_at = call.subject
+            self._has_looked = history.executing and call.operation == "identity"
+        if history.executing and self._abandon_at is not None:
+            self._abandon_at -= 1
+            if self._abandon_at < 0:
+                self._abandon_at = None
+                history.abandon_now()
+        # Between the last look at a file that is replaced and its rename, an outsider's file is lost, as is stated.
+        if call.operation == "replace" and not into_trash:
+            return
+        if has_looked and self._after_looks is not None:
+            self._after_looks -= 1
+            if self._after_looks < 0:
+                self._after_looks = None
+                history._outsider(history.target / self._looked_at)
+                return
+        due = self._outsider_at is not None and len(self._faults.calls) >= self._outsider_at
+        if (into_trash and self._in_trash) or (due and history.random.random() < 0.2):
+            self._outsider_at = None
+            self._in_trash = self._in_trash and not into_trash
+            history._outsider(history.target / self._looked_at if self._looked_at else None)
+            if into_trash and history.random.random() < 0.5:
+                self._faults._at, self._faults._fault = len(self._faults.calls) + 1, Fault.CRASH_BEFORE
+
+    def __enter__(self) -> OpenJob:
+        try:
+            return self._history._opened(self._faults)
+        except BaseException as error:
+            if not self.__exit__(type(error), error, None):
+                raise
+            return self._history._opened(Faults())
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        self._history.calls += len(self._faults.calls)
+        if isinstance(error, Crash):
+            self._history.crashes += 1
+            return True
+        return isinstance(error, GobblinError | OSError)
+
+
+def _acts_on(step: object) -> str:
+    """The file that a step places, replaces or deletes."""
+    if isinstance(step, PlaceStep | ReplaceStep):
+        return step.target
+    return step.path if isinstance(step, DeleteStep) else ""
+
+
+def _files(folder: Path) -> Iterator[tuple[str, str]]:
+    for above, _, names in os.walk(folder):
+        for name in names:
+            path = Path(above, name)
+            with suppress(FileNotFoundError):
+                yield str(path.relative_to(folder)), path.read_bytes().decode(errors="replace")
+
+
+def play(seed: int) -> MirrorHistory:
+    """Play one history. :raises Broken: a promise is broken."""
+    shm = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    folder = Path(tempfile.mkdtemp(dir=shm))
+    try:
+        history = MirrorHistory(folder, seed)
+        no_wait: Callable[[int], None] = lambda fd: None  # noqa: E731
+        with mock.patch("os.fsync", no_wait), mock.patch.object(execution, "THREADS", 1):
+            history.play()
+        return history
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    for text in sys.argv[1:]:
+        print("\n".join(play(int(text)).log))

@@ -24,6 +24,7 @@ from airflow_gobblin.hooks.wording import worded
 from airflow_gobblin.job import Attempt
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Decision, now
+from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.status import Status
@@ -58,8 +59,11 @@ class Killed(BaseException):
 
 def test_runs_go_on_where_the_last_one_ended(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
-    assert lab.run()["a"] == DatasetReport(
-        "a", Status.COMMITTED, "slot 1", 1, files=3, rows=10, watermark=LongWatermark(10)
+    report = lab.run()["a"]
+    history = lab.journal.history("a")
+    assert report.bytes == sum(file.size for _, file in lab.journal.files(history, history.state.live)) > 0
+    assert replace(report, bytes=0) == DatasetReport(
+        "a", Status.COMMITTED, "slot 1", 1, files=3, rows=10, watermark=LongWatermark(10), holds=Holds.RANGES
     )
     assert lab.run()["a"].status == "idle"
     grown = replace(A, rows=13)

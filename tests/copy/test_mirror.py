@@ -9,12 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from airflow_gobblin.admin.views import view
+from airflow_gobblin.cli.ahead import _plan_row
 from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.copy.finders import EachFolder, FileSet, WholeTree
 from airflow_gobblin.copy.options import Delete, Keep
 from airflow_gobblin.errors import ConfigurationError, GobblinError, StoreError
-from airflow_gobblin.journal.records import Action
+from airflow_gobblin.events.publication import publication
+from airflow_gobblin.journal.records import Action, now
 from airflow_gobblin.model.holds import Holds
+from airflow_gobblin.operators.task_logs import result_table
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.finish import finish
@@ -24,6 +28,7 @@ from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.testing import inprocess
 from tests.copy.mirrors import Disturbance, Trees, content, statuses
+from tests.test_import_direction import run_python
 
 A, B = "a#files", "b#files"
 
@@ -432,8 +437,54 @@ def test_a_dry_run_tells_what_would_be_done_and_changes_nothing(trees: Trees) ->
     before, records = content(trees.folder), trees.records()
     prospect = would_plan(trees.opened(), RunRequest("dry"))
     assert [one.urn for one in prospect.datasets] == [A, B]
+    outline = prospect.datasets[0].outline
+    assert outline is not None
+    assert [(act.kind.value, act.path) for act in outline.first if "folder" not in act.kind.value] == [
+        ("replace", "changes"),
+        ("copy", "new/file"),
+        ("delete", "deep/er/goes too"),
+        ("delete", "goes"),
+    ]
+    assert outline.bytes == len("has changed") + len("a/new/file")
+    assert all(not unit.properties for unit in prospect.datasets[0].units), "bundles may be too many to keep"
+    row = _plan_row(trees.mirror, prospect, prospect.datasets[0], of_files=True, acts=True)
+    assert {name: row[name] for name in ("copy", "replace", "delete", "bytes")} == {
+        "copy": 1,
+        "replace": 1,
+        "delete": 2,
+        "bytes": outline.bytes,
+    }
     assert content(trees.folder) == before
     assert trees.records() == records
+
+
+def test_a_run_is_told_of_in_files_and_bytes(trees: Trees) -> None:
+    report = trees.run()[A]
+    assert report.detail == "slot 2: 2 files of 21 bytes copied (1 in place of others), 2 deleted"
+    slot = trees.journal.history(A).slots[-1]
+    assert publication("photos", slot, None).event == {
+        "urn": A,
+        "slot": 2,
+        "files": 2,
+        "replaced": 1,
+        "deleted": 2,
+        "bytes": 21,
+    }
+    seen = view(trees.journal.history(A), now())
+    assert seen.of_files
+    assert seen.last_commit is not None
+    assert (seen.last_commit.files, seen.last_commit.replaced, seen.last_commit.deleted) == (2, 1, 2)
+    heading, row, _ = result_table([report], [report, report])
+    assert heading == ["dataset", "status", "slot", "files", "replaced", "deleted", "bytes"]
+    assert row == [A, "committed", "2", "2", "1", "2", "21"]
+
+
+def test_every_kind_of_record_is_known_once_the_kinds_are_imported() -> None:
+    """As on Spark, and on the page, which have imported nothing else."""
+    program = "from airflow_gobblin.model import registry, wire; registry.import_kinds(); print(*sorted(wire._by_kind))"
+    known = {*run_python(program).split()}
+    assert {"copy_work", "copy_bundle", "copy_binding", "whole_tree", "each_folder", "glob"} <= known
+    assert {"place_step", "replace_step", "delete_step", "close_trash_step", "make_folder_step"} <= known
 
 
 def test_folders_of_the_source_that_are_new_become_datasets(trees: Trees) -> None:

@@ -396,7 +396,15 @@ class Staging:
             self.files.uploads.abort(target, upload)
 
     def remove_token(self, token: str) -> None:
-        """Remove a token's folder, and then its plan: a token with a plan can be swept again."""
+        """Remove a token's folder, and then its plan: a token with a plan can be swept again.
+
+        Uploads that its results name are aborted first: in a mirror the name of one doesn't tell whose it is.
+        """
+        for key in self._store.list(f"s/{token}/results/") if self.files.uploads is not None else ():
+            data = self._store.get(key)
+            for file in () if data is None else wire.loads(data, UnitResult, key).files:
+                if file.upload is not None:
+                    self.abort_upload(file.path, file.upload.id)
         self.files.remove_tree(self.token_folder(token))
         self._store.delete(f"p/{token}")
 

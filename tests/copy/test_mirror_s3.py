@@ -1,0 +1,105 @@
+"""A mirror from a disk to S3 and back, against real servers."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_gobblin.admin.actions import Administration
+from airflow_gobblin.copy.finders import EachFolder, WholeTree
+from airflow_gobblin.copy.options import Delete, Existing
+from airflow_gobblin.mirror import Mirror
+from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.plan import create_work_units
+from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.testing import inprocess
+from tests.copy.mirrors import content, statuses
+from tests.services.s3 import S3Server
+
+OPTIONS: dict[str, Any] = {"existing": Existing.UPDATE, "delete": Delete(1)}
+
+
+class OneConnection:
+    """The connection `store`."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+
+    def uri(self, conn_id: str) -> str:
+        assert conn_id == "store"
+        return self._uri
+
+
+def write(file: Path, text: str) -> None:
+    """Write a file that is some time old: stores keep times in seconds, and a younger one would be copied once more."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    os.utime(file, (time.time() - 60,) * 2)
+
+
+@pytest.fixture(params=["versitygw", "moto"])
+def server(request: pytest.FixtureRequest) -> S3Server:
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, S3Server)
+    return found
+
+
+def test_a_tree_goes_to_s3_and_comes_back_whole(server: S3Server, tmp_path: Path) -> None:
+    bucket, connections = server.create_bucket(), OneConnection(server.access.connection)
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    there = Mirror("there", str(source), f"s3://store@{bucket}/tree", "unused", EachFolder(), **OPTIONS)
+    back = Mirror("back", f"s3://store@{bucket}/tree", str(copy), "unused", WholeTree(), **OPTIONS)
+    up, down = inprocess.open_job(there, connections), inprocess.open_job(back, connections)
+
+    write(source / "a/one", "one")
+    write(source / "a/deep/two", "two")
+    write(source / "b/three ü", "three")
+    assert statuses(inprocess.run(up)) == {"a#files": "committed", "b#files": "committed"}
+    assert statuses(inprocess.run(down)) == {"back#files": "committed"}
+    assert content(copy) == content(source)
+    assert statuses(inprocess.run(up)) == {"a#files": "idle", "b#files": "idle"}
+    assert statuses(inprocess.run(down)) == {"back#files": "idle"}
+
+    write(source / "a/one", "one has changed")
+    (source / "b/three ü").unlink()
+    write(source / "b/four", "four")
+    assert statuses(inprocess.run(up)) == {"a#files": "committed", "b#files": "committed"}
+    assert statuses(inprocess.run(down)) == {"back#files": "committed"}
+    assert {path: data for path, data in content(copy).items() if data != "/"} == {
+        path: data for path, data in content(source).items() if data != "/"
+    }
+    assert statuses(inprocess.run(up)) == {"a#files": "idle", "b#files": "idle"}
+    assert statuses(inprocess.run(down)) == {"back#files": "idle"}
+
+
+def test_an_abandoned_slot_leaves_nothing_in_s3_and_the_next_plan_does_it(server: S3Server, tmp_path: Path) -> None:
+    bucket, connections = server.create_bucket(), OneConnection(server.access.connection)
+    write(tmp_path / "source/one", "one")
+    mirror = Mirror("there", str(tmp_path / "source"), f"s3://store@{bucket}", "unused")
+    opened = inprocess.open_job(mirror, connections)
+    plan = create_work_units(opened, RunRequest("first"))
+    inprocess.extract(opened, plan, connections)
+    for pack in plan.packs:
+        write_commit_steps(opened, plan, pack)
+    admin = Administration(opened.journal, mirror.target, "ann", connections)
+    assert admin.abandon("there#files", "a mistake")[0].abandoned
+    assert opened.files.identity("one") is None
+    assert statuses(inprocess.run(opened)) == {"there#files": "committed"}
+    assert opened.files.read("one") == b"one"
+    assert [*opened.staging.open_uploads()] == []
+
+
+def test_a_plan_that_loses_leaves_no_upload(server: S3Server, tmp_path: Path) -> None:
+    bucket, connections = server.create_bucket(), OneConnection(server.access.connection)
+    write(tmp_path / "source/one", "one")
+    mirror = Mirror("there", str(tmp_path / "source"), f"s3://store@{bucket}", "unused")
+    opened = inprocess.open_job(mirror, connections)
+    late = create_work_units(opened, RunRequest("late"))
+    inprocess.extract(opened, late, connections)
+    assert statuses(inprocess.run(opened)) == {"there#files": "committed"}
+    assert opened.files.read("one") == b"one"
+    assert [*opened.staging.open_uploads()] == []

@@ -39,6 +39,7 @@ from airflow_gobblin.job import Work
 from airflow_gobblin.model import plan as plans
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.failure import Failure
+from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.plan import FinishedRun, Plan, PlanPiece, RunPlan, UnwrittenSteps
 from airflow_gobblin.model.work import Pack, StagedFile, UnitResult, UnitState, WorkUnit
 from airflow_gobblin.steps.publishing import staged_identity
@@ -400,13 +401,23 @@ class Staging:
 
         Uploads that its results name are aborted first: in a mirror the name of one doesn't tell whose it is.
         """
-        for key in self._store.list(f"s/{token}/results/") if self.files.uploads is not None else ():
-            data = self._store.get(key)
-            for file in () if data is None else wire.loads(data, UnitResult, key).files:
-                if file.upload is not None:
-                    self.abort_upload(file.path, file.upload.id)
+        for file in self._uploads_of_a_mirror(token):
+            if file.upload is not None:
+                self.abort_upload(file.path, file.upload.id)
         self.files.remove_tree(self.token_folder(token))
         self._store.delete(f"p/{token}")
+
+    def _uploads_of_a_mirror(self, token: str) -> Iterator[StagedFile]:
+        """Yield the staged files of a mirror's plan; none of rows, whose uploads are found by the token in their names."""
+        if self.files.uploads is None:
+            return
+        with suppress(RecordError):  # what can't be read names no upload
+            plan = self.plan(token)
+            if plan is None or plan.holds is not Holds.DIFFERENCE:
+                return
+            for _, data in self._store.get_many([*self._store.list(f"s/{token}/results/")]):
+                if data is not None:
+                    yield from wire.loads(data, UnitResult, token).files
 
     def remove_empty_run(self, run: str) -> None:
         """Remove the folder of a run if it is empty; a writer that is about to use it creates it again."""

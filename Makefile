@@ -26,7 +26,7 @@ demo: setup-demo ## run the main job on real data, kill it in the middle, recove
 	@$(PY) -m tests.demo
 
 .PHONY: test
-test: setup ## run the tests, in two lanes (17 minutes on two free cores)
+test: setup ## run the tests, in two lanes (22 minutes on two free cores)
 	@$(PY) -m tests.lanes && echo "make test: all tests passed" || { echo "make test: FAILED"; exit 1; }
 
 .PHONY: quick

@@ -300,7 +300,7 @@ def view(history: History | GobblinError, at: datetime, key: str = "") -> Datase
 def _of_files(history: History) -> bool:
     """Return whether the newest slot of a run holds a difference of files."""
     newest = next((slot for slot in history.newest_first if slot.holds is not None), None)
-    return newest is not None and newest.holds is not None and not newest.holds.keeps_units
+    return newest is not None and not newest.keeps_units
 
 
 def _lag(watermark: Watermark | None, at: datetime) -> timedelta | None:

@@ -59,6 +59,11 @@ class Slot:
         return self.trimmed.rows if self.trimmed is not None else sum(u.rows_written for u in _good(self.decision))
 
     @property
+    def keeps_units(self) -> bool:
+        """Whether its units are live until they are retired. Not so of a difference of files: see `Holds.keeps_units`."""
+        return self.holds is None or self.holds.keeps_units
+
+    @property
     def replaced(self) -> int:
         """The number of these files that took the place of others, in a mirror."""
         return self.trimmed.replaced if self.trimmed is not None else sum(u.replaced for u in _good(self.decision))
@@ -577,8 +582,7 @@ class _StateBuilder:
                 self.retired[ref] = decision.slot
         if decision.action is Action.DROP:
             self.live.clear()
-        keeps_units = decision.holds is None or decision.holds.keeps_units
-        if decision.action in (Action.COMMIT, Action.NOOP, Action.IMPORT) and keeps_units:
+        if decision.action in (Action.COMMIT, Action.NOOP, Action.IMPORT) and slot.keeps_units:
             for unit in decision.units:
                 if unit.state is UnitState.SUCCESSFUL:
                     self.live[UnitRef(decision.slot, unit.unit)] = unit

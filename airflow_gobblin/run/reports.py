@@ -99,7 +99,7 @@ def published(slot: Slot, status: Status, detail: str, state: DatasetState) -> D
 
 def _acts(slot: Slot) -> str:
     """Return what a difference of files does, to be added to what is told of its slot."""
-    if slot.holds is not Holds.DIFFERENCE:
+    if slot.keeps_units:
         return ""
     copied = f"{many(slot.files, 'file')} of {slot.bytes:,} bytes" if slot.files else "no file"
     replaced = f" ({slot.replaced:,} in place of others)" if slot.replaced else ""

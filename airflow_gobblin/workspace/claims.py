@@ -238,7 +238,7 @@ def check_folder(folder: str, urn: str, holds: Holds) -> str:
     :raises ConfigurationError: it isn't below the target root, or is the target's own folder.
     """
     cause, parts = "", folder.split("/")
-    if folder == "." and holds is Holds.DIFFERENCE:
+    if folder == "." and not holds.keeps_units:
         return folder
     if folder == "." or not folder:
         cause = "it is the target root itself, in which staging, claims and the folders of other datasets are"

@@ -78,7 +78,7 @@ def _folder(journal: Journal, urn: str) -> str:
 
 def _manifest(journal: Journal, history: History, slot: Slot) -> Json:
     decision = slot.decision
-    if slot.holds is not None and not slot.holds.keeps_units:  # lists of files don't add up, and may be very long
+    if not slot.keeps_units:  # lists of files don't add up, and may be very long
         return {"dataset": decision.urn, "slot": decision.slot, "files": slot.files}
     gone: Iterable[UnitRef] = decision.replaces
     if decision.action is Action.DROP:  # no file is live any more, even where files are left

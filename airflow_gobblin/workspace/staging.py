@@ -39,7 +39,6 @@ from airflow_gobblin.job import Work
 from airflow_gobblin.model import plan as plans
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.failure import Failure
-from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.plan import FinishedRun, Plan, PlanPiece, RunPlan, UnwrittenSteps
 from airflow_gobblin.model.work import Pack, StagedFile, UnitResult, UnitState, WorkUnit
 from airflow_gobblin.steps.publishing import staged_identity
@@ -413,7 +412,7 @@ class Staging:
             return
         with suppress(RecordError):  # what can't be read names no upload
             plan = self.plan(token)
-            if plan is None or plan.holds is not Holds.DIFFERENCE:
+            if plan is None or plan.holds.keeps_units:
                 return
             for _, data in self._store.get_many([*self._store.list(f"s/{token}/results/")]):
                 if data is not None:

@@ -22,8 +22,8 @@ setup-demo setup-packages setup-quick:
 	@$(SETUP) $(@:setup-%=%)
 
 .PHONY: demo
-demo: setup-demo ## run the main job on real data, kill it in the middle, recover, check
-	@$(PY) -m tests.demo
+demo: setup-demo ## run the main job on real data, kill it in the middle, recover, check; with PART=mirror a mirror
+	@$(PY) -m tests.demo $(PART)
 
 .PHONY: test
 test: setup ## run the tests, in two lanes (22 minutes on two free cores)
@@ -42,7 +42,7 @@ soak: setup ## run the long tests
 	@$(PY) -m pytest -m soak --timeout=0 && echo "make soak: all tests passed" || { echo "make soak: FAILED"; exit 1; }
 
 .PHONY: bench
-bench: setup ## measure against the peers, and write tests/benchmarks/results.md (30 minutes on two free cores)
+bench: setup ## measure against the peers, and write tests/benchmarks/results.md (an hour on two free cores; needs rclone and rsync)
 	@$(PY) -m tests.benchmarks && echo "make bench: tests/benchmarks/results.md is written" || { echo "make bench: FAILED"; exit 1; }
 
 .PHONY: proofs

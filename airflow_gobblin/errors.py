@@ -19,7 +19,7 @@ out. Each error answers two questions that decide how a caller may react:
     │   ├── SourceDataError           … because of its data, which must be corrected there
     │   └── SourceChangedError        … because a part of it isn't any more as it was planned
     ├── SchemaConflictError           the source's schema conflicts with the published one
-    ├── CheckFailedError              a row check failed
+    ├── CheckFailedError              a check of rows, or of a file set, failed
     ├── StoreError                    a store operation failed; nothing was written
     │   └── UnknownOutcomeError       a store's answer was lost; the operation may have happened
     ├── UnreliableStoreError          a store lacks a guarantee that the journal relies on
@@ -236,7 +236,7 @@ class SchemaConflictError(GobblinError):
 
 
 class CheckFailedError(GobblinError):
-    """A row check that is set to fail found an invalid row."""
+    """A row check that is set to fail found an invalid row, or a check of a file set doesn't let it be published."""
 
 
 class StoreError(GobblinError):

@@ -6,7 +6,7 @@ publish units of any kind through it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -17,23 +17,30 @@ from airflow_gobblin.connections import Connections, GuardedConnections
 from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.holds import Holds
+from airflow_gobblin.model.limits import RunLimits
 from airflow_gobblin.model.plan import Binding, Plan, PlannedAct
 from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.request import RangeRequest
 from airflow_gobblin.model.state import DatasetState
+from airflow_gobblin.model.verification import Deviation
 from airflow_gobblin.model.watermark import Watermark
 from airflow_gobblin.model.work import UnitResult, WorkUnit
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.storage.files.base import Files
-from airflow_gobblin.storage.locations import object_location, path_below
+from airflow_gobblin.storage.locations import path_below, remote_location
 
 __all__ = [
     "Attempt",
     "DatasetLike",
     "Held",
     "Job",
+    "JudgedWork",
+    "LimitedJob",
     "OutlinedWork",
+    "RankedDataset",
     "Site",
+    "TellsOfFiles",
+    "VerifiedWork",
     "Work",
     "WorkPlan",
     "WorkRequest",
@@ -100,6 +107,7 @@ class WorkPlan:
     :param open_end: whether the last unit continues beyond that range to an unknown end.
     :param kept_from: the first position that the source still has.
     :param one_snapshot: whether the units have to run in one snapshot, which `Work.hold` provides.
+    :param metadata: what the events of its slot have besides; no secrets.
     """
 
     units: Iterator[WorkUnit]
@@ -110,6 +118,7 @@ class WorkPlan:
     open_end: bool = False
     kept_from: Watermark | None = None
     one_snapshot: bool = False
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 class Held(Protocol):
@@ -131,6 +140,8 @@ class Attempt:
     :param folder: the folder of the plan's staged files, below that root.
     :param connections: access to secrets.
     :param snapshot: the name of the snapshot held for the unit's plan, from `Held.of`.
+    :param share: the share of what the whole run may take at once that is the unit's: one in the number of units that may run
+        side by side.
     """
 
     id: str
@@ -138,6 +149,7 @@ class Attempt:
     folder: str
     connections: Connections
     snapshot: str = ""
+    share: float = 1.0
 
 
 class Work(Protocol):
@@ -241,6 +253,71 @@ class OutlinedWork(Protocol):
         """Yield what a unit would do."""
 
 
+@runtime_checkable
+class JudgedWork(Protocol):
+    """A work that judges a dataset once its units are done, before it is decided."""
+
+    def judge(
+        self,
+        plan: Plan,
+        published: Callable[[], Iterable[tuple[WorkUnit, UnitResult]]],
+        files: Files,
+        connections: GuardedConnections,
+    ) -> None:
+        """Judge what would be published. Nothing is changed.
+
+        :param published: gives the units, each with its result, anew by each call.
+        :param files: the file system below the workspace root.
+        :raises CheckFailedError: it must not be published.
+        """
+
+
+@runtime_checkable
+class VerifiedWork(Protocol):
+    """A work whose target can be compared with its source."""
+
+    def verify(
+        self, dataset: DatasetLike, files: Files, connections: GuardedConnections, *, content: bool
+    ) -> Iterator[Deviation]:
+        """Yield everything in the target that isn't as in the source. Nothing is changed.
+
+        :param files: the file system below the workspace root.
+        :param content: whether files of equal size and time are read and compared.
+        :raises GobblinError: the source or the target can't be listed or read.
+        """
+
+
+@runtime_checkable
+class RankedDataset(Protocol):
+    """A dataset that is a part of a larger one, and may come before others."""
+
+    @property
+    def dataset(self) -> str:
+        """The URN of the larger one."""
+
+    @property
+    def priority(self) -> int:
+        """Those with a higher one have room first."""
+
+
+@runtime_checkable
+class LimitedJob(Protocol):
+    """A job whose runs take a limited part of what there is to do."""
+
+    @property
+    def run_limits(self) -> RunLimits:
+        """How much one run takes at the most."""
+
+
+@runtime_checkable
+class TellsOfFiles(Protocol):
+    """A job whose events tell of each file, too, if its author wants it."""
+
+    @property
+    def file_events(self) -> bool:
+        """Whether they do."""
+
+
 class Job(Protocol):
     """An author's noun, such as an ingestion: a name, a journal, policies, and one work.
 
@@ -303,7 +380,7 @@ def check_numbers(job: Job, subject: str) -> None:
 
 def connections_of(work: Work) -> tuple[str, ...]:
     """Return the connections that a work needs in Spark: those of its units, and those of object stores that it publishes to."""
-    locations = (object_location(root) for root in (work.target, work.workspace))
+    locations = (remote_location(root) for root in (work.target, work.workspace))
     stores = (place.conn_id for place in locations if place is not None and place.conn_id is not None)
     return tuple(dict.fromkeys((*work.connection_ids, *stores)))
 

@@ -5,18 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from airflow_gobblin.copy.finders import DatasetFinder, WholeTree
+from airflow_gobblin.copy.archives import Unpack
+from airflow_gobblin.copy.checks import FileSetCheck
+from airflow_gobblin.copy.converters import AnyConverter, ConnectedConverter, FileConverter
+from airflow_gobblin.copy.finders import DatasetFinder, Place, WholeTree
+from airflow_gobblin.copy.openpgp import Encrypt
 from airflow_gobblin.copy.options import Compare, Delete, Existing, Keep, Links
 from airflow_gobblin.copy.work import CopyWork
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.job import check_numbers
 from airflow_gobblin.model import wire
+from airflow_gobblin.model.limits import RunLimits
 from airflow_gobblin.model.naming import check_ingestion_name
 from airflow_gobblin.model.policy import DEFAULT_ATTEMPTS, DEFAULT_RETENTION, CommitPolicy
-from airflow_gobblin.storage.locations import local_path, object_location, path_below
+from airflow_gobblin.storage.locations import HDFS_SCHEMES, local_path, path_below, remote_location
 
-_STORES = ("s3",)
-"""The object stores that a mirror can read and write."""
+_TARGETS = ("s3", *HDFS_SCHEMES)
+"""The schemes, besides a disk's, of what a mirror can write to. It can read all."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +29,10 @@ class Mirror:
     """One named job that makes a target tree equal to a source tree, one file set at a time, as far as its options say.
 
     :param name: the name of its journal: mandatory, permanent, never derived from the id of a DAG or group.
-    :param source: the tree to copy: an absolute path, `file:///…`, or `s3://[connection@]bucket/prefix`.
-    :param target: the tree to make equal to it, likewise.
+    :param source: the tree to copy: an absolute path, `file:///…`, `s3://[connection@]bucket/prefix` (also `gs://`, `abfs://`),
+        or a folder of a server: `sftp://[connection@]host/folder`, `https://[connection@]host/folder`,
+        `webhdfs://[connection@]namenode:port/folder`.
+    :param target: the tree to make equal to it: a path, `s3://…` or `webhdfs://…`.
     :param journal: the location of the journal: `file:///…`, `sqlite:////…`, `s3://[connection@]bucket/prefix`, or the id of an
         Airflow connection to PostgreSQL.
     :param datasets: finds the datasets of the source; by default the whole tree is one. A file set is published whole or not at
@@ -42,11 +49,25 @@ class Mirror:
     :param workspace: the root of its own files, which are in `_gobblin/`: the target, or a folder above it in the same file
         system or bucket. By default the target.
     :param checksums: whether the SHA-256 of each file is taken when it is copied.
+    :param bandwidth: the most bytes a second that a run reads, shared evenly among the tasks that may run at once. `None`: no
+        limit. What a store copies by itself isn't counted.
+    :param convert: what becomes of the files on the way, one after another: `(Gunzip(), Zstd())`. A converted file has the time
+        of its source.
+    :param unpack: unpack archives, each into a folder with its name, after the converters; `None`: they are copied as they are.
+    :param checks: what a file set has to fulfil to be published: `(AtLeastFiles(100),)`.
+    :param backup: the folder where replaced and deleted files are kept, as `<token of the plan>/<path in the target>`: below
+        the workspace and apart from both trees; or `_gobblin/backup` in the workspace.
+    :param place: where a file set lies below the target, as a template: `archive/{folder}`. Its parts are `{folder}`, the folder
+        that the finder gives it, `{dataset}`, the URN of its dataset, `{set}`, its name in that, and `{name}`, the last part of
+        its folder in the source. By default it is `{folder}`.
+    :param first: patterns of the folders of file sets that have room first in a run with limits, in this order.
+    :param limits: how much one run takes; the next one takes the rest.
+    :param file_events: whether an event is logged for each file that is copied, replaced or deleted, besides those of file sets.
     :param max_packs: the maximum number of Spark applications in a run.
     :param max_pack_weight: the maximum weight of a pack, in bytes, 64 KiB added for each file; a heavier file set has a pack
         alone, and those that don't fit wait for the next run. `None`: everything planned fits.
     :param attempts: the number of runs that fail to finish a slot before its file set is quarantined.
-    :param code: modules with the author's own finders.
+    :param code: modules with the author's own finders, converters and checks.
     :raises ConfigurationError: the name, a location, an option or a number is invalid, or one tree lies in the other.
     """
 
@@ -66,6 +87,15 @@ class Mirror:
     empty_folders: bool = False
     workspace: str | None = None
     checksums: bool = False
+    bandwidth: int | None = None
+    convert: tuple[AnyConverter, ...] = ()
+    unpack: Unpack | None = None
+    checks: tuple[FileSetCheck, ...] = ()
+    place: str = ""
+    first: tuple[str, ...] = ()
+    limits: RunLimits = field(default_factory=RunLimits)
+    backup: str | None = None
+    file_events: bool = False
     max_packs: int = 4
     max_pack_weight: int | None = None
     attempts: int = DEFAULT_ATTEMPTS
@@ -76,10 +106,21 @@ class Mirror:
         wire.kind_of(self.datasets)
         for name, kind in (("compare", Compare), ("existing", Existing), ("links", Links)):
             self._take_option(name, kind)
-        for name in ("include", "exclude"):
+        for name in ("include", "exclude", "first"):
             self._check_patterns(name)
+        self._check_records("convert", (FileConverter, ConnectedConverter), "converters", "(Gunzip(),)")
+        self._check_records("checks", (FileSetCheck,), "checks", "(AtLeastFiles(10),)")
+        if self.place:
+            Place(self.place)
+        if self.compare is Compare.CHECKSUM and any(isinstance(one, Encrypt) for one in self.convert):
+            cause = "an encryption has other bytes each time, so every file would be copied in every run"
+            raise self._refused("compare=Compare.CHECKSUM", cause, "Compare by size and time.")
+        if self.unpack is not None:
+            wire.kind_of(self.unpack)
         self._check_trees()
         check_numbers(self, f"mirror {self.name!r}")
+        if self.bandwidth is not None and self.bandwidth < 1:
+            raise self._refused(f"bandwidth={self.bandwidth!r}", "it lets nothing through", "Give bytes a second.")
 
     def _take_option(self, name: str, kind: type[Compare | Existing | Links]) -> None:
         """Take an option by its name, too."""
@@ -94,25 +135,49 @@ class Mirror:
         if not isinstance(patterns, tuple) or not all(isinstance(one, str) for one in patterns):
             raise self._refused(f"{name}={patterns!r}", "it is no tuple of patterns", f"Write {name}=('**/*.jpg',).")
 
+    def _check_records(self, name: str, ports: tuple[type, ...], what: str, example: str) -> None:
+        """Make sure that an option is a tuple of registered records of some ports."""
+        given = getattr(self, name)
+        if not isinstance(given, tuple) or not all(isinstance(one, ports) for one in given):
+            raise self._refused(f"{name}={given!r}", f"it is no tuple of {what}", f"Write {name}={example}.")
+        for one in given:
+            wire.kind_of(one)
+
     def _check_trees(self) -> None:
         """Check the locations of both trees and of the workspace, without contacting anything."""
         for name, location in (("source", self.source), ("target", self.target), ("workspace", self._root)):
-            place = object_location(location)
+            place = remote_location(location)
             if place is None:
                 local_path(location, operation="use", subject=f"{name} {location!r} of mirror {self.name!r}")
-            elif place.scheme not in _STORES:
-                cause = f"mirrors don't read or write {place.scheme}:// yet"
+            elif name != "source" and place.scheme not in _TARGETS:
                 raise self._refused(
-                    f"{name} {location!r}", cause, "Give a path on a disk, or s3://connection@bucket/prefix."
+                    f"{name} {location!r}",
+                    f"mirrors read from {place.scheme}://, and don't write there",
+                    "Give a path on a disk, s3://connection@bucket/prefix, or webhdfs://connection@namenode:9870/folder.",
                 )
         if path_below(self._root, self.target) is None:
             cause = "it is neither the target nor a folder above it, in the same file system or bucket"
             raise self._refused(f"workspace {self._root!r}", cause, "Leave it out, or give a folder above the target.")
+        if self.backup is not None:
+            self._check_backup(self.backup)
         apart = "Give trees that are apart: a copy would be copied again and again."
         if _within(self.source, self.target):
             raise self._refused(f"target {self.target!r}", f"it is the source {self.source!r} or lies in it", apart)
         if _within(self.target, self.source):
             raise self._refused(f"source {self.source!r}", f"it lies in the target {self.target!r}", apart)
+
+    def _check_backup(self, backup: str) -> None:
+        """Make sure that files can be renamed into the backup folder, and that neither tree has it."""
+        subject, below = f"backup {backup!r}", path_below(self._root, backup)
+        hint = f"Give '_gobblin/backup' in the workspace {self._root!r}, or a folder below it and beside the target."
+        if remote_location(self._root) is not None:
+            cause = "objects are not kept in a folder"
+            raise self._refused(subject, cause, "Leave it out, and switch on the versions of the bucket.")
+        if below is None or below == "." or (below.startswith("_gobblin") and below != "_gobblin/backup"):
+            raise self._refused(subject, "it is not a folder of yours below the workspace, on its disk", hint)
+        for tree in (self.source, self.target) if below != "_gobblin/backup" else ():
+            if _within(tree, backup) or _within(backup, tree):
+                raise self._refused(subject, f"it lies in {tree!r}, or that in it", hint)
 
     @property
     def _root(self) -> str:
@@ -137,6 +202,11 @@ class Mirror:
         return DEFAULT_RETENTION
 
     @property
+    def run_limits(self) -> RunLimits:
+        """How much one run takes at the most."""
+        return self.limits
+
+    @property
     def work(self) -> CopyWork:
         """The work on its units, with everything that Spark needs."""
         return CopyWork(
@@ -155,13 +225,20 @@ class Mirror:
             links=self.links,
             empty_folders=self.empty_folders,
             checksums=self.checksums,
+            bandwidth=self.bandwidth,
+            convert=self.convert,
+            unpack=self.unpack,
+            checks=self.checks,
+            place=self.place,
+            first=self.first,
+            backup=self.backup or "",
             code=self.code,
         )
 
 
 def _within(root: str, location: str) -> bool:
     """Return whether a location is a root or lies below it, whatever connections they name."""
-    above, here = object_location(root), object_location(location)
+    above, here = remote_location(root), remote_location(location)
     if above is None or here is None:
         return path_below(root, location) is not None
     return path_below(above.url, here.url) is not None

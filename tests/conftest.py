@@ -23,6 +23,7 @@ from tests import lanes, proofs
 from tests.services import s3
 from tests.services.emulators import Emulator, running_azurite, running_gcs
 from tests.services.environment import ROOT, TEMPORARY, hurry_java, use_environment
+from tests.services.hdfs import Hdfs, running_hdfs
 from tests.services.packages import build_wheel
 from tests.services.postgres import Postgres, running_postgres
 from tests.services.s3_proxy import Proxy, running_proxy
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 SERVICES = frozenset(
     (
-        *("azurite", "bucket", "deployment", "gcs", "mortal", "moto", "s3_proxy", "versitygw", "wheel"),
+        *("azurite", "bucket", "deployment", "gcs", "hdfs", "mortal", "moto", "s3_proxy", "versitygw", "wheel"),
         *("postgres", "postgres_database", "postgres_server", "postgresql"),
         *("spark", "spark_connect", "spark_standalone"),
     )
@@ -134,6 +135,13 @@ def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
 def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
     """A running server that emulates Azure's blob storage."""
     with running_azurite(tmp_path_factory.mktemp("azurite")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
+    """A running HDFS: a namenode and a datanode."""
+    with running_hdfs(tmp_path_factory.mktemp("hdfs")) as server:
         yield server
 
 

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar, cast
 
 from airflow_gobblin.errors import StoreError, UnknownOutcomeError
 from airflow_gobblin.model.work import Upload
-from airflow_gobblin.storage.files import FileIdentity, Files, FolderAttributes, StagedOutput, Uploads
+from airflow_gobblin.storage.files import FileIdentity, Files, FolderAttributes, Keeps, StagedOutput, Uploads
 from airflow_gobblin.storage.files.local import stage_file
 from airflow_gobblin.storage.stores.base import Store
 from airflow_gobblin.storage.stores.local import LocalStore
@@ -532,6 +532,10 @@ class FaultyFiles:
         return self._files.moves_folders
 
     @property
+    def keeps(self) -> Keeps:
+        return self._files.keeps
+
+    @property
     def settles_after(self) -> timedelta:
         return timedelta()  # no request is under way that isn't one of these calls
 
@@ -568,6 +572,9 @@ class FaultyFiles:
 
     def read(self, path: str) -> bytes:
         return self._call("read", path, Effect.READ, lambda: self._files.read(path))
+
+    def read_part(self, path: str, start: int, size: int) -> bytes:
+        return self._call("read_part", path, Effect.READ, lambda: self._files.read_part(path, start, size))
 
     def checksum(self, path: str) -> str | None:
         return self._call("checksum", path, Effect.READ, lambda: self._files.checksum(path))
@@ -700,6 +707,9 @@ class FaultyUploads:
     def __init__(self, uploads: Uploads, call: Callable[..., Any]) -> None:
         self._uploads = uploads
         self._call = call
+
+    def put(self, target: str, data: bytes) -> None:
+        self._call("put object", target, Effect.PUT, lambda: self._uploads.put(target, data))
 
     def stands(self, target: str, upload: Upload) -> bool:
         return bool(self._call("look at upload", target, Effect.READ, lambda: self._uploads.stands(target, upload)))

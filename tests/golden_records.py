@@ -20,7 +20,10 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import airflow_gobblin
+from airflow_gobblin.copy.checks import AtLeastFiles, FileSetCheck
+from airflow_gobblin.copy.converters import FileConverter, Gunzip
 from airflow_gobblin.copy.finders import DatasetFinder, DatePartitions, WholeTree
+from airflow_gobblin.copy.openpgp import CheckSignature, Decrypt, Encrypt
 from airflow_gobblin.copy.options import Keep
 from airflow_gobblin.job import Work
 from airflow_gobblin.model import wire
@@ -56,11 +59,14 @@ ORDERS = SqlTable(
     lag=1,
     unit_width=100,
 )
+_FINGERPRINT = "0123456789ABCDEF0123456789ABCDEF01234567"
 STANDS_FOR: dict[Any, type[Any]] = {
     Binding: RowsBinding,
     CommitStep: MoveStep,
     DatasetFinder: WholeTree,
     Converter: AddColumn,
+    FileConverter: Gunzip,
+    FileSetCheck: AtLeastFiles,
     RowCheck: NotNull,
     Sink: ParquetSink,
     Source: SqlSource,
@@ -69,6 +75,9 @@ STANDS_FOR: dict[Any, type[Any]] = {
 """The record that a field of each port holds."""
 SAMPLES: dict[Any, Any] = {
     Coverage: Coverage().add(Range(LongWatermark(3), LongWatermark(7))).add(Range(LongWatermark(9), LongWatermark(10))),
+    CheckSignature: CheckSignature("keys", (_FINGERPRINT,), ".sig"),
+    Decrypt: Decrypt("keys", (_FINGERPRINT,), ".pgp"),
+    Encrypt: Encrypt("keys", (_FINGERPRINT,), _FINGERPRINT, ".pgp"),
     DatePartitions: DatePartitions("clicks", "%Y-%m-%d", 7, "Europe/Zurich"),
     Json: {"offsets": [1, 2.5, None, True]},
     Keep: Keep("pt"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.copy.finders import EachFolder
 from airflow_gobblin.copy.options import Compare, Delete, Existing, Keep, Links
 from airflow_gobblin.copy.work import CopyWork
@@ -54,7 +55,10 @@ def test_options_may_be_given_by_name() -> None:
         ({"name": "My Photos"}, r"ingestion name 'My Photos'"),
         ({"source": "photos"}, r"source 'photos' of mirror 'photos': it is not an absolute path"),
         ({"target": "srv"}, r"target 'srv' of mirror 'photos': it is not an absolute path"),
-        ({"source": "gs://photos"}, r"mirrors don't read or write gs:// yet"),
+        ({"target": "gs://photos"}, r"mirrors read from gs://, and don't write there"),
+        ({"target": "sftp://host/photos"}, r"mirrors read from sftp://, and don't write there"),
+        ({"source": "sftp://ann:secret@host/photos"}, r"the part before its '@' is no connection's id"),
+        ({"source": "https://host/../photos"}, r"it must name a host and a plain path"),
         ({"source": "/srv/photos"}, r"target 'file:///srv/photos' of mirror 'photos': it is the source"),
         ({"source": "file:///srv"}, r"target 'file:///srv/photos' of mirror 'photos': .* or lies in it"),
         ({"source": "/srv/photos/../photos/2026"}, r"source .* of mirror 'photos': it lies in the target"),
@@ -82,3 +86,21 @@ def test_what_cannot_work_is_refused(options: dict[str, Any], told: str) -> None
 @pytest.mark.parametrize("workspace", ["/srv", "file:///srv/", "/", "/srv/photos"])
 def test_our_own_files_may_be_above_the_target(workspace: str) -> None:
     check_job(replace(PHOTOS, workspace=workspace))
+
+
+@pytest.mark.parametrize(
+    ("source", "connections", "modules"),
+    [
+        ("/srv/camera", (), ()),
+        ("s3://shop@photos", ("shop",), ("s3fs",)),
+        ("abfs://photos", (), ("adlfs",)),
+        ("sftp://shop@host:2222/photos", ("shop",), ("asyncssh",)),
+        ("https://host/photos", (), ("requests",)),
+    ],
+)
+def test_spark_needs_the_sources_client_and_its_connection(
+    source: str, connections: tuple[str, ...], modules: tuple[str, ...]
+) -> None:
+    work = replace(PHOTOS, source=source).work
+    assert work.connection_ids == connections
+    assert work.modules(NoConnections()) == modules

@@ -27,7 +27,6 @@ from airflow_gobblin.journal.history import History, Slot
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.published import unknown_dataset
 from airflow_gobblin.journal.records import Action, Decision, Home, Note, NoteKind, OutcomeState, now
-from airflow_gobblin.journal.trimming import KEPT
 from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.naming import dataset_key, many
 from airflow_gobblin.model.plan import Plan
@@ -89,8 +88,8 @@ class Change:
             urn=history.urn,
             token=token,
             run_key="",
-            generation=history.state.generation + (action is not Action.ABORT),
-            previous=history.last_digest,
+            generation=history.state.generation + action.counts,
+            previous=history.named_by(action),
             at=now(),
             removed=self.removed,
             replaces=self.replaces,
@@ -205,62 +204,51 @@ class Administration:
             hint="Look at it again; what an abandoned slot covered is planned anew by the next run.",
         )
 
-    def pause(self, urn: str, reason: str) -> None:
-        """Pause a dataset: nothing new is planned or decided until it is resumed. Decided slots are still finished.
+    def pause(self, urn: str, reason: str) -> Slot:
+        """Pause a dataset: nothing new is planned or decided until it is resumed. A pending slot is still finished.
 
-        A run that is deciding just now may have missed the pause. So this takes the next slot with an empty action: a run that
-        finds its slot taken looks again.
+        The pause takes the next slot, also after a pending one: a run that is deciding just then finds its slot taken.
+
+        :return: that slot.
+        :raises ConfigurationError: it is paused already.
+        """
+        return self._pause_or_resume(Action.PAUSE, urn, reason)
+
+    def resume(self, urn: str, reason: str) -> Slot:
+        """Let a paused dataset go on where it stopped.
+
+        :return: the slot that ends the pause.
+        :raises ConfigurationError: it isn't paused.
+        """
+        return self._pause_or_resume(Action.RESUME, urn, reason)
+
+    def would_pause(self, urn: str) -> Change:
+        """Preview a pause.
 
         :raises ConfigurationError: it is paused already.
         """
-        self._note_pause(urn, reason, NoteKind.PAUSED)
-        while not self._bars_decisions(urn, reason):
-            pass
+        history = self._known(urn, newest=True)
+        if history.state.paused is not None:
+            raise self._refused("pause", urn, f"it is {history.state.paused}", "It stays so until it is resumed.")
+        return Change(Action.PAUSE, history)
 
-    def resume(self, urn: str, reason: str) -> None:
-        """Let a paused dataset go on where it stopped.
+    def would_resume(self, urn: str) -> Change:
+        """Preview the end of a pause.
 
         :raises ConfigurationError: it isn't paused.
         """
-        self._note_pause(urn, reason, NoteKind.RESUMED)
-
-    def would_pause(self, urn: str, says: NoteKind) -> History:
-        """Return the dataset that would be paused or resumed.
-
-        :raises ConfigurationError: it is already.
-        """
-        history = self._known(urn)
-        paused = history.state.paused
-        if says is NoteKind.PAUSED and paused is not None and _bars(history):
-            raise self._refused("pause", urn, f"it is {paused}", "It stays so until it is resumed.")
-        if says is NoteKind.RESUMED and paused is None:
+        history = self._known(urn, newest=True)
+        if history.state.paused is None:
             raise self._refused("resume", urn, "it is not paused", "Its next run goes on.")
-        return history
+        return Change(Action.RESUME, history)
 
-    def _note_pause(self, urn: str, reason: str, says: NoteKind) -> None:
-        """Put the note on the newest slot, and again if newer slots came meanwhile, with which it could be trimmed."""
+    def _pause_or_resume(self, action: Action, urn: str, reason: str) -> Slot:
+        """Take the next slot that is free, whatever others decide meanwhile, unless they did the same."""
         self._check_told(urn, reason)
-        history = self.would_pause(urn, says)
-        slot = history.state.head
         while True:
-            self.journal.put_note(urn, slot, Note(says, "", now(), reason, actor=self._actor))
-            state = self.journal.history(urn).state
-            overtaken = state.head > slot and (state.paused is not None) is not (says is NoteKind.PAUSED)
-            if not overtaken and state.head - slot < KEPT:
-                return
-            slot = state.head
-
-    def _bars_decisions(self, urn: str, reason: str) -> bool:
-        """Return whether every later decision sees that a dataset is paused, taking the next slot to ensure it."""
-        # A listing that lags behind may lack the outcome of a slot, which is therefore read, and the note of this very pause,
-        # which is therefore not looked for: if somebody has resumed the dataset meanwhile, an empty slot does no harm.
-        history = self.journal.history(urn)
-        if history.pending is not None:  # a decision after it looks for a pause once it has ended
-            return self.journal.outcome(urn, history.pending.decision.slot) is None
-        with suppress(LostRaceError):
-            self._decide(Change(Action.ABORT, history), f"no plan: the dataset is paused: {reason}")
-            return True
-        return False
+            change = self.would_pause(urn) if action is Action.PAUSE else self.would_resume(urn)
+            with suppress(LostRaceError):
+                return self._decide(change, reason)
 
     def would_abandon(self, urn: str) -> Slot | tuple[str, ...]:
         """Return what could be abandoned: the pending slot, or the tokens of the plans that could still be decided.
@@ -670,14 +658,15 @@ class Administration:
         if not reason.strip() or not self._actor:
             raise self._refused("change", urn, "an actor and a reason are needed", "Say who does it, and why.")
 
-    def _known(self, urn: str, *, new: bool = False, lost: bool = False) -> History:
+    def _known(self, urn: str, *, new: bool = False, lost: bool = False, newest: bool = False) -> History:
         """Return a dataset's history.
 
         :param new: it may have none.
         :param lost: its target may have lost its files.
+        :param newest: read it to its very end, even if its listing lags behind.
         """
         self._homes.check_mark(lost=lost)
-        history = self.journal.history(urn)
+        history = self.journal.newest_history(urn) if newest else self.journal.history(urn)
         if not history.known and not new:
             raise unknown_dataset(self.journal, urn)
         return history
@@ -715,6 +704,8 @@ class Administration:
                 cause=f"slot {other.slot} was taken by a {other.action.value} in this moment; nothing was changed",
                 hint="Look at the dataset again, and repeat it if it is still what you want.",
             )
+        if action.pauses:
+            return slot
         done = self._committer.execute(slot, "")
         put_manifests(self._files, self.journal, self.journal.history(urn))
         return done
@@ -740,12 +731,6 @@ class Administration:
 _NO_UNITS = (
     "its slots hold differences of files, which have no positions, and what the target has is not in the journal"
 )
-
-
-def _bars(history: History) -> bool:
-    """Return whether no later decision can miss a dataset's pause; a pause that was killed may not have ensured it."""
-    newest = next(history.newest_first, None)
-    return history.pending is not None or (newest is not None and newest.decision.action is Action.ABORT)
 
 
 def _is_drop(history: History) -> bool:

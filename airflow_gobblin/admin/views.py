@@ -23,15 +23,19 @@ from airflow_gobblin.journal.published import unknown_dataset, unknown_ingestion
 from airflow_gobblin.journal.records import Action, Decision, Note
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.coverage import Coverage, Range, padded
+from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.naming import dataset_key, many
+from airflow_gobblin.model.progress import Progress
 from airflow_gobblin.model.state import Pause, UnitRef
 from airflow_gobblin.model.status import Status
+from airflow_gobblin.model.verification import FileState
 from airflow_gobblin.model.watermark import MultiLongWatermark, TimestampWatermark, Watermark, decode, encode, split
 from airflow_gobblin.model.work import UnitState, UnitSummary
 from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus, TargetFile
 from airflow_gobblin.storage.files.base import Files, each
 from airflow_gobblin.workspace.claims import Claims
 from airflow_gobblin.workspace.manifests import check_no_slot_is_lost
+from airflow_gobblin.workspace.staging import Staging, staging_folder
 
 __all__ = [
     "AuditFinding",
@@ -45,6 +49,7 @@ __all__ = [
     "PositionCoverage",
     "SlotView",
     "StepView",
+    "UnderWay",
     "audit",
     "check_ingestion_is_there",
     "dataset_detail",
@@ -53,6 +58,7 @@ __all__ = [
     "list_pending",
     "list_slots",
     "parse_position",
+    "under_way",
     "verify",
     "view",
 ]
@@ -409,7 +415,7 @@ class DatasetDetail:
 
     :param unpublished: units of the newest run that were not published, with their errors.
     :param retired: the number of retired units that wait for clean-up.
-    :param notes: all notes on its newest slot, for people.
+    :param notes: all notes on its pending slot, or else its newest one, for people.
     """
 
     view: DatasetView
@@ -446,7 +452,7 @@ def dataset_detail(
         steps=None if pending is None else _pending_steps(journal, context, pending.decision, steps, verified),
         unpublished=tuple(unit for unit in history.state.previous_units if unit.state is UnitState.FAILED),
         retired=len(history.state.retired),
-        notes=journal.notes(urn, history.state.head),
+        notes=journal.notes(urn, history.state.head if pending is None else pending.decision.slot),
     )
 
 
@@ -542,7 +548,8 @@ def _last(decision: Decision) -> Iterator[StepView]:
     if decision.hand_over is not None:
         to = decision.hand_over.watermark
         position = "" if to is None else json.dumps(encode(to)["value"])
-        yield StepView(wire.kind_of(decision.hand_over), position, StepStatus.TODO)
+        kind = "outcome" if decision.holds is Holds.DIFFERENCE else wire.kind_of(decision.hand_over)
+        yield StepView(kind, position, StepStatus.TODO)
 
 
 def _step_view(step: CommitStep, context: StepContext) -> StepView:
@@ -554,16 +561,37 @@ def _step_view(step: CommitStep, context: StepContext) -> StepView:
         return StepView(kind, step.subject, "unknown", told)
 
 
+# What is under way
+
+
+@dataclass(frozen=True)
+class UnderWay:
+    """A pack of a mirror's run that hasn't ended, as far as its copies have come.
+
+    :param label: of the pack.
+    """
+
+    label: str
+    progress: Progress
+
+
+def under_way(journal: Journal, files: Files) -> tuple[UnderWay, ...]:
+    """Return how far the copies of runs that haven't ended have come, the newest first.
+
+    :param files: the files below the workspace root.
+    """
+    staging = Staging(files, staging_folder(journal.ingestion, journal.id))
+    found: list[UnderWay] = []
+    for name in staging.runs():
+        run = None if staging.finished_run(name) is not None else staging.run(name)
+        for pack in () if run is None else run.packs:
+            progress = staging.progress(name, pack.index)
+            if progress is not None:
+                found.append(UnderWay(pack.label, progress))
+    return tuple(sorted(found, key=lambda one: one.progress.at, reverse=True))
+
+
 # The published files
-
-
-class FileState(StrEnum):
-    """The state of a published file."""
-
-    OK = "ok"
-    CHANGED = "changed"
-    MISSING = "missing"
-    UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True)

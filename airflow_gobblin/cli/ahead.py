@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, redirect_stdout
+from functools import partial
 from typing import Any
 
+from airflow_gobblin.cli.acts import ActFile
 from airflow_gobblin.cli.dag_file import Described, Submit, described
 from airflow_gobblin.cli.lookup import command
-from airflow_gobblin.cli.showing import print_rows, text
+from airflow_gobblin.cli.showing import print_rows, print_stream, text
 from airflow_gobblin.hooks.connections import SECRETS, AirflowConnections
 from airflow_gobblin.hooks.environment import check_java, check_pyspark, check_submit
 from airflow_gobblin.hooks.ingestion import journal_to_look_at
 from airflow_gobblin.job import Job, OutlinedWork
 from airflow_gobblin.journal.journal import Journal
-from airflow_gobblin.model.naming import many
+from airflow_gobblin.model.naming import many, shown
 from airflow_gobblin.model.plan import ActKind, DatasetProspect, Outline, PlannedAct, Prospect
+from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.work import WorkUnit
 from airflow_gobblin.run.checking import Check, checked, checks
 from airflow_gobblin.run.open_job import OpenJob
@@ -43,25 +46,54 @@ def check(args: Namespace) -> None:
 @command
 def plan(args: Namespace) -> None:
     """Show what a run of a DAG would plan."""
-    with redirect_stdout(sys.stderr):
-        found = [(one.job, _prospect(one.job, args)) for one in described(args.dag_id, args.ingestion)]
+    request = RunRequest(f"{args.dag_id}/plan", datasets=tuple(args.urn))
+    with ActFile() as file:
+        acts = file if args.acts else None
+        with redirect_stdout(sys.stderr):
+            jobs = [one.job for one in described(args.dag_id, args.ingestion)]
+            found = [(job, would_do(job, request, acts)) for job in jobs]
+        show_prospects(found, args.output, acts)
+
+
+def show_prospects(found: Sequence[tuple[Job, Prospect]], output: str, acts: ActFile | None) -> None:
+    """Show what runs would plan.
+
+    :param acts: has every act, if all are to be listed.
+    :raises SystemExit: a dataset can't be planned.
+    """
     datasets = [(job, prospect, one) for job, prospect in found for one in prospect.datasets]
     of_files = any(isinstance(job.work, OutlinedWork) for job, _ in found)
-    in_tables = args.output in ("table", "plain")
-    print_rows([_plan_row(*of, of_files=of_files, acts=not in_tables) for of in datasets], args.output)
-    acts = [_act_row(one, act) for _, _, one in datasets if one.outline is not None for act in one.outline.first]
-    if acts and in_tables:
-        print_rows(acts, args.output)
-    failed = sum(one.error is not None for _, prospect in found for one in prospect.datasets)
+    in_tables = output in ("table", "plain")
+    if acts is not None:
+        planned = {(job.name, one.urn) for job, _, one in datasets if one.status is Status.PLANNED}
+        print_stream(acts.of(planned), output)
+        _tell_of_unplanned(datasets)
+    else:
+        print_rows([_plan_row(*of, of_files=of_files, acts=not in_tables) for of in datasets], output)
+        first = [_act_row(one, act) for _, _, one in datasets if one.outline is not None for act in one.outline.first]
+        if first and in_tables:
+            print_rows(first, output)
+    failed = sum(one.error is not None for _, _, one in datasets)
     if failed:
         raise SystemExit(f"{many(failed, 'dataset')} can't be planned")
 
 
-def _prospect(job: Job, args: Namespace) -> Prospect:
+def _tell_of_unplanned(datasets: Iterable[tuple[Job, Prospect, DatasetProspect]]) -> None:
+    """Say on standard error why datasets have no acts."""
+    for _, _, one in datasets:
+        if one.status is not Status.PLANNED:
+            sys.stderr.write(f"{shown(one.urn)}: {one.status.value}: {one.detail}\n")
+
+
+def would_do(job: Job, request: RunRequest, acts: ActFile | None) -> Prospect:
+    """Return what a run of a job would plan.
+
+    :param acts: takes every act of it.
+    """
     journal = journal_to_look_at(job)
     with closing(journal.store):
         opened = OpenJob(job, journal, AirflowConnections())
-        return would_plan(opened, RunRequest(f"{args.dag_id}/plan", datasets=tuple(args.urn)))
+        return would_plan(opened, request, None if acts is None else partial(acts.add, job.name))
 
 
 def _checks(one: Described, dag_id: str) -> Iterator[Check]:

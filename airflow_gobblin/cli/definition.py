@@ -19,6 +19,7 @@ from airflow.cli.cli_config import (
 
 __all__ = ["get_gobblin_cli_commands"]
 
+_NUMBER = positive_int(allow_zero=False)  # type: ignore[no-untyped-call]
 _COUNT = positive_int(allow_zero=True)  # type: ignore[no-untyped-call]
 
 
@@ -60,6 +61,11 @@ SEARCH = _arg("--search", default="", metavar="TEXT", help="Only datasets with t
 LIMIT = _arg("--limit", type=_COUNT, help="How many to show at the most")
 OFFSET = _arg("--offset", type=_COUNT, default=0, help="How many to leave out at the beginning")
 STEPS = _arg("--steps", type=_COUNT, default=20, help="How many steps of a pending slot to show (default: 20)")
+ACTS = _arg(
+    "--acts",
+    action="store_true",
+    help="Of mirrors: list every act on a file or folder instead, exactly as a run would carry it out",
+)
 QUICK = _arg(
     "--quick", action="store_true", help="Read no file that is known by its identity: inode, size and time, or ETag"
 )
@@ -109,6 +115,53 @@ def _action(name: str, text: str, *args: Arg, more: str = "") -> ActionCommand:
     return _command(name, text, *args, REASON, ARG_YES, ARG_OUTPUT, more=more)
 
 
+def _copy() -> ActionCommand:
+    """Return the command for one-off copies, which has the options of a mirror."""
+    many = {"action": "append", "default": [], "metavar": "PATTERN"}
+    options = (
+        _arg(
+            "source_tree",
+            metavar="SOURCE",
+            help="The tree to copy: a path, file:///… or s3://[connection@]bucket/prefix",
+        ),
+        _arg("target_tree", metavar="TARGET", help="The tree to make equal to it, likewise"),
+        _arg("-n", "--dry-run", action="store_true", help="List every act, and do nothing"),
+        _arg("--include", help="Only files that match, as rclone's patterns; may be given again", **many),
+        _arg("--exclude", help="Leave out files and folders that match; may be given again", **many),
+        _arg("--filter-file", default="", metavar="FILE", help="A file of rules as rclone's, tried after those two"),
+        _arg(
+            "--compare", choices=("size_and_time", "checksum"), default="size_and_time", help="When a file is unchanged"
+        ),
+        _arg(
+            "--existing",
+            choices=("fail", "update", "skip"),
+            default="fail",
+            help="What to do with files of the target that differ (default: fail)",
+        ),
+        _arg(
+            "--delete",
+            type=float,
+            metavar="SHARE",
+            help="Delete what the source doesn't have, at most this share of the target's files, from 0 to 1",
+        ),
+        _arg("--keep", default="", metavar="LETTERS", help="What copies keep: t times, p permission, u user, g group"),
+        _arg("--links", choices=("skip", "copy", "follow"), default="skip", help="What to do with symbolic links"),
+        _arg("--empty-folders", action="store_true", help="Copy folders without files, too"),
+        _arg("--checksums", action="store_true", help="Take the SHA-256 of each file"),
+        _arg("-j", "--jobs", type=_NUMBER, default=4, help="How many bundles to copy at once (default: 4)"),
+        _arg(
+            "--journal",
+            metavar="URL",
+            help="Keep the journal there; by default it is in the target until all is copied",
+        ),
+    )
+    text = "Copy a tree once, as a run of a mirror does, in this process: without a DAG, a scheduler or Spark"
+    more = "If it is stopped, it goes on when it is typed again. The exit status is 1 if anything failed."
+    func = lazy_load_command("airflow_gobblin.cli.copying.copy")
+    args = (*options, ARG_OUTPUT, ARG_VERBOSE)
+    return ActionCommand(name="copy", help=text, description=f"{text}. {more}", func=func, args=args)
+
+
 COMMANDS = (
     _ahead(
         "check",
@@ -119,6 +172,7 @@ COMMANDS = (
         "plan",
         "Show what a run of a DAG would plan now: its datasets with ranges, work units, weights and packs",
         URNS,
+        ACTS,
         more="Nothing is claimed or written. The exit status is 1 if a dataset can't be planned.",
     ),
     _command("datasets", "List the datasets of an ingestion", SEARCH, LIMIT, OFFSET, ARG_OUTPUT),
@@ -137,11 +191,11 @@ COMMANDS = (
     ),
     _command(
         "verify",
-        "Compare the published files of a dataset with its journal",
+        "Compare the published files of a dataset with its journal; a mirror's file set, with its source",
         URN,
         QUICK,
         ARG_OUTPUT,
-        more="The exit status is 1 if any is changed or missing.",
+        more="The file of a mirror's DAG is imported. The exit status is 1 if any file is changed or missing.",
     ),
     _command(
         "audit",
@@ -190,6 +244,7 @@ COMMANDS = (
         more="All that is below the former target must have been copied there, `_gobblin` too. Another DAG may take an "
         "ingestion over by it.",
     ),
+    _copy(),
     _command("export", "Write what datasets have come to as JSON", URNS, OUT_FILE),
     _action(
         "import",

@@ -17,6 +17,7 @@ from airflow_gobblin.hooks.ingestion import check_journal
 from airflow_gobblin.hooks.registry import Registered, ingestions
 from airflow_gobblin.model.registry import import_named
 from airflow_gobblin.storage.files import check_target
+from airflow_gobblin.storage.locations import object_location
 
 __all__ = ["command", "find_ingestion"]
 
@@ -80,6 +81,8 @@ def _check_places(args: Namespace) -> None:
         check_journal(args.journal)
     if getattr(args, "target", None):
         check_target(args.target)
+    for name in ("source_tree", "target_tree"):
+        object_location(getattr(args, name, ""))
 
 
 def _module_hint(error: GobblinError) -> str:

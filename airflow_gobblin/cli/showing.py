@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
 from enum import Enum
@@ -17,7 +18,16 @@ from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.naming import shown
 from airflow_gobblin.model.watermark import TimestampWatermark, Watermark
 
-__all__ = ["dataset_row", "one_line", "print_properties", "print_rows", "properties", "slot_row", "text"]
+__all__ = [
+    "dataset_row",
+    "one_line",
+    "print_properties",
+    "print_rows",
+    "print_stream",
+    "properties",
+    "slot_row",
+    "text",
+]
 
 _NOTES = 10
 
@@ -34,6 +44,23 @@ def print_rows(rows: Sequence[Mapping[str, Any]], output: str) -> None:
     else:
         cell = escape if output == "table" else str
         console.print_as([{name: cell(one_line(value)) for name, value in row.items()} for row in plain], output)
+
+
+def print_stream(rows: Iterable[Mapping[str, Any]], output: str) -> None:
+    """Print a list that may be too long for memory: each row is written as it comes, in a line of its own.
+
+    As JSON it is one list, as YAML too; otherwise a line has the row's values, with tabs between them.
+    """
+    if output == "json":
+        before = "["
+        for row in rows:
+            sys.stdout.write(f"{before}{json.dumps(row, ensure_ascii=False)}")
+            before = ",\n "
+        sys.stdout.write("[]\n" if before == "[" else "]\n")
+        return
+    for row in rows:
+        line = f"- {json.dumps(row)}" if output == "yaml" else "\t".join(map(one_line, row.values()))
+        sys.stdout.write(f"{line}\n")
 
 
 def print_properties(one: Mapping[str, Any], output: str) -> None:

@@ -41,6 +41,7 @@ from airflow_gobblin.journal.history import History, Slot
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Action, Decision, Note, NoteKind, Outcome, OutcomeState, ShardRef, now
 from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.policy import DEFAULT_ATTEMPTS, DEFAULT_RETENTION
@@ -227,6 +228,7 @@ class Committer:
             kept_from=plan.kept_from,
             provenance=plan.provenance,
             folder=plan.folder,
+            metadata=plan.metadata,
         )
 
     # Carrying out
@@ -477,13 +479,14 @@ def _decided(draft: Decision, shards: tuple[ShardRef, ...], last: HighWatermarkS
 
 def _log_done(decision: Decision, seen: int, done: int, where: str) -> None:
     log.info(
-        "dataset %r, slot %d, of %s: %d were found done, %d are done %s; the last hands over the watermark",
+        "dataset %r, slot %d, of %s: %d were found done, %d are done %s; the last %s",
         decision.urn,
         decision.slot,
         many(decision.steps, "step"),
         seen - done,
         done,
         where,
+        "writes the outcome" if decision.holds is Holds.DIFFERENCE else "hands over the watermark",
     )
 
 

@@ -8,16 +8,22 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
 
 from airflow_gobblin.copy.entries import Entry, EntryKind, shown
 from airflow_gobblin.copy.options import LETTERS, Keep
+from airflow_gobblin.copy.owners import in_form
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.watermark import Json
+from airflow_gobblin.storage.files.base import Keeps
 
 _OF_THIS_OWNER = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 """Bits of a permission that mean something else for a file of another owner."""
+
+
+_DISK = Keeps()
 
 
 @dataclass
@@ -31,6 +37,7 @@ class KeptAttributes:
     keep: Keep
     lost: dict[str, int] = field(default_factory=dict)
     first: dict[str, str] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock, repr=False)  # several threads copy
 
     @property
     def mode(self) -> int:
@@ -44,24 +51,30 @@ class KeptAttributes:
         :return: the file as it is then.
         :raises ConfigurationError: it can't keep one of them, and has to.
         """
-        wanted = entry.attributes.kept(self.keep)
+        asked_for = entry.attributes.kept(self.keep)
+        wanted = in_form(asked_for, _DISK)
         why: dict[str, str] = {}
         if wanted.owner is not None or wanted.group is not None:
             why |= _own(target, wanted.owner, wanted.group, place)
         mode = None if wanted.mode is None or entry.kind is EntryKind.LINK else stat.S_IMODE(wanted.mode)
         if mode is not None:
-            with _noting("p", why):
+            with noting("p", why):
                 os.chmod(target, mode & ~_OF_THIS_OWNER if "u" in why or "g" in why else mode)
-        modified = _time(entry) if self.keep.times else None
+        modified = self.time(entry)
         if modified is not None:
-            with _noting("t", why):
+            with noting("t", why):
                 os.utime(target, ns=(time.time_ns(), modified), **place)
         made = os.stat(target, **place)
         found = {"u": made.st_uid, "g": made.st_gid, "p": stat.S_IMODE(made.st_mode), "t": made.st_mtime_ns}
-        for letter, asked in (("u", wanted.owner), ("g", wanted.group), ("p", mode), ("t", modified)):
+        owner, group = _known(wanted.owner, asked_for.owner), _known(wanted.group, asked_for.group)
+        for letter, asked in (("u", owner), ("g", group), ("p", mode), ("t", modified)):
             if asked is not None and asked != found[letter]:
                 self.miss(letter, entry, why.get(letter, f"it has {found[letter]} there, in place of {asked}"))
         return made
+
+    def time(self, entry: Entry) -> int | None:
+        """Return the time to give a file, in ns since 1970. What is converted or unpacked is recognized by it."""
+        return _time(entry) if self.keep.times or entry.made_from is not None else None
 
     def letters(self, entry: Entry) -> str:
         """Return the letters of what there is to keep of a file."""
@@ -81,8 +94,9 @@ class KeptAttributes:
                 cause=why,
                 hint=f"Take {letter!r} out of `keep`, or `strict`; owners are kept only by tasks that run as root.",
             )
-        self.lost[letter] = self.lost.get(letter, 0) + 1
-        self.first.setdefault(letter, f"{shown(entry.path)!r} ({why})")
+        with self._lock:
+            self.lost[letter] = self.lost.get(letter, 0) + 1
+            self.first.setdefault(letter, f"{shown(entry.path)!r} ({why})")
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -105,7 +119,7 @@ def _time(entry: Entry) -> int | None:
 
 
 @contextmanager
-def _noting(letter: str, why: dict[str, str]) -> Iterator[None]:
+def noting(letter: str, why: dict[str, str]) -> Iterator[None]:
     """Note the reason why an attribute can't be given."""
     try:
         yield
@@ -113,15 +127,20 @@ def _noting(letter: str, why: dict[str, str]) -> Iterator[None]:
         why[letter] = error.strerror or str(error)
 
 
-def _own(target: int | str, owner: int | None, group: int | None, place: dict[str, Any]) -> dict[str, str]:
+def _known(here: int | str | None, there: int | str | None) -> int | str | None:
+    """Return an owner or group, as the source has it if this host doesn't know it."""
+    return there if here is None else here
+
+
+def _own(target: int | str, owner: Any, group: Any, place: dict[str, Any]) -> dict[str, str]:
     """Give a file to an owner and a group; to the group alone, if only the owner is refused.
 
     :return: the reasons why it isn't theirs, by letter.
     """
     why: dict[str, str] = {}
-    with _noting("u" if owner is not None else "g", why):
+    with noting("u" if owner is not None else "g", why):
         os.chown(target, -1 if owner is None else owner, -1 if group is None else group, **place)
     if "u" in why and group is not None:
-        with _noting("g", why):
+        with noting("g", why):
             os.chown(target, -1, group, **place)
     return why

@@ -1,6 +1,7 @@
 """Bundles: what a work unit of a mirror holds, and how a difference is cut into them.
 
-All bundles are about the same work: at most `MOST_FILES` files of at most `MOST_BYTES`; a larger file is alone.
+All bundles are about the same work: at most `MOST_FILES` files of at most `MOST_BYTES`; a larger file is alone. The members of an
+archive are in one bundle, whatever their number, since it is read from its beginning to its end.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from airflow_gobblin.copy.entries import NO_ATTRIBUTES, Attributes, Entry, shown
+from airflow_gobblin.copy.entries import NO_ATTRIBUTES, Attributes, Entry, SourceFile, shown
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.plan import ActKind, PlannedAct
 from airflow_gobblin.model.wire import record
@@ -36,6 +37,8 @@ class BundleKind(StrEnum):
     """Files to delete from the target."""
     FOLDERS = "folders"
     """Folders to make or to give attributes, and folders to remove if they are empty by then."""
+    TOTALS = "totals"
+    """Nothing to do, but what the source has: for checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,14 @@ class FolderEntry:
     modified: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class SourceTotals:
+    """The number of files that the source has of a file set, and of their bytes."""
+
+    files: int
+    bytes: int
+
+
 @record("copy_bundle")
 @dataclass(frozen=True, slots=True)
 class Bundle:
@@ -85,6 +96,7 @@ class Bundle:
     deletes: tuple[Doomed, ...] = ()
     folders: tuple[FolderEntry, ...] = ()
     gone_folders: tuple[str, ...] = ()
+    totals: SourceTotals | None = None
 
     @property
     def bytes(self) -> int:
@@ -96,6 +108,12 @@ class Bundle:
         """The estimated cost, in bytes."""
         count = len(self.files) + len(self.deletes) + len(self.folders) + len(self.gone_folders)
         return self.bytes + WEIGHT_OF_A_FILE * count
+
+    @property
+    def archive(self) -> SourceFile | None:
+        """The archive that its files are members of, if they are."""
+        source = self.files[0].entry.made_from if self.files else None
+        return source if source is not None and source.member else None
 
     @property
     def replaced(self) -> int:
@@ -122,7 +140,8 @@ class Bundle:
 
     def unit(self, unit_id: str, urn: str) -> WorkUnit:
         """Return a unit that holds it."""
-        return WorkUnit(unit_id, urn, weight=self.weight, properties={_PROPERTY: wire.to_json(self)})
+        properties = {_PROPERTY: wire.to_json(self)}
+        return WorkUnit(unit_id, urn, None, None, self.weight, properties, len(self.files), self.bytes)
 
 
 @dataclass
@@ -150,26 +169,52 @@ class _Growing(Generic[T]):
         self.items, self.bytes = [], 0
 
 
+@dataclass
+class _Unpacked:
+    """The members of one archive, which come one after another."""
+
+    archive: str = ""
+    files: list[CopyFile] = field(default_factory=list)
+
+    def add(self, file: CopyFile, archive: str) -> Iterator[Bundle]:
+        """Add a member, and yield the bundle of the archive before, if there is one."""
+        if archive != self.archive:
+            yield from self.rest()
+        self.archive = archive
+        self.files.append(file)
+
+    def rest(self) -> Iterator[Bundle]:
+        """Yield what is left, if there is any."""
+        if self.files:
+            yield Bundle(BundleKind.COPY, files=tuple(self.files))
+        self.files = []
+
+
 Act = CopyFile | Doomed | FolderEntry | str
 """What a bundle is filled with; a string is a folder to remove."""
 
 
-def bundled(acts: Iterator[Act]) -> Iterator[Bundle]:
+def bundled(acts: Iterator[Act | SourceTotals]) -> Iterator[Bundle]:
     """Cut acts into bundles, as they come. Those of one kind keep their order."""
     files = _Growing[CopyFile](lambda some: Bundle(BundleKind.COPY, files=some))
     deletes = _Growing[Doomed](lambda some: Bundle(BundleKind.DELETE, deletes=some))
     folders = _Growing[FolderEntry](lambda some: Bundle(BundleKind.FOLDERS, folders=some))
     gone = _Growing[str](lambda some: Bundle(BundleKind.FOLDERS, gone_folders=some))
+    unpacked = _Unpacked()
     for act in acts:
-        if isinstance(act, CopyFile):
+        if isinstance(act, CopyFile) and act.entry.made_from is not None and act.entry.made_from.member:
+            yield from unpacked.add(act, act.entry.made_from.path)
+        elif isinstance(act, CopyFile):
             yield from files.add(act, act.entry.size)
         elif isinstance(act, Doomed):
             yield from deletes.add(act)
         elif isinstance(act, FolderEntry):
             yield from folders.add(act)
+        elif isinstance(act, SourceTotals):
+            yield Bundle(BundleKind.TOTALS, totals=act)
         else:
             yield from gone.add(act)
-    for growing in (folders, files, deletes, gone):
+    for growing in (folders, files, unpacked, deletes, gone):
         yield from growing.rest()
 
 

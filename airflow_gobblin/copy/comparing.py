@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from airflow_gobblin.copy.entries import Entry, EntryKind, shown
 from airflow_gobblin.copy.options import Compare
+from airflow_gobblin.copy.streams import Block
 from airflow_gobblin.copy.trees import Tree, joined
 from airflow_gobblin.errors import SourceError, TargetError
 
@@ -22,6 +24,7 @@ class Comparison:
 
     :param times: whether the target's files have the times of the source's.
     :param in_metadata: whether they have them in metadata, which a listing doesn't show.
+    :param blocks: reads a converted file of the source, as it would be copied.
     :param source_folder: the folder in the source tree that the entries' paths are relative to.
     :param target_folder: the same in the target tree.
     """
@@ -31,6 +34,7 @@ class Comparison:
     in_metadata: bool
     source: Tree
     target: Tree
+    blocks: Callable[[Entry], Iterator[Block]]
     source_folder: str = "."
     target_folder: str = "."
 
@@ -39,11 +43,13 @@ class Comparison:
         if source.kind is not target.kind:
             return False
         if source.kind is EntryKind.LINK:
-            return source.link == target.link
-        if source.size != target.size:
+            return source.link == target.link and (not self.times or same_time(source, target))
+        if source.known_size not in (None, target.size):
             return False
         if self.compare is Compare.CHECKSUM:
             return self._same_content(source, target)
+        if source.made_from is not None and target.inode:
+            return same_time(source, target)
         if not self.times:
             return target.modified >= source.modified
         if self.in_metadata:
@@ -57,10 +63,19 @@ class Comparison:
         return self.compare is Compare.CHECKSUM or self.in_metadata
 
     def _same_content(self, source: Entry, target: Entry) -> bool:
+        if source.made_from is not None and source.made_from.member:
+            return bytes.fromhex(source.made_from.checksum) == self._content_of(target)
+        if source.made_from is not None:
+            one = hashlib.sha256()
+            for block in self.blocks(source):
+                one.update(block)
+            return one.digest() == self._content_of(target)
         if not source.inode and not target.inode and source.stamp and source.stamp == target.stamp:
             return True  # one ETag in two object stores
-        one = _sha256(self.source, joined(self.source_folder, source.path), SourceError)
-        return one == _sha256(self.target, joined(self.target_folder, target.path), TargetError)
+        return _sha256(self.source, joined(self.source_folder, source.path), SourceError) == self._content_of(target)
+
+    def _content_of(self, target: Entry) -> bytes:
+        return _sha256(self.target, joined(self.target_folder, target.path), TargetError)
 
 
 def same_time(source: Entry, target: Entry) -> bool:

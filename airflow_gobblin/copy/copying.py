@@ -11,21 +11,32 @@ import secrets
 import time
 import traceback
 from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_gobblin.connections import GuardedConnections
 from airflow_gobblin.copy.attributes import KeptAttributes
+from airflow_gobblin.copy.bandwidth import Pace, PacedOrigin
 from airflow_gobblin.copy.bundles import Bundle
+from airflow_gobblin.copy.conversion import ConvertingOrigin
+from airflow_gobblin.copy.converters import Chain
+from airflow_gobblin.copy.flight import in_flight
+from airflow_gobblin.copy.hdfs import HdfsDestination
 from airflow_gobblin.copy.local import DiskDestination, DiskOrigin
 from airflow_gobblin.copy.local_tree import LocalTree
+from airflow_gobblin.copy.object_origin import ObjectOrigin
+from airflow_gobblin.copy.object_tree import ObjectTree
 from airflow_gobblin.copy.options import Compare
+from airflow_gobblin.copy.store_copies import StoreCopies
 from airflow_gobblin.copy.streams import Destination, FilesDestination, Origin, TreeOrigin
-from airflow_gobblin.copy.trees import open_tree
+from airflow_gobblin.copy.trees import Tree, open_tree
 from airflow_gobblin.copy.work import CopyBinding
 from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.work import StagedFile, UnitResult, UnitState
 from airflow_gobblin.storage.files.base import Files
+from airflow_gobblin.storage.files.hdfs import HdfsFiles
 from airflow_gobblin.storage.files.local import LocalFiles
 
 if TYPE_CHECKING:
@@ -35,8 +46,50 @@ if TYPE_CHECKING:
     from airflow_gobblin.model.work import WorkUnit
 
 
+_WHOLE = "whole"
+
+
+@dataclass(frozen=True)
+class StagedFolder:
+    """The folder that a try to copy a bundle stages its files in.
+
+    :param path: below the root of the files.
+    :param shared: whether other bundles stage their files there, too.
+    """
+
+    path: str
+    shared: bool
+
+    @staticmethod
+    def of(unit: WorkUnit, plan: Plan, attempt: Attempt) -> StagedFolder:
+        """Return the folder for a new try.
+
+        A file set that is new may be placed by one rename of a folder that one run of a driver wrote. Of all tries of a unit in
+        that run only the first one, which makes a file that says so, ever opens it: once the unit's result is of this try,
+        nobody writes the unit's files there any more, however late.
+        """
+        folder = posixpath.join(attempt.folder, attempt.id)
+        if CopyBinding.of(plan).new_folder:
+            try:
+                attempt.files.create(f"{folder}/{_WHOLE}-{unit.id}").close()
+            except FileExistsError:
+                pass
+            else:
+                return StagedFolder(whole_folder(attempt.folder, attempt.id), shared=True)
+        return StagedFolder(f"{folder}/{unit.id}-{secrets.token_hex(8)}", shared=False)
+
+
+def whole_folder(staging: str, attempt: str) -> str:
+    """Return the folder of a new file set that one run of a driver wrote, as far as the first try of each unit succeeded.
+
+    :param staging: the folder of the plan's token.
+    """
+    return posixpath.join(staging, attempt, _WHOLE)
+
+
 def copy_bundle(work: CopyWork, unit: WorkUnit, plan: Plan, attempt: Attempt) -> UnitResult:
-    """Copy the files of a unit into its own folder, `<attempt's folder>/<attempt>/<unit>-<random>/`, under their own paths.
+    """Copy the files of a unit into staging, under their own paths: in `<attempt's folder>/<attempt>/<unit>-<random>/`, or in the
+    folder of a new file set, `<attempt's folder>/<attempt>/whole/`.
 
     Where staged files are uploads, each is one to its published name.
 
@@ -75,13 +128,16 @@ def _staged(
     bundle = Bundle.of(unit)
     if not bundle.files:
         return ()
-    folder = posixpath.join(attempt.folder, attempt.id, f"{unit.id}-{secrets.token_hex(8)}")
+    folder = StagedFolder.of(unit, plan, attempt)
+    tree, source_folder = open_tree(work.source, connections, work.links), CopyBinding.of(plan).source_folder
+    plain = _plain_origin(tree, source_folder, work)
+    paced = plain if work.bandwidth is None else PacedOrigin(plain, Pace(work.bandwidth * attempt.share))
     with (
-        closing(_origin(work, plan, connections)) as origin,
-        closing(_destination(work, plan, attempt.files, folder, kept)) as destination,
+        closing(ConvertingOrigin(paced, Chain(work.convert), tree.root, source_folder, connections)) as origin,
+        closing(_destination(work, plan, bundle, plain, attempt.files, folder, kept)) as destination,
     ):
         try:
-            staged = tuple(destination.stage(file.entry, origin) for file in bundle.files)
+            staged = _copied(work, bundle, origin, destination)
             destination.finish()
         except BaseException:
             destination.abort()
@@ -89,18 +145,41 @@ def _staged(
         return staged
 
 
-def _origin(work: CopyWork, plan: Plan, connections: GuardedConnections) -> Origin:
-    tree, folder = open_tree(work.source, connections, work.links), CopyBinding.of(plan).source_folder
+def _copied(
+    work: CopyWork, bundle: Bundle, origin: ConvertingOrigin, destination: Destination
+) -> tuple[StagedFile, ...]:
+    if bundle.archive is None:
+        most = max(origin.parallel, destination.parallel)
+        return tuple(in_flight(partial(destination.stage, origin=origin), (f.entry for f in bundle.files), most))
+    assert work.unpack is not None
+    return origin.unpack(bundle.archive, bundle.files, work.unpack, destination)
+
+
+def _plain_origin(tree: Tree, folder: str, work: CopyWork) -> Origin:
     if isinstance(tree, LocalTree):
         return DiskOrigin(tree, folder, work.links)
-    return TreeOrigin(tree, folder)
+    return ObjectOrigin(tree, folder) if isinstance(tree, ObjectTree) else TreeOrigin(tree, folder)
 
 
-def _destination(work: CopyWork, plan: Plan, files: Files, folder: str, kept: KeptAttributes) -> Destination:
-    checksums = work.checksums or work.compare is Compare.CHECKSUM
+def _destination(
+    work: CopyWork,
+    plan: Plan,
+    bundle: Bundle,
+    origin: Origin,
+    files: Files,
+    folder: StagedFolder,
+    kept: KeptAttributes,
+) -> Destination:
+    checksums = bool(work.checksums or work.checks or work.compare is Compare.CHECKSUM)
     if isinstance(files, LocalFiles):
-        return DiskDestination(files, folder, kept, checksums=checksums)
-    return FilesDestination(files, folder, plan.folder, kept, checksums=checksums)
+        return DiskDestination(files, folder.path, kept, checksums=checksums, shared=folder.shared)
+    if isinstance(files, HdfsFiles):
+        return HdfsDestination(files, folder.path, plan.folder, kept, checksums=checksums, shared=folder.shared)
+    copies = None if checksums else StoreCopies.between(origin, files)
+    replacing = [file.entry.path for file in bundle.files if file.replaces is not None]
+    return FilesDestination(
+        files, folder.path, plan.folder, kept, replacing, copies, checksums=checksums, shared=folder.shared
+    )
 
 
 def _described(error: BaseException, plan: Plan, unit: WorkUnit) -> GobblinError:

@@ -26,11 +26,15 @@ class EntryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """The owner, group and permission of an entry, as numbers; `None` where the tree has none, or they aren't kept."""
+    """The owner, group and permission of an entry; `None` where the tree has none, or they aren't kept.
+
+    :param owner: a number on a disk, a name in HDFS.
+    :param group: likewise.
+    """
 
     mode: int | None = None
-    owner: int | None = None
-    group: int | None = None
+    owner: int | str | None = None
+    group: int | str | None = None
 
     def kept(self, keep: Keep) -> Attributes:
         """Return those that are to be kept."""
@@ -50,6 +54,28 @@ NO_ATTRIBUTES = Attributes()
 
 
 @dataclass(frozen=True, slots=True)
+class SourceFile:
+    """The file of the source that a converted file, or a member of an archive, is made from.
+
+    :param path: its path there.
+    :param size: with the stamp, what it is recognized by.
+    :param member: the name of the member, if it is an archive.
+    :param checksum: the SHA-256 of the member, if it is compared by its content.
+    """
+
+    path: str
+    size: int
+    stamp: str
+    member: str = ""
+    checksum: str = ""
+
+    @property
+    def entry(self) -> Entry:
+        """The entry by which it is read."""
+        return Entry(self.path, EntryKind.FILE, self.size, stamp=self.stamp)
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """A file, link or folder in a listing.
 
@@ -59,6 +85,8 @@ class Entry:
     :param stamp: as `FileIdentity.stamp`: on disk the time of its last change in ns, in an object store the ETag.
     :param inode: 0 where there is none.
     :param link: the text of a link, where links are copied.
+    :param made_from: the file that it is made from, if it is converted or unpacked on the way. The path is then that in the
+        target, and the time the source's; so is the size of what is converted, since the one to come isn't known.
     """
 
     path: str
@@ -69,6 +97,17 @@ class Entry:
     inode: int = 0
     attributes: Attributes = NO_ATTRIBUTES
     link: str = ""
+    made_from: SourceFile | None = None
+
+    @property
+    def known_size(self) -> int | None:
+        """The size that it has, or will have, in the target; `None` if that isn't known."""
+        return self.size if self.made_from is None or self.made_from.member else None
+
+    @property
+    def in_source(self) -> str:
+        """The path that it has in the source."""
+        return self.path if self.made_from is None else self.made_from.path
 
     @property
     def identity(self) -> FileIdentity:
@@ -89,3 +128,10 @@ def key_of(entry: Entry) -> bytes:
 def shown(path: str) -> str:
     """Return a path as text for people: bytes that aren't UTF-8 are written as escapes."""
     return os.fsencode(path).decode(errors="backslashreplace")
+
+
+def readable(error: OSError) -> OSError:
+    """Return an error with the name of its file as text for people, as names on disk are bytes here."""
+    if isinstance(error.filename, bytes):
+        error.filename = shown(os.fsdecode(error.filename))
+    return error

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from airflow_gobblin.copy.entries import Entry, shown
-from airflow_gobblin.errors import GobblinError, Remedy, SourceChangedError, SourceError, StoreError
+from airflow_gobblin.errors import GobblinError, Remedy, SourceChangedError, SourceDataError, SourceError, StoreError
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 _SOMETHING_ELSE = (errno.ELOOP, errno.ENXIO, errno.EISDIR)
@@ -96,6 +96,17 @@ def gone(root: str, path: str) -> SourceChangedError:
         subject=_named(root, path),
         cause="it was there when it was planned, and is gone",
         hint="The next run plans anew, without it.",
+        remedy=Remedy.PLAN,
+    )
+
+
+def unconvertible(operation: str, root: str, path: str, error: Exception) -> SourceDataError:
+    """Return the error that a file can't be converted or unpacked."""
+    return SourceDataError(
+        operation=operation,
+        subject=_named(root, path),
+        cause=error,
+        hint="Correct the file, or exclude it. Nothing of its file set was published.",
         remedy=Remedy.PLAN,
     )
 

@@ -7,14 +7,16 @@ journal. Which set a file belongs to follows from its path alone, so no two of a
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+import string
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol, runtime_checkable
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from airflow_gobblin.copy.entries import EntryKind, shown
+from airflow_gobblin.copy.entries import EntryKind, readable, shown
 from airflow_gobblin.copy.filters import Filter, Rule
+from airflow_gobblin.copy.options import Compare, Existing, Keep
 from airflow_gobblin.copy.trees import Tree, joined
 from airflow_gobblin.errors import ConfigurationError, SourceError
 from airflow_gobblin.model.holds import Holds
@@ -35,6 +37,11 @@ class FileSet:
     :param folder: its folder below the target root; `.` for the root.
     :param read_from: a description, without secrets, of what it is read from.
     :param manifest: the path, in the source tree, of a file that lists its files; empty if it is all that is in its folder.
+    :param metadata: what its events have besides, as names and values; no secrets.
+    :param keep: in place of the mirror's; `None`: the mirror's, and so for the next two.
+    :param compare: in place of the mirror's.
+    :param existing: in place of the mirror's.
+    :param rank: file sets with a higher one have room first in a run with limits; `None`: as `Mirror(first=…)` says.
     """
 
     dataset: str
@@ -43,6 +50,16 @@ class FileSet:
     folder: str
     read_from: str = ""
     manifest: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    keep: Keep | None = None
+    compare: Compare | None = None
+    existing: Existing | None = None
+    rank: int | None = None
+
+    @property
+    def priority(self) -> int:
+        """The rank, or 0: those with a higher one have room first."""
+        return self.rank or 0
 
     @property
     def urn(self) -> str:
@@ -58,6 +75,56 @@ class FileSet:
     def holds(self) -> Holds:
         """What its slots hold: differences of files."""
         return Holds.DIFFERENCE
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where file sets lie in the target: a template with `{folder}`, `{dataset}`, `{set}` and `{name}`.
+
+    These are the folder that the finder gives it, the URN of its dataset, its name in that, and the last part of its folder in
+    the source.
+    """
+
+    template: str
+
+    def __post_init__(self) -> None:
+        try:
+            parts = [*string.Formatter().parse(self.template)]
+        except ValueError as error:
+            raise self._refused(error) from error
+        wrong = [
+            name
+            for _, name, spec, conversion in parts
+            if name is not None and (name not in _PARTS or spec or conversion)
+        ]
+        if wrong:
+            raise self._refused(f"{wrong[0]!r} is none of its parts")
+        if not any(name for _, name, _, _ in parts):
+            raise self._refused("all file sets would have one folder")
+
+    def of(self, one: FileSet) -> str:
+        """Return the folder of a file set.
+
+        :raises ConfigurationError: it isn't a plain path below the target.
+        """
+        given = {
+            "folder": one.folder,
+            "dataset": one.dataset,
+            "set": one.name,
+            "name": posixpath.basename(one.source_folder),
+        }
+        return contained(posixpath.normpath(self.template.format_map(given)))
+
+    def _refused(self, cause: str | Exception) -> ConfigurationError:
+        return ConfigurationError(
+            operation="use",
+            subject=f"place={self.template!r}",
+            cause=cause,
+            hint=f"Write a path with {', '.join(f'{{{name}}}' for name in _PARTS)}, such as 'archive/{{folder}}'.",
+        )
+
+
+_PARTS = ("folder", "dataset", "set", "name")
 
 
 class CopyableDataset(Protocol):
@@ -193,7 +260,7 @@ class DatePartitions:
             yield _Grouped(_urn(folder, mirror), tuple(self._sets(tree, folder, _urn(folder, mirror))))
 
     def _sets(self, tree: Tree, folder: str, urn: str) -> Iterator[FileSet]:
-        for name in self.names(datetime.now(_zone(self.zone))):
+        for name in self.names(_now(_zone(self.zone))):
             path = joined(folder, name)
             found = tree.entry(path)
             if found is not None and found.kind is EntryKind.FOLDER:
@@ -308,6 +375,10 @@ def _urn(folder: str, mirror: str) -> str:
     return mirror if folder == "." else shown(folder)
 
 
+def _now(zone: ZoneInfo) -> datetime:
+    return datetime.now(zone)
+
+
 def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
@@ -317,9 +388,18 @@ def _zone(name: str) -> ZoneInfo:
         ) from error
 
 
-def file_sets_of(finder: DatasetFinder, tree: Tree, mirror: str, wanted: Filter) -> tuple[FileSet, ...]:
+def file_sets_of(
+    finder: DatasetFinder,
+    tree: Tree,
+    mirror: str,
+    wanted: Filter,
+    place: Place | None = None,
+    first: Sequence[str] = (),
+) -> tuple[FileSet, ...]:
     """Return all file sets of a mirror, in the finder's order, without those in folders that the filter excludes.
 
+    :param place: the template of their folders in the target; `None`: as the finder says.
+    :param first: patterns of the folders of those that have room first in a run.
     :return: none if there are datasets of which nothing is ready to be published.
     :raises SourceError: the tree can't be listed, or nothing is found in it.
     :raises ConfigurationError: two file sets have one name, or one folder lies in another's.
@@ -327,17 +407,29 @@ def file_sets_of(finder: DatasetFinder, tree: Tree, mirror: str, wanted: Filter)
     subject = f"the datasets of mirror {mirror!r} in {tree.root}"
     try:
         datasets = [(dataset, tuple(dataset.file_sets(tree))) for dataset in finder.find(tree, mirror)]
+        if not any(some for _, some in datasets) and tree.entry(".") is None:
+            raise FileNotFoundError("there is no such folder")
     except OSError as error:
         hint = "Is it mounted, and may it be read? Nothing was changed."
-        raise SourceError(operation="find", subject=subject, cause=error, hint=hint) from error
+        raise SourceError(operation="find", subject=subject, cause=readable(error), hint=hint) from error
     every = [one for _, some in datasets for one in some]
     found = tuple(one for one in every if wanted.enters(one.source_folder))
+    if place is not None:
+        found = tuple(replace(one, folder=place.of(one)) for one in found)
     if not datasets or (every and not found):
         cause = f"{finder} finds none there" + (" that its filter includes" if every else "")
         hint = "Correct the source, the finder or the filter. Nothing was changed."
         raise SourceError(operation="find", subject=subject, cause=cause, hint=hint)
     _check_apart(found, mirror)
-    return tuple(replace(one, read_from=one.read_from or _origin(tree, one)) for one in found)
+    ranks = [Rule(True, pattern) for pattern in reversed(first)]
+    return tuple(replace(one, read_from=one.read_from or _origin(tree, one), rank=_rank(one, ranks)) for one in found)
+
+
+def _rank(one: FileSet, ranks: Sequence[Rule]) -> int | None:
+    """Return the rank of a file set: its own, or the place of the last rule that its folder matches, from 1 on."""
+    if one.rank is not None:
+        return one.rank
+    return max((place for place, rule in enumerate(ranks, 1) if rule.matches(one.source_folder)), default=None)
 
 
 def _origin(tree: Tree, found: FileSet) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import errno
 import os
-import posixpath
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
+from threading import Lock
 
 from airflow_gobblin.copy.attributes import KeptAttributes
 from airflow_gobblin.copy.durability import FolderSync, sync_files
@@ -20,7 +20,7 @@ from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.failures import changed, described, is_of_target, reading, writing
 from airflow_gobblin.copy.local_tree import LocalTree
 from airflow_gobblin.copy.options import Links
-from airflow_gobblin.copy.streams import BLOCK, Checksum, Origin, write_all
+from airflow_gobblin.copy.streams import BLOCK, Block, Checksum, Origin, write_all
 from airflow_gobblin.copy.trees import joined
 from airflow_gobblin.model.work import StagedFile
 from airflow_gobblin.storage.files.base import contained
@@ -33,18 +33,19 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _AT_ONCE = 1 << 30
 _NOT_BY_KERNEL = (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM, errno.EBADF)
 _SECTOR = 512
+_LONGEST_PATH = 4096
+"""Linux's `PATH_MAX`, with the byte that ends a path."""
 
 
 class OpenFolder:
     """Folders below a root, of which the last one used stays open.
 
     :param root: its path.
-    :param make: whether folders are created; `made` has their paths.
+    :param make: whether folders are created.
     """
 
     def __init__(self, root: str, *, make: bool) -> None:
         self.root = os.open(root, _FOLDER & ~os.O_NOFOLLOW)
-        self.made: list[str] = []
         self._make = make
         self._path, self._folder = "", self.root
 
@@ -71,7 +72,6 @@ class OpenFolder:
         if self._make:
             with suppress(FileExistsError):
                 os.mkdir(name, dir_fd=self._folder)
-                self.made.append(f"{self._path}/{name}".lstrip("/"))
         return os.open(name, _FOLDER, dir_fd=self._folder)
 
     def _leave(self) -> None:
@@ -91,16 +91,19 @@ class DiskOrigin:
     :param folder: the file set's folder in the tree.
     """
 
+    parallel = 1
+
     def __init__(self, tree: LocalTree, folder: str, links: Links) -> None:
         self._tree = tree
         self._folder = folder
         self._links = links
         self._by_kernel = True
+        self._lock = Lock()  # the open folder is one for all threads
         with reading(tree.root, "."):
             self._folders = OpenFolder(tree.root, make=False)
 
-    def blocks(self, entry: Entry) -> Iterator[bytes]:
-        source, path = self._open(entry)
+    def blocks(self, entry: Entry) -> Iterator[Block]:
+        source, path, _ = self._open(entry)
         try:
             with reading(self._tree.root, path):
                 while block := os.read(source, BLOCK):
@@ -110,10 +113,10 @@ class DiskOrigin:
             os.close(source)
 
     def copy_to_disk(self, entry: Entry, file: int, checksum: Checksum) -> None:
-        source, path = self._open(entry)
+        source, path, opened = self._open(entry)
         try:
             at = 0
-            for start, end in self._parts(entry, source, path):
+            for start, end in self._parts(entry, source, path, opened):
                 checksum.add_zeros(start - at)
                 at = self._copy_part(path, source, file, start, end, checksum)
                 if at < end:
@@ -128,7 +131,7 @@ class DiskOrigin:
 
     def link(self, entry: Entry) -> str:
         path = joined(self._folder, contained(entry.path))
-        with reading(self._tree.root, path):
+        with reading(self._tree.root, path), self._lock:
             folder, name = self._folders.of(path)
             text = os.readlink(name, dir_fd=folder)
         if text != entry.link:
@@ -138,33 +141,37 @@ class DiskOrigin:
     def close(self) -> None:
         self._folders.close()
 
-    def _open(self, entry: Entry) -> tuple[int, str]:
-        """Open a file, and make sure that it is as it was planned."""
+    def _open(self, entry: Entry) -> tuple[int, str, os.stat_result]:
+        """Open a file, and make sure that it is as it was planned.
+
+        :return: its descriptor, its path in the tree, and what it is.
+        """
         path = joined(self._folder, contained(entry.path))
         with reading(self._tree.root, path):
             if self._links is Links.FOLLOW:
                 with self._tree.open(path) as followed:
                     source = os.dup(followed.fileno())
             else:
-                folder, name = self._folders.of(path)
-                source = os.open(name, _READ, dir_fd=folder)
+                with self._lock:
+                    folder, name = self._folders.of(path)
+                    source = os.open(name, _READ, dir_fd=folder)
         try:
-            self._expect(entry, source, path)
+            return source, path, self._expect(entry, source, path)
         except BaseException:
             os.close(source)
             raise
-        return source, path
 
-    def _expect(self, entry: Entry, source: int, path: str) -> None:
+    def _expect(self, entry: Entry, source: int, path: str) -> os.stat_result:
         found = os.fstat(source)
         if (found.st_size, str(found.st_mtime_ns)) != (entry.size, entry.stamp) or not stat.S_ISREG(found.st_mode):
             now = f"{found.st_size} bytes, {found.st_mtime_ns}" if stat.S_ISREG(found.st_mode) else "no file"
             raise changed(self._tree.root, path, described(entry), now)
+        return found
 
-    def _parts(self, entry: Entry, source: int, path: str) -> Iterator[tuple[int, int]]:
+    def _parts(self, entry: Entry, source: int, path: str, found: os.stat_result) -> Iterator[tuple[int, int]]:
         """Return start and end of the parts of a file that aren't holes."""
-        with reading(self._tree.root, path):
-            if os.fstat(source).st_blocks * _SECTOR < entry.size:
+        if found.st_blocks * _SECTOR < entry.size:
+            with reading(self._tree.root, path):
                 return iter([*_written_parts(source, entry.size)])
         return iter([(0, entry.size)] if entry.size else [])
 
@@ -216,40 +223,59 @@ def _written_parts(source: int, size: int) -> Iterator[tuple[int, int]]:
         yield start, at
 
 
+def _check_length(path: str) -> None:
+    """Make sure that commit steps can name a staged file: they have no open folder.
+
+    :raises OSError: its path is too long for the kernel.
+    """
+    if len(os.fsencode(path)) >= _LONGEST_PATH:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+
+
 class DiskDestination:
     """Staged files on a disk. A `Destination`.
 
     :param files: the files below the target's root.
     :param folder: the folder of the unit's staged files, which is created.
+    :param shared: whether those of other units are there, too.
     """
 
-    def __init__(self, files: LocalFiles, folder: str, kept: KeptAttributes, *, checksums: bool) -> None:
+    parallel = 1
+
+    def __init__(
+        self, files: LocalFiles, folder: str, kept: KeptAttributes, *, checksums: bool, shared: bool = False
+    ) -> None:
         self._files = files
         self._folder = folder
         self._kept = kept
         self._checksums = checksums
+        self._shared = shared
         with writing(files.root, "."):
             files.make_folder(folder)
             self._folders = OpenFolder(f"{files.root}/{folder}", make=True)
             self._sync = FolderSync(self._folders.root)
         self._made: list[str] = []
+        self._lock = Lock()  # the open folder is one for all threads
+        self._written: list[str] = []
 
     def stage(self, entry: Entry, origin: Origin) -> StagedFile:
         path = contained(entry.path)
         with writing(self._files.root, path):
-            folder, name = self._folders.of(path)
+            _check_length(f"{self._files.root}/{self._folder}/{path}")
         if entry.kind is EntryKind.LINK:
-            checksum, made = "", self._link(entry, folder, name, origin.link(entry))
+            checksum, made = "", self._link(entry, origin.link(entry))
         else:
-            checksum, made = self._copy(entry, folder, name, origin)
-            if made.st_size != entry.size:
+            checksum, made = self._copy(entry, origin)
+            if entry.known_size not in (None, made.st_size):
                 raise changed("the source", path, described(entry), f"given {made.st_size} bytes")
         return StagedFile(joined(self._folder, path), made.st_size, checksum, 0, str(made.st_mtime_ns))
 
-    def _copy(self, entry: Entry, folder: int, name: str, origin: Origin) -> tuple[str, os.stat_result]:
-        with writing(self._files.root, entry.path):
+    def _copy(self, entry: Entry, origin: Origin) -> tuple[str, os.stat_result]:
+        with writing(self._files.root, entry.path), self._lock:
+            folder, name = self._folders.of(entry.path)
             file = os.open(name, _NEW, self._kept.mode, dir_fd=folder)
         self._made.append(entry.path)
+        self._written.append(entry.path)
         try:
             with writing(self._files.root, entry.path):
                 checksum = Checksum(self._checksums)
@@ -258,9 +284,11 @@ class DiskDestination:
         finally:
             os.close(file)
 
-    def _link(self, entry: Entry, folder: int, name: str, text: str) -> os.stat_result:
-        with writing(self._files.root, entry.path):
+    def _link(self, entry: Entry, text: str) -> os.stat_result:
+        with writing(self._files.root, entry.path), self._lock:
+            folder, name = self._folders.of(entry.path)
             os.symlink(text, name, dir_fd=folder)
+            self._made.append(entry.path)
             return self._kept.give(entry, name, dir_fd=folder, follow_symlinks=False)
 
     def finish(self) -> None:
@@ -268,13 +296,17 @@ class DiskDestination:
             if self._sync.at_once:
                 self._sync.sync()
             else:
-                sync_files([f"{self._files.root}/{self._folder}/{path}" for path in self._made])
-                for folder in (*reversed(self._folders.made), "."):
-                    self._files.sync_folder(posixpath.normpath(joined(self._folder, folder)))
+                sync_files([f"{self._files.root}/{self._folder}/{path}" for path in self._written])
+                for folder in sorted({joined(self._folder, path).rpartition("/")[0] for path in self._made}):
+                    self._files.sync_folder(folder)  # and those that it is in
 
     def abort(self) -> None:
+        for path in self._made if self._shared else ():
+            with suppress(OSError):
+                self._files.unlink(joined(self._folder, path))
         with suppress(OSError):
-            self._files.remove_tree(self._folder)
+            if not self._shared:
+                self._files.remove_tree(self._folder)
 
     def close(self) -> None:
         self._folders.close()

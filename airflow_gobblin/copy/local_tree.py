@@ -55,7 +55,7 @@ class LocalTree:
     def entry(self, path: str) -> Entry | None:
         at = os.fsencode(self._at(path))
         try:
-            return self._entry(path, at, os.lstat(at))
+            return self._entry(path, at, os.stat(at) if path == "." else os.lstat(at))
         except (FileNotFoundError, NotADirectoryError):
             return None
 

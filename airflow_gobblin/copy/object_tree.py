@@ -6,14 +6,18 @@ import posixpath
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any, BinaryIO, cast
 
 from airflow_gobblin.copy.entries import Entry, EntryKind, sort_key
 from airflow_gobblin.copy.trees import OWN_FOLDER, always, joined
-from airflow_gobblin.storage.filesystems import as_os_error
+from airflow_gobblin.storage.files.base import contained
+from airflow_gobblin.storage.filesystems import SECONDS_TO_ANSWER, as_os_error
 from airflow_gobblin.storage.locations import ObjectLocation
+from airflow_gobblin.storage.quick_s3 import QuickS3, open_quick_s3
 
 TIME_KEY = "gobblin-mtime"
 """The metadata in which a copy keeps the time of its source, in ns since 1970."""
@@ -41,18 +45,23 @@ class ObjectTree:
     def root(self) -> str:
         return self._location.url
 
+    @property
+    def location(self) -> ObjectLocation:
+        """Its root."""
+        return self._location
+
     def _key(self, path: str) -> str:
         return self._prefix + path
 
     def _folder(self, path: str) -> str:
         """Return the prefix of the keys in a folder."""
-        return self._prefix if path == "." else f"{self._prefix}{path}/"
+        return self._prefix if path == "." else f"{self._prefix}{contained(path)}/"
 
     def entry(self, path: str) -> Entry | None:
         if path != ".":
             try:
                 with as_os_error("look at", path):
-                    found = self._fs.call_s3("head_object", Bucket=self._bucket, Key=self._key(path))
+                    found = self._fs.call_s3("head_object", Bucket=self._bucket, Key=self._key(contained(path)))
             except FileNotFoundError:
                 pass
             else:
@@ -99,13 +108,40 @@ class ObjectTree:
 
     def open(self, path: str) -> BinaryIO:
         with as_os_error("open", path):
-            at = f"{self._bucket}/{self._key(path)}"
+            at = f"{self._bucket}/{self._key(contained(path))}"
             return cast("BinaryIO", self._fs.open(at, "rb", block_size=_BLOCK, cache_type="readahead"))
 
     def read(self, path: str, start: int, length: int) -> bytes:
         with as_os_error("read", path):
-            data: bytes = self._fs.cat_file(f"{self._bucket}/{self._key(path)}", start=start, end=start + length)
+            data: bytes = self._fs.cat_file(
+                f"{self._bucket}/{self._key(contained(path))}", start=start, end=start + length
+            )
             return data
+
+    def read_part(self, path: str, start: int, end: int) -> tuple[bytes | memoryview, str]:
+        """Return a part of an object that isn't empty, and the object's ETag. Any number of threads may call it."""
+        key = self._key(path)
+        if self._quick is not None and self._quick.knows(key):
+            with suppress(Exception):
+                return self._quick.get_part(key, start, end)
+        with as_os_error("read", path):
+            return self._by_s3fs(key, start, end)
+
+    def _by_s3fs(self, key: str, start: int, end: int) -> tuple[bytes, str]:
+        from fsspec.asyn import sync
+
+        async def get() -> tuple[bytes, str]:
+            asked = {"Bucket": self._bucket, "Key": key, "Range": f"bytes={start}-{end - 1}"}
+            answer = await self._fs._call_s3("get_object", **asked)
+            async with answer["Body"] as body:
+                return await body.read(), str(answer["ETag"]).strip('"')
+
+        found: tuple[bytes, str] = sync(self._fs.loop, get)
+        return found
+
+    @cached_property
+    def _quick(self) -> QuickS3 | None:
+        return open_quick_s3(self._fs, self._bucket, SECONDS_TO_ANSWER)
 
 
 @dataclass(frozen=True)

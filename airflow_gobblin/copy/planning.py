@@ -6,34 +6,43 @@ last unit raises, and nothing of the plan is carried out.
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from airflow_gobblin.copy.bundles import Act, CopyFile, Doomed, FolderEntry, bundled, units_of
+from airflow_gobblin.copy.bundles import Act, CopyFile, Doomed, FolderEntry, SourceTotals, bundled, units_of
 from airflow_gobblin.copy.comparing import Comparison
+from airflow_gobblin.copy.conversion import Converted, ConvertingOrigin, Naming, is_excluded, without_doubles
 from airflow_gobblin.copy.diff import Change, Difference, differences, without_clashes
-from airflow_gobblin.copy.entries import Attributes, Entry, EntryKind, shown
+from airflow_gobblin.copy.entries import NO_ATTRIBUTES, Attributes, Entry, EntryKind, readable, shown
 from airflow_gobblin.copy.filters import Filter
-from airflow_gobblin.copy.finders import FileSet, file_sets_of
-from airflow_gobblin.copy.options import Existing, Links
-from airflow_gobblin.copy.trees import Tree, joined, open_tree
+from airflow_gobblin.copy.finders import FileSet, Place, file_sets_of
+from airflow_gobblin.copy.options import Compare, Existing, Links
+from airflow_gobblin.copy.owners import in_form
+from airflow_gobblin.copy.streams import TreeOrigin
+from airflow_gobblin.copy.trees import OWN_FOLDER, Tree, folders_of, joined, open_tree
 from airflow_gobblin.copy.work import CopyBinding, CopyWork
 from airflow_gobblin.errors import ConfigurationError, DifferenceError, SourceError, TargetError
 from airflow_gobblin.job import WorkPlan, WorkRequest
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.storage.files.base import contained, each
-from airflow_gobblin.storage.locations import local_path, object_location
+from airflow_gobblin.storage.locations import local_path, object_location, path_below, remote_location, server_location
 
 if TYPE_CHECKING:
     from airflow_gobblin.connections import Connections, GuardedConnections
-    from airflow_gobblin.storage.files.base import Files
+    from airflow_gobblin.storage.files.base import Files, Keeps
 
+log = logging.getLogger(__name__)
+
+_LONGEST_KEY = 1024
+"""The maximum length of an object's key, in bytes."""
 _NAMED = 20
 """How many files an error names."""
 
@@ -42,10 +51,30 @@ def find_file_sets(work: CopyWork, connections: Connections) -> tuple[FileSet, .
     """Return the file sets of a mirror. See `Work.datasets`.
 
     :raises SourceError: the source can't be listed, or nothing is found in it.
-    :raises ConfigurationError: the filter is malformed, or two file sets are in one another's way.
+    :raises ConfigurationError: the filter is malformed, two file sets are in one another's way, or one tree lies in the other.
     """
+    _check_trees(work)
     tree = open_tree(work.source, connections, work.links)
-    return file_sets_of(work.finder, tree, work.mirror, filter_of(work))
+    place = Place(work.place) if work.place else None
+    return file_sets_of(work.finder, tree, work.mirror, filter_of(work), place, work.first)
+
+
+def _check_trees(work: CopyWork) -> None:
+    """Make sure that no tree lies in the other through symbolic links, which their locations don't show.
+
+    :raises ConfigurationError: one does.
+    """
+    if remote_location(work.source) is not None or remote_location(work.target) is not None:
+        return
+    paths = (local_path(at, operation="use", subject=f"tree {at!r}") for at in (work.source, work.target))
+    source, target = map(os.path.realpath, paths)
+    if path_below(source, target) is not None or path_below(target, source) is not None:
+        raise ConfigurationError(
+            operation="mirror",
+            subject=f"{work.source!r} to {work.target!r}",
+            cause=f"one lies in the other: they are {shown(source)!r} and {shown(target)!r}, without links",
+            hint="Give trees that are apart: a copy would be copied again and again. Nothing was changed.",
+        )
 
 
 def filter_of(work: CopyWork) -> Filter:
@@ -77,11 +106,14 @@ def plan_copy(
     connections: GuardedConnections,
 ) -> WorkPlan | None:
     """Plan a file set; `None` if its target is like its source. See `Work.plan`."""
-    units = units_of(bundled(_Survey.of(work, dataset, files, connections).acts()), dataset.urn)
+    survey = Survey.of(work, dataset, files, connections)
+    units = units_of(bundled(survey.acts()), dataset.urn)
     first = next(units, None)
     if first is None:
         return None
-    return WorkPlan(chain((first,), units), dataset.folder, CopyBinding(dataset.source_folder))
+    new_folder = survey.on_disk and survey.target_root is None
+    binding = CopyBinding(dataset.source_folder, dataset.keep, dataset.compare, new_folder)
+    return WorkPlan(chain((first,), units), dataset.folder, binding, metadata=dataset.metadata)
 
 
 @dataclass
@@ -120,12 +152,17 @@ class _Names:
 
 
 @dataclass
-class _Survey:
+class Survey:
     """The pass over one file set's listings.
 
     :param wanted: the mirror's filter.
     :param files: the target's files, which know how many calls are worth making at once.
     :param on_disk: whether the target has folders.
+    :param on_server: whether it is an HDFS.
+    :param key_prefix: the start of the target's keys; `.` for none.
+    :param target_root: the file set's folder in the target, once the pass has begun.
+    :param origin: reads the source's files as they are converted.
+    :param converted: the source's entries as the target will have them, if some have another name there.
     """
 
     work: CopyWork
@@ -135,37 +172,70 @@ class _Survey:
     wanted: Filter
     files: Files
     on_disk: bool
+    on_server: bool
+    key_prefix: str
+    origin: ConvertingOrigin
+    converted: Converted | None
+    target_root: Entry | None = None
     sources: int = 0
+    source_bytes: int = 0
     targets: int = 0
     in_the_way: _Names = field(default_factory=_Names)
     doomed: _Names = field(default_factory=_Names)
+    not_kept: _Names = field(default_factory=_Names)
 
     @classmethod
-    def of(cls, work: CopyWork, dataset: FileSet, files: Files, connections: Connections) -> _Survey:
+    def of(cls, work: CopyWork, dataset: FileSet, files: Files, connections: Connections) -> Survey:
         """Open a file set's trees."""
+        place = object_location(work.target)
+        source = open_tree(work.source, connections, work.links)
+        naming, by_content = Naming.of(work.convert, work.unpack), work.compare is Compare.CHECKSUM
+        mine = dataset.source_folder
+        origin = ConvertingOrigin(TreeOrigin(source, mine), naming.chain, source.root, mine, connections)
+        converted = Converted(naming, work.unpack, source, mine, by_content, origin)
         return cls(
             work,
             dataset,
-            open_tree(work.source, connections, work.links),
+            source,
             open_tree(work.target, connections, Links.COPY),
             filter_of(work),
             files,
-            object_location(work.target) is None,
+            place is None,
+            server_location(work.target) is not None,
+            (place and place.path.partition("/")[2]) or ".",
+            origin,
+            None if naming.changes_nothing else converted,
         )
 
-    def acts(self) -> Iterator[Act]:
-        """Yield what has to be done, as it is found.
+    def acts(self) -> Iterator[Act | SourceTotals]:
+        """Yield what has to be done, as it is found; if there are checks, and something to do, what the source has at the end.
 
         :raises SourceError: the source is missing or can't be listed.
         :raises TargetError: the target can't be listed.
         :raises DifferenceError: something is in the way, or too much would be deleted.
         """
-        root, target_root = self._roots()
-        theirs = self._of_target() if target_root else ()
-        comparison = self._comparison
-        several = partial(each, self.files) if comparison.takes_calls else map
-        found = differences(self._of_source(), theirs, comparison.same, several)
-        stack = [_Open(root, target_root, ".")]
+        comparison = self.comparison
+        idle = True
+        for act in self.found(comparison.same, takes_calls=comparison.takes_calls):
+            idle = False
+            yield act
+        self._judge()
+        if self.work.checks and not idle:
+            yield SourceTotals(self.sources, self.source_bytes)
+
+    def found(self, same: Callable[[Entry, Entry], bool], *, takes_calls: bool) -> Iterator[Act]:
+        """Yield what would have to be done, whether it may be or not. Errors are those of `acts`.
+
+        :param same: whether the target's file is like the source's.
+        :param takes_calls: whether that takes calls of the trees.
+        """
+        root, self.target_root = self._roots()
+        theirs = self._of_target() if self.target_root else ()
+        several = partial(each, self.files) if takes_calls else map
+        found = differences(self._of_source(), theirs, same, several)
+        if self.converted is not None:
+            found = (one for one in found if one.target is not None or not is_excluded(one.source))
+        stack = [_Open(root, self.target_root, ".")]
         for one in without_clashes(found) if self.on_disk else found:
             while not _is_in(one.path, stack[-1].path):
                 yield from self._leave(stack)
@@ -175,13 +245,22 @@ class _Survey:
                 yield from self._file(one, stack[-1])
         while stack:
             yield from self._leave(stack)
-        self._judge()
 
     @property
-    def _comparison(self) -> Comparison:
+    def comparison(self) -> Comparison:
+        """The comparison of its files, as the mirror has it."""
         mine, theirs = self.dataset.source_folder, self.dataset.folder
         kept_apart = self.work.keep.times and not self.on_disk
-        return Comparison(self.work.compare, self.work.keep.times, kept_apart, self.source, self.target, mine, theirs)
+        return Comparison(
+            self.work.compare,
+            self.work.keep.times,
+            kept_apart,
+            self.source,
+            self.target,
+            self.origin.blocks,
+            mine,
+            theirs,
+        )
 
     def _roots(self) -> tuple[Entry, Entry | None]:
         """Return the file set's folders in the source and in the target."""
@@ -198,14 +277,23 @@ class _Survey:
     def _of_source(self) -> Iterator[Entry]:
         """Yield the source's entries that the filter includes."""
         listed = self._named() if self.dataset.manifest else self._listed_source()
-        for entry in filter(self._includes, listed):
+        for entry in filter(self._includes, listed) if self.converted is None else self._as_in_target(listed):
             if entry.kind is not EntryKind.FOLDER and not self._is_skipped(entry):
                 self.sources += 1
+                self.source_bytes += entry.size
                 self._check(entry)
             yield entry
 
+    def _as_in_target(self, listed: Iterator[Entry]) -> Iterator[Entry]:
+        """Yield entries under their names in the target, which may have another order.
+
+        :raises DifferenceError: two files would have one name.
+        """
+        assert self.converted is not None
+        return without_doubles(self.converted.entries(listed, self._includes), self._is_skipped, self._error)
+
     def _listed_source(self) -> Iterator[Entry]:
-        return self._listed(self.source, self.dataset.source_folder, SourceError)
+        return self._listed(self.source, self.dataset.source_folder, SourceError, self._may_include)
 
     def _named(self) -> Iterator[Entry]:
         """Yield the files that the manifest names, and the folders that they are in.
@@ -221,7 +309,7 @@ class _Survey:
                     )
                 while open_folders and not path.startswith(f"{open_folders[-1]}/"):
                     open_folders.pop()
-                for folder in _folders_of(path)[len(open_folders) :]:
+                for folder in folders_of(path)[len(open_folders) :]:
                     open_folders.append(folder)
                     yield self.source.entry(folder) or Entry(folder, EntryKind.FOLDER)
                 yield entry
@@ -236,14 +324,16 @@ class _Survey:
         return [contained(os.fsdecode(line)) for line in sorted(lines)]
 
     def _of_target(self) -> Iterator[Entry]:
-        for entry in self._listed(self.target, self.dataset.folder, TargetError):
-            self.targets += entry.kind is not EntryKind.FOLDER and self._includes(entry)
+        for entry in self._listed(self.target, self.dataset.folder, TargetError, self._enters):
+            self.targets += entry.kind is not EntryKind.FOLDER and self._could_come(entry)
             yield entry
 
-    def _listed(self, tree: Tree, folder: str, error: type[SourceError | TargetError]) -> Iterator[Entry]:
+    def _listed(
+        self, tree: Tree, folder: str, error: type[SourceError | TargetError], enters: Callable[[str], bool]
+    ) -> Iterator[Entry]:
         """Yield the entries below a folder, with paths that are relative to it."""
         skip = 0 if folder == "." else len(folder) + 1
-        walk = tree.walk(folder, lambda path: self.wanted.enters(self._from_root(path[skip:])))
+        walk = tree.walk(folder, lambda path: enters(path[skip:]))
         with self._listing(tree, error):
             for entry in walk:
                 yield _relative(entry, skip) if skip else entry
@@ -253,12 +343,10 @@ class _Survey:
         try:
             yield
         except OSError as cause:
-            if isinstance(cause.filename, bytes):
-                cause.filename = shown(os.fsdecode(cause.filename))
             raise error(
                 operation="list",
                 subject=f"{tree.root} for file set {self.dataset.urn!r}",
-                cause=cause,
+                cause=readable(cause),
                 hint="Nothing is copied or deleted by a part of a listing. Mend it and run again.",
             ) from cause
 
@@ -269,13 +357,37 @@ class _Survey:
     def _includes(self, entry: Entry) -> bool:
         if not self.wanted.rules:
             return True
-        path = self._from_root(entry.path)
-        return self.wanted.enters(path) if entry.kind is EntryKind.FOLDER else self.wanted.includes(path)
+        if entry.kind is EntryKind.FOLDER:
+            return self._may_include(entry.path)
+        return self.wanted.includes(self._from_root(entry.path))
+
+    def _may_include(self, folder: str) -> bool:
+        """Return whether the filter may include something in a folder of the source."""
+        return self.wanted.enters(self._from_root(folder))
+
+    def _could_come(self, entry: Entry) -> bool:
+        """Return whether something in the target has a name that something would get that the filter includes."""
+        if self.converted is None:
+            return self._includes(entry)
+        if self.converted.left_alone.intersection((*folders_of(entry.path), entry.path)):
+            return False
+        if entry.kind is EntryKind.FOLDER:
+            return self._enters(entry.path)
+        sources = self.converted.naming.sources(entry.path)
+        return not self.wanted.rules or any(self.wanted.includes(self._from_root(path)) for path in sources)
+
+    def _enters(self, folder: str) -> bool:
+        """Return whether something in a folder of the target may come from something that the filter includes."""
+        if self._may_include(folder):
+            return True
+        archives = () if self.converted is None else self.converted.naming.archives_above(f"{folder}/")
+        return any(self.wanted.includes(self._from_root(path)) for path in archives)
 
     def _is_skipped(self, entry: Entry) -> bool:
         """Return whether something in the source is not copied because of what it is."""
+        has_links = self.on_disk and not self.on_server
         is_link = entry.kind is EntryKind.LINK
-        return entry.kind is EntryKind.OTHER or (is_link and (self.work.links is Links.SKIP or not self.on_disk))
+        return entry.kind is EntryKind.OTHER or (is_link and (self.work.links is Links.SKIP or not has_links))
 
     def _check(self, entry: Entry) -> None:
         """Make sure that something can be copied.
@@ -287,8 +399,23 @@ class _Survey:
                 f"it is a link to {shown(entry.link)!r}, which is missing, out of the source's root or above the link"
             )
             raise self._error(entry.path, cause, "Remove it, exclude it by the filter, or copy links as links.")
-        if not _is_plain(entry.path) or not (self.on_disk or _is_text(entry.path)):
-            raise self._error(entry.path, "the target can't have this name", "Rename it, or exclude it by the filter.")
+        if cause := self._unfit(entry.path):
+            raise self._error(entry.path, cause, "Rename it, or exclude it by the filter.")
+
+    def _unfit(self, path: str) -> str:
+        """Return why the target can't have a name; nothing if it can."""
+        if path.partition("/")[0] == OWN_FOLDER or not _is_plain(path) or not self._can_be(path):
+            return "the target can't have this name"
+        if self.on_disk:
+            return ""
+        size = len(joined(self.key_prefix, joined(self.dataset.folder, path)).encode())
+        return f"its key would have {size:,} bytes, and may have {_LONGEST_KEY:,}" if size > _LONGEST_KEY else ""
+
+    def _can_be(self, path: str) -> bool:
+        """Return whether the target can have a name: on a disk it is any, elsewhere text, and in HDFS without colons."""
+        if self.on_disk and not self.on_server:
+            return True
+        return _is_text(path) and not (self.on_server and ":" in path)
 
     def _file(self, one: Difference, folder: _Open) -> Iterator[Act]:
         """Yield what has to be done about a file or link."""
@@ -313,7 +440,7 @@ class _Survey:
         if one.change is Change.GONE:
             link = one.target.kind is EntryKind.LINK and self.work.links is not Links.COPY
             odd = link or one.target.kind is EntryKind.OTHER or not _is_plain(one.path)
-            return self.work.delete is None or odd or not self._includes(one.target)
+            return self.work.delete is None or odd or not self._could_come(one.target)
         if self.work.existing is Existing.SKIP:
             return True
         if self.work.existing is Existing.FAIL or one.target.kind is EntryKind.OTHER:
@@ -332,35 +459,62 @@ class _Survey:
                 yield folder.path
             return
         above.left = True
-        new = folder.target is None and (folder.used or (self.work.empty_folders and folder is not above))
+        new = folder.target is None and (folder.used or (self.work.empty_folders and not self._is_target_root(folder)))
         if new:
             above.used = above.touched = True
-        if self.on_disk and (new or (folder.target is not None and self._has_other_attributes(folder))):
+        if not self.on_disk or not (new or folder.target):
+            return
+        if not self._keeps_all(folder):
+            self.not_kept.add(folder.path)
+        if new or self._has_other_attributes(folder):
             yield self._folder_entry(folder)
 
     def _has_other_attributes(self, folder: _Open) -> bool:
         assert folder.source is not None
         assert folder.target is not None
-        kept = _settable(folder.source.attributes.kept(self.work.keep))
-        return kept.differ_from(folder.target.attributes) or (
-            self._keeps_time(folder) and (folder.touched or folder.source.modified != folder.target.modified)
+        return self._kept(folder).differ_from(folder.target.attributes) or (
+            self._keeps_time(folder) and (folder.touched or self._time(folder.source) != folder.target.modified)
         )
 
+    def _wants_time(self, folder: _Open) -> bool:
+        """Return whether a folder's time is to be kept: not the target root's, in which we work ourselves."""
+        wanted = self.work.keep.times and not self._is_target_root(folder)
+        return wanted and folder.source is not None and folder.source.modified > 0
+
+    def _is_target_root(self, folder: _Open) -> bool:
+        return folder.path == "." and self.dataset.folder == "."
+
     def _keeps_time(self, folder: _Open) -> bool:
-        """Return whether a folder's time is kept: not the target root's, in which we work ourselves."""
-        at_root = folder.path == "." and self.dataset.folder == "."
-        return self.work.keep.times and not at_root and folder.source is not None and folder.source.modified > 0
+        return self._wants_time(folder) and _may_be_set(folder.target, self.files.keeps)
+
+    def _kept(self, folder: _Open) -> Attributes:
+        """Return the attributes of a folder that are to be kept, and can be."""
+        assert folder.source is not None
+        keeps = self.files.keeps
+        return _settable(in_form(folder.source.attributes.kept(self.work.keep), keeps), folder.target, keeps)
+
+    def _keeps_all(self, folder: _Open) -> bool:
+        """Return whether everything that is to be kept of a folder can be."""
+        assert folder.source is not None
+        wanted = in_form(folder.source.attributes.kept(self.work.keep), self.files.keeps)
+        return self._kept(folder) == wanted and self._keeps_time(folder) == self._wants_time(folder)
 
     def _folder_entry(self, folder: _Open) -> FolderEntry:
         assert folder.source is not None
-        modified = folder.source.modified if self._keeps_time(folder) else 0
-        return FolderEntry(folder.path, folder.source.attributes.kept(self.work.keep), modified)
+        modified = self._time(folder.source) if self._keeps_time(folder) else 0
+        return FolderEntry(folder.path, self._kept(folder), modified)
+
+    def _time(self, entry: Entry) -> int:
+        """Return the time of an entry as the target keeps it."""
+        return entry.modified - entry.modified % self.files.keeps.time
 
     def _judge(self) -> None:
         """Judge the whole difference, at its end.
 
         :raises DifferenceError: it must not be carried out.
         """
+        if self.not_kept.count:
+            self._report_not_kept()
         if self.in_the_way.count:
             raise self._error(
                 None,
@@ -379,6 +533,17 @@ class _Survey:
             raise self._error(
                 None, f"{gone}. That is more than the share of {share}", "If that is right, raise Delete(at_most=…)."
             )
+
+    def _report_not_kept(self) -> None:
+        """Report the folders whose attributes this process can't keep.
+
+        :raises DifferenceError: it has to.
+        """
+        told = f"not everything is kept of {many(self.not_kept.count, 'folder')}: {self.not_kept}"
+        if self.work.keep.strict:
+            hint = "Let it run as the superuser, or as the owner of these folders; or take letters out of `keep`, or `strict`."
+            raise self._error(None, f"{told}, as user {os.geteuid()} can't set it", hint)
+        log.warning("File set %r: %s", self.dataset.urn, told)
 
     def _error(self, path: str | None, cause: str, hint: str) -> DifferenceError:
         subject = f"file set {self.dataset.urn!r}"
@@ -411,11 +576,6 @@ def _is_text(path: str) -> bool:
     return True
 
 
-def _folders_of(path: str) -> list[str]:
-    """Return the folders that a path is in, the outermost first."""
-    return [path[:at] for at, char in enumerate(path) if char == "/"]
-
-
 def _relative(entry: Entry, skip: int) -> Entry:
     return Entry(
         entry.path[skip:],
@@ -429,6 +589,23 @@ def _relative(entry: Entry, skip: int) -> Entry:
     )
 
 
-def _settable(attributes: Attributes) -> Attributes:
-    """Return the attributes that this process could change: owners and groups are the superuser's."""
-    return attributes if os.geteuid() == 0 else Attributes(attributes.mode)
+def _settable(wanted: Attributes, target: Entry | None, keeps: Keeps) -> Attributes:
+    """Return those of a folder's attributes that this process can give it: owners are given by the superuser only.
+
+    :param target: the folder, if it is there. Otherwise it will be this process's own.
+    """
+    if keeps.sets_owners or wanted == NO_ATTRIBUTES:
+        return wanted
+    if not _may_be_set(target, keeps):
+        return NO_ATTRIBUTES
+    owner = wanted.owner if wanted.owner == keeps.user else None
+    group = wanted.group if wanted.group in keeps.groups else None
+    mode = None if wanted.mode is None else wanted.mode | stat.S_IRWXU  # later runs work in it, too
+    if mode is not None and (owner, group) != (wanted.owner, wanted.group):
+        mode &= ~(stat.S_ISUID | stat.S_ISGID)  # they mean something else for another owner
+    return Attributes(mode, owner, group)
+
+
+def _may_be_set(target: Entry | None, keeps: Keeps) -> bool:
+    """Return whether this process can set permission and time of a folder."""
+    return target is None or keeps.sets_owners or target.attributes.owner in (None, keeps.user)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from threading import Lock
 from typing import Protocol
 
 from airflow_gobblin.copy.attributes import KeptAttributes
@@ -18,9 +19,10 @@ from airflow_gobblin.copy.entries import Entry, EntryKind, shown
 from airflow_gobblin.copy.failures import changed, described, gone, reading, writing
 from airflow_gobblin.copy.trees import Tree, joined
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.model.work import StagedFile
-from airflow_gobblin.storage.files.base import Files, contained
+from airflow_gobblin.model.work import Segment, StagedFile
+from airflow_gobblin.storage.files.base import Files, StagedOutput, contained
 
+Block = bytes | memoryview
 BLOCK = 4 << 20
 _SMALL = 256 << 10
 """A block up to this size is hashed by the thread that copies it."""
@@ -38,7 +40,7 @@ class Checksum:
         self._pool: ThreadPoolExecutor | None = None
         self._under_way: Future[None] | None = None
 
-    def add(self, block: bytes) -> None:
+    def add(self, block: Block) -> None:
         """Add the next block."""
         if not self.wanted:
             return
@@ -69,12 +71,16 @@ class Checksum:
 
 
 class Origin(Protocol):
-    """The source of a unit's files.
+    """The source of a unit's files. Any number of threads may use it, each for a file of its own.
 
     Each is as it was planned, or there is a `SourceChangedError`. Other errors are `GobblinError`, too, and name the file.
     """
 
-    def blocks(self, entry: Entry) -> Iterator[bytes]:
+    @property
+    def parallel(self) -> int:
+        """The number of small files worth reading at once."""
+
+    def blocks(self, entry: Entry) -> Iterator[Block]:
         """Yield the bytes of a file, in order; some may be read ahead."""
 
     def copy_to_disk(self, entry: Entry, file: int, checksum: Checksum) -> None:
@@ -94,8 +100,12 @@ class Origin(Protocol):
 class Destination(Protocol):
     """The place that a unit's files are staged in. Errors are `GobblinError`, and name the file."""
 
+    @property
+    def parallel(self) -> int:
+        """The number of small files worth staging at once."""
+
     def stage(self, entry: Entry, origin: Origin) -> StagedFile:
-        """Copy a file, or make a link."""
+        """Copy a file, or make a link. Any number of threads may do so at once, until all have ended."""
 
     def finish(self) -> None:
         """Make everything durable, names included."""
@@ -113,11 +123,13 @@ class TreeOrigin:
     :param folder: the file set's folder in the tree.
     """
 
+    parallel = 1
+
     def __init__(self, tree: Tree, folder: str) -> None:
         self._tree = tree
         self._folder = folder
 
-    def blocks(self, entry: Entry) -> Iterator[bytes]:
+    def blocks(self, entry: Entry) -> Iterator[Block]:
         path = joined(self._folder, contained(entry.path))
         self._expect(entry, path)
         left = entry.size
@@ -157,7 +169,7 @@ def write_blocks(origin: Origin, entry: Entry, file: int, checksum: Checksum) ->
         at += len(block)
 
 
-def write_all(file: int, block: bytes, at: int) -> None:
+def write_all(file: int, block: Block, at: int) -> None:
     """Write a block to a place in an open file."""
     rest = memoryview(block)
     while rest:
@@ -165,28 +177,98 @@ def write_all(file: int, block: bytes, at: int) -> None:
         rest, at = rest[written:], at + written
 
 
+class Copies(Protocol):
+    """Copies that a storage makes by itself. Errors are `GobblinError`, and name the file."""
+
+    def takes(self, entry: Entry) -> bool:
+        """Return whether it can copy a file."""
+
+    def stage(self, entry: Entry, target: str) -> StagedFile:
+        """Stage a copy for a path below the target's root."""
+
+
+SMALL = 64 << 10
+"""A new object up to this size is staged together with others. Its bytes go through the process that publishes it."""
+
+
 class FilesDestination:
-    """Staged files behind the port of all kinds of storage. A `Destination`. It keeps no attributes.
+    """Staged files behind the port of all kinds of storage. A `Destination`, which keeps no attributes.
+
+    Where staged files are uploads, each takes three requests; small ones are staged in a single object, and put by their steps.
 
     :param files: the files below the target's root.
     :param folder: the folder of the unit's staged files.
     :param target: the file set's folder.
+    :param replacing: the paths of files that are to replace others, which takes an upload.
+    :param copies: the copies that the storage makes by itself, if it can.
     :param checksums: whether staged files have a checksum.
+    :param shared: whether the staged files of other units are in the folder, too.
     """
 
-    def __init__(self, files: Files, folder: str, target: str, kept: KeptAttributes, *, checksums: bool) -> None:
+    def __init__(
+        self,
+        files: Files,
+        folder: str,
+        target: str,
+        kept: KeptAttributes,
+        replacing: Collection[str] = (),
+        copies: Copies | None = None,
+        *,
+        checksums: bool,
+        shared: bool = False,
+    ) -> None:
         self._files = files
         self._folder = folder
         self._target = target
         self._kept = kept
         self._checksums = checksums
+        self._shared = shared
+        self._replacing = frozenset(replacing)
+        self._copies = copies
         self._staged: list[StagedFile] = []
+        self._small = bytearray()
+        self._lock = Lock()
+
+    @property
+    def parallel(self) -> int:
+        return self._files.parallel
 
     def stage(self, entry: Entry, origin: Origin) -> StagedFile:
         path = contained(entry.path)
         check_no_link(entry, self._files.root)
+        staged = self._new(path, entry, origin)
+        self._staged.append(staged)
         with writing(self._files.root, path):
-            out = self._files.stage(joined(self._folder, path), joined(self._target, path))
+            return self._keep(entry, staged)
+
+    def _new(self, path: str, entry: Entry, origin: Origin) -> StagedFile:
+        if self._copies is not None and self._copies.takes(entry):
+            return self._copies.stage(entry, joined(self._target, path))
+        return self._small_file(path, entry, origin) if self._is_small(entry) else self._file(path, entry, origin)
+
+    def _is_small(self, entry: Entry) -> bool:
+        if self._files.uploads is None or entry.path in self._replacing:
+            return False
+        return entry.known_size is not None and entry.size <= SMALL
+
+    @property
+    def _small_files(self) -> str:
+        """The object with the contents of small files."""
+        return joined(self._folder, "small_files")
+
+    def _small_file(self, path: str, entry: Entry, origin: Origin) -> StagedFile:
+        data = b"".join(origin.blocks(entry))
+        if len(data) != entry.size:
+            raise changed("the source", path, described(entry), f"given {len(data)} bytes")
+        with self._lock:
+            segment = Segment(self._small_files, len(self._small))
+            self._small += data
+        etag, checksum = hashlib.md5(data, usedforsecurity=False).hexdigest(), hashlib.sha256(data).hexdigest()
+        return StagedFile(joined(self._target, path), len(data), checksum, 0, etag, segment=segment)
+
+    def _file(self, path: str, entry: Entry, origin: Origin) -> StagedFile:
+        with writing(self._files.root, path):
+            out = self._begin(joined(self._folder, path), joined(self._target, path))
         try:
             if not self._checksums:
                 out.skip_checksum()
@@ -194,28 +276,40 @@ class FilesDestination:
                 with writing(self._files.root, path):
                     out.write(block)
             with writing(self._files.root, path):
-                staged = out.finish(0)
+                return out.finish(0)
         except BaseException:
             out.abort()
             raise
-        self._staged.append(staged)
+
+    def _begin(self, path: str, target: str) -> StagedOutput:
+        """Open a new staged file."""
+        return self._files.stage(path, target)
+
+    def _keep(self, entry: Entry, staged: StagedFile) -> StagedFile:
+        """Give a staged file what it keeps of its source's attributes."""
         for letter in self._kept.letters(entry):
             self._kept.miss(letter, entry, "this storage keeps none")
         return staged
 
     def finish(self) -> None:
-        folders = {file.path.rpartition("/")[0] for file in self._staged if file.upload is None}
+        if self._files.uploads is not None and any(file.segment is not None for file in self._staged):
+            with writing(self._files.root, self._small_files):
+                self._files.uploads.put(self._small_files, bytes(self._small))
+        folders = {f.path.rpartition("/")[0] for f in self._staged if f.upload is None and f.segment is None}
         for folder in sorted(folders):
             with writing(self._files.root, folder):
                 self._files.sync_folder(folder)
 
     def abort(self) -> None:
         for file in self._staged:
-            if file.upload is not None and self._files.uploads is not None:
-                with suppress(OSError):
+            with suppress(OSError):
+                if file.upload is not None and self._files.uploads is not None:
                     self._files.uploads.abort(file.path, file.upload.id)
+                elif self._shared and file.segment is None:
+                    self._files.unlink(file.path)
         with suppress(OSError):
-            self._files.remove_tree(self._folder)
+            if not self._shared:
+                self._files.remove_tree(self._folder)
 
     def close(self) -> None:
         """Nothing is open."""

@@ -1,4 +1,4 @@
-"""Trees: places that files are read from or compared with, on a disk or in an object store.
+"""Trees: places that files are read from or compared with: on a disk, in an object store, or on a server.
 
 A walk is lazy and in the order of S3's keys on both, so that two of them can be compared side by side, however many files there
 are. Only the names of the folders on the way are in memory, and those of a few folders ahead.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 from airflow_gobblin.copy.entries import Entry
 from airflow_gobblin.copy.options import Links
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.storage.locations import local_path, object_location
+from airflow_gobblin.storage.locations import HDFS_SCHEMES, ServerLocation, local_path, remote_location
 
 if TYPE_CHECKING:
     from airflow_gobblin.connections import Connections
@@ -63,30 +63,61 @@ class Tree(Protocol):
 
 
 def open_tree(location: str, connections: Connections | None = None, links: Links = Links.SKIP) -> Tree:
-    """Open the tree at a location: an absolute path, `file:///…`, or `s3://[connection@]bucket/prefix`.
+    """Open the tree at a location: an absolute path, `file:///…`, a prefix of a bucket, or a folder of a server.
 
-    :param connections: access to an object store's secrets, if the location names a connection.
-    :param links: the treatment of symbolic links on a disk.
+    :param connections: access to secrets, if the location names a connection.
+    :param links: the treatment of symbolic links.
     :raises ConfigurationError: the location is invalid, or there is no such connection.
     """
-    place = object_location(location)
+    place = remote_location(location)
     if place is None:
         from airflow_gobblin.copy.local_tree import LocalTree
 
         return LocalTree(local_path(location, operation="read", subject=f"tree {location!r}"), links)
-    from airflow_gobblin.copy.object_tree import ObjectTree
+    if isinstance(place, ServerLocation):
+        return _tree_of_server(place, connections, links)
     from airflow_gobblin.storage.filesystems import open_filesystem
 
-    if place.scheme != "s3":
-        raise ConfigurationError(
-            operation="open",
-            subject=f"tree {place.url}",
-            cause=f"mirrors don't read or write {place.scheme}:// yet",
-            hint="Give a path on a disk, or s3://connection@bucket/prefix.",
-        )
-    return ObjectTree(open_filesystem(place, connections), place)
+    if place.scheme == "s3":
+        from airflow_gobblin.copy.object_tree import ObjectTree
+
+        return ObjectTree(open_filesystem(place, connections), place)
+    from airflow_gobblin.copy.listed_objects import ListedObjects
+
+    return ListedObjects(open_filesystem(place, connections), place)
+
+
+def _tree_of_server(place: ServerLocation, connections: Connections | None, links: Links) -> Tree:
+    if place.scheme in HDFS_SCHEMES:
+        from airflow_gobblin.storage.servers import webhdfs_client
+
+        client = webhdfs_client(place, connections)
+        from airflow_gobblin.copy.hdfs_tree import HdfsTree
+
+        return HdfsTree(client, place)
+    if place.scheme == "sftp":
+        from airflow_gobblin.copy.sftp_tree import SftpTree
+        from airflow_gobblin.storage.servers import sftp_options
+
+        if links is Links.FOLLOW:
+            raise ConfigurationError(
+                operation="open",
+                subject=f"tree {place.url}",
+                cause="links of a server of SFTP are not followed, as they may lead out of its folder",
+                hint="Skip them, or copy them as links: links=Links.SKIP, links=Links.COPY.",
+            )
+        return SftpTree(place, sftp_options(place, connections), links)
+    from airflow_gobblin.copy.http_tree import HttpTree
+    from airflow_gobblin.storage.servers import http_session
+
+    return HttpTree(place, http_session(place, connections))
 
 
 def joined(folder: str, name: str) -> str:
     """Return the path of a name in a folder."""
     return name if folder == "." else f"{folder}/{name}"
+
+
+def folders_of(path: str) -> list[str]:
+    """Return the folders that a path is in, the outermost first."""
+    return [path[:at] for at, char in enumerate(path) if char == "/"]

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from airflow_gobblin.copy.archives import Unpack
 from airflow_gobblin.copy.bundles import Bundle
+from airflow_gobblin.copy.checks import CopiedFileSet, FileSetCheck, judge, totals_of
+from airflow_gobblin.copy.converters import AnyConverter, ConnectedConverter
 from airflow_gobblin.copy.finders import DatasetFinder, FileSet
 from airflow_gobblin.copy.options import Compare, Delete, Existing, Keep, Links
-from airflow_gobblin.copy.trees import joined
+from airflow_gobblin.copy.trees import joined, open_tree
 from airflow_gobblin.errors import NoSuchRangeError
 from airflow_gobblin.job import Attempt, DatasetLike, Held, Site
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import UnitState
-from airflow_gobblin.storage.locations import object_location, path_below
+from airflow_gobblin.storage.locations import client_of, path_below, remote_location
 
 if TYPE_CHECKING:
     from airflow_gobblin.connections import Connections, GuardedConnections
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.model.plan import Plan, PlannedAct
     from airflow_gobblin.model.request import RangeRequest
     from airflow_gobblin.model.state import DatasetState
+    from airflow_gobblin.model.verification import Deviation
     from airflow_gobblin.model.work import UnitResult, WorkUnit
     from airflow_gobblin.steps.base import CommitStep
     from airflow_gobblin.storage.files.base import Files
@@ -36,9 +41,15 @@ class CopyBinding:
     """What a plan of a file set binds besides what all plans do. See `model.plan.Binding`.
 
     :param source_folder: the file set's folder in the source tree; `.` for the root.
+    :param keep: what its copies keep, in place of what the mirror's do.
+    :param compare: how its files are compared, in place of how the mirror's are.
+    :param new_folder: whether the target had no such folder, so that all of it may be placed by one rename.
     """
 
     source_folder: str
+    keep: Keep | None = None
+    compare: Compare | None = None
+    new_folder: bool = False
 
     @staticmethod
     def of(plan: Plan) -> CopyBinding:
@@ -54,6 +65,7 @@ class CopyWork:
 
     :param mirror: the mirror's name; the other fields are those of a `Mirror`.
     :param checksums: whether the SHA-256 of each file is taken when it is copied.
+    :param bandwidth: the bytes a second that the tasks of a run read, all together.
     """
 
     mirror: str
@@ -71,6 +83,13 @@ class CopyWork:
     links: Links = Links.SKIP
     empty_folders: bool = False
     checksums: bool = False
+    bandwidth: int | None = None
+    convert: tuple[AnyConverter, ...] = ()
+    unpack: Unpack | None = None
+    checks: tuple[FileSetCheck, ...] = ()
+    place: str = ""
+    first: tuple[str, ...] = ()
+    backup: str = ""
     code: tuple[str, ...] = ()
 
     @property
@@ -80,9 +99,11 @@ class CopyWork:
 
     @property
     def connection_ids(self) -> tuple[str, ...]:
-        """The source's connection, if it has one."""
-        location = object_location(self.source)
-        return () if location is None or location.conn_id is None else (location.conn_id,)
+        """The source's connection, if it has one, and those of converters."""
+        location = remote_location(self.source)
+        source = () if location is None or location.conn_id is None else (location.conn_id,)
+        connected = (one for one in self.convert if isinstance(one, ConnectedConverter))
+        return tuple(dict.fromkeys((*source, *(conn_id for one in connected for conn_id in one.connection_ids))))
 
     @property
     def source_identity(self) -> str:
@@ -120,18 +141,31 @@ class CopyWork:
         from airflow_gobblin.copy.planning import plan_copy
 
         assert isinstance(dataset, FileSet)
-        found = plan_copy(self, dataset, states, request, files, connections)
-        return None if found is None else replace(found, folder=self._in_workspace(found.folder))
+        found = plan_copy(self.of(dataset), dataset, states, request, files, connections)
+        return None if found is None else self._in_workspace(found)
 
-    def _in_workspace(self, folder: str) -> str:
-        """Return the path below the workspace of a folder below the target."""
+    def of(self, one: FileSet | CopyBinding) -> CopyWork:
+        """Return the work on one file set, which may have options of its own."""
+        return replace(
+            self,
+            keep=self.keep if one.keep is None else one.keep,
+            compare=self.compare if one.compare is None else one.compare,
+            existing=self.existing if isinstance(one, CopyBinding) or one.existing is None else one.existing,
+        )
+
+    def _in_workspace(self, plan: WorkPlan) -> WorkPlan:
+        """Return a plan with its folder below the workspace, in place of that below the target."""
         target = path_below(self.workspace, self.target)
         assert target is not None, "checked when the job is opened"
-        return target if folder == "." else joined(target, folder)
+        folder, binding = target if plan.folder == "." else joined(target, plan.folder), plan.binding
+        if folder == "." and isinstance(binding, CopyBinding):
+            binding = replace(binding, new_folder=False)  # what is staged lies in it
+        return replace(plan, folder=folder, binding=binding)
 
     def modules(self, connections: Connections) -> tuple[str, ...]:
-        """Return nothing: what copies need is on Spark already."""
-        return ()
+        """Return the client that reads the source."""
+        location = remote_location(self.source)
+        return () if location is None else (client_of(location),)
 
     def hold(self, connections: Connections) -> AbstractContextManager[Held]:
         """Hold nothing: bundles share no resources."""
@@ -141,7 +175,7 @@ class CopyWork:
         """Copy the files of a bundle into staging."""
         from airflow_gobblin.copy.copying import copy_bundle
 
-        result = copy_bundle(self, unit, plan, attempt)
+        result = copy_bundle(self.of(CopyBinding.of(plan)), unit, plan, attempt)
         if result.state is not UnitState.SUCCESSFUL:
             return result
         bundle = Bundle.of(unit)
@@ -151,13 +185,51 @@ class CopyWork:
         """Yield what a bundle would do, for people."""
         return Bundle.of(unit).planned()
 
+    def verify(
+        self, dataset: DatasetLike, files: Files, connections: GuardedConnections, *, content: bool
+    ) -> Iterator[Deviation]:
+        """Yield everything in the target that isn't as in the source."""
+        from airflow_gobblin.copy.verifying import verify_copy
+
+        assert isinstance(dataset, FileSet)
+        return verify_copy(self.of(dataset), dataset, files, connections, content=content)
+
+    def judge(
+        self,
+        plan: Plan,
+        published: Callable[[], Iterable[tuple[WorkUnit, UnitResult]]],
+        files: Files,
+        connections: GuardedConnections,
+    ) -> None:
+        """Judge a file set by the mirror's checks."""
+        if not self.checks:
+            return
+        totals, source = totals_of(published()), open_tree(self.source, connections, self.links)
+        folder = CopyBinding.of(plan).source_folder
+        judge(
+            self.checks,
+            CopiedFileSet(plan.urn, totals.files, totals.bytes, source, folder, files, plan.folder, published),
+        )
+
     def publish(
         self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], files: Files, staging: str
     ) -> Iterator[CommitStep]:
         """Return the steps that place, replace and delete files, and those about folders."""
         from airflow_gobblin.copy.publishing import copy_steps
 
-        return copy_steps(plan, ((Bundle.of(unit), result) for unit, result in published), files, staging)
+        copied = ((Bundle.of(unit), result) for unit, result in published)
+        return copy_steps(plan, copied, files, staging, partial(self._backed_up, plan.token))
+
+    def _backed_up(self, token: str, path: str) -> str:
+        """Return where a file is kept that is replaced or deleted, below the workspace; empty: it is not.
+
+        :param token: that of the plan that does it: so no file is ever kept in place of another.
+        :param path: the file, below the workspace.
+        """
+        folder = path_below(self.workspace, self.backup) if self.backup else None
+        target = path_below(self.workspace, self.target)
+        below = path if target == "." else path.removeprefix(f"{target}/")
+        return "" if folder is None else f"{folder}/{token}/{below}"
 
 
 class _NothingHeld:

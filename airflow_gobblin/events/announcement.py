@@ -14,7 +14,8 @@ from airflow_gobblin.events.assets import asset_uri, dataset_asset
 from airflow_gobblin.events.metrics import count_publication
 from airflow_gobblin.events.mirror import mirror_watermarks
 from airflow_gobblin.events.publication import Publication, publication
-from airflow_gobblin.events.structured import log_event
+from airflow_gobblin.events.structured import log_event, log_file_events
+from airflow_gobblin.job import TellsOfFiles
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -43,12 +44,17 @@ class Announcement:
         """Announce the slots to all others, and note it: Airflow has the events now, taken only from tasks that succeed."""
         from airflow_gobblin.run.announce import announced
 
-        for told in self.publications:
+        for slot, told in zip(self.slots, self.publications, strict=True):
             _trying(partial(log_event, told, context))
+            if isinstance(self.opened.job, TellsOfFiles) and self.opened.job.file_events:
+                _trying(partial(self._tell_of_files, slot, told))
             _trying(partial(count_publication, told))
         _trying(partial(mirror_watermarks, self.publications))
         for slot in self.slots:
             announced(self.opened, slot, self.run_key)
+
+    def _tell_of_files(self, slot: Slot, told: Publication) -> None:
+        log_file_events(told, self.opened.journal.steps(slot.decision))
 
 
 def announce(opened: OpenJob, urns: Iterable[str] | None, run_key: str, context: Context) -> Announcement:

@@ -16,7 +16,7 @@ from airflow_gobblin.events.assets import SCHEME
 from airflow_gobblin.rows.converters.columns import AddColumn, DropColumns, RenameColumns
 from airflow_gobblin.rows.sources.sql import SqlSource
 from airflow_gobblin.rows.work import RowsWork
-from airflow_gobblin.storage.locations import object_location
+from airflow_gobblin.storage.locations import remote_location
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,11 +69,12 @@ def _table(source: object, urn: str, connections: Connections) -> Name | None:
 
 def _folder(target: str, folder: str) -> Name:
     """Return OpenLineage's name for a folder below the target root."""
-    location = object_location(target)
+    location = remote_location(target)
     if location is None:
         return "file", str(Path(unquote(urlsplit(target).path) if "://" in target else target) / folder)
-    bucket, _, prefix = location.path.partition("/")
-    return f"{location.scheme}://{bucket}", "/".join(filter(None, (prefix, folder)))
+    scheme, _, rest = location.url.partition("://")
+    bucket, _, prefix = rest.partition("/")
+    return f"{scheme}://{bucket}", "/".join(filter(None, (prefix, folder)))
 
 
 def _input(table: Name) -> InputDataset:

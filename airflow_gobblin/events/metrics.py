@@ -4,6 +4,7 @@
 |---|---|---|
 | `gobblin.slots` | counter | published slots |
 | `gobblin.rows`, `gobblin.files`, `gobblin.bytes` | counters | their content |
+| `gobblin.replaced`, `gobblin.deleted` | counters | files of mirrors that took the place of others, or were deleted |
 | `gobblin.publish` | timer | from a slot's decision to its outcome |
 | `gobblin.lag` | gauge | seconds that a dataset's watermark is behind, if it is a time, published or not |
 | `gobblin.recoveries` | counter | slots that a later run finished |
@@ -22,6 +23,7 @@ from airflow.sdk import conf
 from airflow.sdk.observability import stats
 
 from airflow_gobblin.events.publication import lag
+from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.naming import dataset_key
 from airflow_gobblin.model.status import Status
 
@@ -40,6 +42,9 @@ def count_publication(publication: Publication) -> None:
     stats.incr("gobblin.slots", tags=tags)
     for name in ("rows", "files", "bytes"):
         stats.incr(f"gobblin.{name}", getattr(publication, name), tags=tags)
+    if publication.holds is Holds.DIFFERENCE:
+        stats.incr("gobblin.replaced", publication.replaced, tags=tags)
+        stats.incr("gobblin.deleted", publication.deleted, tags=tags)
     stats.timing("gobblin.publish", publication.took, tags=tags)
     if publication.lag is not None:
         stats.gauge("gobblin.lag", publication.lag.total_seconds(), tags=tags)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -36,6 +36,7 @@ class Publication:
     :param decided: when it was decided.
     :param done: when its outcome was written.
     :param schema: the published schema (Arrow, encoded by `schema.py`).
+    :param metadata: what its work added.
     """
 
     ingestion: str
@@ -55,6 +56,7 @@ class Publication:
     done: datetime
     run_key: str
     schema: str | None
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def dataset(self) -> str:
@@ -69,6 +71,10 @@ class Publication:
     @property
     def event(self) -> Mapping[str, Json]:
         """The content of the asset event."""
+        return self._facts | ({"metadata": dict(self.metadata)} if self.metadata else {})
+
+    @property
+    def _facts(self) -> dict[str, Json]:
         if self.holds is Holds.DIFFERENCE:
             acts = {"files": self.files, "replaced": self.replaced, "deleted": self.deleted, "bytes": self.bytes}
             return {"urn": self.urn, "slot": self.slot, **acts}
@@ -105,6 +111,7 @@ def publication(ingestion: str, slot: Slot, watermark: Watermark | None) -> Publ
         done=decision.at if outcome is None else outcome.at,
         run_key=decision.run_key,
         schema=decision.schema,
+        metadata=decision.metadata,
     )
 
 

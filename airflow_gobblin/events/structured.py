@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from airflow_gobblin.copy.entries import shown
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.watermark import Json, encode
+from airflow_gobblin.steps.deleting import DeleteObjectStep, DeleteStep
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_gobblin.events.publication import Publication
+    from airflow_gobblin.steps.base import CommitStep
 
-__all__ = ["LOGGER", "event", "log_event"]
+__all__ = ["LOGGER", "event", "log_event", "log_file_events"]
 
 LOGGER = "airflow_gobblin.events"
 _VERSION = 1
@@ -54,6 +57,7 @@ def event(publication: Publication, context: Context) -> Mapping[str, Json]:
         "decided_at": publication.decided.isoformat(),
         "done_at": publication.done.isoformat(),
         "publish_seconds": publication.took.total_seconds(),
+        "metadata": dict(publication.metadata),
         "run_key": publication.run_key,
         "dag_id": task.dag_id,
         "run_id": task.run_id,
@@ -61,6 +65,24 @@ def event(publication: Publication, context: Context) -> Mapping[str, Json]:
         "map_index": task.map_index,
         "try_number": task.try_number,
     }
+
+
+def log_file_events(publication: Publication, steps: Iterable[CommitStep]) -> None:
+    """Log an event for each file that a mirror's slot published or deleted."""
+    of = {"ingestion": publication.ingestion, "urn": publication.urn, "slot": publication.slot}
+    for step in steps:
+        for told in _of_files(step):
+            said = {"event": "file_published", "version": _VERSION, **of, **told}
+            logging.getLogger(LOGGER).info("%s", json.dumps(said, ensure_ascii=False))
+
+
+def _of_files(step: CommitStep) -> Iterator[dict[str, Json]]:
+    if isinstance(step, DeleteStep | DeleteObjectStep):
+        yield {"act": "delete", "path": shown(step.path), "bytes": step.identity.size}
+        return
+    act = "copy" if getattr(step, "replaces", None) is None else "replace"
+    for file in step.files():
+        yield {"act": act, "path": shown(file.path), "bytes": file.size}
 
 
 def _range(found: Range) -> Json:

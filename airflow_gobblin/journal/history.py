@@ -7,7 +7,7 @@ whatever they contain: they are removed, and a record that a late attempt writes
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
@@ -23,7 +23,7 @@ from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import UnitState, UnitSummary, first_cause
 
 _PUBLISHING = frozenset({Action.COMMIT, Action.NOOP})
-_BY_PEOPLE = frozenset({NoteKind.RELEASED, NoteKind.CLAIM_RELEASED, NoteKind.PAUSED, NoteKind.RESUMED})
+_BY_PEOPLE = frozenset({NoteKind.RELEASED, NoteKind.CLAIM_RELEASED})
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,14 @@ class Slot:
 
     @property
     def digest(self) -> str:
-        """The digest by which the next decision names this slot."""
+        """The digest of its decision and its outcome, by which the next decision names it."""
         return wire.digest((self.decision_digest + self.outcome_digest).encode())
+
+    def named_by(self, action: Action) -> str:
+        """Return the digest by which the next decision names this slot: a pause or its end leaves out the outcome, as it may be
+        decided before that.
+        """
+        return wire.digest(self.decision_digest.encode()) if action.pauses else self.digest
 
     @property
     def files(self) -> int:
@@ -93,7 +99,7 @@ class Slot:
 
     @property
     def releases(self) -> tuple[Note, ...]:
-        """Notes on its release, on the release of its folder's claim, and on pauses and resumptions of the dataset."""
+        """Notes on its release, and on the release of its folder's claim."""
         return tuple(note for note in self.notes if note.says in _BY_PEOPLE)
 
     @property
@@ -139,7 +145,7 @@ class Slot:
     def done(self) -> bool:
         """Whether it counts."""
         if not self.decision.action.needs_outcome:
-            return self.decision.action is not Action.ABORT
+            return self.decision.action.counts
         return self.outcome is not None and self.outcome.state is OutcomeState.DONE
 
     @property
@@ -291,8 +297,8 @@ class History:
 
     @property
     def pending(self) -> Slot | None:
-        """The newest slot, if its outcome is missing."""
-        return self.slots[-1] if self.slots and not self.slots[-1].finished else None
+        """The slot whose outcome is missing, if there is one: the newest but for pauses and their ends."""
+        return unfinished(self.slots)
 
     @property
     def known(self) -> bool:
@@ -338,20 +344,20 @@ class History:
         return any(slot.done and slot.decision.action in _PUBLISHING for slot in slots)
 
     def changed_after(self, number: int) -> bool:
-        """Return whether a slot after a number may have changed what is published: any decided one but an ABORT.
+        """Return whether a slot after a number may have changed what is published: any decided one that counts.
 
         An abandoned slot may have done some of its acts, which can't be taken back.
         """
-        return any(s.decision.action is not Action.ABORT for s in self.after(number)) or any(
-            slot.action is not Action.ABORT for slot in self.trimmed[number:]
+        return any(slot.decision.action.counts for slot in self.after(number)) or any(
+            slot.action.counts for slot in self.trimmed[number:]
         )
 
     @property
     def unpublished(self) -> Note | None:
-        """The newest note of a run, since the newest slot, that it published nothing. An ABORT, as of a pause, leaves it so."""
+        """The newest note of a run, since the newest slot that counts, that it published nothing."""
         notes = [*self.early_notes]
         for slot in self.slots:
-            notes = [*(notes if slot.decision.action is Action.ABORT else ()), *slot.notes]
+            notes = [*(() if slot.decision.action.counts else notes), *slot.notes]
         return next((note for note in reversed(notes) if note.says is NoteKind.UNPUBLISHED), None)
 
     @property
@@ -364,8 +370,14 @@ class History:
 
     @property
     def last_digest(self) -> str:
-        """The digest by which the next decision names the last slot."""
-        return _last_digest(self.snapshot, self.slots)
+        """The digest by which the next decision names the last slot, unless that begins or ends a pause."""
+        return self.named_by(Action.COMMIT)
+
+    def named_by(self, action: Action) -> str:
+        """Return the digest by which the next decision names the last slot; empty if there is none."""
+        if self.slots:
+            return self.slots[-1].named_by(action)
+        return "" if self.snapshot is None else self.snapshot.digest
 
     @property
     def trimmed(self) -> tuple[TrimmedSlot, ...]:
@@ -441,12 +453,13 @@ def take_snapshot(history: History, slot: int, at: datetime) -> Snapshot:
     """Make the snapshot that replaces a chain up to a slot, which isn't trimmed and has ended."""
     past = history.until(slot)
     state = past.state
+    following = history.after(slot)
     live = {ref.slot for ref in state.live}
     slots = (*past.trimmed, *(_trimmed(s) for s in past.slots))
     return Snapshot(
         slot=slot,
         urn=history.urn,
-        digest=past.last_digest,
+        digest=following[0].decision.previous if following else past.last_digest,
         at=at,
         coverage=state.coverage,
         generation=state.generation,
@@ -504,12 +517,12 @@ def fold(
     void: tuple[str, ...],
 ) -> History:
     """Fold a chain into its state. The parameters are those of a `History`."""
-    growing = _StateBuilder(previous_units=_unpublished(early_notes), paused=_paused(early_notes, None))
+    growing = _StateBuilder(previous_units=_unpublished(early_notes))
     if snapshot is not None:
         growing.begin(snapshot)
     for slot in slots:
         growing.take(slot)
-    pending = slots[-1] if slots and not slots[-1].finished else None
+    pending = unfinished(slots)
     state = DatasetState(
         urn,
         **vars(growing),
@@ -520,10 +533,10 @@ def fold(
     return History(urn, slots, early_notes, snapshot, void, state)
 
 
-def _last_digest(snapshot: Snapshot | None, slots: tuple[Slot, ...]) -> str:
-    if slots:
-        return slots[-1].digest
-    return snapshot.digest if snapshot is not None else ""
+def unfinished(slots: Sequence[Slot]) -> Slot | None:
+    """Return the slot of a chain whose outcome is missing; only pauses and their ends may follow it."""
+    newest = next((slot for slot in reversed(slots) if not slot.decision.action.pauses), None)
+    return None if newest is None or newest.finished else newest
 
 
 @dataclass
@@ -571,7 +584,9 @@ class _StateBuilder:
             if decision.action is Action.DROP:
                 self.schema, self.previous_units, self.kept_from, self.provenance = None, (), None, None
         self.previous_units = _unpublished(slot.notes) or self.previous_units
-        self.paused = _paused(slot.notes, self.paused)
+        if decision.action.pauses:
+            begins = decision.action is Action.PAUSE
+            self.paused = Pause(decision.actor, decision.reason, decision.at) if begins else None
 
     def _publish(self, slot: Slot) -> None:
         """Retire the units that a done slot replaces, and add those it publishes."""
@@ -590,17 +605,6 @@ class _StateBuilder:
 
 def _unpublished(notes: tuple[Note, ...]) -> tuple[UnitSummary, ...]:
     return next((n.units for n in reversed(notes) if n.says is NoteKind.UNPUBLISHED and n.units), ())
-
-
-def _paused(notes: tuple[Note, ...], before: Pause | None) -> Pause | None:
-    """Return the pause of a dataset after some notes, if it is paused.
-
-    :param before: its pause before them.
-    """
-    last = next((n for n in reversed(notes) if n.says in (NoteKind.PAUSED, NoteKind.RESUMED)), None)
-    if last is None:
-        return before
-    return Pause(last.actor, last.detail, last.at) if last.says is NoteKind.PAUSED else None
 
 
 def _since_release(notes: tuple[Note, ...]) -> tuple[Note, ...]:

@@ -28,7 +28,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_gobblin.errors import GobblinError, RecordError, Remedy, StoreError
-from airflow_gobblin.journal.history import History, Slot, Snapshot, TrimmedSlot, fold
+from airflow_gobblin.journal.history import History, Slot, Snapshot, TrimmedSlot, fold, unfinished
 from airflow_gobblin.journal.published import PublishedDataset, PublishedFile, never_published, unknown_dataset
 from airflow_gobblin.journal.records import (
     Action,
@@ -82,8 +82,6 @@ _HOMES = "_homes"
 """The prefix of each ingestion's homes: see `commit/homes.py`."""
 _UNREAD = frozenset({NoteKind.ANNOUNCED, NoteKind.CLEANED})
 """Notes whose keys contain all that the fold needs."""
-_NO_SLOTS_AFFAIR = frozenset({NoteKind.CLAIM_RELEASED, NoteKind.PAUSED, NoteKind.RESUMED})
-"""Notes on the newest slot that concern the dataset, not the slot."""
 _BYTES_KEPT = 16 << 20
 _READ_TOGETHER = 1000
 _TRIES = 5
@@ -281,6 +279,18 @@ class Journal:
                 some, reads = [], 0
         yield from self._read_together(some, names)
 
+    def newest_history(self, urn: str) -> History:
+        """Fold a dataset's chain up to its very end: a slot that the listing lacks yet is looked for by its key.
+
+        :raises RecordError: as `history`.
+        """
+        while True:
+            history = self.history(urn)
+            after = self.key(urn, _decision(history.state.head + 1))
+            if self.store.get(after) is None:
+                return history
+            self._saw(after)
+
     def state(self, urn: str) -> DatasetState:
         """Return the state of a dataset.
 
@@ -332,7 +342,7 @@ class Journal:
             )
             for decision, file in self.files(history, history.state.live)
         )
-        shown = history.state.head - history.state.pending
+        shown = history.state.head if history.pending is None else history.pending.decision.slot - 1
         return PublishedDataset(urn, shown, history.state.watermark, history.state.schema, files)
 
     def steps(self, decision: Decision, shards: Iterable[ShardRef] | None = None) -> Iterator[CommitStep]:
@@ -610,9 +620,8 @@ class Journal:
             for number, found in keys.notes.items()
         }
         # What people did before the first slot is shown, and kept, with that slot.
-        early = (note for note in notes.get(0, ()) if note.says in _NO_SLOTS_AFFAIR)
+        early = (note for note in notes.get(0, ()) if note.says is NoteKind.CLAIM_RELEASED)
         notes[1] = (*early, *notes.get(1, ()))
-        before = snapshot.digest if snapshot is not None else ""
         slots: list[Slot] = []
         for number in keys.slots:
             decision, name = self._read(prefix + _decision(number), Decision, records, keep=keep)
@@ -622,8 +631,7 @@ class Journal:
             kinds = frozenset(kind for _, kind in keys.notes.get(number, ()))
             slot = Slot(decision, outcome, name, outcome_name, notes.get(number, ()), kinds)
             self._check_name(decision, keys, urn)
-            self._check_follows(slot, number, slots[-1] if slots else None, before)
-            before = slot.digest
+            self._check_follows(slot, number, slots, snapshot)
             slots.append(slot)
         named = snapshot or (slots[0].decision if slots else notes[0][0] if notes.get(0) else None)
         name_of_it = urn or (named.urn if named is not None else keys.dataset)
@@ -636,14 +644,16 @@ class Journal:
                 urn or keys.dataset, f"slot {found.slot} holds a {what} of dataset {found.urn!r}, slot {found.slot}"
             )
 
-    def _check_follows(self, slot: Slot, number: int, last: Slot | None, digest: str) -> None:
+    def _check_follows(self, slot: Slot, number: int, before: Sequence[Slot], snapshot: Snapshot | None) -> None:
+        """Check that a slot follows from those before it, and what replaces the ones before these."""
         decision = slot.decision
+        first = snapshot.digest if snapshot is not None else ""
         if decision.slot != number:
             finding = f"slot {number} holds a decision of dataset {decision.urn!r}, slot {decision.slot}"
-        elif decision.previous != digest:
+        elif decision.previous != (before[-1].named_by(decision.action) if before else first):
             finding = f"the decision of slot {number} doesn't follow from slot {number - 1} as it is recorded"
-        elif last is not None and not last.finished:
-            finding = f"slot {number} was decided before slot {number - 1} was finished"
+        elif not decision.action.pauses and (pending := unfinished(before)) is not None:
+            finding = f"slot {number} was decided before slot {pending.decision.slot} was finished"
         elif slot.outcome is not None and slot.outcome.decision != slot.decision_digest:
             finding = f"the outcome of slot {number} belongs to another decision"
         else:

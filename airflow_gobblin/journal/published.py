@@ -145,6 +145,9 @@ def never_published(history: History) -> NeverPublishedError:
     elif history.failure:
         cause = f"no run has published it; the last failure: {history.failure}"
         hint = "Once that is mended, the next run publishes it."
+    elif history.state.paused is not None:
+        cause = f"no run has published it; it is {history.state.paused}"
+        hint = "The next run after `airflow gobblin resume` publishes it."
     else:
         cause = "no run has published it; what is recorded of it was set, imported or given up"
         hint = "The next run publishes it."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -25,16 +25,30 @@ class Action(StrEnum):
     NOOP = "noop"
     """A commit without files: its ranges hold no rows."""
     ABORT = "abort"
-    """Its token can no longer win a slot. A pause's token is no plan's: it takes the slot that another writer may be deciding."""
+    """Its token can no longer win a slot."""
     REWIND = "rewind"
     SET = "set"
     IMPORT = "import"
     DROP = "drop"
+    PAUSE = "pause"
+    """From here on nothing new of the dataset is planned or decided. It may follow a slot that is pending."""
+    RESUME = "resume"
+    """The end of a pause, which may also follow a slot that is pending."""
 
     @property
     def needs_outcome(self) -> bool:
         """Whether the slot is unfinished until an outcome exists."""
         return self in (Action.COMMIT, Action.REWIND, Action.IMPORT, Action.DROP)
+
+    @property
+    def pauses(self) -> bool:
+        """Whether it begins or ends a pause. Its slot may follow one that is pending, and doesn't wait for that one's outcome."""
+        return self in (Action.PAUSE, Action.RESUME)
+
+    @property
+    def counts(self) -> bool:
+        """Whether its slot, once it is done, may change what is covered or published."""
+        return self is not Action.ABORT and not self.pauses
 
 
 class OutcomeState(StrEnum):
@@ -66,7 +80,7 @@ class Decision:
     """The binding content of a slot.
 
     :param generation: the dataset's generation once the slot is done.
-    :param previous: the digest of the slot before, its outcome included; empty for the first.
+    :param previous: the digest of the slot before, its outcome included unless this is a pause or its end; empty for the first.
     :param ranges: the ranges that it covers.
     :param removed: the ranges that it uncovers again.
     :param coverage: the whole new coverage (SET, IMPORT, DROP), in place of those two.
@@ -84,6 +98,7 @@ class Decision:
     :param kept_from: where the source's rows began when it was planned, as far as the source could report it.
     :param provenance: what its rows were read from, if a run made it.
     :param folder: the folder that they are published to, if a run made it.
+    :param metadata: what its work adds to its events.
     """
 
     slot: int
@@ -113,6 +128,7 @@ class Decision:
     kept_from: Watermark | None = None
     provenance: Provenance | None = None
     folder: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:
@@ -204,9 +220,6 @@ class NoteKind(StrEnum):
     """A run after the slot published nothing: the note has the reason, or the run's units, which are kept for the next plan."""
     CLAIM_RELEASED = "claim-released"
     """The claim on the dataset's folder was released. It concerns no slot, so it is noted on the newest one."""
-    PAUSED = "paused"
-    """From here on nothing new of the dataset is planned or decided. Noted on the newest slot, too."""
-    RESUMED = "resumed"
 
 
 @record("note")

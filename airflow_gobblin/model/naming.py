@@ -142,3 +142,12 @@ def near(name: str, known: Sequence[str]) -> list[str]:
     alike = get_close_matches(name.casefold(), folded, n=_NEAR, cutoff=0.5)
     within = name.casefold() if len(name) >= _LEAST_PART else None
     return [folded[one] for one in alike] or [one for one in known if within and within in one.casefold()][:_NEAR]
+
+
+_BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+def size(value: int) -> str:
+    """Return a number of bytes as text: `1.2 MB`."""
+    power = min(len(str(value)) - 1, 15) // 3
+    return f"{value / 1000**power:.{min(power, 1)}f} {_BYTES[power]}"

@@ -10,7 +10,7 @@ The units of a large plan are split into separate pieces, so that no process has
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -60,6 +60,7 @@ class Plan:
     :param one_snapshot: whether its units run in one snapshot, which the pack's driver holds open.
     :param provenance: the origin of its data, and the DAG that reads it.
     :param head: the dataset's newest slot when it was planned.
+    :param metadata: what its work adds to the events of its slot.
     """
 
     token: str
@@ -82,6 +83,7 @@ class Plan:
     one_snapshot: bool = False
     provenance: Provenance | None = None
     head: int = 0
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def asked(self) -> str:
@@ -182,14 +184,13 @@ class Outline:
     bytes: int = 0
     first: list[PlannedAct] = field(default_factory=list)
 
-    def add(self, acts: Iterable[PlannedAct]) -> None:
-        """Add the acts of a unit."""
-        for act in acts:
-            self.counts[act.kind] += 1
-            if act.kind in (ActKind.COPY, ActKind.REPLACE):
-                self.bytes += act.bytes
-            if len(self.first) < ACTS_NAMED:
-                self.first.append(act)
+    def add(self, act: PlannedAct) -> None:
+        """Add an act of a unit."""
+        self.counts[act.kind] += 1
+        if act.kind in (ActKind.COPY, ActKind.REPLACE):
+            self.bytes += act.bytes
+        if len(self.first) < ACTS_NAMED:
+            self.first.append(act)
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class DatasetState:
     :param coverage: its committed ranges; empty for a snapshot-only dataset, which has none.
     :param generation: incremented by rewind, set, import and drop; plans of an older one lose.
     :param head: the newest slot, 0 before the first.
-    :param pending: whether the outcome of that slot is missing.
+    :param pending: whether the outcome of that slot is missing, or of the last one before pauses and their ends.
     :param schema: the published schema (Arrow, encoded by `schema.py`).
     :param live: the published units that no later slot retired.
     :param retired: retired units whose files are not yet cleaned, with the slot that retired them.

@@ -99,6 +99,8 @@ class WorkUnit:
     :param expected_high: where it should end; `None` if that is unknown: the source determines its end.
     :param weight: estimated cost, in bytes by default.
     :param properties: its own properties. They override the ingestion's options, which are never copied here.
+    :param files: the number of files that it copies, in a mirror.
+    :param bytes: their size.
     """
 
     id: str
@@ -107,6 +109,8 @@ class WorkUnit:
     expected_high: Watermark | None = None
     weight: int = 0
     properties: Mapping[str, Json] = field(default_factory=dict)
+    files: int = 0
+    bytes: int = 0
 
     def __post_init__(self) -> None:
         if not self.id or not self.id.isascii() or not self.id.replace("_", "a").isalnum():
@@ -187,15 +191,28 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True)
+class Segment:
+    """The place of a small file's bytes: in a staged object that holds those of many.
+
+    :param path: the object, relative to the target root.
+    :param start: the number of bytes before them.
+    """
+
+    path: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
 class StagedFile:
     """A file in staging.
 
-    :param path: relative to the target root, with `/`; for an upload, its future path.
+    :param path: relative to the target root, with `/`; for an upload or a segment, its future path.
     :param size: bytes.
     :param checksum: SHA-256 in hex, computed while writing.
     :param rows: number of rows.
     :param stamp: its modification time when it was closed, in ns, or its future ETag; part of its identity.
     :param upload: the upload behind it, where staged files are uploads.
+    :param segment: the place of its bytes, if it is staged together with others.
     """
 
     path: str
@@ -204,6 +221,7 @@ class StagedFile:
     rows: int
     stamp: str
     upload: Upload | None = None
+    segment: Segment | None = None
 
 
 @record("unit_result")

@@ -47,7 +47,7 @@ from airflow_gobblin.redaction import is_sensitive
 from airflow_gobblin.spark.connections import give_connections
 from airflow_gobblin.spark.report import PackReport
 from airflow_gobblin.spark.ship import ship, ship_file, ship_launcher
-from airflow_gobblin.storage.locations import object_location
+from airflow_gobblin.storage.locations import remote_location
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -182,7 +182,7 @@ class ExtractOperator(SparkSubmitOperator):
     def _prepare(self, opened: OpenJob) -> None:
         """Set what to submit. Templates are rendered and shown before this, so none of it is shown."""
         staging, code = opened.staging, self.job.work.code
-        elsewhere = self.durable and object_location(self.job.work.workspace) is None
+        elsewhere = self.durable and remote_location(self.job.work.workspace) is None
         shipped = ship(code, code_folder(staging.files.root if elsewhere else None))
         self.py_files = ",".join(filter(None, [str(shipped), self.py_files]))
         self.application = str(spark_job("extract_pack.py"))
@@ -244,8 +244,8 @@ class ExtractOperator(SparkSubmitOperator):
     def _get_durable_hook(self) -> SparkSubmitHook:
         self._deploy_mode, self._java_class = "cluster", SUBMITTER
         root, cause = self.job.work.workspace, None
-        if object_location(root) is not None:
-            cause = "workers find the code below the target, and this one is in an object store"
+        if remote_location(root) is not None:
+            cause = "workers find the code below the target, and this one is in an object store or on a server"
         elif self.env_vars:
             cause = "it runs in the environment of a worker, and `env_vars` can't be added to that"
         if cause is not None:

@@ -39,10 +39,11 @@ _TYPES = {
 """The keys that a run's configuration may hold for us, with their types in words."""
 
 
-def ingestion_params(datasets: Iterable[str] = ()) -> dict[str, Param]:
+def ingestion_params(datasets: Iterable[str] = (), *, ranges: bool = True) -> dict[str, Param]:
     """Return the form that Airflow shows to trigger a run of an ingestion, as `params` of its DAG: datasets, range, replace.
 
     :param datasets: URNs to choose from; by default any may be typed.
+    :param ranges: whether to ask for a range, too: a mirror has none.
     """
     urns = [*datasets]
     one: dict[str, Any] = {"type": "string", "enum": urns} if urns else {"type": "string"}
@@ -64,6 +65,7 @@ def ingestion_params(datasets: Iterable[str] = ()) -> dict[str, Param]:
     return {
         name: Param(description=about[name], title=name, section="Ingestion", **_given(given))
         for name, given in fields.items()
+        if ranges or name not in ("start", "end", "replace")
     }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_gobblin.hooks.wording import worded
 from airflow_gobblin.model.holds import Holds
-from airflow_gobblin.model.naming import dataset_key, many, shown
+from airflow_gobblin.model.naming import dataset_key, many, shown, size
 from airflow_gobblin.model.status import Status
 from airflow_gobblin.operators.run_requests import replacing_command, run_request
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.run.reports import DatasetReport
 
 __all__ = [
+    "copied_in_all",
     "log_replacing",
     "log_reports",
     "log_swept",
@@ -58,6 +59,21 @@ def result_table(reports: Collection[DatasetReport], shown_ones: Iterable[Datase
         counts = ["" if report.slot is None else str(getattr(report, name)) for name in ("slot", *figures)]
         watermark = "" if report.watermark is None else json.dumps(report.watermark.to_json())
         yield [shown(report.urn), report.status, *counts, *(() if of_files else (watermark,))]
+
+
+def copied_in_all(reports: Iterable[DatasetReport]) -> str:
+    """Return what a mirror's run did in all file sets together; empty for other runs, and for one that did nothing."""
+    done = [one for one in reports if one.holds is Holds.DIFFERENCE and not one.already]
+    if not done:
+        return ""
+    files, copied, replaced, deleted = (sum(getattr(one, name) for one in done) for name in _FIGURES)
+    return (
+        f"in {many(len(done), 'file set')}: {many(files, 'file')} of {size(copied)} copied, {replaced:,} of them in place of "
+        f"others, and {deleted:,} deleted"
+    )
+
+
+_FIGURES = ("files", "bytes", "replaced", "deleted")
 
 
 def log_reports(log: Logger, reports: Iterable[DatasetReport | DatasetNote]) -> None:

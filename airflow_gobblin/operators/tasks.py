@@ -28,6 +28,7 @@ from airflow_gobblin.model.naming import many, shown
 from airflow_gobblin.operators.frozen_heap import frozen_heap
 from airflow_gobblin.operators.run_requests import run_request
 from airflow_gobblin.operators.task_logs import (
+    copied_in_all,
     log_replacing,
     log_reports,
     log_swept,
@@ -325,6 +326,9 @@ class FinishOperator(_TaskOperator):
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             self.log.info("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        summary = copied_in_all(reports)
+        if summary:
+            self.log.info(summary)
         in_error = unwanted(self.job, reports)[:TOLD]  # which lists them
         for report in reports:
             if report.already:

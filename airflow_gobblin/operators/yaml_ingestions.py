@@ -1,4 +1,4 @@
-"""Ingestions written in YAML, for teams with hundreds of datasets: one file each, with the names of the Python arguments.
+"""Ingestions and mirrors in YAML, for teams with hundreds of datasets: one file each, with the names of the Python arguments.
 
     for one in load_ingestions("ingestions/*.yaml"):
         with DAG(**one.dag.arguments()):
@@ -24,9 +24,22 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 from zoneinfo import ZoneInfo
 
+from airflow_gobblin.copy.checks import FileSetCheck
+from airflow_gobblin.copy.converters import FileConverter
+from airflow_gobblin.copy.finders import (
+    DatasetFinder,
+    DatePartitions,
+    EachFolder,
+    Glob,
+    Manifest,
+    NewestVersions,
+    Ready,
+    WholeTree,
+)
 from airflow_gobblin.errors import ConfigurationError, GobblinError, RecordError
 from airflow_gobblin.hooks.ingestion import check_journal
 from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.mirror import Mirror
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.naming import meant
 from airflow_gobblin.model.registry import import_kinds
@@ -85,6 +98,7 @@ class DagOptions:
     :param start_date: in Airflow's default time zone if it has no offset; so is `end_date`.
     :param max_active_runs: more are safe, but of two runs that take a snapshot at once, one loses and fails.
     :param datasets: URNs offered by the trigger form. They are no key of the file, but those of the tables that its source names.
+    :param ranges: whether the form asks for a range: a mirror has none.
     """
 
     dag_id: str | None = None
@@ -97,12 +111,13 @@ class DagOptions:
     tags: tuple[str, ...] = ()
     default_args: Mapping[str, Json] = field(default_factory=dict)
     datasets: tuple[str, ...] = ()
+    ranges: bool = True
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments for `DAG`, with a form to trigger it; Airflow's defaults apply to those left `None`."""
         given = {f.name: getattr(self, f.name) for f in fields(self)}
         given |= {"tags": [*self.tags], "default_args": dict(self.default_args)}
-        given["params"] = ingestion_params(given.pop("datasets"))
+        given["params"] = ingestion_params(given.pop("datasets"), ranges=given.pop("ranges"))
         if isinstance(self.schedule, CronSchedule):
             given["schedule"] = self.schedule.timetable()
         return {name: value for name, value in given.items() if value is not None}
@@ -112,11 +127,12 @@ class DagOptions:
 class YamlIngestion:
     """An ingestion as described by one file.
 
+    :param ingestion: it may be a mirror, which has the same tasks: `GobblinIngestion` takes it, too.
     :param dag: has its `dag_id`, by default the ingestion's name, and the datasets that the file names.
     """
 
     path: Path
-    ingestion: Ingestion
+    ingestion: Ingestion | Mirror
     spark: SparkOptions
     dag: DagOptions
 
@@ -336,8 +352,25 @@ _EXPLAINED: dict[str, Callable[[Any, Any], str]] = {
 
 # --- From a valid file to an ingestion ----------------------------------------------------------------------------------------
 
-_BUILT_IN: dict[Any, Mapping[str, type[Any]]] = {Source: {"sql": SqlSource}, Sink: {"parquet": ParquetSink}}
-_MODULES = {Converter: "airflow_gobblin.rows.converters.columns", RowCheck: "airflow_gobblin.rows.converters.checks"}
+_BUILT_IN: dict[Any, Mapping[str, type[Any]]] = {
+    Source: {"sql": SqlSource},
+    Sink: {"parquet": ParquetSink},
+    DatasetFinder: {
+        "whole_tree": WholeTree,
+        "each_folder": EachFolder,
+        "glob": Glob,
+        "manifest": Manifest,
+        "date_partitions": DatePartitions,
+        "newest_versions": NewestVersions,
+        "ready": Ready,
+    },
+}
+_MODULES = {
+    Converter: "airflow_gobblin.rows.converters.columns",
+    RowCheck: "airflow_gobblin.rows.converters.checks",
+    FileConverter: "airflow_gobblin.copy.converters",
+    FileSetCheck: "airflow_gobblin.copy.checks",
+}
 """The modules of the built-in ones. They load Arrow, so they are imported only when a file names one."""
 
 _FAILED: Any = object()
@@ -357,18 +390,20 @@ class _Loading:
         :raises Unreadable: a constructor refused something, or the ingestion can't work.
         """
         root = self._root
-        own = {
-            name: value for name, value in root.items() if name not in ("dag", "spark") and not name.startswith("x-")
-        }
+        others = ("kind", "dag", "spark")
+        own = {name: value for name, value in root.items() if name not in others and not name.startswith("x-")}
         dag = self._built(DagOptions, root.get("dag", {}), ("dag",))
         spark = self._built(SparkOptions, root.get("spark", {}), ("spark",))
-        ingestion = self._built(Ingestion, own, ())
+        is_mirror = root.get("kind") == "mirror"
+        ingestion = self._built(Mirror if is_mirror else Ingestion, own, ())
         if ingestion is not _FAILED:
             self._tried(("journal",), lambda: check_journal(ingestion.journal))
-            self._tried(("sink", *own["sink"], "target"), lambda: check_target(ingestion.sink.target))
+            place = ("target",) if is_mirror else ("sink", *own["sink"], "target")
+            self._tried(place, lambda: check_target(ingestion.work.workspace))
         if self._problems:
             raise Unreadable(*self._problems)
-        dag = replace(dag, dag_id=dag.dag_id or ingestion.name, datasets=_named(ingestion.source))
+        datasets = () if is_mirror else _named(ingestion.source)
+        dag = replace(dag, dag_id=dag.dag_id or ingestion.name, datasets=datasets, ranges=not is_mirror)
         return YamlIngestion(path, ingestion, spark, dag)
 
     def _built(self, cls: Any, given: Mapping[str, Any], path: ValuePath) -> Any:
@@ -402,7 +437,7 @@ class _Loading:
         inner = (*path, kind)
         if built_in := _BUILT_IN.get(port, {}).get(kind):
             return self._built(built_in, given, inner)
-        if "." in kind:  # the schema ensures that all others are built in
+        if "." in kind:  # all others are built in
             if self._tried(("code",), lambda: import_kinds(self._root.get("code", ()))) is _FAILED:
                 return _FAILED
         else:

@@ -21,7 +21,7 @@ from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import would_plan
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.storage.files import Files, open_files
-from airflow_gobblin.storage.locations import object_location
+from airflow_gobblin.storage.locations import remote_location
 from airflow_gobblin.workspace.claims import Claims
 
 __all__ = ["Check", "check_writable", "checked", "checks"]
@@ -102,7 +102,7 @@ def _reachable(files: Files) -> str:
 
     :raises GobblinError: it can't be read, or a run couldn't write there.
     """
-    on_disk = object_location(files.root) is None
+    on_disk = remote_location(files.root) is None
     if on_disk and not check_writable(Path(files.root)):
         return "there is none yet: the first run makes it"
     claimed = f"{many(len(Claims(files).standing()), 'folder')} claimed"

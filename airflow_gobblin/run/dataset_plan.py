@@ -144,4 +144,5 @@ def _bound(
         one_snapshot=found.one_snapshot,
         provenance=planning.provenance_of(dataset),
         head=state.head,
+        metadata=found.metadata,
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from airflow_gobblin.commit.committer import Proposal
 from airflow_gobblin.commit.preconditions import check_goes_on, check_preconditions
 from airflow_gobblin.errors import ClaimError, GobblinError, StepLostError, TargetError
+from airflow_gobblin.job import JudgedWork
 from airflow_gobblin.journal.history import Slot
 from airflow_gobblin.journal.records import now
 from airflow_gobblin.model.failure import Failure
@@ -108,6 +109,10 @@ def _decide(opened: OpenJob, plan: Plan) -> Slot | DatasetReport:
 def _decide_from(opened: OpenJob, plan: Plan, results: PlanResults) -> Slot | DatasetReport:
     proposal = propose(opened, plan, results)
     if proposal.decidable:
+        if isinstance(opened.job.work, JudgedWork):
+            opened.job.work.judge(
+                plan, lambda: results.with_units(proposal.published), opened.files, opened.connections
+            )
         return opened.committer.decide(
             proposal,
             lambda: results.with_units(proposal.published),

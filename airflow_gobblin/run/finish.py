@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import cache, partial
 from itertools import chain
 
 from airflow_gobblin.commit.preconditions import check_goes_on, check_preconditions
@@ -22,6 +23,7 @@ from airflow_gobblin.run.answers import swept
 from airflow_gobblin.run.decide import propose
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.reports import DatasetReport
+from airflow_gobblin.steps.trash import kept_files
 from airflow_gobblin.workspace.manifests import put_manifests
 from airflow_gobblin.workspace.staging import PlanResults
 
@@ -42,9 +44,12 @@ def finish(opened: OpenJob, run: RunPlan) -> tuple[DatasetReport, ...]:
     pending: set[str] = set()
     names = {key: ref.urn for key, ref in refs.items()}
     before = opened.staging.finished_run(run.run) or FinishedRun()
+    kept = cache(partial(kept_files, opened.files))
     for key, found in opened.journal.histories(names):  # including those that the source no longer has
         if key in refs:
             report = _final(opened, refs[key], run.run_key, found, before)
+            if isinstance(found, History) and found.slots and not found.slots[-1].keeps_units:
+                report = reports.with_kept(report, found, kept())
             # No later run goes on with a backfill: it has failed.
             late = run.backfill and report.status is Status.PAUSED
             final[key] = replace(report, status=Status.FAILED) if late else report

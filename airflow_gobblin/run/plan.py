@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 from airflow_gobblin.errors import (
     GobblinError,
@@ -17,13 +18,14 @@ from airflow_gobblin.errors import (
     StoreError,
     TargetError,
 )
-from airflow_gobblin.job import DatasetLike, OutlinedWork
+from airflow_gobblin.job import DatasetLike, LimitedJob, OutlinedWork, RankedDataset
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.records import now
 from airflow_gobblin.model.failure import Failure
+from airflow_gobblin.model.limits import Load, RunLimits
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.packing import pack_datasets, pack_up_to
-from airflow_gobblin.model.plan import DatasetNote, DatasetProspect, Outline, Prospect, RunPlan
+from airflow_gobblin.model.plan import DatasetNote, DatasetProspect, Outline, PlannedAct, Prospect, RunPlan
 from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.work import DatasetRef, Pack, WorkUnit
 from airflow_gobblin.run.dataset_plan import plan_dataset
@@ -48,9 +50,11 @@ def create_work_units(opened: OpenJob, request: RunRequest) -> RunPlan:
     """
     planning = begin(opened, request)
     found: dict[str, DatasetRef | DatasetNote | GobblinError] = {}
+    counted: dict[str, _Counted] = {}
     left: list[DatasetNote] = []
     for dataset, history in with_histories(opened, planning, left):
-        found[dataset.urn] = _plan(opened, dataset, history, planning)
+        counted[dataset.urn] = _Counted()
+        found[dataset.urn] = _plan(opened, dataset, history, planning, counted[dataset.urn])
     idle = [urn for urn, plan in found.items() if isinstance(plan, DatasetNote) and plan.status is Status.IDLE]
     found |= _without_folders(opened, idle, planning)
     for urn, plan in found.items():
@@ -68,18 +72,40 @@ def create_work_units(opened: OpenJob, request: RunRequest) -> RunPlan:
             planned.append(answer)
         else:
             notes.append(_unplanned(dataset.urn, answer) if isinstance(answer, GobblinError) else answer)
-    packs, waiting = _packed(opened, planned, planning.tried)
-    for ref in waiting:
+    packs, waiting = _packed(opened, planned, planning, counted)
+    for ref, why in waiting.items():
         opened.staging.remove_token(ref.token)
-        notes.append(_waiting(opened, ref, request))
+        notes.append(_waiting(ref, why, request))
     run = RunPlan(uuid.uuid4().hex, planning.run_key, packs, tuple(notes), request.backfill, now())
     opened.staging.put_run(run, opened.job.work)
     opened.staging.finish_earlier_tries(run)
     return run
 
 
+@dataclass
+class _Counted:
+    """What the units of a dataset would copy."""
+
+    files: int = 0
+    bytes: int = 0
+
+    @classmethod
+    def of(cls, units: Iterable[WorkUnit]) -> _Counted:
+        counted = cls()
+        for _ in counted.through(units):
+            pass
+        return counted
+
+    def through(self, units: Iterable[WorkUnit]) -> Iterator[WorkUnit]:
+        """Yield units, and count what they copy."""
+        for unit in units:
+            self.files += unit.files
+            self.bytes += unit.bytes
+            yield unit
+
+
 def _plan(
-    opened: OpenJob, dataset: DatasetLike, history: History | GobblinError, planning: Planning
+    opened: OpenJob, dataset: DatasetLike, history: History | GobblinError, planning: Planning, counted: _Counted
 ) -> DatasetRef | DatasetNote | GobblinError:
     """Plan a dataset and return where its plan is, or why there is none."""
     urn, request = dataset.urn, planning.request
@@ -96,7 +122,7 @@ def _plan(
         plan, units = proposed
         opened.claims.check(opened.journal, urn, plan.folder, history)
         opened.committer.homes.settle(planning.tenant)
-        weight = opened.staging.put_plan(plan, units)
+        weight = opened.staging.put_plan(plan, counted.through(units))
         # A covered range isn't necessarily a replaced one.
         planned = None if request.replace else plan.planned
         return DatasetRef(plan.urn, plan.token, weight, planned, plan.open_end)
@@ -139,31 +165,41 @@ def _without_left_out(
     return found | {urn: DatasetNote(urn, Status.IDLE, f"it is left out: {error}") for urn, error in out.items()}
 
 
-def would_plan(opened: OpenJob, request: RunRequest) -> Prospect:
+TellAct = Callable[[str, PlannedAct], None]
+"""Takes the URN of a dataset, and an act that a unit of it would do."""
+
+
+def would_plan(opened: OpenJob, request: RunRequest, tell: TellAct | None = None) -> Prospect:
     """Return what `create_work_units` would plan now. Nothing is written, claimed or finished: a read-only journal is enough.
 
+    :param tell: takes each act of a mirror, as it is found: a dataset that isn't planned in the end may have some, too.
     :raises SourceError: the source can't be reached.
     :raises ConfigurationError: a requested dataset doesn't exist, or as `create_work_units`.
     :raises TargetError: as `create_work_units`.
     """
     planning = begin(opened, request)
     found = {
-        dataset.urn: _would_plan(opened, dataset, history, planning)
+        dataset.urn: _would_plan(opened, dataset, history, planning, tell)
         for dataset, history in with_histories(opened, planning, [])
     }
     idle = [one.urn for one in found.values() if one.status is Status.IDLE]
     for urn, error in _without_folders(opened, idle, planning).items():
         found[urn] = DatasetProspect(urn, Status.FAILED, str(error), error=error)
     refs = [one.ref for one in found.values() if one.ref is not None]
-    packs, waiting = _packed(opened, refs, planning.tried)
-    for ref in waiting:
-        note = _waiting(opened, ref, request)
+    counted = {one.urn: _Counted.of(one.units) for one in found.values()}
+    packs, waiting = _packed(opened, refs, planning, counted)
+    for ref, why in waiting.items():
+        note = _waiting(ref, why, request)
         found[ref.urn] = replace(found[ref.urn], status=note.status, detail=note.detail)
     return Prospect(tuple(found[d.urn] for d in planning.datasets), packs)
 
 
 def _would_plan(
-    opened: OpenJob, dataset: DatasetLike, history: History | GobblinError, planning: Planning
+    opened: OpenJob,
+    dataset: DatasetLike,
+    history: History | GobblinError,
+    planning: Planning,
+    tell: TellAct | None,
 ) -> DatasetProspect:
     urn = dataset.urn
     try:
@@ -178,7 +214,7 @@ def _would_plan(
         plan, units = proposed
         opened.claims.check_free(opened.journal, urn, plan.folder)
         outline = Outline() if isinstance(opened.job.work, OutlinedWork) else None
-        slim = tuple(_outlined(opened, units, outline))
+        slim = tuple(_outlined(opened, units, outline, None if tell is None else partial(tell, urn)))
         return DatasetProspect(urn, Status.PLANNED, plan=plan, units=slim, outline=outline)
     except PausedError as error:
         return DatasetProspect(urn, Status.PAUSED, str(error))
@@ -190,38 +226,70 @@ def _would_plan(
         return DatasetProspect(urn, Status.FAILED, str(told), error=told)
 
 
-def _outlined(opened: OpenJob, units: Iterable[WorkUnit], outline: Outline | None) -> Iterator[WorkUnit]:
+def _outlined(
+    opened: OpenJob, units: Iterable[WorkUnit], outline: Outline | None, tell: Callable[[PlannedAct], None] | None
+) -> Iterator[WorkUnit]:
     """Yield units, without the properties that an outline stands for: these may be too many to keep."""
     work = opened.job.work
     if outline is None or not isinstance(work, OutlinedWork):
         yield from units
         return
     for unit in units:
-        outline.add(work.acts(unit))
+        for act in work.acts(unit):
+            outline.add(act)
+            if tell is not None:
+                tell(act)
         yield replace(unit, properties={})
 
 
 def _packed(
-    opened: OpenJob, planned: list[DatasetRef], tried: Mapping[str, datetime | None]
-) -> tuple[tuple[Pack, ...], tuple[DatasetRef, ...]]:
-    """Pack plans, and return the packs and the plans that have no room.
+    opened: OpenJob, planned: list[DatasetRef], planning: Planning, counted: Mapping[str, _Counted]
+) -> tuple[tuple[Pack, ...], dict[DatasetRef, str]]:
+    """Pack plans, and return the packs and the plans that have no room, each with the reason.
 
-    :param tried: when a run last tried to publish something of each dataset: the one that waits longest has room first. A run
-        that didn't end, or couldn't publish, is known by its plan as long as that could still be decided.
+    Of datasets with one priority, the one that waits longest has room first.
     """
-    most = opened.job.max_pack_weight
-    if most is None:
-        return pack_datasets(planned, opened.job.max_packs), ()
-    never, had_room = datetime.min.replace(tzinfo=UTC), opened.staging.had_room()
-    last = {ref.urn: max(tried.get(ref.urn) or never, had_room.get(ref.urn, never)) for ref in planned}
-    ordered = sorted(planned, key=lambda ref: (last[ref.urn], -ref.weight, ref.urn))
-    return pack_up_to(ordered, opened.job.max_packs, most)
+    job = opened.job
+    limits = job.run_limits if isinstance(job, LimitedJob) else RunLimits()
+    if limits == RunLimits() and job.max_pack_weight is None:
+        return pack_datasets(planned, job.max_packs), {}
+    datasets = {one.urn: one for one in planning.datasets}
+    ordered = _in_order(opened, planned, planning, datasets)
+    out = limits.left_out(_load(datasets[ref.urn], counted[ref.urn]) for ref in ordered)
+    waiting = {ref: out[ref.urn] for ref in ordered if ref.urn in out}
+    inside = [ref for ref in ordered if ref.urn not in out]
+    if job.max_pack_weight is None:
+        return pack_datasets(inside, job.max_packs), waiting
+    packs, heavy = pack_up_to(inside, job.max_packs, job.max_pack_weight)
+    room = f"{many(job.max_packs, 'pack')} of at most {job.max_pack_weight:,}"
+    return packs, waiting | {ref: f"its weight of {ref.weight:,} has no room in {room}" for ref in heavy}
 
 
-def _waiting(opened: OpenJob, ref: DatasetRef, request: RunRequest) -> DatasetNote:
+def _in_order(
+    opened: OpenJob, planned: Iterable[DatasetRef], planning: Planning, datasets: Mapping[str, DatasetLike]
+) -> list[DatasetRef]:
+    """Return plans in the order in which they have room.
+
+    A run that didn't end, or couldn't publish, is known by its plan as long as that could still be decided.
+    """
+    never, had_room, tried = datetime.min.replace(tzinfo=UTC), opened.staging.had_room(), planning.tried
+
+    def key(ref: DatasetRef) -> tuple[int, datetime, int, str]:
+        dataset = datasets[ref.urn]
+        priority = dataset.priority if isinstance(dataset, RankedDataset) else 0
+        last = max(tried.get(ref.urn) or never, had_room.get(ref.urn, never))
+        return -priority, last, -ref.weight, ref.urn
+
+    return sorted(planned, key=key)
+
+
+def _load(dataset: DatasetLike, counted: _Counted) -> Load:
+    whole = dataset.dataset if isinstance(dataset, RankedDataset) else dataset.urn
+    return Load(dataset.urn, whole, counted.files, counted.bytes)
+
+
+def _waiting(ref: DatasetRef, why: str, request: RunRequest) -> DatasetNote:
     """Note that a dataset has no room in a run. A range of a backfill isn't left to another run."""
-    packs = many(opened.job.max_packs, "pack")
-    why = f"its weight of {ref.weight:,} has no room in {packs} of at most {opened.job.max_pack_weight:,}"
     if request.backfill:
         return DatasetNote(ref.urn, Status.FAILED, f"{why}: it waits for those of this run")
     return DatasetNote(ref.urn, Status.WAITING, f"{why}: the next run takes it before those that had room")

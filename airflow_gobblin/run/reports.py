@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -189,6 +189,25 @@ def covered(
     told = "; ".join(by[:_SLOTS_TOLD]) + (f"; and {len(by) - _SLOTS_TOLD} more" if len(by) > _SLOTS_TOLD else "")
     how = f"was committed by another run: {told}" if by else "is covered without files (imported, or skipped)"
     return DatasetReport(urn, Status.COVERED, f"range {planned} {how}")
+
+
+def with_kept(report: DatasetReport, history: History, kept: Mapping[str, str]) -> DatasetReport:
+    """Add to a report the files of its dataset's folder that could not be put back, as long as they are kept.
+
+    :param kept: as returned by `kept_files`.
+    """
+    folders = {slot.decision.folder for slot in history.slots} - {""}
+    mine = [one for one, path in kept.items() if any(folder == "." or _is_in(path, folder) for folder in folders)]
+    if not mine:
+        return report
+    told = ", ".join(shown(one) for one in mine[:_SLOTS_TOLD])
+    more = f" and {len(mine) - _SLOTS_TOLD:,} more" if len(mine) > _SLOTS_TOLD else ""
+    why = "which somebody put in place of a file while it was deleted, and somebody else replaced"
+    return replace(report, detail=f"{report.detail}; kept until you take it away is {told}{more}, {why}")
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path.startswith(f"{folder}/")
 
 
 def final(slot: Slot, history: History) -> DatasetReport:

@@ -8,6 +8,7 @@ speculative or dead attempt are not looked for.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator
@@ -23,6 +24,7 @@ from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.packing import worst_fit_decreasing
 from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.model.progress import ProgressCount
 from airflow_gobblin.model.registry import built_in_modules, import_kinds
 from airflow_gobblin.model.work import Pack, UnitResult, UnitState, WorkUnit
 from airflow_gobblin.spark.connections import SparkConnections
@@ -32,8 +34,7 @@ from airflow_gobblin.spark.report import GroupReport, PackReport
 from airflow_gobblin.spark.task import TaskSpec, run_task
 from airflow_gobblin.spark.worker import reading_last
 from airflow_gobblin.storage.files import open_files
-from airflow_gobblin.storage.filesystems import OBJECT_CLIENTS
-from airflow_gobblin.storage.locations import object_location
+from airflow_gobblin.storage.locations import client_of, remote_location
 from airflow_gobblin.workspace.staging import Staging
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ log = logging.getLogger(__name__)
 
 GROUPS_PER_CORE = 4
 """Few enough that a task is worth its start, many enough that load evens out and a killed driver has most results."""
+_TOLD_EVERY = 5.0
+"""The seconds between two records of the progress."""
 MIN_JOBS = 32
 """The least Spark jobs at once: executors that come late find work waiting."""
 
@@ -62,6 +65,8 @@ class _MissingUnit:
     unit: str
     weight: int
     snapshot: str = ""
+    files: int = 0
+    bytes: int = 0
 
     @property
     def name(self) -> str:
@@ -125,6 +130,7 @@ class _PackRun:
         pack, work = self._pack(run, index), self._staging.work(run)
         with work.hold(self._connections) as held:
             missing = list(self._missing(pack, work, held))
+            self._progress = _ProgressLog(self._staging, run, pack, self._attempt, missing)
             cores, groups = self._run_missing(work, missing, run) if missing else (0, [])
         report = PackReport(
             run=run,
@@ -178,7 +184,7 @@ class _PackRun:
             if done:
                 self._standing += 1
                 continue
-            one = _MissingUnit(plan.urn, plan.token, unit.id, unit.weight)
+            one = _MissingUnit(plan.urn, plan.token, unit.id, unit.weight, "", unit.files, unit.bytes)
             try:
                 one = replace(one, snapshot=held.of(plan))
             except GobblinError as error:  # none of its units can be read, and the first one's result has the reason
@@ -197,9 +203,9 @@ class _PackRun:
         self._empty += 1
 
     def _run_missing(self, work: Work, missing: list[_MissingUnit], run: str) -> tuple[int, list[GroupReport]]:
-        location = object_location(self._workspace)
+        location = remote_location(self._workspace)
         folder = None if location else f"{self._staging.files.root}/{self._staging.folder}"
-        client = (OBJECT_CLIENTS[location.scheme],) if location else ()
+        client = (client_of(location),) if location else ()
         mine, drivers = (run_task.__module__, *built_in_modules()), work.modules(self._connections)
         modules = ("pyarrow", *mine, *client, *self._code, *drivers)
         self._spark.addTag(self._attempt)
@@ -211,10 +217,17 @@ class _PackRun:
         log.info("attempt %s: %s in %s on %s", self._attempt, *told)
         threads, tag = min(len(groups), max(cores, MIN_JOBS)), (self._attempt,)
         with ThreadPoolExecutor(threads, "spark-job", self._spark.addTag, tag) as pool:
-            running = [pool.submit(self._run_group, run, group) for group in groups]
+            share = self._share(run, min(len(groups), cores))
+            running = [pool.submit(self._run_group, run, group, share) for group in groups]
             return cores, [done.result() for done in as_completed(running)]
 
-    def _run_group(self, run: str, group: _Group) -> GroupReport:
+    def _share(self, run: str, at_once: int) -> float:
+        """Return the share of a run that each task has; its packs may run side by side, in as many applications."""
+        plan = self._staging.run(run)
+        packs = 1 if plan is None else len(plan.packs)
+        return 1 / (max(1, packs) * at_once)
+
+    def _run_group(self, run: str, group: _Group, share: float) -> GroupReport:
         spec = TaskSpec(
             code=self._code,
             workspace=self._workspace,
@@ -224,6 +237,7 @@ class _PackRun:
             units=_by_token(group),
             snapshots={one.token: one.snapshot for one in group if one.snapshot},
             connections=self._connections,
+            share=share,
         )
         try:
             results = dict(self._collect(spec))
@@ -233,6 +247,7 @@ class _PackRun:
         else:
             cause = "its Spark task gave no result"
         kept = [self._keep(one, results.get((one.token, one.unit)), cause) for one in group]
+        self._progress.add(one for one, of in zip(group, kept, strict=True) if of.state is UnitState.SUCCESSFUL)
         return GroupReport(
             units=len(group),
             failed=sum(result.state is not UnitState.SUCCESSFUL for result in kept),
@@ -268,6 +283,34 @@ class _PackRun:
     def _note(self, failure: Failure) -> None:
         log.error("%s", failure)
         self._failures.append(failure)
+
+
+class _ProgressLog:
+    """Tells how far the copies of a pack have come: in the log, and by records in staging, which the page in Airflow reads."""
+
+    def __init__(self, staging: Staging, run: str, pack: Pack, attempt: str, missing: Iterable[_MissingUnit]) -> None:
+        self._staging, self._run, self._pack, self._attempt = staging, run, pack, attempt
+        self._count = ProgressCount((one.files, one.bytes) for one in missing)
+        self._lock = threading.Lock()
+        self._next = 0.0
+        self._number = 0
+
+    def add(self, copied: Iterable[_MissingUnit]) -> None:
+        """Count units that are copied, and tell, not more often than every few seconds."""
+        if not self._count.all_files:
+            return
+        with self._lock:
+            units = list(copied)
+            progress = self._count.add(sum(one.files for one in units), sum(one.bytes for one in units))
+            if time.monotonic() < self._next and progress.files < progress.all_files:
+                return
+            log.info("%s: %s", self._pack.label, progress)
+            self._next = time.monotonic() + _TOLD_EVERY
+            self._number += 1
+            try:
+                self._staging.put_progress(self._run, self._pack.index, self._attempt, self._number, progress)
+            except GobblinError as error:  # only people miss it
+                log.warning("the progress can't be written: %s", error)
 
 
 def _without_result(one: _MissingUnit, cause: str) -> Failure:

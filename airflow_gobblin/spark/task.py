@@ -36,6 +36,7 @@ class TaskSpec:
     :param staging: the ingestion's staging folder below it.
     :param run: the run with its job.
     :param units: by the token of each plan, the units that this task runs.
+    :param share: as of an `Attempt`.
     :param snapshots: by the token of each plan that needs one, the name of the snapshot that the driver holds.
     """
 
@@ -47,6 +48,7 @@ class TaskSpec:
     units: Mapping[str, tuple[str, ...]]
     snapshots: Mapping[str, str]
     connections: SparkConnections
+    share: float = 1.0
 
 
 def run_task(spec: TaskSpec) -> Iterator[pa.RecordBatch]:
@@ -70,7 +72,7 @@ def _results(spec: TaskSpec, connections: GuardedConnections) -> Iterator[pa.Rec
             continue  # swept since: it can no longer win
         folder = staging.token_folder(token)
         wanted, snapshot = frozenset(units), spec.snapshots.get(token, "")
-        attempt = Attempt(spec.attempt, staging.files, folder, connections, snapshot)
+        attempt = Attempt(spec.attempt, staging.files, folder, connections, snapshot, spec.share)
         of_order = (unit for unit in staging.units(plan) if unit.id in wanted)
         for unit in islice(of_order, len(wanted)):
             started = time.time()

@@ -1,55 +1,40 @@
-"""The steps of mirrors that delete files, if they are the ones that the plan saw.
-
-On disk a file is not deleted where it is: between a look and an `unlink` somebody may have replaced it. It is renamed into a
-trash of its own, looked at there, and put back if it is another one. The trash is what makes this possible once only (rule 14):
-it is made before the decision, and no step makes it again. A later phase closes it, and so does a fence: only once it is removed
-nothing can come into it any more, even from a process that has it open.
-"""
+"""The steps of mirrors that delete files, if they are the ones that the plan saw. On a disk they do it by a trash."""
 
 from __future__ import annotations
 
-import errno
-import logging
 import posixpath
-import uuid
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.steps.base import CommitStep, FenceResult, Phase, StepContext, StepStatus, TargetFile
 from airflow_gobblin.steps.publishing import uploads_of
+from airflow_gobblin.steps.trash import CLOSING, FENCED, close_trash, discard, make_trashes, take_away
 from airflow_gobblin.storage.files.base import FileIdentity, Files
 
-__all__ = ["KEPT", "CloseTrashStep", "DeleteObjectStep", "DeleteStep", "delete_files"]
-
-log = logging.getLogger(__name__)
-
-KEPT = "_gobblin/kept"
-"""The folder, below the target root, of files that could not be put back."""
-_CLOSING, _FENCED = ".closing", ".fenced"
-"""The ends of the names of a trash that is being closed."""
-_ROUNDS = 1000
+__all__ = ["CloseTrashStep", "DeleteObjectStep", "DeleteStep", "delete_files"]
 
 
-def delete_files(doomed: Iterable[tuple[str, FileIdentity]], staging: str, files: Files) -> Iterator[CommitStep]:
+def delete_files(
+    doomed: Iterable[tuple[str, FileIdentity]],
+    staging: str,
+    files: Files,
+    backup: Callable[[str], str] = lambda path: "",
+) -> Iterator[CommitStep]:
     """Yield the steps that delete files. On disk, make a trash for each of them first, durably.
 
     :param doomed: the path of each below the target root, and its identity as the plan saw it.
     :param staging: the folder of the plan's token.
+    :param backup: returns where each of them is kept, below the target root; empty: it is not.
     """
     if files.uploads is not None:
         yield from (DeleteObjectStep(path, identity) for path, identity in doomed)
         return
-    folder, some = f"{staging}/trash-{uuid.uuid4().hex}", [*doomed]
-    trashes = [f"{folder}/{number}" for number in range(len(some))]
-    for trash in trashes:
-        files.make_folder(trash)
-    if some:
-        files.sync_folder(folder)
-    for (path, identity), trash in zip(some, trashes, strict=True):
-        yield DeleteStep(path, identity, trash)
-        yield CloseTrashStep(path, identity, trash)
+    some = [*doomed]
+    for (path, identity), trash in zip(some, make_trashes(len(some), staging, files), strict=True):
+        yield DeleteStep(path, identity, trash, backup(path))
+        yield CloseTrashStep(path, identity, trash, backup(path))
 
 
 @record("delete_step")
@@ -62,11 +47,13 @@ class DeleteStep:
     :param path: the file, relative to the target root.
     :param identity: its identity when it was planned to be deleted. Another file is left.
     :param trash: a folder that was made for it alone before the decision.
+    :param backup: where it is kept, relative to the target root; empty: it is not.
     """
 
     path: str
     identity: FileIdentity
     trash: str
+    backup: str = ""
     phase = Phase.PUBLISH
     conflict = "it can't be deleted"
 
@@ -84,7 +71,7 @@ class DeleteStep:
             return StepStatus.DONE
         if files.identity(self.trash) is not None:
             return StepStatus.TODO
-        return StepStatus.LOST if files.identity(self.trash + _FENCED) is None else StepStatus.FENCED
+        return StepStatus.LOST if files.identity(self.trash + FENCED) is None else StepStatus.FENCED
 
     def execute(self, context: StepContext) -> None:
         """Take the file away.
@@ -94,14 +81,13 @@ class DeleteStep:
         files = context.files
         if files.identity(self.path) != self.identity:
             return
-        taken = f"{self.trash}/{uuid.uuid4().hex}"  # no other process uses this name
-        files.replace(self.path, taken)
-        if files.identity(taken) not in (self.identity, None):
-            _put_back(files, taken, self.path)
+        take_away(files, self.path, self.trash, self.identity)
 
     def fence(self, context: StepContext) -> FenceResult:
-        _close(context.files, self.trash, self.trash + _FENCED, self.path, self.identity)
-        gone = context.files.identity(self.path) != self.identity
+        files = context.files
+        end = partial(discard, files, backup=self.backup)
+        close_trash(files, self.trash, self.trash + FENCED, self.path, self.identity, end)
+        gone = files.identity(self.path) != self.identity
         return FenceResult.DONE if gone else FenceResult.HOLDS
 
     def undo(self, context: StepContext) -> None:
@@ -111,24 +97,26 @@ class DeleteStep:
         return ()
 
     def folders(self) -> tuple[str, ...]:
-        return (posixpath.dirname(self.path) or ".", posixpath.dirname(self.trash))
+        return _folders(self.path, self.trash, self.backup)
 
 
 @record("close_trash_step")
 @dataclass(frozen=True, slots=True)
 class CloseTrashStep:
-    """The step that empties the trash of a `DeleteStep` and removes it, so that its slot deletes nothing any more.
+    """The step that empties the trash of another step and removes it, so that its slot takes nothing away any more.
 
-    It needs no fence: that of the `DeleteStep` leaves nothing to it.
+    It needs no fence: that of the other step leaves nothing to it.
 
-    :param path: the file that was deleted, relative to the target root.
+    :param path: the file that was taken away, relative to the target root.
     :param identity: its identity. Anything else in the trash is put back.
     :param trash: the folder that it was taken to.
+    :param backup: where it is kept, relative to the target root; empty: it is not.
     """
 
     path: str
     identity: FileIdentity
     trash: str
+    backup: str = ""
     phase = Phase.SETTLE
     fence = None
     conflict = lost = "it can't be emptied"
@@ -138,13 +126,15 @@ class CloseTrashStep:
         return f"trash of file {self.path!r}"
 
     def verify(self, context: StepContext) -> StepStatus:
-        names = (self.trash, self.trash + _CLOSING, self.trash + _FENCED)
+        names = (self.trash, self.trash + CLOSING, self.trash + FENCED)
         found = any(context.files.identity(name) is not None for name in names)
         return StepStatus.TODO if found else StepStatus.DONE
 
     def execute(self, context: StepContext) -> None:
         """Empty the trash and remove it."""
-        _close(context.files, self.trash, self.trash + _CLOSING, self.path, self.identity)
+        files = context.files
+        end = partial(discard, files, backup=self.backup)
+        close_trash(files, self.trash, self.trash + CLOSING, self.path, self.identity, end)
 
     def undo(self, context: StepContext) -> None:
         """It did nothing of its own."""
@@ -153,7 +143,7 @@ class CloseTrashStep:
         return ()
 
     def folders(self) -> tuple[str, ...]:
-        return (posixpath.dirname(self.path) or ".", posixpath.dirname(self.trash))
+        return _folders(self.path, self.trash, self.backup)
 
 
 @record("delete_object_step")
@@ -198,61 +188,7 @@ class DeleteObjectStep:
         return ()
 
 
-def _close(files: Files, trash: str, closing: str, path: str, identity: FileIdentity) -> None:
-    """Rename a trash, so that nobody finds it any more, and empty it until it can be removed.
-
-    :param closing: its new name. Another process may have given it the other one.
-    """
-    with suppress(FileNotFoundError, FileExistsError):
-        files.move_folder(trash, closing)
-    for folder in (trash + _CLOSING, trash + _FENCED):
-        for _ in range(_ROUNDS):
-            if files.identity(folder) is None:
-                break
-            for name, found in files.identities(folder).items():
-                if found != identity:
-                    _put_back(files, f"{folder}/{name}", path)
-                    continue
-                with suppress(FileNotFoundError):  # another process is at it, too
-                    files.unlink(f"{folder}/{name}")
-            files.remove_folder(folder)
-        else:
-            raise OSError(errno.ENOTEMPTY, "something comes into it again and again", folder)
-
-
-def _put_back(files: Files, taken: str, path: str) -> None:
-    """Put a file, or whatever it is, back to its place, or keep it elsewhere if its place is taken. Harmless if it is gone."""
-    while (found := files.identity(taken)) is not None:  # else another process did it
-        try:
-            _rename_back(files, taken, path)
-        except FileNotFoundError:
-            with suppress(FileExistsError, NotADirectoryError):  # the next try finds the same
-                files.make_folder(posixpath.dirname(path) or ".")
-        except (FileExistsError, NotADirectoryError):
-            with suppress(FileNotFoundError):
-                if files.identity(path) == found:  # it was given back by a link, and has two names
-                    files.unlink(taken)
-                else:
-                    _keep(files, taken, path)
-
-
-def _keep(files: Files, taken: str, path: str) -> None:
-    kept = f"{KEPT}/{uuid.uuid4().hex}/{path}"
-    files.make_folder(posixpath.dirname(kept))
-    files.replace(taken, kept)
-    log.warning("%r was replaced twice while it was to be deleted: one of the two files is kept as %r", path, kept)
-
-
-def _rename_back(files: Files, taken: str, path: str) -> None:
-    """Rename a file without overwriting; by a link, durable before its other name goes, where the storage has no such rename."""
-    try:
-        files.rename_new(taken, path)
-    except OSError as error:
-        if error.errno != errno.ENOTSUP:
-            raise
-        if files.folder(taken) is not None:
-            files.move_folder(taken, path)
-            return
-        files.link(taken, path)
-        files.sync_folder(posixpath.dirname(path) or ".")
-        files.unlink(taken)
+def _folders(path: str, trash: str, backup: str) -> tuple[str, ...]:
+    """Return the folders that change where a file is taken from its place into its trash, and then kept."""
+    kept = (posixpath.dirname(backup),) if backup else ()
+    return (posixpath.dirname(path) or ".", posixpath.dirname(trash), *kept)

@@ -1,4 +1,4 @@
-"""The steps of mirrors that give files their places: new ones, and ones that replace what is expected there.
+"""The steps of mirrors that give files their places: new ones, ones that replace what is expected there, and new folders whole.
 
 Each is an act that is possible once only (rule 14): it consumes the staged name, or the upload, which only its slot has. On disk
 that is a rename; a store that can't rename without overwriting has links instead, and the staged names go before the outcome. The
@@ -8,28 +8,51 @@ fence consumes the same. There is no undo: what was placed stays, and the next p
 from __future__ import annotations
 
 import errno
+import hashlib
 import posixpath
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from airflow_gobblin.errors import Remedy, StepLostError
 from airflow_gobblin.model.wire import record
-from airflow_gobblin.model.work import StagedFile, Upload
+from airflow_gobblin.model.work import Segment, StagedFile, Upload
 from airflow_gobblin.steps.base import CommitStep, FenceResult, Phase, StepContext, StepStatus, TargetFile
+from airflow_gobblin.steps.deleting import CloseTrashStep
 from airflow_gobblin.steps.publishing import staged_identity, uploads_of
+from airflow_gobblin.steps.trash import CLOSING, FENCED, close_trash, discard, put_back, put_new, take_away
 from airflow_gobblin.storage.files.base import FileIdentity, Files
 
-__all__ = ["ForgetStep", "PlaceStep", "PlaceUploadStep", "ReplaceStep", "place_file"]
+__all__ = [
+    "ForgetStep",
+    "PlaceFolderStep",
+    "PlaceStep",
+    "PlaceUploadStep",
+    "PlacedFile",
+    "PutStep",
+    "place_file",
+    "place_folder",
+]
 
 
 def place_file(
-    staged: StagedFile, target: str, unit: str, files: Files, replaces: FileIdentity | None = None
+    staged: StagedFile,
+    target: str,
+    unit: str,
+    files: Files,
+    replaces: FileIdentity | None = None,
+    *,
+    trash: str = "",
+    backup: str = "",
 ) -> tuple[CommitStep, ...]:
     """Return the steps that give a staged file its place. The folder that it is in is made by an earlier phase.
 
     :param target: its path below the target root.
     :param unit: the work unit that it belongs to.
     :param replaces: the file that is expected there, to be replaced; `None`: nothing is replaced.
+    :param trash: a trash of its own, if the file that it replaces is kept.
+    :param backup: where that is kept.
     :raises StepLostError: it is gone, or was changed since it was written.
     """
     found = staged_identity(staged, files)
@@ -40,27 +63,41 @@ def place_file(
             cause=f"it is gone, or was changed since it was written as {staged}",
             remedy=Remedy.EXTRACT,
         )
+    if staged.segment is not None:
+        return (PutStep(staged.segment, target, unit, found, staged.checksum),)
     if staged.upload is not None:
         return (PlaceUploadStep(target, unit, staged.upload, found, staged.checksum, replaces),)
-    if replaces is not None:
-        return (ReplaceStep(staged.path, target, unit, found, staged.checksum, replaces),)
-    if files.renames_new(posixpath.dirname(staged.path)):
-        return (PlaceStep(staged.path, target, unit, found, staged.checksum),)
-    return (PlaceStep(staged.path, target, unit, found, staged.checksum, linked=True), ForgetStep(staged.path))
+    linked = (replaces is None or bool(trash)) and not files.renames_new(posixpath.dirname(staged.path))
+    steps: list[CommitStep] = [
+        PlaceStep(staged.path, target, unit, found, staged.checksum, replaces, linked, trash, backup)
+    ]
+    if linked:
+        steps.append(ForgetStep(staged.path))
+    if trash:
+        assert replaces is not None
+        steps.append(CloseTrashStep(target, replaces, trash, backup))
+    return tuple(steps)
 
 
 @record("place_step")
 @dataclass(frozen=True, slots=True)
 class PlaceStep:
-    """The step that gives a staged file its place, where nothing is, and never overwrites.
+    """The step that gives a staged file its place: where nothing is, and never over anything; or in place of another file, if
+    that is the one that the plan saw there, or is gone.
+
+    What somebody else writes to a file between the look at it and the rename over it is lost.
 
     :param source: the staged file, relative to the target root.
     :param target: its place, relative to the target root.
     :param unit: the work unit it belongs to.
     :param identity: the identity of the staged file when the slot was decided.
     :param checksum: as of a `TargetFile`.
-    :param linked: whether it gets a second name, as the storage can't rename without overwriting. A `ForgetStep` takes the
-        staged name away; until then a file that somebody removes may be placed again.
+    :param replaces: the identity of the file that it replaces, if it replaces one.
+    :param linked: whether the file gets a second name, as the storage can't rename without overwriting. A `ForgetStep` takes
+        the staged name away; until then a file that somebody removes may be placed again.
+    :param trash: a folder that was made for it alone before the decision. The file that it replaces is taken there, and nothing
+        is overwritten; a `CloseTrashStep` keeps it. Empty: the file is replaced at once.
+    :param backup: where the file that it replaces is kept, relative to the target root, if there is a trash.
     """
 
     source: str
@@ -68,77 +105,10 @@ class PlaceStep:
     unit: str
     identity: FileIdentity
     checksum: str = ""
+    replaces: FileIdentity | None = None
     linked: bool = False
-    phase = Phase.PUBLISH
-
-    @property
-    def file(self) -> TargetFile:
-        """The file that it places."""
-        return TargetFile(self.target, self.unit, self.identity, self.checksum, 0)
-
-    def verify(self, context: StepContext) -> StepStatus:
-        for _ in range(2):  # somebody may place it between the two looks
-            found = context.files.identity(self.target)
-            if found is not None:
-                return StepStatus.DONE if self.file.is_same(found, context.files) else StepStatus.CONFLICT
-            if _is_staged(self.source, self.identity, context.files):
-                return StepStatus.TODO
-        return StepStatus.LOST
-
-    def execute(self, context: StepContext) -> None:
-        """Give the file its place.
-
-        :raises FileExistsError: something exists there.
-        :raises FileNotFoundError: its source is gone or changed, or the folder of its place is gone.
-        """
-        files = context.files
-        _expect_staged(self.source, self.identity, files)
-        (files.link if self.linked else files.rename_new)(self.source, self.target)
-
-    def fence(self, context: StepContext) -> FenceResult:
-        return _fence(self.source, self.file, context.files)
-
-    def undo(self, context: StepContext) -> None:
-        """It stays where it was placed: the next plan finds it there."""
-
-    def files(self) -> tuple[TargetFile, ...]:
-        return (self.file,)
-
-    def folders(self) -> tuple[str, ...]:
-        return _both(self.source, self.target)
-
-    @property
-    def subject(self) -> str:
-        return f"file {self.target!r}"
-
-    conflict = "another file stands there"
-
-    @property
-    def lost(self) -> str:
-        return f"neither it nor its staged file {self.source!r} is there as it was written"
-
-
-@record("replace_step")
-@dataclass(frozen=True, slots=True)
-class ReplaceStep:
-    """The step that gives a staged file the place of another file, if that is the one that the plan saw there, or is gone.
-
-    What somebody else writes there between the look and the rename is lost.
-
-    :param source: the staged file, relative to the target root.
-    :param target: its place, relative to the target root.
-    :param unit: the work unit it belongs to.
-    :param identity: the identity of the staged file when the slot was decided.
-    :param checksum: as of a `TargetFile`.
-    :param replaces: the identity of the file that it replaces.
-    """
-
-    source: str
-    target: str
-    unit: str
-    identity: FileIdentity
-    checksum: str
-    replaces: FileIdentity
+    trash: str = ""
+    backup: str = ""
     phase = Phase.PUBLISH
 
     @property
@@ -151,25 +121,57 @@ class ReplaceStep:
             found = context.files.identity(self.target)
             if found is not None and found != self.replaces:
                 return StepStatus.DONE if self.file.is_same(found, context.files) else StepStatus.CONFLICT
-            if _is_staged(self.source, self.identity, context.files):
+            if _is_staged(self.source, self.identity, context.files) or self._taken_by_mistake(context.files):
                 return StepStatus.TODO
         return StepStatus.LOST
+
+    def _taken_by_mistake(self, files: Files) -> str:
+        """Return where the file itself is in the trash: somebody was about to take the former one away when it was placed."""
+        for folder in (self.trash, self.trash + CLOSING, self.trash + FENCED) if self.trash else ():
+            for name, found in files.identities(folder).items():
+                if found == self.identity:
+                    return f"{folder}/{name}"
+        return ""
 
     def execute(self, context: StepContext) -> None:
         """Give the file its place.
 
-        :raises FileExistsError: another file exists there than the one to be replaced.
-        :raises FileNotFoundError: its source is gone or changed, or the folder of its place is gone.
+        :raises FileExistsError: something exists there that isn't to be replaced.
+        :raises FileNotFoundError: its source is gone or changed, or the folder of its place is gone, or its trash.
         """
         files = context.files
-        _expect_staged(self.source, self.identity, files)
-        found = files.identity(self.target)  # last, as nothing is looked at any more before it is replaced
-        if found is not None and found != self.replaces:
-            raise FileExistsError(errno.EEXIST, "it is not the file that is to be replaced", self.target)
-        files.replace(self.source, self.target)
+        if mistaken := self._taken_by_mistake(files):
+            put_back(files, mistaken, self.target)
+        if not _is_staged(self.source, self.identity, files):
+            raise FileNotFoundError(errno.ENOENT, "it is not there as it was written", self.source)
+        if self.replaces is not None:
+            found = files.identity(self.target)  # last, as nothing is looked at any more before it is replaced
+            if found is not None and found != self.replaces:
+                raise FileExistsError(errno.EEXIST, "it is not the file that is to be replaced", self.target)
+            if not self.trash:
+                files.replace(self.source, self.target)
+                return
+            if found is not None:
+                take_away(files, self.target, self.trash, self.replaces)
+        (files.link if self.linked else files.rename_new)(self.source, self.target)
 
     def fence(self, context: StepContext) -> FenceResult:
-        return _fence(self.source, self.file, context.files)
+        """Take the staged name away: to rename its folder would not shut out a process that has the folder open."""
+        files = context.files
+        with suppress(FileNotFoundError):
+            files.unlink(self.source)
+        if self.trash:
+            assert self.replaces is not None
+            close_trash(
+                files, self.trash, self.trash + FENCED, self.target, self.replaces, partial(self._give_up, files)
+            )
+        found = files.identity(self.target)
+        return FenceResult.DONE if found is not None and self.file.is_same(found, files) else FenceResult.HOLDS
+
+    def _give_up(self, files: Files, taken: str) -> None:
+        """Put the former file back, or keep it where another one has its place."""
+        if not put_new(files, taken, self.target):
+            discard(files, taken, self.backup)
 
     def undo(self, context: StepContext) -> None:
         """It stays where it was placed: the next plan finds it there."""
@@ -178,17 +180,146 @@ class ReplaceStep:
         return (self.file,)
 
     def folders(self) -> tuple[str, ...]:
-        return _both(self.source, self.target)
+        kept = (posixpath.dirname(self.trash), posixpath.dirname(self.backup)) if self.trash else ()
+        return (posixpath.dirname(self.target) or ".", posixpath.dirname(self.source), *kept)
 
     @property
     def subject(self) -> str:
         return f"file {self.target!r}"
 
-    conflict = "another file stands there than the one that is to be replaced"
+    @property
+    def conflict(self) -> str:
+        return "another file stands there" + (" than the one that is to be replaced" if self.replaces else "")
 
     @property
     def lost(self) -> str:
         return f"neither it nor its staged file {self.source!r} is there as it was written"
+
+
+def place_folder(source: str, target: str, staged: Mapping[str, StagedFile], files: Files) -> PlaceFolderStep | None:
+    """Return the step that gives a staged folder its place; `None` if one rename can't do that: it doesn't hold just these files,
+    something is in its place, or the storage can't rename without overwriting.
+
+    :param source: the staged folder.
+    :param target: its path below the target root. The folder above it is made by an earlier phase.
+    :param staged: its files, by their paths in it.
+    """
+    if not staged or files.identity(target) is not None or not files.renames_new(posixpath.dirname(source)):
+        return None
+    content = []
+    for path, file in staged.items():
+        found = None if file.path != f"{source}/{path}" else staged_identity(file, files)
+        if found is None:
+            return None
+        content.append(PlacedFile(path, found, file.checksum))
+    step = PlaceFolderStep(source, target, tuple(content))
+    return step if step.is_staged(files) else None
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedFile:
+    """A file of a `PlaceFolderStep`.
+
+    :param path: relative to the folder.
+    :param identity: the identity of the staged file when the slot was decided.
+    :param checksum: as of a `TargetFile`.
+    """
+
+    path: str
+    identity: FileIdentity
+    checksum: str = ""
+
+
+@record("place_folder_step")
+@dataclass(frozen=True, slots=True)
+class PlaceFolderStep:
+    """The step that gives a staged folder its place, with all files in it, by one rename that never overwrites.
+
+    The folder was written by one run of a Spark driver, each file by one try, which is over: nobody writes there any more.
+
+    :param source: the staged folder, relative to the target root.
+    :param target: its place, relative to the target root.
+    :param content: the files in it, and nothing else is.
+    """
+
+    source: str
+    target: str
+    content: tuple[PlacedFile, ...]
+    phase = Phase.PUBLISH
+
+    def verify(self, context: StepContext) -> StepStatus:
+        files = context.files
+        for _ in range(2):  # somebody may place it between the two looks
+            if files.identity(self.target) is not None:
+                return StepStatus.DONE if self._is_placed(files) else StepStatus.CONFLICT
+            if self.is_staged(files):
+                return StepStatus.TODO
+        return StepStatus.LOST if files.identity(self.source + FENCED) is None else StepStatus.FENCED
+
+    def is_staged(self, files: Files) -> bool:
+        """Return whether the staged folder holds its files, as they were written, and nothing else."""
+        for folder, expected in self._folders().items():
+            found = files.identities(folder)
+            if found.keys() != expected.keys() or any(one not in (None, found[name]) for name, one in expected.items()):
+                return False
+        return True
+
+    def _folders(self) -> Mapping[str, Mapping[str, FileIdentity | None]]:
+        """Return what is in each staged folder, by name; `None` for a folder."""
+        inside: dict[str, dict[str, FileIdentity | None]] = {self.source: {}}
+        for file in self.content:
+            path = f"{self.source}/{file.path}"
+            what: FileIdentity | None = file.identity
+            while True:
+                folder, _, name = path.rpartition("/")
+                known = folder in inside
+                inside.setdefault(folder, {})[name] = what
+                if known:
+                    break
+                path, what = folder, None
+        return inside
+
+    def _is_placed(self, files: Files) -> bool:
+        """Return whether the folder in its place is the staged one: no file of it comes there in another way. Since then others
+        may have changed, added and removed some.
+        """
+        return any(files.identity(f"{self.target}/{file.path}") == file.identity for file in self.content)
+
+    def execute(self, context: StepContext) -> None:
+        """Give the folder its place.
+
+        :raises FileExistsError: something exists there.
+        :raises FileNotFoundError: its source is gone or changed, or the folder above its place is gone.
+        """
+        if not self.is_staged(context.files):
+            raise FileNotFoundError(errno.ENOENT, "it is not there as it was written", self.source)
+        context.files.rename_new(self.source, self.target)
+
+    def fence(self, context: StepContext) -> FenceResult:
+        """Take the staged name away, by one rename: of a folder that is removed file by file the rest could still be placed."""
+        files = context.files
+        with suppress(FileNotFoundError, FileExistsError):
+            files.move_folder(self.source, self.source + FENCED)
+        return FenceResult.DONE if self._is_placed(files) else FenceResult.HOLDS
+
+    def undo(self, context: StepContext) -> None:
+        """It stays where it was placed: the next plan finds it there."""
+
+    def files(self) -> tuple[TargetFile, ...]:
+        return tuple(TargetFile(f"{self.target}/{of.path}", "", of.identity, of.checksum, 0) for of in self.content)
+
+    def folders(self) -> tuple[str, ...]:
+        return (posixpath.dirname(self.target) or ".", posixpath.dirname(self.source))
+
+    @property
+    def subject(self) -> str:
+        return f"folder {self.target!r}"
+
+    conflict = "something else stands there"
+
+    @property
+    def lost(self) -> str:
+        return f"neither it nor its staged folder {self.source!r} is there as it was written"
 
 
 @record("forget_step")
@@ -222,6 +353,81 @@ class ForgetStep:
 
     def folders(self) -> tuple[str, ...]:
         return (posixpath.dirname(self.source),)
+
+
+@record("put_step")
+@dataclass(frozen=True, slots=True)
+class PutStep:
+    """The step that puts a small new object, whose bytes are staged together with those of others.
+
+    A `ForgetStep` takes these away in a later phase; until then an object that somebody removes may be put again. A process that
+    read them before a fence took them away may put the object after it, where none is.
+
+    :param segment: the staged bytes.
+    :param target: the object's path, relative to the target root.
+    :param unit: the work unit it belongs to.
+    :param identity: the future identity of the object.
+    :param checksum: its SHA-256, by which it is known where the store's ETag is another one.
+    """
+
+    segment: Segment
+    target: str
+    unit: str
+    identity: FileIdentity
+    checksum: str
+    phase = Phase.PUBLISH
+
+    @property
+    def file(self) -> TargetFile:
+        """The object that it publishes."""
+        return TargetFile(self.target, self.unit, self.identity, self.checksum, 0)
+
+    def verify(self, context: StepContext) -> StepStatus:
+        for _ in range(2):  # somebody may put it between the two looks
+            found = context.files.identity(self.target)
+            if found is not None:
+                return StepStatus.DONE if self.file.is_same(found, context.files) else StepStatus.CONFLICT
+            if context.files.identity(self.segment.path) is not None:
+                return StepStatus.TODO
+        return StepStatus.LOST
+
+    def execute(self, context: StepContext) -> None:
+        """Put the object.
+
+        :raises FileExistsError: something exists there.
+        :raises FileNotFoundError: its bytes are gone.
+        """
+        size = self.identity.size
+        data = context.files.read_part(self.segment.path, self.segment.start, size) if size else b""
+        if hashlib.sha256(data).hexdigest() != self.checksum:
+            raise OSError(errno.EIO, f"its bytes in {self.segment.path!r} aren't those that were staged", self.target)
+        uploads_of(context.files).put(self.target, data)
+
+    def fence(self, context: StepContext) -> FenceResult:
+        """Take its bytes away, and with them those of the others: their slot is the same one."""
+        with suppress(FileNotFoundError):
+            context.files.unlink(self.segment.path)
+        found = context.files.identity(self.target)
+        return FenceResult.DONE if found is not None and self.file.is_same(found, context.files) else FenceResult.HOLDS
+
+    def undo(self, context: StepContext) -> None:
+        """It stays where it was put: the next plan finds it there."""
+
+    def files(self) -> tuple[TargetFile, ...]:
+        return (self.file,)
+
+    def folders(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def subject(self) -> str:
+        return f"file {self.target!r}"
+
+    conflict = "another object stands there"
+
+    @property
+    def lost(self) -> str:
+        return f"neither it nor the staged object {self.segment.path!r} with its bytes is there"
 
 
 @record("place_upload_step")
@@ -313,21 +519,3 @@ class PlaceUploadStep:
 
 def _is_staged(source: str, identity: FileIdentity, files: Files) -> bool:
     return files.identity(source) == identity
-
-
-def _expect_staged(source: str, identity: FileIdentity, files: Files) -> None:
-    if not _is_staged(source, identity, files):
-        raise FileNotFoundError(errno.ENOENT, "it is not there as it was written", source)
-
-
-def _fence(source: str, file: TargetFile, files: Files) -> FenceResult:
-    """Take the staged name away: to rename its folder would not shut out a process that has the folder open."""
-    with suppress(FileNotFoundError):
-        files.unlink(source)
-    found = files.identity(file.path)
-    return FenceResult.DONE if found is not None and file.is_same(found, files) else FenceResult.HOLDS
-
-
-def _both(source: str, target: str) -> tuple[str, ...]:
-    """Return the folders that a rename, or a fence, changes."""
-    return (posixpath.dirname(target) or ".", posixpath.dirname(source))

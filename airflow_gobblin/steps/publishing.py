@@ -291,6 +291,8 @@ def publish_file(staged: StagedFile, target: str, unit: str, files: Files) -> Co
 
 def staged_identity(staged: StagedFile, files: Files) -> FileIdentity | None:
     """Return the identity of a staged file, if it exists as it was written, or was published since."""
+    if staged.segment is not None and files.identity(staged.segment.path) is not None:
+        return FileIdentity(0, staged.size, staged.stamp)
     if staged.upload is not None and uploads_of(files).stands(staged.path, staged.upload):
         return FileIdentity(0, staged.size, staged.stamp)
     found = files.identity(staged.path)

@@ -11,20 +11,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 from airflow_gobblin.errors import ConfigurationError, GobblinError, MissingExtraError
 from airflow_gobblin.storage.locations import OBJECT_SCHEMES, ObjectLocation
+from airflow_gobblin.storage.parsed_connection import ParsedConnection
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
     from airflow_gobblin.connections import Connections
 
-OBJECT_CLIENTS = {"s3": "s3fs", "gs": "gcsfs", "abfs": "adlfs"}
-"""The client module of each scheme."""
 _SECONDS_TO_CONNECT = 10
-_SECONDS_TO_ANSWER = 60
+SECONDS_TO_ANSWER = 60
 _TRIES = 5
 _CONCURRENT = 64
 
@@ -34,7 +32,7 @@ def open_filesystem(
     connections: Connections | None = None,
     *,
     tries: int = _TRIES,
-    seconds: float = _SECONDS_TO_ANSWER,
+    seconds: float = SECONDS_TO_ANSWER,
 ) -> AbstractFileSystem:
     """Open the fsspec file system of a location.
 
@@ -55,7 +53,7 @@ def open_filesystem(
                 cause=f"connection {location.conn_id!r} can't be looked up here",
                 hint="Leave the connection out where the environment has the credentials.",
             )
-        given = _CREDENTIALS[location.scheme](_Connection(location.conn_id, connections.uri(location.conn_id)))
+        given = _CREDENTIALS[location.scheme](ParsedConnection(location.conn_id, connections.uri(location.conn_id)))
         options = {**options, **given}
     try:
         if location.scheme == "s3":
@@ -160,31 +158,7 @@ _SETTINGS: Mapping[str, Callable[[int, float], dict[str, Any]]] = {
 }
 
 
-class _Connection:
-    """An Airflow connection, from its URI."""
-
-    def __init__(self, conn_id: str, uri: str) -> None:
-        parts = urlsplit(uri)
-        self.conn_id = conn_id
-        self.type = parts.scheme.replace("-", "_")
-        self.login = unquote(parts.username or "")
-        self.password = unquote(parts.password or "")
-        self.host = unquote(parts.hostname or "")
-        self.extra: dict[str, Any] = dict(parse_qsl(parts.query))
-        if "__extra__" in self.extra:
-            self.extra = json.loads(self.extra["__extra__"])
-
-    def expect(self, *types: str) -> None:
-        if self.type not in types:
-            raise self.unfit(
-                f"it is of type {self.type!r}", f"Known for this store are connections of type {types[0]!r}."
-            )
-
-    def unfit(self, cause: str, hint: str) -> ConfigurationError:
-        return ConfigurationError(operation="use", subject=f"connection {self.conn_id!r}", cause=cause, hint=hint)
-
-
-def _s3_credentials(connection: _Connection) -> dict[str, Any]:
+def _s3_credentials(connection: ParsedConnection) -> dict[str, Any]:
     connection.expect("aws", "s3")
     extra = connection.extra
     if extra.get("role_arn"):
@@ -206,7 +180,7 @@ def _s3_credentials(connection: _Connection) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value}
 
 
-def _gs_credentials(connection: _Connection) -> dict[str, Any]:
+def _gs_credentials(connection: ParsedConnection) -> dict[str, Any]:
     connection.expect("google_cloud_platform")
     extra = {name.removeprefix("extra__google_cloud_platform__"): value for name, value in connection.extra.items()}
     keys, anonymous = extra.get("keyfile_dict"), str(extra.get("is_anonymous")).lower() == "true"
@@ -220,7 +194,7 @@ def _gs_credentials(connection: _Connection) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value}
 
 
-def _abfs_credentials(connection: _Connection) -> dict[str, Any]:
+def _abfs_credentials(connection: ParsedConnection) -> dict[str, Any]:
     connection.expect("wasb", "adls")
     extra = connection.extra
     options = {
@@ -236,7 +210,7 @@ def _abfs_credentials(connection: _Connection) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value}
 
 
-_CREDENTIALS: Mapping[str, Callable[[_Connection], dict[str, Any]]] = {
+_CREDENTIALS: Mapping[str, Callable[[ParsedConnection], dict[str, Any]]] = {
     "s3": _s3_credentials,
     "gs": _gs_credentials,
     "abfs": _abfs_credentials,

@@ -1,4 +1,4 @@
-"""Contract suites for sources, sinks, steps, stores and file systems, and what runs them without Airflow and Spark.
+"""Contract suites for sources, sinks, steps, stores, file systems and trees, and what runs them without Airflow and Spark.
 
 A suite is a class of tests. Derive a class named `Test…` from it, and override the fixtures that it names::
 
@@ -21,17 +21,20 @@ import pytest
 if TYPE_CHECKING:
     from airflow_gobblin.testing.failing_files import FailingFiles
     from airflow_gobblin.testing.files import FilesContract, FoldersContract, UploadsContract
+    from airflow_gobblin.testing.finders import FinderContract
     from airflow_gobblin.testing.memory_files import MemoryFiles, MemoryObjects
     from airflow_gobblin.testing.sinks import SinkContract
     from airflow_gobblin.testing.sources import PositionedSourceContract, RangeSourceContract, SourceContract
     from airflow_gobblin.testing.steps import FencedStepContract, StepContract
     from airflow_gobblin.testing.stores import StoreContract
+    from airflow_gobblin.testing.trees import TreeContract
     from airflow_gobblin.testing.works import WorkContract
 
 __all__ = [
     "FailingFiles",
     "FencedStepContract",
     "FilesContract",
+    "FinderContract",
     "FoldersContract",
     "MemoryFiles",
     "MemoryObjects",
@@ -41,6 +44,7 @@ __all__ = [
     "SourceContract",
     "StepContract",
     "StoreContract",
+    "TreeContract",
     "UploadsContract",
     "WorkContract",
 ]
@@ -49,6 +53,7 @@ _MODULES = {
     "FailingFiles": "failing_files",
     "FencedStepContract": "steps",
     "FilesContract": "files",
+    "FinderContract": "finders",
     "FoldersContract": "files",
     "MemoryFiles": "memory_files",
     "MemoryObjects": "memory_files",
@@ -58,6 +63,7 @@ _MODULES = {
     "SourceContract": "sources",
     "StepContract": "steps",
     "StoreContract": "stores",
+    "TreeContract": "trees",
     "UploadsContract": "files",
     "WorkContract": "works",
 }

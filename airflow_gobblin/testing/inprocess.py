@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 
 from airflow_gobblin.connections import Connections, NoConnections
-from airflow_gobblin.job import Attempt, Job
+from airflow_gobblin.job import Job
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.plan import RunPlan
-from airflow_gobblin.model.work import UnitResult
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
-from airflow_gobblin.run.extract import missing_units
 from airflow_gobblin.run.finish import finish
+from airflow_gobblin.run.here import run_units
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.recover import verify_recover
@@ -66,15 +64,3 @@ def extract(opened: OpenJob, plan: RunPlan, connections: Connections) -> None:
     """Run the missing units of every pack and accept their results, as the Spark application does."""
     for token, result in run_units(opened, plan, connections):
         opened.staging.put_result(token, result)
-
-
-def run_units(opened: OpenJob, plan: RunPlan, connections: Connections) -> Iterator[tuple[str, UnitResult]]:
-    """Run the missing units of every pack in one attempt; yield each result, which nothing has accepted yet, with its token."""
-    attempt = uuid.uuid4().hex
-    work = opened.staging.work(plan.run)
-    for pack in plan.packs:
-        with work.hold(connections) as held:
-            for unit_plan, unit in missing_units(opened, pack):
-                folder = opened.staging.token_folder(unit_plan.token)
-                place = Attempt(attempt, opened.files, folder, connections, held.of(unit_plan))
-                yield unit_plan.token, work.run(unit, unit_plan, place)

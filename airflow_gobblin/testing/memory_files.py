@@ -15,7 +15,7 @@ from threading import RLock
 from typing import Any, BinaryIO, Self, cast
 
 from airflow_gobblin.model.work import Upload
-from airflow_gobblin.storage.files import FileIdentity, Files, FolderAttributes, StagedOutput, Uploads, contained
+from airflow_gobblin.storage.files import FileIdentity, Files, FolderAttributes, Keeps, StagedOutput, Uploads, contained
 from airflow_gobblin.storage.files.local import stage_file
 from airflow_gobblin.storage.stores.base import Store
 from airflow_gobblin.storage.stores.local import LocalStore
@@ -64,6 +64,11 @@ class MemoryFiles:
         return True
 
     @property
+    def keeps(self) -> Keeps:
+        user, groups = os.geteuid(), (os.getegid(), *os.getgroups())
+        return Keeps(sets_owners=user == 0, user=user, groups=groups)
+
+    @property
     def settles_after(self) -> timedelta:
         return timedelta()
 
@@ -104,6 +109,9 @@ class MemoryFiles:
 
     def read(self, path: str) -> bytes:
         return bytes(self._at(path).data)
+
+    def read_part(self, path: str, start: int, size: int) -> bytes:
+        return self.read(path)[start : start + size]
 
     def checksum(self, path: str) -> str | None:
         return None if path in self._folders else hashlib.sha256(self._at(path).data).hexdigest()
@@ -376,6 +384,10 @@ class MemoryUploads:
     def __init__(self, objects: MemoryObjects) -> None:
         self._objects = objects
         self._open: dict[str, tuple[str, list[bytes]]] = {}
+
+    def put(self, target: str, data: bytes) -> None:
+        if not self._objects.put(contained(target), data):
+            raise _error(FileExistsError, errno.EEXIST, target)
 
     def begin(self, target: str) -> str:
         upload = f"upload-{self._objects.tick()}"

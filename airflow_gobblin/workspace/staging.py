@@ -7,7 +7,7 @@
         s/<token>/results/…       valid unit results: the first whose files keep their identity; those of a plan that is
                                   read in one snapshot below a folder for each
         s/<token>/unwritten/…     why its commit steps could not be written
-        s/<token>/<attempt>/…     staged files and failed results of one run of a Spark driver
+        s/<token>/<attempt>/…     staged files and failed results of one run of a Spark driver; in `whole` a new file set
 
 On a file system only users who may write to the target can read it. It shares the target's file system, so that publishing is a
 link, and is visible to workers, driver and executors. In an object store that keeps uploads open (S3), staged files are uploads
@@ -40,6 +40,7 @@ from airflow_gobblin.model import plan as plans
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.plan import FinishedRun, Plan, PlanPiece, RunPlan, UnwrittenSteps
+from airflow_gobblin.model.progress import Progress
 from airflow_gobblin.model.work import Pack, StagedFile, UnitResult, UnitState, WorkUnit
 from airflow_gobblin.steps.publishing import staged_identity
 from airflow_gobblin.storage.files.base import Files, each
@@ -227,6 +228,23 @@ class Staging:
             if data is not None:
                 yield wire.loads(data, expected, key)
 
+    def put_progress(self, run: str, pack: int, attempt: str, number: int, progress: Progress) -> None:
+        """Write how far a run of a Spark driver has come with a pack.
+
+        :param number: rises with each of that run.
+        """
+        put_or_read(self._store, f"r/{run}/progress/{pack}.{attempt}.{number:06d}", wire.dumps(progress))
+
+    def progress(self, run: str, pack: int) -> Progress | None:
+        """Return how far the drivers of a pack have come last."""
+        newest: dict[str, str] = {}
+        for key in self._store.list(f"r/{run}/progress/{pack}."):
+            driver = key.rpartition(".")[0]
+            newest[driver] = max(key, newest.get(driver, ""))
+        read = ((key, self._store.get(key)) for key in newest.values())
+        found = (wire.loads(data, Progress, key) for key, data in read if data is not None)
+        return max(found, key=lambda one: one.at, default=None)
+
     def put_result(self, token: str, result: UnitResult) -> UnitResult:
         """Write the result of a unit when it is accepted from Spark.
 
@@ -323,7 +341,7 @@ class Staging:
 
     def _looked_at(self, results: Iterable[UnitResult]) -> Iterator[tuple[UnitResult, bool]]:
         """Yield each result, and whether its files keep their identity, checking as many files at once as pays."""
-        files = ((result, file) for result in results for file in result.files or (None,))
+        files = ((result, file) for result in results for file in _one_of_each_segment(result) or (None,))
         looked = each(self.files, lambda of: (of[0], of[1] is None or self._is_there(of[1])), files)
         for _, found in groupby(looked, key=lambda of: of[0].unit):
             some = [*found]
@@ -353,7 +371,7 @@ class Staging:
 
     def intact(self, result: UnitResult) -> bool:
         """Return whether a result's files keep their identity."""
-        return all(self._is_there(file) for file in result.files)
+        return all(self._is_there(file) for file in _one_of_each_segment(result))
 
     def _is_there(self, file: StagedFile) -> bool:
         return staged_identity(file, self.files) is not None
@@ -540,3 +558,8 @@ def _result(token: str, unit: str, number: int, snapshot: str) -> str:
 def _snapshot_folder(snapshot: str) -> str:
     """Return the folder of the results read in a snapshot; a custom source may give the snapshot any name."""
     return snapshot and wire.digest(snapshot.encode())[:16]
+
+
+def _one_of_each_segment(result: UnitResult) -> tuple[StagedFile, ...]:
+    """Return the files of a result; of those that lie in one staged object, the last one."""
+    return (*{file.path if file.segment is None else file.segment.path: file for file in result.files}.values(),)

@@ -27,6 +27,7 @@ PROGRAMS = {
     "long_journals": ("--slots=800",),
     "on_spark": ("--steps=400",),
     "object_clients": ("--records=50",),
+    "mirrors": ("--files=200", "--large=2", "--mb=20", "--s3-files=100"),
 }
 """All programs, with the options of a rehearsal."""
 

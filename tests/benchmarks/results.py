@@ -280,6 +280,7 @@ _LINES = (
         "PostgreSQL to Parquet, 2,000,000 rows of 12 columns",
         "airflow_gobblin, Spark tasks",
         {
+            "DuckDB's scanner and writer": "DuckDB's scanner",
             "a bare ADBC loop": "bare ADBC loop",
             "dlt with connectorx": "dlt with connectorx(, 1 partition)?$",
             "dlt with two partitions": "dlt with connectorx, 2 partitions",
@@ -342,6 +343,29 @@ _LINES = (
         "Publishing 200 files on .*S3",
         "airflow_gobblin",
         {"Hadoop's magic committer": "Hadoop's magic", "Spark's v1 committer over s3a": "Spark's v1"},
+    ),
+    *(
+        _Line(
+            f"a mirror of {what}, from listing to done",
+            f"A mirror of {what}$",
+            "airflow_gobblin",
+            {"rclone": "rclone", "cp": "cp", "Hadoop DistCp": "Hadoop DistCp"},
+        )
+        for what in (
+            "10,000 files of 4 KiB on local disk",
+            "10,000 files of 4 KiB on local disk, nothing changed",
+            "20 files of 200 MiB on local disk",
+        )
+    ),
+    *(
+        _Line(
+            f"a mirror of {what} {way} an S3-like server, from listing to done",
+            f"A mirror of {what} {way} an S3",
+            "airflow_gobblin",
+            {"s5cmd": "s5cmd", "rclone": "rclone"},
+        )
+        for what in ("10,000 files of 4 KiB", "10 files of 200 MiB")
+        for way in ("to", "from", "within")
     ),
     *(
         _Line(

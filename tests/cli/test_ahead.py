@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
-from tests.cli.command import Done
+from tests.cli.deployment import Deployment
 from tests.services.environment import ROOT
 
 DAG_FILE = """
@@ -56,63 +51,27 @@ with DAG("other", schedule=None):
 """
 
 
-class Deployment:
-    """An Airflow that has a metadata database and one DAG file, and a database to ingest from."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._environment = {
-            **os.environ,
-            "AIRFLOW_HOME": str(folder / "home"),
-            "AIRFLOW__CORE__DAGS_FOLDER": str(folder / "dags"),
-            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder}/home/airflow.db",
-            "PYTHONPATH": str(ROOT),
-        }
-        with closing(sqlite3.connect(folder / "shop.db")) as database, database:
-            database.execute("CREATE TABLE orders (id INTEGER NOT NULL, amount REAL)")
-            database.executemany("INSERT INTO orders VALUES (?, 1.5)", [(number,) for number in range(40)])
-            database.execute("CREATE TABLE countries (name TEXT)")
-            database.execute("CREATE TABLE odd (id INTEGER, at, amount MONEY, anything, name TEXT)")
-            database.executemany(
-                "INSERT INTO odd VALUES (?, ?, ?, ?, 'x')",
-                [(n, f"2026-01-0{n} 10:00:00", f"{n}.25", ("a", 1, None)[n - 1]) for n in (1, 2, 3)],
-            )
-        (folder / "home").mkdir()
-        (folder / "dags").mkdir()
-        (folder / "dags" / "shop.py").write_text(DAG_FILE.format(folder=folder))
-        (folder / "dags" / "other.py").write_text(OTHER_FILE.format(folder=folder))
-        shop = f"sqlite:///{folder}/shop.db"
-        for done in self.run(
-            "db migrate",
-            "dags reserialize",
-            f"connections add shop_db --conn-uri {shop}",
-            "connections add spark_default --conn-type spark --conn-host local[*]",
-        ):
-            assert done.status == 0, done
-        self.imported.unlink()
-
-    @property
-    def imported(self) -> Path:
-        """Made by whoever imports the other DAG file."""
-        return self.folder / "imported"
-
-    def run(self, *commands: str) -> list[Done]:
-        """Run commands, all in one new process."""
-        program = [sys.executable, "-m", "tests.cli.command", json.dumps([words.split() for words in commands])]
-        done = subprocess.run(program, capture_output=True, text=True, check=False, env=self._environment)
-        assert done.returncode == 0, done.stderr
-        return [Done(**one) for one in json.loads(done.stdout.splitlines()[-1])]
-
-    def seen(self) -> set[str]:
-        """All files, except Airflow's own."""
-        found = (path.relative_to(self.folder) for path in self.folder.rglob("*"))
-        return {str(path) for path in found if path.parts[0] not in ("home", "dags")}
-
-
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
-    return Deployment(tmp_path_factory.mktemp("ahead"))
+    """A DAG with ingestions, a database for them, and another DAG, whose file shows whether it was imported."""
+    folder = tmp_path_factory.mktemp("ahead")
+    with closing(sqlite3.connect(folder / "shop.db")) as database, database:
+        database.execute("CREATE TABLE orders (id INTEGER NOT NULL, amount REAL)")
+        database.executemany("INSERT INTO orders VALUES (?, 1.5)", [(number,) for number in range(40)])
+        database.execute("CREATE TABLE countries (name TEXT)")
+        database.execute("CREATE TABLE odd (id INTEGER, at, amount MONEY, anything, name TEXT)")
+        database.executemany(
+            "INSERT INTO odd VALUES (?, ?, ?, ?, 'x')",
+            [(n, f"2026-01-0{n} 10:00:00", f"{n}.25", ("a", 1, None)[n - 1]) for n in (1, 2, 3)],
+        )
+    made = Deployment(
+        folder,
+        {"shop.py": DAG_FILE, "other.py": OTHER_FILE},
+        f"connections add shop_db --conn-uri sqlite:///{folder}/shop.db",
+        "connections add spark_default --conn-type spark --conn-host local[*]",
+    )
+    (folder / "imported").unlink()
+    return made
 
 
 def test_a_check_finds_everything_at_once_and_makes_nothing(deployment: Deployment) -> None:

@@ -280,15 +280,19 @@ def test_pausing_shows_what_it_does_and_keeps_who_did_it(lab: Lab, command: Comm
     assert done.status == 0
     assert "dataset: orders; action: pause; watermark: 10" in done.err
     assert done.json == [
-        {"dataset": "orders", "action": "pause", "actor": getpass.getuser(), "reason": "amounts were wrong"}
+        {"dataset": "orders", "action": "pause", "slot": 2, "actor": getpass.getuser(), "reason": "amounts were wrong"}
     ]
     lab.reopened()
     assert lab.run(replace(ORDERS, rows=12))["orders"].status == "paused"
     assert command("datasets", "-o", "json").json[0]["status"] == "paused"
     assert command("show", "orders", "-o", "json").json[0]["paused"]["reason"] == "amounts were wrong"
-    barred, slot = command("history", "orders", "-o", "json").json
-    assert [note["says"] for note in slot["releases"]] == ["paused"]
-    assert (barred["action"], barred["reason"]) == ("abort", "no plan: the dataset is paused: amounts were wrong")
+    slot = command("history", "orders", "-o", "json").json[0]
+    assert (slot["action"], slot["state"], slot["actor"], slot["reason"]) == (
+        "pause",
+        "done",
+        getpass.getuser(),
+        "amounts were wrong",
+    )
     again = command("pause", "orders", *WHY, "--yes")
     assert again.status == 1
     assert f"it is paused by {getpass.getuser()}: amounts were wrong" in again.err

@@ -35,6 +35,8 @@ class Copying:
     keep: Keep = field(default_factory=Keep)
     links: Links = Links.COPY
     checksums: bool = False
+    bandwidth: int | None = None
+    share: float = 1.0
     source_folder: str = "."
     folder: str = "."
     connections: Connections = field(default_factory=NoConnections)
@@ -61,7 +63,9 @@ class Copying:
         """Run a unit."""
         unit = self.unit() if unit is None else unit
         files = self.files or open_files(self.target, self.connections)
-        return copy_bundle(self.work, unit, self.plan, Attempt(attempt, files, STAGING, self.connections))
+        return copy_bundle(
+            self.work, unit, self.plan, Attempt(attempt, files, STAGING, self.connections, share=self.share)
+        )
 
     @property
     def work(self) -> CopyWork:
@@ -75,6 +79,7 @@ class Copying:
             keep=self.keep,
             links=self.links,
             checksums=self.checksums,
+            bandwidth=self.bandwidth,
         )
 
     @property

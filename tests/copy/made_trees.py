@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
+
+from tests.protocol.processes import Tell, in_fresh_process
 
 NOBODY = 65534
 
@@ -29,6 +32,16 @@ class Made:
 
 Folder = Mapping[bytes, Any]
 """Files and folders by name."""
+
+
+@dataclass(frozen=True)
+class MadeFolder:
+    """A folder to make, with its attributes."""
+
+    inside: Folder
+    mode: int = 0o755
+    modified: int = 10**18
+    owner: int = 0
 
 
 class Seen(NamedTuple):
@@ -67,6 +80,52 @@ def trees() -> st.SearchStrategy[Folder]:
     return st.dictionaries(_names, inner, min_size=1, max_size=4)
 
 
+_folder_modes = st.sampled_from([0o755, 0o700, 0o2775, 0o1777, 0o555])
+_entries = st.recursive(
+    st.one_of(_files, _files, _links),
+    lambda below: st.builds(
+        MadeFolder,
+        st.dictionaries(_names, below, max_size=4),
+        mode=_folder_modes,
+        modified=st.integers(1, 2 * 10**18),
+        owner=st.sampled_from([0, 7]),
+    ),
+    max_leaves=12,
+)
+
+
+@st.composite
+def histories(draw: st.DrawFn, length: int = 3) -> list[Folder]:
+    """A tree, and what becomes of it: of each entry one of the same or another kind, or none, and others come."""
+    found: list[Folder] = [draw(st.dictionaries(_names, _entries, min_size=1, max_size=4))]
+    while len(found) < length:
+        found.append(_changed(draw, found[-1]))
+    return found
+
+
+def _changed(draw: st.DrawFn, tree: Folder) -> Folder:
+    found = dict(draw(st.dictionaries(_names, _entries, max_size=2)))
+    for name, made in tree.items():
+        fate = draw(st.sampled_from(["stays", "stays", "stays", "changes", "goes", "becomes another"]))
+        if fate == "becomes another":
+            found[name] = _newer(draw(_entries), made)
+        elif fate != "goes":
+            found[name] = made if fate == "stays" else _edited(draw, made)
+    return found
+
+
+def _edited(draw: st.DrawFn, made: Made | MadeFolder) -> Made | MadeFolder:
+    if isinstance(made, MadeFolder):
+        inside = _changed(draw, made.inside)
+        return replace(made, inside=inside, mode=draw(_folder_modes), modified=draw(st.integers(1, 2 * 10**18)))
+    return _newer(draw(_links if made.link else _files), made)
+
+
+def _newer(made: Made | MadeFolder, before: Made | MadeFolder) -> Made | MadeFolder:
+    """Give what takes the place of something else another time, by which it is seen to have changed."""
+    return replace(made, modified=max(made.modified, before.modified) + 2 * 10**9)
+
+
 def make_tree(root: Path, tree: Folder) -> None:
     """Make a tree in an existing folder."""
     _make(os.fsencode(root), tree)
@@ -75,6 +134,14 @@ def make_tree(root: Path, tree: Folder) -> None:
 def _make(root: bytes, tree: Folder) -> None:
     for name, made in tree.items():
         at = root + b"/" + name
+        if isinstance(made, MadeFolder):
+            os.mkdir(at)
+            _make(at, made.inside)
+            if os.geteuid() == 0:
+                os.chown(at, made.owner, made.owner)
+            os.chmod(at, made.mode)
+            os.utime(at, ns=(made.modified, made.modified))
+            continue
         if not isinstance(made, Made):
             os.mkdir(at)
             _make(at, made)
@@ -98,10 +165,19 @@ def seen(root: Path) -> dict[bytes, Seen]:
     return {at[len(top) + 1 :]: _look(at) for at in _all(top)}
 
 
-def _all(folder: bytes) -> Iterator[bytes]:
+def seen_whole(root: Path) -> dict[bytes, Seen]:
+    """All that is below a folder, folders too, by path; without our own."""
+    top = os.fsencode(root)
+    found = {at[len(top) + 1 :]: _look(at) for at in _all(top, folders=True)}
+    return {path: one for path, one in found.items() if path.split(b"/")[0] != b"_gobblin"}
+
+
+def _all(folder: bytes, *, folders: bool = False) -> Iterator[bytes]:
     for entry in os.scandir(folder):
         if entry.is_dir(follow_symlinks=False):
-            yield from _all(entry.path)
+            if folders:
+                yield entry.path
+            yield from _all(entry.path, folders=folders)
         else:
             yield entry.path
 
@@ -109,7 +185,9 @@ def _all(folder: bytes) -> Iterator[bytes]:
 def _look(at: bytes) -> Seen:
     found = os.lstat(at)
     link = stat.S_ISLNK(found.st_mode)
-    content = os.readlink(at) if link else Path(os.fsdecode(at)).read_bytes()
+    content = b""
+    if not stat.S_ISDIR(found.st_mode):
+        content = os.readlink(at) if link else Path(os.fsdecode(at)).read_bytes()
     mode = 0 if link else stat.S_IMODE(found.st_mode)
     return Seen(stat.S_IFMT(found.st_mode), mode, found.st_uid, found.st_gid, found.st_mtime_ns, content)
 
@@ -130,3 +208,24 @@ def as_nobody() -> Iterator[None]:
         os.seteuid(0)
         os.setegid(0)
         os.setgroups(groups)
+
+
+def process_of_nobody(work: Callable[[], None]) -> None:
+    """Do some work in a process of a user without rights, who isn't root in any way."""
+
+    def other(tell: Tell) -> None:
+        if os.geteuid() == 0:
+            os.setgroups([])
+            os.setresgid(NOBODY, NOBODY, NOBODY)
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+        work()
+
+    in_fresh_process(other)
+
+
+@contextmanager
+def open_folder() -> Iterator[Path]:
+    """A folder that every user may write to, in memory where that can be: a mirror waits for disks often."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as made:
+        Path(made).chmod(0o777)
+        yield Path(made)

@@ -67,7 +67,7 @@ class Trees:
 
     @property
     def admin(self) -> Administration:
-        return Administration(self.journal, str(self.target), "ann")
+        return Administration(self.journal, self.options.get("workspace") or str(self.target), "ann")
 
     def write(self, path: str, text: str = "", *, at: Path | None = None) -> Path:
         """Write a file, of the source if no other place is given."""

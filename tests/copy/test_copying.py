@@ -18,14 +18,16 @@ from hypothesis import HealthCheck, given, settings
 
 from airflow_gobblin.copy import durability
 from airflow_gobblin.copy.attributes import KeptAttributes
-from airflow_gobblin.copy.bundles import Bundle, BundleKind, Doomed
+from airflow_gobblin.copy.bundles import Bundle, BundleKind, CopyFile, Doomed
 from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.local import DiskDestination
 from airflow_gobblin.copy.options import Keep, Links
-from airflow_gobblin.copy.streams import TreeOrigin
+from airflow_gobblin.copy.streams import SMALL, TreeOrigin
 from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.model.failure import ErrorKind
 from airflow_gobblin.model.work import UnitResult, UnitState
+from airflow_gobblin.steps.base import StepContext
+from airflow_gobblin.steps.placing import place_file
 from airflow_gobblin.storage.files import FileIdentity, LocalFiles
 from airflow_gobblin.testing.memory_files import MemoryFiles, MemoryObjects
 from tests.copy.copies import STAGING, Copying
@@ -294,6 +296,8 @@ def test_a_path_that_leaves_its_folder_is_refused(copying: Copying, path: str) -
 class Anything:
     """An origin with everything that is asked of it. It is empty."""
 
+    parallel = 1
+
     def blocks(self, entry: Entry) -> Iterator[bytes]:
         yield from ()
 
@@ -405,14 +409,30 @@ def test_files_go_to_any_storage(copying: Copying, checksums: bool) -> None:
         for file, entry in zip(result.files, entries, strict=True):
             content = Path(copying.source, entry.path).read_bytes()
             assert file.size == len(content)
-            assert file.checksum == (hashlib.sha256(content).hexdigest() if checksums else "")
+            assert file.checksum == (hashlib.sha256(content).hexdigest() if checksums or file.segment else "")
             if files.uploads is None:
                 assert files.read(file.path) == content
             else:
                 assert file.path == f"photos/{entry.path}"
-                assert file.upload is not None
-                files.uploads.complete(file.path, file.upload)
+                assert file.segment is not None
+                for step in place_file(file, file.path, "u0", files):
+                    step.execute(StepContext(files))
                 assert files.read(file.path) == content
+
+
+def test_small_new_objects_are_staged_together_and_others_are_uploads(copying: Copying) -> None:
+    Path(copying.source, "large").write_bytes(bytes(SMALL + 1))
+    files = MemoryObjects("s3://bucket/target")
+    copying.files = files
+    entries = copying.entries()
+    replaced = CopyFile(entries[0], FileIdentity(0, 1, "old"))
+    bundle = Bundle(BundleKind.COPY, (replaced, *map(CopyFile, entries[1:])))
+    result = copied(copying, unit=bundle.unit("copy_000001", "photos#files"))
+    staged = dict(zip((entry.path for entry in entries), result.files, strict=True))
+    uploads = {path for path, file in staged.items() if file.upload is not None}
+    assert uploads == {entries[0].path, "large"}
+    (together,) = {file.segment.path for file in result.files if file.segment is not None}
+    assert [*files.walk(".")] == [together]
 
 
 @pytest.mark.parametrize("make", [lambda: MemoryFiles("/target"), lambda: MemoryObjects("s3://bucket/target")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from airflow_gobblin.copy.converters import FileConverter
 from airflow_gobblin.mirror import Mirror
 from tests.copy.mirrors import Trees, statuses
 from tests.services.environment import ROOT
@@ -27,7 +29,7 @@ def run(name: str) -> dict[str, Any]:
 
 
 def test_every_block_is_run() -> None:
-    assert set(BLOCKS) == {"mirror", "finder"}
+    assert set(BLOCKS) == {"mirror", "converter", "check", "finder"}
 
 
 def test_a_dag_of_a_mirror() -> None:
@@ -57,6 +59,26 @@ def test_a_finder_of_ones_own(tmp_path: Path) -> None:
         "bo#2026-01": "committed",
     }
     assert (trees.target / "ann/2026-02/mail").read_text() == "ann/inbox/2026-02/mail"
+
+
+def test_a_converter_of_ones_own(tmp_path: Path) -> None:
+    mirror = run("converter")["exports"]
+    assert isinstance(mirror, Mirror)
+    trees = Trees(tmp_path, {"convert": mirror.convert})
+    trees.write("a/table.csv.gz").write_bytes(gzip.compress("Zürich\r\n".encode("cp1252")))
+    assert statuses(trees.run()) == {"a#files": "committed"}
+    assert (trees.target / "a/table.csv.zst").read_bytes()[:4] == b"\x28\xb5\x2f\xfd"
+    (convert,) = (one for one in mirror.convert if one.takes == ".csv" and isinstance(one, FileConverter))
+    assert b"".join(convert.convert(iter(["Zürich\r\n".encode("cp1252")]))) == "Zürich\n".encode()
+
+
+def test_a_check_of_ones_own(tmp_path: Path) -> None:
+    trees = Trees(tmp_path, {"checks": (run("check")["NoEmptyFiles"](),)})
+    trees.write("a/_SUCCESS").write_bytes(b"")
+    trees.write("b/empty").write_bytes(b"")
+    reports = trees.run()
+    assert statuses(reports) == {"a#files": "committed", "b#files": "failed"}
+    assert "1 files are empty, the first is 'empty'" in reports["b#files"].text
 
 
 def test_the_dag_that_mirrors_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

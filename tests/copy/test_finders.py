@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_gobblin.copy import finders
 from airflow_gobblin.copy.filters import Filter
 from airflow_gobblin.copy.finders import (
     CopyableDataset,
@@ -75,8 +76,9 @@ def test_names_that_are_no_text_are_escaped_in_urns(tmp_path: Path) -> None:
     assert one.source_folder == "\udcff"
 
 
-def test_partitions_are_looked_back_to(tmp_path: Path) -> None:
-    now = datetime.now(UTC)
+def test_partitions_are_looked_back_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = datetime(2026, 3, 1, 23, 59, 59, tzinfo=UTC)
+    monkeypatch.setattr(finders, "_now", now.astimezone)
     days = [f"{now - timedelta(days=back):%Y/%m/%d}" for back in (0, 1, 2, 5)]
     tree = make(
         tmp_path, *(f"clicks/{day}/x" for day in days), f"views/{days[1]}/x", "views/other/x", "old/2001/01/01/x"
@@ -131,6 +133,13 @@ def test_a_source_without_datasets_is_an_error(tmp_path: Path) -> None:
         file_sets_of(EachFolder(), tree, "photos", Filter.of(exclude=["a/**"]))
     with pytest.raises(SourceError, match="No such file or directory"):
         file_sets_of(EachFolder(), LocalTree(tmp_path / "none"), "photos", Filter())
+
+
+@pytest.mark.parametrize("finder", [DatePartitions("."), Ready(WholeTree())])
+def test_a_missing_source_is_never_one_with_nothing_to_publish_yet(finder: DatasetFinder, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"there is no such folder\. Is it mounted"):
+        file_sets_of(finder, LocalTree(tmp_path / "none"), "photos", Filter())
+    assert file_sets_of(finder, make(tmp_path), "photos", Filter()) == ()
 
 
 @wire.record("acme.pairs")

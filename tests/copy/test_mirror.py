@@ -5,28 +5,40 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from airflow_gobblin.admin.views import view
 from airflow_gobblin.cli.ahead import _plan_row
+from airflow_gobblin.commit.committer import Committer
 from airflow_gobblin.connections import NoConnections
+from airflow_gobblin.copy.entries import Entry
 from airflow_gobblin.copy.finders import EachFolder, FileSet, WholeTree
+from airflow_gobblin.copy.local_tree import LocalTree
 from airflow_gobblin.copy.options import Delete, Keep
 from airflow_gobblin.errors import ConfigurationError, GobblinError, StoreError
 from airflow_gobblin.events.publication import publication
 from airflow_gobblin.journal.records import Action, now
 from airflow_gobblin.model.holds import Holds
-from airflow_gobblin.operators.task_logs import result_table
+from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.operators.task_logs import copied_in_all, result_table
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.finish import finish
 from airflow_gobblin.run.plan import create_work_units, would_plan
 from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.steps.deleting import CloseTrashStep, DeleteStep
+from airflow_gobblin.steps.folders import FolderAttributesStep, MakeFolderStep, RemoveFolderStep
+from airflow_gobblin.steps.placing import PlaceFolderStep, PlaceStep
+from airflow_gobblin.storage.files import LocalFiles
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.testing import inprocess
+from airflow_gobblin.workspace.claims import Claims
+from airflow_gobblin.workspace.staging import Staging
 from tests.copy.mirrors import Disturbance, Trees, content, statuses
 from tests.test_import_direction import run_python
 
@@ -153,6 +165,108 @@ def test_a_file_set_that_fails_leaves_the_other_one_published(trees: Trees, stag
     assert trees.journal.history(A).slots[-1].done
 
 
+@pytest.mark.parametrize(
+    "step", [MakeFolderStep, PlaceStep, DeleteStep, CloseTrashStep, FolderAttributesStep, RemoveFolderStep]
+)
+def test_a_step_of_any_kind_that_fails_leaves_the_other_one_published(
+    trees: Trees, step: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        fail_in_b(step, patched)
+        reports = trees.run()
+    assert statuses(reports) == {A: "committed", B: "failed"}
+    assert "the disk is broken" in reports[B].text
+    assert trees.equal("a")
+    assert statuses(trees.run()) == {A: "idle", B: "idle"}
+    assert trees.equal()
+
+
+def fail_in_b(step: Any, patched: pytest.MonkeyPatch) -> None:
+    real = step.execute
+
+    def execute(self: Any, context: Any) -> None:
+        if "'b" in self.subject:
+            raise OSError("the disk is broken")
+        real(self, context)
+
+    patched.setattr(step, "execute", execute)
+
+
+def test_a_new_folder_that_fails_leaves_the_other_one_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trees = Trees(tmp_path)
+    for name in "ab":
+        trees.write(f"{name}/file")
+    with monkeypatch.context() as patched:
+        fail_in_b(PlaceFolderStep, patched)
+        assert statuses(trees.run()) == {A: "committed", B: "failed"}
+    assert (trees.equal("a"), (trees.target / "b").exists()) == (True, False)
+    assert statuses(trees.run()) == {A: "idle", B: "idle"}
+    assert trees.equal()
+
+
+@pytest.mark.parametrize("task", ["claims.check", "staging.put_plan", "committer.decide"])
+def test_a_call_of_any_task_that_fails_leaves_the_other_one_published(
+    trees: Trees, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = {"claims": Claims, "staging": Staging, "committer": Committer}[task.partition(".")[0]]
+    name = task.partition(".")[2]
+    real = getattr(owner, name)
+
+    def call(self: Any, *of: Any, **more: Any) -> Any:
+        plan = next((one for one in of if isinstance(one, Plan)), None) or getattr(of[0], "plan", None)
+        if plan.urn == B if isinstance(plan, Plan) else B in of:
+            raise OSError("the disk is broken")
+        return real(self, *of, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, call)
+        reports = trees.run()
+    assert statuses(reports)[A] == "committed"
+    assert statuses(reports)[B] == "failed"
+    assert trees.equal("a")
+    trees.run()
+    assert trees.equal()
+
+
+# A listing that breaks off
+
+
+def break_off(trees: Trees, patched: pytest.MonkeyPatch) -> None:
+    """A folder of the source can't be listed."""
+    real = LocalTree._names
+
+    def names(self: LocalTree, folder: Any) -> Any:
+        if self.root == str(trees.source) and folder.path == "a/new":
+            raise PermissionError(13, "Permission denied", folder.path)
+        return real(self, folder)
+
+    patched.setattr(LocalTree, "_names", names)
+
+
+def test_a_listing_that_breaks_off_deletes_nothing(trees: Trees, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = content(trees.target / "a")
+    break_off(trees, monkeypatch)
+    assert statuses(trees.using(delete=Delete(1)).run()) == {A: "failed", B: "committed"}
+    assert content(trees.target / "a") == before
+
+
+def test_that_a_part_of_a_listing_deletes_something_would_be_noticed(
+    trees: Trees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_off(trees, monkeypatch)
+    real = LocalTree.walk
+
+    def walk(self: LocalTree, *of: Any) -> Iterator[Entry]:
+        with suppress(OSError):
+            yield from real(self, *of)
+
+    monkeypatch.setattr(LocalTree, "walk", walk)
+    trees.using(delete=Delete(1)).run()
+    assert not (trees.target / "a/same").exists()
+
+
 @pytest.mark.parametrize("part", ["d/0000000002", "o/0000000002"])
 def test_a_journal_that_refuses_a_record_stops_one_file_set(tmp_path: Path, part: str) -> None:
     store = RefusingStore("")
@@ -204,6 +318,33 @@ def test_a_slot_may_delete_and_nothing_else(trees: Trees) -> None:
     assert statuses(reports) == {A: "committed", B: "idle"}
     assert trees.equal()
     assert not (trees.target / "a/same").exists()
+
+
+def test_a_file_that_could_not_be_put_back_is_named_until_it_is_taken_away(
+    trees: Trees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two people save a file that is just being deleted."""
+    real, waiting = LocalFiles.replace, ["theirs", "theirs too"]
+
+    def saved_meanwhile(files: LocalFiles, source: str, target: str) -> None:
+        mine = source == "a/goes"
+        if mine and waiting:
+            trees.write(source, waiting.pop(0), at=trees.target)
+        real(files, source, target)
+        if mine and waiting:
+            trees.write(source, waiting.pop(0), at=trees.target)
+
+    monkeypatch.setattr(LocalFiles, "replace", saved_meanwhile)
+    reports = trees.run()
+    (kept,) = (path for path in (trees.target / "_gobblin/kept").rglob("*") if path.is_file())
+    assert kept.read_text() == "theirs"
+    told = f"kept until you take it away is {kept.relative_to(trees.target)}, which somebody put in place"
+    assert (told in reports[A].detail, told in reports[B].detail) == (True, False)
+    trees.write("a/more")
+    assert told in trees.run()[A].detail
+    kept.unlink()
+    trees.write("a/even more")
+    assert "kept" not in trees.run()[A].detail
 
 
 def test_nothing_is_deleted_if_too_much_would_be(trees: Trees) -> None:
@@ -474,6 +615,9 @@ def test_a_run_is_told_of_in_files_and_bytes(trees: Trees) -> None:
     assert seen.of_files
     assert seen.last_commit is not None
     assert (seen.last_commit.files, seen.last_commit.replaced, seen.last_commit.deleted) == (2, 1, 2)
+    assert copied_in_all([report, report]) == (
+        "in 2 file sets: 4 files of 42 B copied, 2 of them in place of others, and 4 deleted"
+    )
     heading, row, _ = result_table([report], [report, report])
     assert heading == ["dataset", "status", "slot", "files", "replaced", "deleted", "bytes"]
     assert row == [A, "committed", "2", "2", "1", "2", "21"]
@@ -484,7 +628,14 @@ def test_every_kind_of_record_is_known_once_the_kinds_are_imported() -> None:
     program = "from airflow_gobblin.model import registry, wire; registry.import_kinds(); print(*sorted(wire._by_kind))"
     known = {*run_python(program).split()}
     assert {"copy_work", "copy_bundle", "copy_binding", "whole_tree", "each_folder", "glob"} <= known
-    assert {"place_step", "replace_step", "delete_step", "close_trash_step", "make_folder_step"} <= known
+    assert {
+        "place_step",
+        "place_upload_step",
+        "put_step",
+        "delete_step",
+        "close_trash_step",
+        "make_folder_step",
+    } <= known
 
 
 def test_folders_of_the_source_that_are_new_become_datasets(trees: Trees) -> None:

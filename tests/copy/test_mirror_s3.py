@@ -14,11 +14,13 @@ from airflow_gobblin.copy.finders import EachFolder, WholeTree
 from airflow_gobblin.copy.options import Delete, Existing
 from airflow_gobblin.mirror import Mirror
 from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.testing import inprocess
 from tests.copy.mirrors import content, statuses
 from tests.services.s3 import S3Server
+from tests.services.s3_proxy import Proxy
 
 OPTIONS: dict[str, Any] = {"existing": Existing.UPDATE, "delete": Delete(1)}
 
@@ -74,6 +76,27 @@ def test_a_tree_goes_to_s3_and_comes_back_whole(server: S3Server, tmp_path: Path
     }
     assert statuses(inprocess.run(up)) == {"a#files": "idle", "b#files": "idle"}
     assert statuses(inprocess.run(down)) == {"back#files": "idle"}
+
+
+def test_a_small_file_takes_two_requests(versitygw: S3Server, s3_proxy: Proxy, bucket: str, tmp_path: Path) -> None:
+    """The one that reads its bytes from staging, and the one that puts it. There are some more for all of them together."""
+    for number in range(50):
+        write(tmp_path / f"source/{number}", str(number))
+    connections = OneConnection(versitygw.access.through(s3_proxy.endpoint).connection)
+    opened = inprocess.open_job(
+        Mirror("there", str(tmp_path / "source"), f"s3://store@{bucket}", "unused"), connections
+    )
+    request = RunRequest("first")
+    plan = create_work_units(opened, request)
+    before = len(s3_proxy.seen)
+    inprocess.extract(opened, plan, connections)
+    (report,) = write_commit_steps(opened, plan, plan.packs[0])
+    assert len(s3_proxy.seen) - before < 50
+    before = len(s3_proxy.seen)
+    (report,) = execute_commit_steps(opened, plan, plan.packs[0])
+    assert report.status == "committed"
+    assert len(s3_proxy.seen) - before < 3 * 50
+    assert {path: opened.files.read(path) for path in map(str, range(50))} == {str(n): b"%d" % n for n in range(50)}
 
 
 def test_an_abandoned_slot_leaves_nothing_in_s3_and_the_next_plan_does_it(server: S3Server, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from airflow_gobblin.copy.entries import EntryKind, key_of
 from airflow_gobblin.copy.local_tree import LocalTree
 from airflow_gobblin.copy.object_tree import ObjectTree
 from airflow_gobblin.copy.trees import always, open_tree
-from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.storage.filesystems import open_filesystem
 from airflow_gobblin.storage.locations import object_location
 from tests.services.s3 import S3Server
@@ -187,8 +186,3 @@ def test_folders_that_are_not_entered_are_not_listed(
     monkeypatch.setattr(tree, "_folder", lambda path: "lake/raw/")
     assert next(tree.walk()).path == "a"
     assert len(asked) < 12
-
-
-def test_other_stores_are_refused_by_name() -> None:
-    with pytest.raises(ConfigurationError, match="mirrors don't read or write gs:// yet"):
-        open_tree("gs://bucket/prefix")

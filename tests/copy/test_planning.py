@@ -48,7 +48,8 @@ def planned(work: CopyWork, dataset: FileSet | None = None) -> list[WorkUnit] | 
     found = plan_copy(work, dataset, {}, WorkRequest(NOW), files, connections)
     if found is None:
         return None
-    assert found.binding == CopyBinding(dataset.source_folder)
+    assert isinstance(found.binding, CopyBinding)
+    assert found.binding.source_folder == dataset.source_folder
     assert found.folder == dataset.folder
     return [*found.units]
 

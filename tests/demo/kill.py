@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 
-__all__ = ["file_names", "stop_at_new_file"]
+__all__ = ["file_names", "stop_at_new_file", "stop_when"]
 
 LOWEST_PRIORITY = 19
 
@@ -29,14 +29,19 @@ def file_names(folder: Path) -> frozenset[str]:
 
 
 def stop_at_new_file(process: psutil.Process, folder: Path, known: frozenset[str], *, seconds: float) -> bool:
-    """Stop a process (SIGSTOP) as soon as `folder` has a file that isn't `known`.
+    """Stop a process (SIGSTOP) as soon as `folder` has a file that isn't `known`. See `stop_when`."""
+    return stop_when(process, lambda: not file_names(folder) <= known, seconds=seconds)
 
-    :return: whether it was stopped; if not, it ended before, or no file came in time.
+
+def stop_when(process: psutil.Process, happened: Callable[[], bool], *, seconds: float) -> bool:
+    """Stop a process (SIGSTOP) as soon as something has happened.
+
+    :return: whether it was stopped; if not, it ended before, or nothing happened in time.
     """
     deadline = time.monotonic() + seconds
     process.nice(LOWEST_PRIORITY)
     with _in_a_hurry():
-        while file_names(folder) <= known:
+        while not happened():
             if time.monotonic() > deadline or not process.is_running():
                 return False
         try:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,12 +18,13 @@ from airflow_gobblin.journal.records import Decision, OutcomeState
 from airflow_gobblin.steps.publishing import MoveStep
 from tests.demo.flights import FLIGHTS, REFERENCE_TABLES, FlightsDatabase
 from tests.demo.kill import file_names, stop_at_new_file
-from tests.demo.show import Progress, headline, say, table
+from tests.demo.runs import Runs, airflow_below
+from tests.demo.show import headline, say, table
 from tests.demo.verdict import DemoError, check, edge, show_datasets
-from tests.services.airflow import FINISHED, Airflow, TaskInstance
+from tests.services.airflow import Airflow, TaskInstance
 from tests.services.environment import ROOT
 
-__all__ = ["stop_leftovers", "tell"]
+__all__ = ["tell"]
 
 DAG = "flights"
 URN = "flights"
@@ -34,8 +34,6 @@ SECOND = (9, 1)
 KILLED = ((11, 1), (12, 1), (12, 16))
 """Up to when flights arrive before a run that is to be killed. The first should do; the others are for when it was too fast."""
 ALL = (13, 1)
-PATIENCE_SECONDS = 600
-"""How long a run may take on a machine that has other things to do."""
 
 
 def tell(folder: Path) -> str:
@@ -48,7 +46,7 @@ def tell(folder: Path) -> str:
     say(", ".join(f"{name} {source.count(name):,}" for name in REFERENCE_TABLES))
 
     headline("Airflow: API server, DAG processor, scheduler, LocalExecutor")
-    with _airflow(folder / "airflow", _environment(folder, source)) as airflow:
+    with airflow_below(folder / "airflow", _environment(folder, source)) as airflow:
         demo = Demo(airflow, source, folder / "lake")
         say(
             f"up after {time.monotonic() - started:.0f} s. It runs dags/flights.py as it stands, with Spark in local mode:"
@@ -71,11 +69,6 @@ def tell(folder: Path) -> str:
     )
 
 
-def stop_leftovers(folder: Path) -> None:
-    """Stop what a killed demo left below this folder."""
-    Airflow(folder / "airflow", {}).stop()
-
-
 @dataclass(frozen=True)
 class Killed:
     """A run that was killed: its slot's decision, and how many of its steps were done."""
@@ -88,11 +81,14 @@ class Demo:
     """The runs, and what they left."""
 
     def __init__(self, airflow: Airflow, source: FlightsDatabase, lake: Path) -> None:
-        self.runs = 0
-        self._airflow = airflow
+        self._runs = Runs(airflow, DAG)
         self._source = source
         self._lake = lake
-        airflow.wait_for_dag(DAG)
+
+    @property
+    def runs(self) -> int:
+        """How many there were."""
+        return self._runs.count
 
     @property
     def journal(self) -> Journal:
@@ -105,7 +101,7 @@ class Demo:
     def arrive_and_run(self, title: str, until: tuple[int, int]) -> None:
         """Let flights arrive, and ingest them."""
         self._begin(title, until)
-        self._finish_well(self._trigger())
+        self._runs.finish_well(self._runs.trigger())
         self._show_published()
 
     def kill_a_run(self) -> Killed:
@@ -121,13 +117,12 @@ class Demo:
     def recover(self, killed: Killed) -> None:
         """Let the last flights arrive, and run once more."""
         self._begin(f"Run {self.runs + 1}: recovers first, then goes on", ALL)
-        run = self._trigger()
-        self._finish_well(run)
+        run = self._runs.trigger()
+        self._runs.finish_well(run)
         decision = killed.decision
         found = self.journal.history(URN).slots
         outcome, own = found[decision.slot - 1].outcome, found[decision.slot].decision
-        verified = self._airflow.wait_for_task(DAG, run, "verify_recover", lambda task: task.state == "success")
-        lines = [line for line in self._airflow.log(DAG, run, verified) if line.startswith(f"dataset '{URN}'")]
+        lines = self._runs.told_by(run, "verify_recover", URN)
         if not lines or outcome is None or (outcome.state, outcome.run_key) != (OutcomeState.DONE, own.run_key):
             raise DemoError(f"slot {decision.slot} was not finished by verify_recover of {run}: {outcome}, {lines}")
         say(
@@ -143,35 +138,20 @@ class Demo:
         arrived = self._source.arrive(until=until)
         say(f"{arrived:,} flights arrive; {self._source.count(URN):,} are in the source.")
 
-    def _trigger(self) -> str:
-        self.runs += 1
-        return self._airflow.trigger(DAG, run_id=f"run-{self.runs}")
-
-    def _finish_well(self, run: str) -> None:
-        progress = Progress(run)
-
-        def ended() -> str | None:
-            progress.show(self._airflow.task_instances(DAG, run))
-            state = self._airflow.run_state(DAG, run)
-            return state if state in FINISHED else None
-
-        if self._airflow.wait_for(f"the end of {run}", ended, seconds=PATIENCE_SECONDS) != "success":
-            raise DemoError(f"{run} failed; why, say the logs of its tasks below {self._airflow.home}/logs")
-
     def _show_published(self) -> None:
         say(f"Published: {_in_short(self.journal.read_dataset(URN))}.")
 
     def _kill(self) -> Killed | None:
         """Start a run, and kill the task that publishes flights; `None` if it was too fast."""
         listed, read = file_names(self._folder), self.journal.read_dataset(URN)
-        run = self._trigger()
-        publishing = self._wait_for_publisher(run)
+        run = self._runs.trigger()
+        publishing = self._runs.wait_for_publisher(run, URN)
         stopped = _stopped(publishing, self._folder, listed)
         slot = self.journal.history(URN).pending
         if stopped is None or slot is None:
             if stopped is not None:
                 stopped.resume()
-            self._finish_well(run)
+            self._runs.finish_well(run)
             return None
         moves = [step for step in self.journal.steps(slot.decision) if isinstance(step, MoveStep)]
         done = [self._is_published(step) for step in moves]
@@ -186,26 +166,11 @@ class Demo:
         )
         self._show_steps(killed, moves, done)
         self._show_before_and_after(listed, read)
-        self._give_up(run)
+        self._runs.give_up(run)
         return killed
 
     def _is_published(self, step: MoveStep) -> bool:
         return (self._lake / "tables" / step.target).exists()
-
-    def _wait_for_publisher(self, run: str) -> TaskInstance:
-        progress = Progress(run)
-
-        def publisher() -> TaskInstance | None:
-            tasks = self._airflow.task_instances(DAG, run)
-            progress.show(tasks)
-            those = [t for t in tasks if t.name == "execute_commit_steps" and t.label == URN and t.pid]
-            if not those and self._airflow.run_state(DAG, run) in FINISHED:
-                raise DemoError(f"{run} ended before it could be killed; see {self._airflow.home}/logs")
-            return next(iter(those), None)
-
-        return self._airflow.wait_for(
-            "execute_commit_steps of the flights", publisher, seconds=PATIENCE_SECONDS, every=0.1
-        )
 
     def _show_steps(self, killed: Killed, moves: list[MoveStep], done: list[bool]) -> None:
         rows: list[tuple[object, ...]] = [
@@ -235,14 +200,6 @@ class Demo:
         for name in sorted(now_listed - listed):
             say(f"new in the folder: {name}")
 
-    def _give_up(self, run: str) -> None:
-        """Mark the run as failed before Airflow tries the task again."""
-        self._airflow.request("PATCH", f"dags/{DAG}/dagRuns/{run}", json={"state": "failed"})
-        say(
-            "Left alone, Airflow would try the task again, and that would finish the slot. To leave it to the next run,"
-        )
-        say(f"{run} is marked as failed, as people do in the UI.")
-
 
 def _stopped(task: TaskInstance, folder: Path, known: frozenset[str]) -> psutil.Process | None:
     """The process of a task, stopped at its first new file; `None` if it ended before."""
@@ -269,21 +226,3 @@ def _environment(folder: Path, source: FlightsDatabase) -> Mapping[str, str]:
         # For eight short Spark applications on two cores, parallel garbage collection costs more than it gives.
         "SPARK_SUBMIT_OPTS": f"{os.environ['SPARK_SUBMIT_OPTS']} -XX:+UseSerialGC",
     }
-
-
-@contextmanager
-def _airflow(folder: Path, environment: Mapping[str, str]) -> Iterator[Airflow]:
-    """Run Airflow; stopping it can't be interrupted."""
-    folder.mkdir()
-    airflow = Airflow(folder, environment)
-    try:
-        airflow.start()
-        yield airflow
-    finally:
-        signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        handlers = {number: signal.signal(number, signal.SIG_IGN) for number in signals}
-        with suppress(OSError):  # the terminal may be gone
-            headline("Airflow is stopped")
-        airflow.stop()
-        for number, handler in handlers.items():
-            signal.signal(number, handler)

@@ -26,6 +26,7 @@ from airflow.sdk.log import mask_secret
 from airflow.sdk.observability import stats
 from statsd import StatsClient
 
+from airflow_gobblin.copy.options import Delete
 from airflow_gobblin.events.announcement import Announcement, announce
 from airflow_gobblin.events.assets import asset_uri
 from airflow_gobblin.events.lineage import _folder, lineage
@@ -51,6 +52,7 @@ from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.storage.stores import open_store
 from airflow_gobblin.testing import inprocess
 from tests.cli.test_docs import stuck
+from tests.copy.mirrors import Trees
 from tests.events.channel import Channel, running_channel
 from tests.lab import Lab
 from tests.protocol.rows import Table
@@ -423,3 +425,17 @@ def test_the_button_tries_a_webhook(channel: Channel, monkeypatch: pytest.Monkey
         assert not worked
         assert "chat" in said
         assert "s3cret" not in said
+
+
+def test_what_a_mirror_replaces_and_deletes_is_counted(tmp_path: Path) -> None:
+    trees = Trees(tmp_path, {"delete": Delete(1)})
+    for path in ("a/changes", "a/goes"):
+        trees.write(path)
+    trees.run()
+    trees.write("a/changes", "has changed")
+    (trees.source / "a/goes").unlink()
+    trees.run()
+    with statsd() as received:
+        count_publication(publication("photos", trees.journal.history("a#files").slots[-1], None))
+        found = {line.partition(",")[0]: line.rpartition(":")[2] for line in received()}
+    assert (found["gobblin.files"], found["gobblin.replaced"], found["gobblin.deleted"]) == ("1|c", "1|c", "1|c")

@@ -144,6 +144,9 @@ def test_what_was_never_published_is_something_else_than_empty(tmp_path: Path) -
         lab.journal.read_dataset("b")
     with pytest.raises(NeverPublishedError, match=r"'set'.*it was set, imported or given up"):
         lab.journal.read_dataset("set")
+    lab.admin.pause("set", "to look at it")
+    with pytest.raises(NeverPublishedError, match=r"'set'.*it is paused by ann: to look at it"):
+        lab.journal.read_dataset("set")
     for pack in plan.packs:
         execute_commit_steps(opened, plan, pack)
     assert lab.journal.read_dataset("b").rows == 10

@@ -18,13 +18,29 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import jsonschema
 import pytest
+import yaml
 from airflow.sdk import DAG
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_gobblin.copy.archives import Unpack
+from airflow_gobblin.copy.checks import AtLeastFiles
+from airflow_gobblin.copy.converters import Gunzip, Zstd
+from airflow_gobblin.copy.finders import (
+    DatePartitions,
+    EachFolder,
+    Glob,
+    Manifest,
+    NewestVersions,
+    Ready,
+    WholeTree,
+)
+from airflow_gobblin.copy.options import Compare, Delete, Existing, Keep, Links
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.mirror import Mirror
 from airflow_gobblin.model import wire
+from airflow_gobblin.model.limits import RunLimits
 from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.watermark import LongWatermark, TimestampWatermark
 from airflow_gobblin.model.work import ExtractKind, Limits
@@ -65,6 +81,23 @@ SHOP = Ingestion(
     ),
     sink=ParquetSink("/lake/shop"),
     journal="sqlite:////lake/journal.db",
+)
+
+MIRROR = """\
+kind: mirror
+name: photos
+source: /srv/camera
+target: s3://photos_s3@photos/2026
+journal: sqlite:////srv/journal.db
+"""
+FINDERS = (
+    WholeTree(),
+    EachFolder("in"),
+    Glob("*/daily"),
+    Manifest("files.txt"),
+    DatePartitions("*", days=5),
+    NewestVersions(count=2),
+    Ready(EachFolder()),
 )
 
 Load = Callable[..., tuple[YamlIngestion, ...]]
@@ -228,6 +261,116 @@ dag:
     assert dag.get_task("shop.finish").retry_delay == timedelta(minutes=1)
 
 
+def test_the_least_that_a_file_says_of_a_mirror(load: Load) -> None:
+    (photos,) = load(MIRROR + "dag: {schedule: '@daily'}\n")
+    expected = Mirror("photos", "/srv/camera", "s3://photos_s3@photos/2026", "sqlite:////srv/journal.db")
+    assert (photos.ingestion, photos.dag.dag_id) == (expected, "photos")
+    assert set(photos.dag.arguments()["params"]) == {"datasets", "request"}, "a mirror has no ranges"
+
+
+def test_all_that_a_file_can_say_of_a_mirror(load: Load) -> None:
+    text = (
+        MIRROR.replace("s3://photos_s3@photos/2026", "/srv/photos/new")
+        + """\
+datasets: {each_folder: {}}
+include: ["**/*.jpg"]
+exclude: [tmp/]
+filter_file: /etc/photos.rules
+compare: checksum
+existing: update
+delete: {at_most: 0.05}
+keep: {letters: tp, strict: true}
+links: copy
+empty_folders: true
+workspace: /srv/photos
+checksums: true
+bandwidth: 1000000
+convert: [gunzip: {}, zstd: {level: 5}]
+checks: [at_least_files: {count: 3}]
+place: archive/{folder}
+backup: /srv/photos/_gobblin/backup
+first: [urgent]
+limits: {datasets: 3, file_sets: 4, files: 5000, bytes: 6000000}
+file_events: true
+unpack: {most_depth: 8}
+max_packs: 2
+max_pack_weight: 1000000
+attempts: 5
+code: []
+"""
+    )
+    (photos,) = load(text)
+    assert photos.ingestion == Mirror(
+        name="photos",
+        source="/srv/camera",
+        target="/srv/photos/new",
+        journal="sqlite:////srv/journal.db",
+        datasets=EachFolder(),
+        include=("**/*.jpg",),
+        exclude=("tmp/",),
+        filter_file="/etc/photos.rules",
+        compare=Compare.CHECKSUM,
+        existing=Existing.UPDATE,
+        delete=Delete(0.05),
+        keep=Keep("tp", strict=True),
+        links=Links.COPY,
+        empty_folders=True,
+        workspace="/srv/photos",
+        checksums=True,
+        bandwidth=1_000_000,
+        convert=(Gunzip(), Zstd(5)),
+        checks=(AtLeastFiles(3),),
+        place="archive/{folder}",
+        backup="/srv/photos/_gobblin/backup",
+        first=("urgent",),
+        limits=RunLimits(3, 4, 5000, 6_000_000),
+        file_events=True,
+        unpack=Unpack(most_depth=8),
+        max_packs=2,
+        max_pack_weight=1_000_000,
+        attempts=5,
+    )
+    keys = set(yaml.safe_load(text)) - {"kind"}
+    assert keys == {one.name for one in fields(Mirror)}, "all of them"
+
+
+@pytest.mark.parametrize("finder", FINDERS, ids=lambda finder: type(finder).__name__)
+def test_a_finder_by_its_kind(load: Load, finder: Any) -> None:
+    def written(one: Any) -> dict[str, Any]:
+        given = {f.name: getattr(one, f.name) for f in fields(one)}
+        return {
+            wire.kind_of(one): {name: written(value) if is_dataclass(value) else value for name, value in given.items()}
+        }
+
+    (photos,) = load(MIRROR + json.dumps({"datasets": written(finder)})[1:-1] + "\n")
+    assert isinstance(photos.ingestion, Mirror)
+    assert photos.ingestion.datasets == finder
+
+
+def test_a_dag_file_takes_mirrors_and_ingestions(load: Load) -> None:
+    for one in load(MIRROR, LEAST):
+        with DAG(**one.dag.arguments()) as dag:
+            GobblinIngestion(one.ingestion, spark=one.spark)
+        assert len(dag.tasks) == 6
+
+
+def test_a_wrong_mirror_is_refused_with_its_line_and_what_was_expected(told: Callable[..., list[str]]) -> None:
+    assert told(MIRROR + "existing: replace\nkeep: {letters: z}\nsink: {}\n") == [
+        "a.yaml:6:11: existing: expected 'fail', 'update' or 'skip', found 'replace'",
+        "a.yaml:8:1: sink: there is no such key. Did you mean 'links'?",
+    ]
+    (keep,) = told(MIRROR + "keep: {letters: z}\n")
+    assert keep.startswith("a.yaml:6:7: keep: can't use Keep('z'): 'z' is none of its letters")
+    (inside,) = told(MIRROR.replace("/srv/camera", "/srv").replace("s3://photos_s3@photos/2026", "/srv/b"))
+    assert "it is the source '/srv' or lies in it" in inside
+    unknown = told(MIRROR.replace("kind: mirror", "kind: copy"))
+    assert "a.yaml:1:7: kind: expected 'ingestion' or 'mirror', found 'copy'" in unknown
+    (converter,) = told(MIRROR + "convert: [{gunzpi: {}}]\n")
+    assert converter.startswith("a.yaml:6:20: convert[0].gunzpi: ")
+    (password,) = told(MIRROR.replace("s3://photos_s3@", "s3://key:secret@"))
+    assert "secret" not in password.partition("it holds")[0]
+
+
 def test_a_schedule_with_data_intervals(load: Load, told: Callable[..., list[str]]) -> None:
     (shop,) = load(LEAST + "dag: {schedule: {cron: '@daily', timezone: Europe/Paris}}\n")
     with DAG(**shop.dag.arguments()) as dag:
@@ -345,7 +488,7 @@ def test_hundreds_of_datasets_load_in_well_under_a_second(load: Load) -> None:
         load(text)
         times.append(perf_counter() - began)
     (shop,) = load(text)
-    assert len(shop.ingestion.source.tables) == 301  # type: ignore[attr-defined]
+    assert len(shop.ingestion.source.tables) == 301  # type: ignore[union-attr]
     assert min(times) < 1
 
 
@@ -366,6 +509,10 @@ CLASSES: tuple[type[Any], ...] = (
     NotNull,
     InRange,
     Matches,
+    Mirror,
+    Keep,
+    RunLimits,
+    *(type(finder) for finder in FINDERS),
 )
 JSON_TYPES = {
     str: "string",
@@ -379,7 +526,7 @@ JSON_TYPES = {
     Decimal: "string",
 }
 NOT_IN_YAML = {LongWatermark, TimestampWatermark}  # `start` takes a number or a time, which become one
-NEVER_WRITTEN = {(DagOptions, "datasets")}  # the source's
+NEVER_WRITTEN = {(DagOptions, "datasets"), (DagOptions, "ranges")}  # the source's
 FLOAT_MEANS_SECONDS = {("SqlTable", "lag"), ("SqlTable", "unit_width")}  # nobody sees 5 differ from 5.0
 DURATION = {"weeks", "days", "hours", "minutes", "seconds"}
 
@@ -413,11 +560,11 @@ def test_the_schema_has_the_fields_of_the_dataclass(cls: type[Any]) -> None:
     schema = DEFINITIONS[cls.__name__]
     hints = get_type_hints(cls)
     assert schema["additionalProperties"] is False
-    extra = {"dag", "spark"} if cls is Ingestion else set()
+    extra = {"kind", "dag", "spark"} if cls in (Ingestion, Mirror) else set()
     written = [f for f in fields(cls) if (cls, f.name) not in NEVER_WRITTEN]
     assert set(schema["properties"]) - extra == {f.name for f in written}
     required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
-    assert set(schema.get("required", ())) == required
+    assert set(schema.get("required", ())) - ({"kind"} if cls is Mirror else set()) == required
     for f in written:
         described = resolved(schema["properties"][f.name])
         expect_type(cls, f.name, hints[f.name], described)
@@ -480,7 +627,8 @@ def test_the_schema_is_one_and_every_keyword_in_it_can_be_explained() -> None:
     schema = json.loads(YAML_SCHEMA.read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     silent = {"$schema", "$ref", "$defs", "title", "description", "default", "properties", "patternProperties", "items"}
-    assert set(keywords(schema)) == {*_EXPLAINED, *silent, "additionalProperties"}
+    choice = {"if", "then", "else", "const"}
+    assert set(keywords(schema)) == {*_EXPLAINED, *silent, *choice, "additionalProperties"}
 
 
 # --- Bad files ----------------------------------------------------------------------------------------------------------------
@@ -748,18 +896,20 @@ def test_every_block_of_the_page_is_run() -> None:
 
 def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     blocks = dict(BLOCKS)
-    for name in ("ingestions/shop.yaml", "ingestions/clicks.yaml", "ingestions.py"):
+    for name in ("ingestions/shop.yaml", "ingestions/clicks.yaml", "ingestions/photos.yaml", "ingestions.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(blocks[name])
     defined: dict[str, Any] = {"__file__": str(tmp_path / "ingestions.py")}
     exec(compile(blocks["ingestions.py"], "ingestions.py", "exec"), defined)
     assert defined["dag"].dag_id == "shop"
     assert {"shop.verify_recover", "shop.finish"} <= set(defined["dag"].task_ids)
-    clicks, shop = load_ingestions("ingestions/*.yaml", relative_to=tmp_path)
+    clicks, photos, shop = load_ingestions("ingestions/*.yaml", relative_to=tmp_path)
     twin: dict[str, Any] = {}
     exec(compile(blocks["shop.py"], "shop.py", "exec"), twin)
     assert shop.ingestion == twin["shop"]
-    tables = clicks.ingestion.source.tables  # type: ignore[attr-defined]
+    assert isinstance(photos.ingestion, Mirror)
+    assert photos.ingestion.datasets == Ready(EachFolder())
+    tables = clicks.ingestion.source.tables  # type: ignore[union-attr]
     assert {(table.lag, table.unit_bytes) for table in tables} == {(3600.0, 1 << 26)}
     assert tables[1].kind is ExtractKind.SNAPSHOT_APPEND
 

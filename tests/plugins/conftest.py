@@ -16,14 +16,22 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from airflow_gobblin.connections import NoConnections
+from airflow_gobblin.copy.options import Delete
 from airflow_gobblin.journal.journal import Journal, slot_name
 from airflow_gobblin.journal.records import Action, Decision, now
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.coverage import Coverage
+from airflow_gobblin.model.progress import Progress
 from airflow_gobblin.model.watermark import LongWatermark, TimestampWatermark
 from airflow_gobblin.model.work import ExtractKind
+from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.plan import create_work_units
+from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.storage.stores import open_store
 from airflow_gobblin.storage.stores.sql import TABLE
+from airflow_gobblin.testing import inprocess
+from tests.copy.mirrors import Trees
 from tests.lab import Lab, stick
 from tests.plugins import rights
 from tests.protocol.rows import Table
@@ -43,6 +51,7 @@ DAGS = """
 from airflow.sdk import DAG, BaseOperator
 
 from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin import GobblinMirror, Mirror
 from airflow_gobblin.operators import GobblinIngestion
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
@@ -52,6 +61,9 @@ tables = (SqlTable("orders", ExtractKind.APPEND_ONLY, delta="id"),)
 for name, (target, journal) in {places!r}.items():
     with DAG(name, schedule=None):
         GobblinIngestion(Ingestion("lab", SqlSource("shop_db", tables), ParquetSink(target), journal=journal))
+
+with DAG("gallery", schedule=None):
+    GobblinMirror(Mirror("photos", "{gallery}/source", "{gallery}/target", "{gallery}/journal"))
 
 with DAG("bakery", schedule=None):
     BaseOperator(task_id="bread")
@@ -97,6 +109,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     port = free_port()
     places["swamp"] = (str(ingestions / "swamp"), f"postgresql://frog@127.0.0.1:{port}/swamp")
     fill_mall(ingestions / "mall.db")
+    fill_gallery(ingestions / "gallery")
     config = folder / "home" / "config"
     config.mkdir(parents=True)
     shutil.copy(Path(rights.__file__), config / "rights.py")
@@ -111,7 +124,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     components = ("api-server", "dag-processor")
     login = ("ann", PASSWORDS["ann"])
     with running_airflow(folder, environment, components=components, login=login) as airflow:
-        airflow.add_dag("ingestions.py", DAGS.format(places=places), *places, "bakery")
+        airflow.add_dag(
+            "ingestions.py", DAGS.format(places=places, gallery=ingestions / "gallery"), *places, "gallery", "bakery"
+        )
         yield Site(airflow, ingestions, port)
 
 
@@ -156,6 +171,27 @@ def fill_mall(database: Path) -> None:
         records.append((journal.key(urn, "d", slot_name(1)), wire.dumps(decision)))
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.executemany(f"INSERT INTO {TABLE} (key, data) VALUES (?, ?)", records)
+
+
+def fill_gallery(folder: Path) -> None:
+    """A mirror: of its file sets, `album` has a history, `kept` is paused, and a slot of `late` is pending."""
+    trees = Trees(folder, {"delete": Delete(1)}, open_store(str(folder / "journal")))
+    for name in ("album", "kept", "late"):
+        trees.write(f"{name}/first")
+    trees.run()
+    (trees.source / "album/first").unlink()
+    for path in ("album/second", "album/third", "late/second", "late/first"):
+        trees.write(path, "1234")
+    trees.run(RunRequest("second", datasets=("album#files",)))
+    trees.admin.pause("kept#files", "its camera is away")
+    opened = trees.opened()
+    plan = create_work_units(opened, RunRequest("third", datasets=("late#files",)))
+    inprocess.extract(opened, plan, NoConnections())
+    for number, files in enumerate((1, 3), 1):
+        progress = Progress(files, 1_200_000 * files, 4, 4_800_000, 2.0 * files, now())
+        opened.staging.put_progress(plan.run, 0, "driver", number, progress)
+    for pack in plan.packs:
+        write_commit_steps(opened, plan, pack)
 
 
 @pytest.fixture(scope="package")

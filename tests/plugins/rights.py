@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 
-ALL = ("shop", "vault", "bakery", "mall", "garden", "forge", "swamp")
+ALL = ("shop", "vault", "bakery", "mall", "garden", "forge", "swamp", "gallery")
 LOOKS = {"ann": ALL, "vera": ("shop", "bakery")}
 EDITS = {"ann": ALL}
 

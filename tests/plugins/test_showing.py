@@ -11,9 +11,9 @@ import pytest
 from airflow_gobblin.admin.views import PositionCoverage, SlotView
 from airflow_gobblin.journal.records import Action
 from airflow_gobblin.model.coverage import Range
-from airflow_gobblin.model.naming import many
+from airflow_gobblin.model.naming import many, size
 from airflow_gobblin.model.watermark import LongWatermark, MultiLongWatermark, TimestampWatermark, Watermark
-from airflow_gobblin.plugins.page.showing import WIDTH, Pages, brief, chart, coverage_bars, short, size
+from airflow_gobblin.plugins.page.showing import WIDTH, Pages, brief, chart, coverage_bars, short
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

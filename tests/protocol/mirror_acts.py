@@ -29,17 +29,20 @@ from greenlet import getcurrent, greenlet
 
 from airflow_gobblin.connections import GuardedConnections, NoConnections
 from airflow_gobblin.errors import StepConflictError, StepError, StepFencedError, StepLostError
-from airflow_gobblin.steps import deleting
+from airflow_gobblin.steps import deleting, placing, trash
 from airflow_gobblin.steps.base import CommitStep, FenceResult, Phase, StepContext, StepStatus
 from airflow_gobblin.steps.deleting import CloseTrashStep, DeleteStep
 from airflow_gobblin.steps.execution import _carry_out, fence
-from airflow_gobblin.steps.placing import ForgetStep, PlaceStep, ReplaceStep
+from airflow_gobblin.steps.placing import ForgetStep, PlaceFolderStep, PlaceStep, place_folder
+from airflow_gobblin.steps.trash import CLOSING, FENCED
 from airflow_gobblin.storage.files import FileIdentity, Files, LocalFiles
 from airflow_gobblin.testing.memory_files import MemoryFiles
 
 STAGING = "_gobblin/s/token"
 STAGED, TRASH = f"{STAGING}/a0/u0/x", f"{STAGING}/trash/0"
-TARGET = "photos/x"
+FOLDER, TARGET = "photos", "photos/x"
+STAGED_FOLDER = f"{STAGING}/a0/whole"
+BACKUP = "backup/token/x"
 NEW, OLD = b"new", b"old"
 DONE, ABANDONED = "DONE", "ABANDONED"
 _FENCED = (StepFencedError, StepLostError, StepConflictError)
@@ -149,15 +152,40 @@ def replace(files: Files) -> Slot:
     """A slot that is to replace a file."""
     write(files, STAGED, NEW)
     write(files, TARGET, OLD)
-    return Slot(files, (ReplaceStep(STAGED, TARGET, "u0", known(files, STAGED), "", known(files, TARGET)),))
+    return Slot(files, (PlaceStep(STAGED, TARGET, "u0", known(files, STAGED), replaces=known(files, TARGET)),))
 
 
-def delete(files: Files) -> Slot:
-    """A slot that is to delete a file."""
+def replace_and_keep(files: Files, *, linked: bool = False) -> Slot:
+    """A slot that is to replace a file, which is kept."""
+    write(files, STAGED, NEW)
     write(files, TARGET, OLD)
     files.make_folder(TRASH)
     old = known(files, TARGET)
-    slot = Slot(files, (DeleteStep(TARGET, old, TRASH), CloseTrashStep(TARGET, old, TRASH)))
+    place = PlaceStep(STAGED, TARGET, "u0", known(files, STAGED), "", old, linked, TRASH, BACKUP)
+    close = CloseTrashStep(TARGET, old, TRASH, BACKUP)
+    return Slot(files, (place, ForgetStep(STAGED), close) if linked else (place, close), owed={OLD})
+
+
+def place_at_once(files: Files) -> Slot:
+    """A slot that is to place a new folder of files."""
+    staged = {}
+    for path in ("deep/y", "x"):
+        out = files.stage(f"{STAGED_FOLDER}/{path}", f"{FOLDER}/{path}")
+        out.write(NEW)
+        staged[path] = out.finish(0)
+    step = place_folder(STAGED_FOLDER, FOLDER, staged, files)
+    assert step is not None
+    return Slot(files, (step,))
+
+
+def delete(files: Files, *, backup: str = "") -> Slot:
+    """A slot that is to delete a file. :param backup: where it is kept."""
+    write(files, TARGET, OLD)
+    files.make_folder(TRASH)
+    old = known(files, TARGET)
+    slot = Slot(files, (DeleteStep(TARGET, old, TRASH, backup), CloseTrashStep(TARGET, old, TRASH, backup)))
+    if backup:
+        slot.owed.add(OLD)
     if not isinstance(files, MemoryFiles):
         slot.opened = open(f"{files.root}/{TARGET}", "ab", buffering=0)  # noqa: SIM115 - somebody has it open
     return slot
@@ -295,7 +323,9 @@ class SeenFiles:
             process.opened = ()
             if None in now:
                 raise FileNotFoundError(errno.ENOENT, "its folder is gone", *paths)
-            paths = tuple(f"{folder}/{os.path.basename(path)}" for folder, path in zip(now, paths, strict=True))
+            paths = tuple(
+                os.path.normpath(f"{folder}/{os.path.basename(path)}") for folder, path in zip(now, paths, strict=True)
+            )
         if name not in _CHANGES:
             return getattr(files, name)(*paths)
         before, inode = content(files, TARGET), files.identity(paths[-1])
@@ -317,16 +347,23 @@ class SeenFiles:
         slot, after = self._process.slot, content(self._files, TARGET)
         if after != before and slot.outcome is not None:
             raise BrokenPromise(f"{name} {paths} changed {before!r} to {after!r} after {slot.outcome}")
-        if (paths[-1] == TARGET and source == NEW) or (paths[0] == TARGET and source == OLD):
+        at_once = name == "rename_new" and paths[-1] == FOLDER and after == NEW
+        placed = paths[-1] == TARGET and source == NEW and not paths[0].startswith(TRASH)  # else it is put back
+        deleted = paths[0] == TARGET and source == OLD and isinstance(slot.steps[0], DeleteStep)
+        if at_once or placed or deleted:
             slot.acts += 1
             if slot.acts > 1 and name != "link":  # by a link it can be done again until the outcome: stated
                 raise BrokenPromise(f"{name} {paths} did the act again")
         written_since = self._process.looks.get(paths[-1]) != over
-        if over in slot.owed and name == "replace" and isinstance(slot.steps[0], ReplaceStep) and written_since:
+        if over in slot.owed and name == "replace" and _replaces(slot.steps[0]) and written_since:
             slot.owed.discard(over)  # the stated window
         if over in slot.owed and name == "unlink" and inode is not None and paths[0] != TARGET and written_since:
             slot.owed.discard(over)  # somebody wrote to the deleted file itself, which is open
         check_owed(slot)
+
+
+def _replaces(step: CommitStep) -> bool:
+    return isinstance(step, PlaceStep) and step.replaces is not None and not step.trash
 
 
 def execute(process: Process) -> None:
@@ -431,22 +468,28 @@ def check_ended(slot: Slot) -> None:
                 raise BrokenPromise("DONE, and it isn't deleted")
         elif not slot.acts:
             raise BrokenPromise("DONE, and it isn't placed")
+        elif isinstance(slot.steps[0], PlaceFolderStep) and content(slot.files, f"{FOLDER}/deep/y") != NEW:
+            raise BrokenPromise("DONE, and a part of it isn't placed")
 
 
 def check_end(slot: Slot, error: BaseException | None) -> None:
     """What holds once an executor came to its end alone, and the slot's staging was swept."""
     check_owed(slot)
     if slot.outcome is None:
-        foreign = content(slot.files, TARGET) not in (NEW, OLD, None) or slot.owed
+        foreign = content(slot.files, TARGET) not in (NEW, OLD, None) or bool(slot.owed)
+        if isinstance(slot.steps[0], PlaceFolderStep):
+            foreign = foreign or slot.files.folder(FOLDER) is not None
         if not isinstance(error, _FENCED) or not (foreign or slot.acts):
             raise BrokenPromise(f"it isn't finished: {error!r}")
+        if any(path.startswith(TRASH) and content(slot.files, path) == NEW for path in slot.files.walk(STAGING)):
+            raise BrokenPromise("it isn't finished, and what was placed is in the trash")
         return
     slot.files.remove_tree(STAGING)
     check_owed(slot)
     kept = {
         content(slot.files, path)
         for path in slot.files.walk(".")
-        if path == TARGET or path.startswith("_gobblin/kept/")
+        if path == TARGET or path.startswith(("_gobblin/kept/", "backup/"))
     }
     if slot.owed - kept:
         raise BrokenPromise(f"{sorted(slot.owed - kept)} of an outsider's is nowhere that he would look")
@@ -538,7 +581,7 @@ def _new_name() -> uuid.UUID:
 
 @contextmanager
 def _named_in_turn() -> Iterator[None]:
-    with mock.patch.object(uuid, "uuid4", _new_name), mock.patch.object(deleting, "log"):
+    with mock.patch.object(uuid, "uuid4", _new_name), mock.patch.object(trash, "log"):
         yield
 
 
@@ -648,13 +691,25 @@ _SAVES = outsider(saves(b"theirs"))
 _SAVES_TWICE = outsider(saves(b"theirs"), saves(b"theirs too"))
 _SAVES_AND_REMOVES = outsider(saves(b"theirs"), removes)
 _LINKED = partial(place, linked=True)
+_KEPT_BY_LINK = partial(replace_and_keep, linked=True)
+_DELETE_AND_KEEP = partial(delete, backup=BACKUP)
 
 
 def scenarios() -> Iterator[Scenario]:
     """All scenarios."""
-    for name, start in (("new", place), ("new by a link", _LINKED), ("replace", replace)):
+    for name, start in (("new", place), ("new by a link", _LINKED), ("replace", replace), ("at once", place_at_once)):
         yield Scenario(f"{name}: executors, abandon, outsider", start, (execute, execute, abandon, _SAVES_AND_REMOVES))
         yield Scenario(f"{name}: abandoned twice, outsider", start, (execute, abandon, abandon, _SAVES))
+    for told, start, renames in (
+        ("replace, kept", replace_and_keep, True),
+        ("replace by a link, kept", _KEPT_BY_LINK, False),
+    ):
+        yield Scenario(f"{told}: executors, outsider", start, (execute, execute, _SAVES), renames)
+        yield Scenario(f"{told}: executors, abandon", start, (execute, execute, abandon), renames)
+        yield Scenario(f"{told}: executor, abandon, outsider", start, (execute, abandon, _SAVES_AND_REMOVES), renames)
+        yield Scenario(f"{told}: executor, two abandons", start, (execute, abandon, abandon), renames)
+    yield Scenario("delete, kept: executors, outsider", _DELETE_AND_KEEP, (execute, execute, _SAVES_TWICE))
+    yield Scenario("delete, kept: executors, abandon", _DELETE_AND_KEEP, (execute, execute, abandon))
     for told, renames in (("delete", True), ("delete by links", False)):
         yield Scenario(f"{told}: executors, outsider", delete, (execute, execute, _SAVES_TWICE), renames)
         yield Scenario(f"{told}: executor, abandon, outsider", delete, (execute, abandon, _SAVES_TWICE), renames)
@@ -684,7 +739,7 @@ def _looks_no_more(step: DeleteStep, context: StepContext) -> None:
     context.files.replace(step.path, f"{step.trash}/{uuid.uuid4().hex}")
 
 
-def _keeps_a_link(step: ReplaceStep, context: StepContext) -> None:
+def _keeps_a_link(step: PlaceStep, context: StepContext) -> None:
     files = context.files
     if files.identity(step.source) != step.identity or files.identity(step.target) not in (step.replaces, None):
         raise FileExistsError
@@ -697,29 +752,55 @@ def _closes_nothing(step: CloseTrashStep, context: StepContext) -> StepStatus:
     return StepStatus.DONE
 
 
-def _renames_the_folder(step: PlaceStep | ReplaceStep, context: StepContext) -> FenceResult:
+def _renames_the_folder(step: PlaceStep, context: StepContext) -> FenceResult:
     folder = os.path.dirname(step.source)
     with suppress(FileNotFoundError, FileExistsError):
         context.files.move_folder(folder, f"{folder}.fenced")
     return FenceResult.HOLDS
 
 
-def _removes_the_trash_at_once(files: Files, trash: str, closing: str, path: str, identity: FileIdentity) -> None:
+def _leaves_what_is_staged(step: PlaceStep | PlaceFolderStep, context: StepContext) -> FenceResult:
+    return FenceResult.HOLDS
+
+
+def _fences_file_by_file(step: PlaceFolderStep, context: StepContext) -> FenceResult:
+    for file in step.content:
+        with suppress(FileNotFoundError):
+            context.files.unlink(f"{step.source}/{file.path}")
+    return FenceResult.DONE if step._is_placed(context.files) else FenceResult.HOLDS
+
+
+def _renames_the_folder_above(step: PlaceFolderStep, context: StepContext) -> FenceResult:
+    folder = os.path.dirname(step.source)
     with suppress(FileNotFoundError, FileExistsError):
-        files.move_folder(trash, closing)
-    for folder in (f"{trash}.closing", f"{trash}.fenced"):
+        context.files.move_folder(folder, folder + FENCED)
+    return FenceResult.DONE if step._is_placed(context.files) else FenceResult.HOLDS
+
+
+def _places_what_is_left(step: PlaceFolderStep, context: StepContext) -> None:
+    context.files.rename_new(step.source, step.target)
+
+
+def _removes_the_trash_at_once(
+    files: Files, rubbish: str, closing: str, path: str, identity: FileIdentity, end: object
+) -> None:
+    with suppress(FileNotFoundError, FileExistsError):
+        files.move_folder(rubbish, closing)
+    for folder in (rubbish + CLOSING, rubbish + FENCED):
         for name, found in files.identities(folder).items():
             if found != identity:
-                deleting._put_back(files, f"{folder}/{name}", path)
+                trash.put_back(files, f"{folder}/{name}", path)
         files.remove_tree(folder)
 
 
-def _closes_in_place(files: Files, trash: str, closing: str, path: str, identity: FileIdentity) -> None:
-    for name, found in files.identities(trash).items():
+def _closes_in_place(
+    files: Files, rubbish: str, closing: str, path: str, identity: FileIdentity, end: Callable[[str], object]
+) -> None:
+    for name, found in files.identities(rubbish).items():
         if found != identity:
-            deleting._put_back(files, f"{trash}/{name}", path)
+            trash.put_back(files, f"{rubbish}/{name}", path)
         else:
-            files.unlink(f"{trash}/{name}")
+            end(f"{rubbish}/{name}")
 
 
 def _puts_back_over_anything(files: Files, taken: str, path: str) -> None:
@@ -727,9 +808,25 @@ def _puts_back_over_anything(files: Files, taken: str, path: str) -> None:
         files.replace(taken, path)
 
 
-def _replaces_whatever_is_there(step: ReplaceStep, context: StepContext) -> None:
+def _replaces_whatever_is_there(step: PlaceStep, context: StepContext) -> None:
     context.files.identity(step.target)
     context.files.replace(step.source, step.target)
+
+
+def _takes_whatever_is_there(files: Files, path: str, rubbish: str, identity: FileIdentity) -> None:
+    files.replace(path, f"{rubbish}/{uuid.uuid4().hex}")
+
+
+def _leaves_it_open(*of: object) -> None:
+    """As if to take the staged name away were enough."""
+
+
+def _never_by_mistake(step: PlaceStep, files: Files) -> str:
+    return ""
+
+
+def _forgets_the_backup(files: Files, taken: str, backup: str) -> None:
+    files.unlink(taken)
 
 
 def _fences_nothing(step: DeleteStep, context: StepContext) -> FenceResult:
@@ -743,18 +840,38 @@ MUTANTS: dict[str, tuple[str, tuple[tuple[Any, str, Any], ...]]] = {
         "delete",
         (
             (DeleteStep, "execute", _looks_no_more),
-            (deleting, "_put_back", lambda files, taken, path: files.unlink(taken)),
+            (trash, "put_back", lambda files, taken, path: files.unlink(taken)),
         ),
     ),
-    "a link is kept of a file that replaces another": ("replace", ((ReplaceStep, "execute", _keeps_a_link),)),
+    "a link is kept of a file that replaces another": ("replace", ((PlaceStep, "execute", _keeps_a_link),)),
     "outcome before the trash is closed": ("delete", ((CloseTrashStep, "verify", _closes_nothing),)),
     "a fence renames the folder of a new file": ("new", ((PlaceStep, "fence", _renames_the_folder),)),
-    "a fence renames the folder of a file that replaces": ("replace", ((ReplaceStep, "fence", _renames_the_folder),)),
-    "the trash is removed with what is in it": ("delete", ((deleting, "_close", _removes_the_trash_at_once),)),
-    "the trash is emptied and stays": ("delete", ((deleting, "_close", _closes_in_place),)),
-    "put back over anything": ("delete", ((deleting, "_put_back", _puts_back_over_anything),)),
-    "whatever is there is replaced": ("replace", ((ReplaceStep, "execute", _replaces_whatever_is_there),)),
+    "a fence renames the folder of a file that replaces": ("replace", ((PlaceStep, "fence", _renames_the_folder),)),
+    "a fence leaves a new file": ("new", ((PlaceStep, "fence", _leaves_what_is_staged),)),
+    "a fence leaves a file that replaces": ("replace", ((PlaceStep, "fence", _leaves_what_is_staged),)),
+    "a fence leaves a folder": ("at once", ((PlaceFolderStep, "fence", _leaves_what_is_staged),)),
+    "a fence removes a folder file by file": ("at once", ((PlaceFolderStep, "fence", _fences_file_by_file),)),
+    "a fence renames what a folder is in": ("at once", ((PlaceFolderStep, "fence", _renames_the_folder_above),)),
+    "a folder is placed with what is left": (
+        "at once",
+        ((PlaceFolderStep, "fence", _fences_file_by_file), (PlaceFolderStep, "execute", _places_what_is_left)),
+    ),
+    "the trash is removed with what is in it": ("delete", ((deleting, "close_trash", _removes_the_trash_at_once),)),
+    "the trash is emptied and stays": ("delete", ((deleting, "close_trash", _closes_in_place),)),
+    "put back over anything": ("delete", ((trash, "put_back", _puts_back_over_anything),)),
+    "whatever is there is replaced": ("replace", ((PlaceStep, "execute", _replaces_whatever_is_there),)),
     "a deletion has no fence": ("delete", ((DeleteStep, "fence", _fences_nothing),)),
+    "a file that is kept is overwritten": ("replace, kept", ((PlaceStep, "execute", _replaces_whatever_is_there),)),
+    "a file that is kept is taken without a look": (
+        "replace, kept",
+        (
+            (placing, "take_away", _takes_whatever_is_there),
+            (trash, "put_back", lambda files, taken, path: files.unlink(taken)),
+        ),
+    ),
+    "a fence leaves a trash open": ("replace, kept", ((placing, "close_trash", _leaves_it_open),)),
+    "what replaces isn't found in the trash": ("replace, kept", ((PlaceStep, "_taken_by_mistake", _never_by_mistake),)),
+    "a kept file is removed": ("replace, kept", ((deleting, "discard", _forgets_the_backup),)),
     "a linked name isn't forgotten": ("new by a link", ((ForgetStep, "verify", _closes_nothing),)),
 }
 """Deliberate faults: the scenarios that notice each, and what it patches."""

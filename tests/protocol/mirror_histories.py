@@ -1,5 +1,5 @@
 """Random histories of a mirror: runs, crashes and errors at any call of its stores and files, changes of the source, outsiders at
-the target, people who abandon, late tasks.
+the target, people who abandon or pause, late tasks.
 
 At every moment no file is half there and nothing of an outsider's is lost; at rest the target is the source.
 
@@ -23,6 +23,8 @@ from pathlib import Path
 from unittest import mock
 
 from airflow_gobblin.admin.actions import Administration
+from airflow_gobblin.commit.committer import Committer
+from airflow_gobblin.commit.preconditions import can_win
 from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.copy.finders import EachFolder
 from airflow_gobblin.copy.options import Compare, Delete, Existing
@@ -43,17 +45,18 @@ from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.steps import execution
 from airflow_gobblin.steps.base import Phase
 from airflow_gobblin.steps.deleting import DeleteStep
-from airflow_gobblin.steps.placing import PlaceStep, ReplaceStep
+from airflow_gobblin.steps.placing import PlaceFolderStep, PlaceStep
 from airflow_gobblin.storage.files import FileIdentity, LocalFiles
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.testing import inprocess
 from airflow_gobblin.workspace.staging import ROOT
 from tests.faults import Call, Crash, Fault, Faults, FaultyFiles, FaultyStore
+from tests.protocol.world import PAUSING
 
-SETS = ("a", "b")
+SETS = ("a", "b", "c")
 NAMES = ("v", "w", "x", "d/x", "d/y", "d/e/z")
 _FAULTS = (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.CRASH_BEFORE, Fault.ANSWER_LOST, Fault.ERROR)
-_EVENTS = {"run": 6, "change": 5, "outsider": 2, "abandon": 1, "late": 3}
+_EVENTS = {"run": 6, "change": 5, "outsider": 2, "abandon": 1, "pause": 1, "late": 3}
 
 
 class Broken(AssertionError):
@@ -82,6 +85,7 @@ class MirrorHistory:
         self.random = random.Random(self.seed)
         self.store = MemoryStore()
         self.source, self.target = self.folder / "source", self.folder / "target"
+        self.backup = f"{self.target}/{ROOT}/backup" if self.random.random() < 0.5 else None
         self.written = 0
         self.late: list[Planned] = []
         self.heads: dict[str, int] = {}
@@ -93,7 +97,7 @@ class MirrorHistory:
         """What outsiders wrote: by its content, the path and the identity of the file."""
         self.known: set[str] = set()
         """Every content that was ever written whole."""
-        for name in SETS:
+        for name in SETS[:2]:  # the last one comes later
             self._write(self.source / name / "first")
 
     # what happens
@@ -111,7 +115,7 @@ class MirrorHistory:
         at = self.random.choice([None, self.random.randrange(400), self.random.randrange(60)])
         fault = self.random.choice(_FAULTS)
         outsider_at = self.random.choice([None, self.random.randrange(500)])
-        abandon_at = self.random.choice([None, self.random.randrange(80)])
+        abandon_at = self.random.choice([None, self.random.randrange(80), self.random.randrange(16)])
         told = f"{fault.value if at is not None else 'no fault'} at {at}, an outsider at {outsider_at}"
         self.log.append(f"run, {told}, somebody who abandons at {abandon_at}")
         with _Process(self, at, fault, outsider_at, abandon_at) as opened:
@@ -147,12 +151,19 @@ class MirrorHistory:
     def abandon_now(self) -> None:
         """A person abandons what is being carried out just now."""
         for name in SETS:
-            if self._history(f"{name}#files").pending is None:
+            pending = self._history(f"{name}#files").pending
+            if pending is None:
                 continue
-            self.log.append(f"meanwhile {name} is abandoned")
-            admin = Administration(self._journal(), LocalFiles(self.target), "ann")
+            dies = self.random.random() < 0.5
+            self.log.append(f"meanwhile {name} is abandoned{', and not cleaned up' if dies else ''}")
             with suppress(GobblinError):
-                if admin.abandon(f"{name}#files", "it is random")[0].abandoned:
+                if dies:
+                    committer = Committer(self._journal(), LocalFiles(self.target))
+                    abandoned = committer.abandon(pending, "ann's", "ann", "it is random").abandoned
+                else:
+                    admin = Administration(self._journal(), LocalFiles(self.target), "ann")
+                    abandoned = admin.abandon(f"{name}#files", "it is random")[0].abandoned
+                if abandoned:
                     self.after_abandon[name] = self._tree(self.target / name)
 
     def _late(self) -> None:
@@ -171,7 +182,10 @@ class MirrorHistory:
 
     def _change(self) -> None:
         for _ in range(self.random.randrange(1, 6)):
-            path = self.source / self.random.choice(SETS) / self.random.choice(NAMES)
+            folder = self.source / self.random.choice(SETS)
+            if not folder.exists():
+                self._write(folder / "first")
+            path = folder / self.random.choice(NAMES)
             if path.is_file() and self.random.random() < 0.6:
                 path.unlink()
                 self.log.append(f"source without {path.relative_to(self.source)}")
@@ -230,6 +244,15 @@ class MirrorHistory:
                         execute_commit_steps(opened, one.plan, pack)
         self._expect(self._contents() == before, "a late task changed something after the slots had ended")
 
+    def _pause(self) -> None:
+        """A person pauses a set, or resumes it, whether or not a slot is pending."""
+        urn = f"{self.random.choice(SETS)}#files"
+        admin = Administration(self._journal(), LocalFiles(self.target), "ann")
+        if self._history(urn).known:
+            paused = self._history(urn).state.paused is not None
+            self.log.append(f"{urn} is {'resumed' if paused else 'paused'}")
+            (admin.resume if paused else admin.pause)(urn, "it is random")
+
     def _is_over(self, plan: RunPlan, urn: str) -> bool:
         tokens = {ref.token for pack in plan.packs for ref in pack.datasets}
         slots = [slot for slot in self._history(urn).slots if slot.decision.token in tokens]
@@ -237,6 +260,9 @@ class MirrorHistory:
 
     def _rest(self) -> None:
         """Runs without faults: then source and target are equal, and nothing is left over."""
+        for urn in (f"{name}#files" for name in SETS):
+            if self._history(urn).state.paused is not None:
+                Administration(self._journal(), LocalFiles(self.target), "ann").resume(urn, "it is over")
         for number in range(12):
             opened = self._opened(Faults())
             request = RunRequest(f"rest {number}")
@@ -252,10 +278,14 @@ class MirrorHistory:
                 if history.pending is not None:  # an outsider is in its way
                     with suppress(GobblinError):
                         Administration(self._journal(), opened.files, "ann").abandon(urn, "something is in its way")
-        mine, copy = self._tree(self.source), self._tree(self.target)
+        sets = [name for name in SETS if (self.source / name).exists()]
+        mine = {name: self._tree(self.source / name) for name in sets}
+        copy = {name: self._tree(self.target / name) for name in sets}
         self._expect(mine == copy, f"at rest the source is {mine}, and the target {copy}")
-        tokens = [*self.target.glob(f"{ROOT}/photos-*/s/*/*")]
-        self._expect(not tokens, f"staging is left: {tokens}")
+        staged = {path.parent.name for path in self.target.glob(f"{ROOT}/photos-*/s/*/*")}
+        plans = [plan for _, plan in self._opened(Faults()).staging.plans() if isinstance(plan, Plan)]
+        needed = {plan.token for plan in plans if can_win(plan, self._history(plan.urn))}
+        self._expect(staged <= needed, f"staging is left: {staged - needed}")
 
     # what holds
 
@@ -267,19 +297,25 @@ class MirrorHistory:
         for content, (path, identity) in [*self.theirs.items()]:
             if found[content]:
                 continue
-            expected = self._expected(path, identity)
+            expected = self.backup is None and self._expected(path, identity)
             self._expect(expected, f"after {after}, an outsider's {path} is lost, and no plan expected it there")
             del self.theirs[content]
         for urn in (f"{name}#files" for name in SETS):
             history = self._history(urn)
-            self._expect(all(slot.finished for slot in history.slots[:-1]), f"{urn} has two unfinished slots")
+            pending, paused = False, False
             for slot in history.slots:
+                action = slot.decision.action
+                self._expect(action in PAUSING or not pending, f"{urn}: {slot.named} follows an unfinished one")
+                self._expect(action in {*PAUSING, Action.ABORT} or not paused, f"{urn}: {slot.named} is in a pause")
+                pending = pending or not slot.finished
+                paused = action is Action.PAUSE if action in PAUSING else paused
                 between = history.slots[
                     self.heads.get(slot.decision.token, slot.decision.slot) : slot.decision.slot - 1
                 ]
                 actions = {one.decision.action for one in between}
                 self._expect(
-                    actions <= {Action.ABORT}, f"{urn}: slot {slot.decision.slot} was planned before another one"
+                    actions <= {*PAUSING, Action.ABORT},
+                    f"{urn}: slot {slot.decision.slot} was planned before another one",
                 )
             self._expect(history.state.live == {}, f"{urn} has live units")
 
@@ -290,7 +326,7 @@ class MirrorHistory:
                 if slot.holds is not Holds.DIFFERENCE:
                     continue
                 for step in self._journal().steps(slot.decision, slot.decision.of(Phase.PUBLISH)):
-                    if isinstance(step, ReplaceStep) and (step.target, step.replaces) == (path, identity):
+                    if isinstance(step, PlaceStep) and (step.target, step.replaces) == (path, identity):
                         return True
                     if isinstance(step, DeleteStep) and (step.path, step.identity) == (path, identity):
                         return True
@@ -317,7 +353,7 @@ class MirrorHistory:
 
     def _contents(self, *, everywhere: bool = False) -> dict[str, str]:
         """The files of the target, without our own. :param everywhere: with trashes and what is kept, but no staged files."""
-        kept = ("trash-", f"{ROOT}/kept/")
+        kept = ("trash-", f"{ROOT}/kept/", f"{ROOT}/backup/")
         return {
             path: content
             for path, content in _files(self.target)
@@ -340,6 +376,7 @@ class MirrorHistory:
             existing=Existing.UPDATE,
             delete=Delete(1),
             compare=Compare.CHECKSUM,
+            backup=self.backup,
             max_packs=2,
             attempts=100,
         )
@@ -367,6 +404,7 @@ class _Process:
         self._in_trash = history.random.random() < 0.5
         self._after_looks = history.random.choice([None, history.random.randrange(24)])
         self._has_looked = False
+        self._abandoned_placing = history.random.choice([None, history.random.randrange(4)])
         self._faults = Faults(at, fault, hook=self._hook)
 
     def _hook(self, call: Call) -> None:
@@ -380,6 +418,12 @@ class _Process:
             self._abandon_at -= 1
             if self._abandon_at < 0:
                 self._abandon_at = None
+                history.abandon_now()
+        places = call.operation in ("rename_new", "replace") and call.subject.startswith(SETS)
+        if history.executing and places and self._abandoned_placing is not None:
+            self._abandoned_placing -= 1
+            if self._abandoned_placing < 0:
+                self._abandoned_placing = None
                 history.abandon_now()
         # Between the last look at a file that is replaced and its rename, an outsider's file is lost, as is stated.
         if call.operation == "replace" and not into_trash:
@@ -415,8 +459,10 @@ class _Process:
 
 
 def _acts_on(step: object) -> str:
-    """The file that a step places, replaces or deletes."""
-    if isinstance(step, PlaceStep | ReplaceStep):
+    """A file that a step places, replaces or deletes."""
+    if isinstance(step, PlaceFolderStep):
+        return step.files()[-1].path
+    if isinstance(step, PlaceStep):
         return step.target
     return step.path if isinstance(step, DeleteStep) else ""
 

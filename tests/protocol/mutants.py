@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from types import SimpleNamespace
@@ -20,6 +20,7 @@ from airflow_gobblin.commit.homes import Homes
 from airflow_gobblin.commit.preconditions import check_preconditions, without
 from airflow_gobblin.commit.sweeping import Sweeper
 from airflow_gobblin.errors import GobblinError, LostRaceError, StepFencedError, StoreError
+from airflow_gobblin.journal import history as folding
 from airflow_gobblin.journal import journal
 from airflow_gobblin.journal.history import History, Slot, Snapshot
 from airflow_gobblin.journal.journal import Journal
@@ -461,8 +462,27 @@ def a_pause_is_not_seen() -> Iterable[Patch]:
 
 
 def a_pause_takes_no_slot() -> Iterable[Patch]:
-    """The pause is noted, and an attempt that is deciding just then doesn't see it."""
-    return (Patch(Administration, "_bars_decisions", lambda self, urn, reason: True),)
+    """A pause that finds its slot taken counts as done, and later decisions don't see it."""
+
+    def give_way(self: Administration, action: Action, urn: str, reason: str) -> None:
+        with suppress(LostRaceError):
+            self._decide(self.would_pause(urn) if action is Action.PAUSE else self.would_resume(urn), reason)
+
+    return (Patch(Administration, "_pause_or_resume", give_way),)
+
+
+def a_pause_waits_for_an_outcome() -> Iterable[Patch]:
+    """A pause names the outcome of the slot before, which it may not have seen."""
+    return (Patch(Slot, "named_by", lambda self, action: self.digest),)
+
+
+def a_pause_hides_what_is_pending() -> Iterable[Patch]:
+    """Only the newest slot is looked at for whether it is finished."""
+
+    def newest(slots: Sequence[Slot]) -> Slot | None:
+        return slots[-1] if slots and not slots[-1].finished else None
+
+    return tuple(Patch(module, "unfinished", newest) for module in (folding, journal))
 
 
 def a_target_is_known_by_its_path() -> Iterable[Patch]:
@@ -493,6 +513,8 @@ HISTORIES_CATCH: tuple[Callable[[], Iterable[Patch]], ...] = (
     trimming_before_the_snapshot,
     a_target_is_known_by_its_path,
     a_pause_is_not_seen,
+    a_pause_waits_for_an_outcome,
+    a_pause_hides_what_is_pending,
     executors_do_not_look_at_the_outcome,
     a_rewind_keeps_the_generation,
     records_are_read_before_they_are_durable,
@@ -500,6 +522,7 @@ HISTORIES_CATCH: tuple[Callable[[], Iterable[Patch]], ...] = (
 INTERLEAVINGS_CATCH = (
     (late_winners_count, "execute against abandon, runs"),
     (a_pause_takes_no_slot, "commit against pause"),
+    (a_pause_waits_for_an_outcome, "execute against pause"),
     (phases_do_not_wait, "acts of one plan"),
     (outcome_before_the_fence, "acts against abandon"),
     (a_fence_that_comes_too_late_abandons, "acts against abandon"),

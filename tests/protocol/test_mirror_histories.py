@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import pytest
 
 from airflow_gobblin.commit.committer import Committer
 from airflow_gobblin.journal.records import Decision
 from airflow_gobblin.steps import deleting
-from airflow_gobblin.steps.base import StepContext
-from airflow_gobblin.steps.deleting import CloseTrashStep
-from airflow_gobblin.steps.placing import PlaceStep, ReplaceStep
-from airflow_gobblin.storage.files import FileIdentity, Files
+from airflow_gobblin.steps.base import FenceResult, StepContext
+from airflow_gobblin.steps.deleting import CloseTrashStep, DeleteStep
+from airflow_gobblin.steps.placing import PlaceFolderStep, PlaceStep
+from airflow_gobblin.storage.files import Files
 from tests.proofs import Proved, fresh_seed
 from tests.protocol.mirror_histories import Broken, play
 from tests.protocol.mutants import Patch
@@ -44,20 +45,29 @@ def test_random_histories_of_mirrors_keep_every_promise(known: int, fresh: int, 
     assert calls > 100 * len(seeds)
 
 
+_place = PlaceStep.execute
+
+
 def replacing_whatever_is_there() -> Patch:
     """A file is replaced without a look at what it replaces."""
 
-    def execute(self: ReplaceStep, context: StepContext) -> None:
-        context.files.replace(self.source, self.target)
+    def execute(self: PlaceStep, context: StepContext) -> None:
+        if self.replaces is None:
+            _place(self, context)
+        else:
+            context.files.replace(self.source, self.target)
 
-    return Patch(ReplaceStep, "execute", execute)
+    return Patch(PlaceStep, "execute", execute)
 
 
 def placing_over_whatever_is_there() -> Patch:
     """A new file is placed by a rename that overwrites."""
 
     def execute(self: PlaceStep, context: StepContext) -> None:
-        context.files.replace(self.source, self.target)
+        if self.replaces is not None:
+            _place(self, context)
+        else:
+            context.files.replace(self.source, self.target)
 
     return Patch(PlaceStep, "execute", execute)
 
@@ -65,10 +75,10 @@ def placing_over_whatever_is_there() -> Patch:
 def trash_that_is_thrown_away() -> Patch:
     """What was taken by mistake is not put back."""
 
-    def close(files: Files, trash: str, closing: str, path: str, identity: FileIdentity) -> None:
+    def close(files: Files, trash: str, *rest: object) -> None:
         files.remove_tree(trash)
 
-    return Patch(deleting, "_close", close)
+    return Patch(deleting, "close_trash", close)
 
 
 def outcome_before_the_trash_is_closed() -> Patch:
@@ -85,6 +95,36 @@ def abandoning_without_fences() -> Patch:
     return Patch(Committer, "_shut_out", shut_out)
 
 
+def file_unlinked_where_it_is() -> Patch:
+    """A file to be deleted is verified, and then unlinked."""
+
+    def execute(self: DeleteStep, context: StepContext) -> None:
+        if context.files.identity(self.path) == self.identity:
+            context.files.unlink(self.path)
+
+    return Patch(DeleteStep, "execute", execute)
+
+
+def backup_that_is_forgotten() -> Patch:
+    """What was replaced or deleted is removed, though it is to be kept."""
+
+    def discard(files: Files, taken: str, backup: str) -> None:
+        with suppress(FileNotFoundError):
+            files.unlink(taken)
+
+    return Patch(deleting, "discard", discard)
+
+
+def fence_that_leaves_the_staged_file() -> Patch:
+    """A slot is abandoned, and who is late finds the staged file."""
+    return Patch(PlaceStep, "fence", lambda self, context: FenceResult.HOLDS)
+
+
+def fence_that_leaves_the_staged_folder() -> Patch:
+    """A slot is abandoned, and who is late finds the staged folder."""
+    return Patch(PlaceFolderStep, "fence", lambda self, context: FenceResult.HOLDS)
+
+
 MUTANTS: Mapping[str, Callable[[], Patch]] = {
     mutant.__name__: mutant
     for mutant in (
@@ -93,6 +133,10 @@ MUTANTS: Mapping[str, Callable[[], Patch]] = {
         trash_that_is_thrown_away,
         outcome_before_the_trash_is_closed,
         abandoning_without_fences,
+        file_unlinked_where_it_is,
+        backup_that_is_forgotten,
+        fence_that_leaves_the_staged_file,
+        fence_that_leaves_the_staged_folder,
     )
 }
 

@@ -63,6 +63,10 @@ UNREAD = (NoteKind.ANNOUNCED.value, NoteKind.CLEANED.value)
 """The ends of the keys of notes whose content no rule rests on: their existence is enough."""
 RAISING = frozenset((Action.REWIND, Action.SET, Action.IMPORT, Action.DROP))
 """What makes plans from before it lose (rule 10)."""
+PAUSING = frozenset((Action.PAUSE, Action.RESUME))
+"""What may follow a slot that is unfinished."""
+PUBLISHING = frozenset((Action.COMMIT, Action.NOOP))
+"""What runs decide."""
 TRIES = 3
 """How often a task that raises is tried."""
 
@@ -369,11 +373,19 @@ class Look:
             assert self.journal.history(table.urn).pending is None
 
     def _check_chain(self, history: History) -> None:
-        generation = 0
+        generation, pending, paused = 0, 0, False
         answered: set[str] = set()
         for slot in every_slot(history):
             number, decision = slot.decision.slot, slot.decision
-            assert slot.finished or number == history.state.head, f"{history.urn}: slot {number} is unfinished"  # I8
+            if decision.action in PAUSING:
+                assert paused is not (decision.action is Action.PAUSE), f"{history.urn}: slot {number} pauses it again"
+                paused = not paused
+            else:
+                assert not pending, f"{history.urn}: slot {number} was decided while slot {pending} is unfinished"  # I8
+            assert not (paused and decision.action in PUBLISHING), (
+                f"{history.urn}: slot {number} was decided in a pause"
+            )
+            pending = pending if slot.finished else number
             if not slot.done:
                 continue
             assert decision.generation >= generation, f"{history.urn}: slot {number} is of an older generation"

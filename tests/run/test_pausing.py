@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from airflow_gobblin.admin.views import list_datasets, list_pending, list_slots
+from airflow_gobblin.commit.committer import Committer
 from airflow_gobblin.connections import NoConnections
-from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.errors import ConfigurationError, NeverPublishedError
 from airflow_gobblin.journal import trimming
 from airflow_gobblin.journal.journal import Journal
-from airflow_gobblin.journal.records import Action, Decision, NoteKind
+from airflow_gobblin.journal.records import Action, Decision
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.run.announce import announced
@@ -43,12 +45,11 @@ def test_a_paused_dataset_is_skipped_by_name_and_goes_on_where_it_stopped(tmp_pa
     assert lab.run(*GROWN)["a"].rows == 2
     assert lab.rows("a") == GROWN[0].all_rows()
     slots = lab.journal.history("a").slots
-    assert [slot.decision.action for slot in slots] == [Action.COMMIT, Action.ABORT, Action.COMMIT]
-    releases = [(note.says, note.actor, note.detail) for slot in slots for note in slot.releases]
-    assert releases == [
-        (NoteKind.PAUSED, "ann", "its source is being moved."),
-        (NoteKind.RESUMED, "ann", "it is moved"),
+    assert [(slot.decision.action, slot.decision.actor, slot.decision.reason) for slot in slots[1:3]] == [
+        (Action.PAUSE, "ann", "its source is being moved."),
+        (Action.RESUME, "ann", "it is moved"),
     ]
+    assert [slot.decision.generation for slot in slots] == [0, 0, 0, 0]
 
 
 def test_why_it_was_never_published_is_known_after_a_pause(tmp_path: Path) -> None:
@@ -57,7 +58,7 @@ def test_why_it_was_never_published_is_known_after_a_pause(tmp_path: Path) -> No
     before = list_pending(lab.journal, datetime.now(UTC))
     lab.admin.pause("a", "its source is being moved")
     lab.admin.resume("a", "it is moved")
-    assert lab.journal.history("a").slots[-1].decision.action is Action.ABORT
+    assert actions(lab) == [Action.PAUSE, Action.RESUME]
     (after,) = list_pending(lab.journal, datetime.now(UTC))
     assert [after.failure] == [one.failure for one in before] == ["can't plan table 'a': it is gone"]
     lab.run(A, B, unplannable=("a",))
@@ -76,6 +77,72 @@ def test_a_pending_slot_is_still_finished(tmp_path: Path) -> None:
     assert list_pending(lab.journal, datetime.now(UTC)) == ()
     (view,) = list_datasets(lab.journal, datetime.now(UTC)).views
     assert (view.status, str(view.paused)) == ("paused", "paused by ann: to look at it")
+    assert [(slot.action, slot.state) for slot in list_slots(lab.journal.history("a"))] == [
+        (Action.PAUSE, "done"),
+        (Action.COMMIT, "done"),
+    ]
+
+
+def test_a_pause_may_come_and_go_before_a_pending_slot_is_finished(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    opened, plan = lab.decide()
+    lab.admin.pause("a", "to look at it")
+    with pytest.raises(ConfigurationError, match="slot 1 is pending"):
+        lab.admin.set_watermark("a", LongWatermark(20), "skipped")
+    lab.admin.resume("a", "seen")
+    lab.admin.pause("a", "to look again")
+    history = lab.reopened().history("a")
+    assert (history.state.head, history.pending) == (4, history.slot(1))
+    with pytest.raises(NeverPublishedError, match="its first slot, 1, is decided and not finished"):
+        lab.journal.read_dataset("a")
+    assert [r.status for r in execute_commit_steps(opened, plan, plan.packs[0])] == ["committed"]
+    assert lab.journal.read_dataset("a").slot == 4
+    lab.admin.resume("a", "seen again")
+    assert lab.run(GROWN[0])["a"].rows == 2
+    assert lab.rows("a") == GROWN[0].all_rows()
+    assert lab.reopened().history("a").slot(6).done
+
+
+def test_a_pending_slot_can_be_abandoned_in_a_pause(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.decide()
+    lab.admin.pause("a", "to look at it")
+    (slot,) = lab.admin.abandon("a", "it is wrong")
+    assert (slot.decision.slot, slot.abandoned) == (1, True)
+    assert lab.run()["a"].status == "paused"
+    lab.admin.resume("a", "seen")
+    assert lab.run()["a"].rows == 10
+
+
+def test_a_rewind_that_is_pending_in_a_pause_still_makes_older_plans_lose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    opened, plan = lab.extracted(GROWN[0])
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as killed:
+        killed.setattr(Committer, "execute", die)
+        with pytest.raises(KeyboardInterrupt):
+            lab.admin.rewind("a", LongWatermark(0), "read again")
+    lab.admin.pause("a", "to look at it")
+    lab.admin.resume("a", "seen")
+    assert [r.status for r in write_commit_steps(opened, plan, plan.packs[0])] == ["lost"]
+    assert lab.reopened().state("a").generation == 1
+    assert lab.run(GROWN[0])["a"].rows == 12
+
+
+def test_a_dropped_dataset_stays_paused(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    lab.admin.pause("a", "to look at it")
+    lab.admin.drop("a", "begin anew", delete_files=True)
+    assert lab.run()["a"].status == "paused"
+    lab.admin.resume("a", "seen")
+    assert lab.run()["a"].rows == 10
 
 
 def test_cleared_tasks_of_a_paused_dataset_commit_nothing_new(tmp_path: Path) -> None:
@@ -123,48 +190,63 @@ def test_what_is_being_decided_when_a_dataset_is_paused_is_before_the_pause_or_d
     assert lab.rows("a") == GROWN[0].all_rows(), "the plan holds as it did before"
 
 
-def test_who_pauses_while_others_decide_tries_the_next_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_pauses_while_others_decide_takes_the_next_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab(tmp_path, A)
     lab.run()
-    put = Journal.put_decision
-
-    def run_before(journal: Journal, decision: Decision) -> Decision | None:
-        monkeypatch.undo()
-        lab.admin.resume("a", "too soon")
-        lab.run(GROWN[0])
-        lab.admin.pause("a", "after all")
-        return put(journal, decision)
-
-    monkeypatch.setattr(Journal, "put_decision", run_before)
+    before_it_is_put(monkeypatch, lambda: lab.run(GROWN[0]))
     lab.admin.pause("a", "to look at it")
-    assert str(lab.reopened().state("a").paused) == "paused by ann: after all"
+    assert actions(lab) == [Action.COMMIT, Action.COMMIT, Action.PAUSE]
     assert lab.run(replace(A, rows=14))["a"].status == "paused"
 
 
-def test_a_pause_that_was_killed_before_it_took_a_slot_is_completed_when_it_is_asked_for_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_who_pause_at_once_the_first_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab(tmp_path, A)
     lab.run()
-    opened, plan = lab.extracted(GROWN[0])
-    put = Journal.put_decision
+    before_it_is_put(monkeypatch, lambda: lab.admin.pause("a", "first"))
+    with pytest.raises(ConfigurationError, match="it is paused by ann: first"):
+        lab.admin.pause("a", "second")
+    assert actions(lab) == [Action.COMMIT, Action.PAUSE]
 
-    def killed(journal: Journal, decision: Decision) -> Decision | None:
+
+def test_who_pauses_while_another_one_resumes_pauses_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+    before_it_is_put(monkeypatch, lambda: (lab.admin.pause("a", "first"), lab.admin.resume("a", "too soon")))
+    lab.admin.pause("a", "after all")
+    assert actions(lab) == [Action.COMMIT, Action.PAUSE, Action.RESUME, Action.PAUSE]
+    assert str(lab.reopened().state("a").paused) == "paused by ann: after all"
+
+
+def test_a_pause_that_is_killed_is_there_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(tmp_path, A)
+    lab.run()
+
+    def die() -> None:
         raise KeyboardInterrupt
 
-    def put_while_it_is_paused(journal: Journal, decision: Decision) -> Decision | None:
-        monkeypatch.setattr(Journal, "put_decision", killed)
-        with pytest.raises(KeyboardInterrupt):
-            lab.admin.pause("a", "to look at it")
-        monkeypatch.undo()
+    before = lab.records()
+    before_it_is_put(monkeypatch, die)
+    with pytest.raises(KeyboardInterrupt):
         lab.admin.pause("a", "to look at it")
-        with pytest.raises(ConfigurationError, match="it is paused"):
-            lab.admin.pause("a", "once more")
+    assert lab.records() == before
+    lab.admin.pause("a", "to look at it")
+    assert lab.run(GROWN[0])["a"].status == "paused"
+
+
+def before_it_is_put(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Let something happen right before the next decision is put."""
+    put = Journal.put_decision
+
+    def put_after_it(journal: Journal, decision: Decision) -> Decision | None:
+        monkeypatch.undo()
+        act()
         return put(journal, decision)
 
-    monkeypatch.setattr(Journal, "put_decision", put_while_it_is_paused)
-    (report,) = write_commit_steps(opened, plan, plan.packs[0])
-    assert report.status == "paused"
+    monkeypatch.setattr(Journal, "put_decision", put_after_it)
+
+
+def actions(lab: Lab) -> list[Action]:
+    return [slot.decision.action for slot in lab.reopened().history("a").slots]
 
 
 def test_a_backfill_of_a_paused_dataset_is_not_green(tmp_path: Path) -> None:
@@ -209,29 +291,31 @@ def test_a_pause_outlives_trimming(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     history = lab.reopened().history("a")
     assert history.snapshot is not None
     assert str(history.state.paused) == "paused by ann: three"
-    told = reversed([*list_slots(history)])
-    assert [n.detail for s in told for n in s.releases] == ["one", "two", "three"]
+    told = [slot for slot in reversed(list_slots(history)) if slot.action.pauses]
+    assert [(slot.action, slot.actor, slot.reason, slot.state) for slot in told] == [
+        (Action.PAUSE, "ann", "one", "done"),
+        (Action.RESUME, "ann", "two", "done"),
+        (Action.PAUSE, "ann", "three", "done"),
+    ]
     assert lab.run(replace(A, rows=40))["a"].status == "paused"
 
 
-def test_a_pause_that_is_overtaken_by_trimming_is_noted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kept", [1, 2, 3])
+def test_a_pause_follows_from_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int) -> None:
+    """Its decision names no outcome of the slot before, of which the snapshot is all that remains."""
+    monkeypatch.setattr(trimming, "KEPT", kept)
+    monkeypatch.setattr(trimming, "TRIMMED_TOGETHER", 1)
     lab = Lab(tmp_path, A)
-    lab.run()
-    put_note = Journal.put_note
-    slots: list[int] = []
-
-    def late(self: Journal, urn: str, slot: int, note: object) -> None:
-        if not slots:
-            monkeypatch.setattr(Journal, "put_note", put_note)
-            for number in range(trimming.KEPT):
-                lab.admin.set_watermark("a", LongWatermark(20 + number), "skipped")
-            monkeypatch.setattr(Journal, "put_note", late)
-        slots.append(slot)
-        put_note(self, urn, slot, note)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Journal, "put_note", late)
-    lab.admin.pause("a", "late")
-    assert slots == [1, 1 + trimming.KEPT]
+    for number in range(10, 16):
+        lab.run(replace(A, rows=number))
+        announced(lab.opened(), lab.journal.history("a").slots[-1], "")
+    lab.admin.pause("a", "to look at it")
+    lab.admin.resume("a", "seen")
+    assert trimming.trim(lab.journal, lab.reopened().history("a"))
+    history = lab.reopened().history("a")
+    assert [slot.decision.slot for slot in history.slots] == [*range(9 - kept, 9)]
+    assert lab.run(replace(A, rows=20))["a"].rows == 5
+    assert lab.rows("a") == replace(A, rows=20).all_rows()
 
 
 def test_what_cant_be_paused_or_resumed_is_refused(tmp_path: Path) -> None:

@@ -99,6 +99,7 @@ class Proxy:
         self._lock = threading.Lock()
         self._rewriting = threading.Lock()
         self.seen: list[Request] = []
+        self.moved = 0
         self._server = _Server(("127.0.0.1", 0), _handler_of(self))
         self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
@@ -166,7 +167,10 @@ class Proxy:
                 connection.putheader("Content-Length", str(len(body)))
             connection.endheaders(body)
             answer = connection.getresponse()
-            return answer.status, answer.getheaders(), answer.read()
+            data = answer.read()
+            with self._lock:
+                self.moved += len(body) + len(data)
+            return answer.status, answer.getheaders(), data
         finally:
             connection.close()
 

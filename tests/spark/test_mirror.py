@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import subprocess
@@ -13,7 +14,10 @@ from xml import __path__ as xml
 import pytest
 from pyspark.sql import SparkSession
 
+from airflow_gobblin.copy.archives import Unpack
 from airflow_gobblin.copy.bundles import Bundle
+from airflow_gobblin.copy.checks import AtLeastFiles
+from airflow_gobblin.copy.converters import Gunzip
 from airflow_gobblin.copy.options import Delete, Keep
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
@@ -24,7 +28,8 @@ from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.pack import run_pack
 from airflow_gobblin.spark.ship import ship
-from tests.copy.mirrors import Trees, statuses
+from tests.copy.hostile_archives import tar
+from tests.copy.mirrors import Trees, content, statuses
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +69,11 @@ class OnSpark:
                 self.spark, staging.files.root, staging.folder, plan.run, pack.index, (), SparkConnections({})
             )
             assert report.failures == ()
+            plans = [staging.plan(ref.token) for ref in pack.datasets]
+            copied = sum(unit.files for one in plans if one is not None for unit in staging.units(one))
+            progress = staging.progress(plan.run, pack.index)
+            assert (0 if progress is None else progress.files) == copied
+            assert progress is None or progress.left == 0
             write_commit_steps(opened, plan, pack)
             execute_commit_steps(opened, plan, pack)
         return statuses({report.urn: report for report in finish(opened, plan)})
@@ -90,6 +100,19 @@ def test_a_real_tree_is_mirrored_and_rsync_finds_nothing_to_do(shipped_spark: Sp
     assert differences(trees) != root_only(trees)
     assert on_spark.run() == {"email#files": "committed", "xml#files": "committed"}
     assert differences(trees) == root_only(trees)
+
+
+def test_files_are_converted_and_unpacked_by_spark_tasks(shipped_spark: SparkSession, tmp_path: Path) -> None:
+    trees = Trees(tmp_path, {"convert": (Gunzip(),), "unpack": Unpack(), "checks": (AtLeastFiles(2),)})
+    trees.write("a/x.csv.gz").write_bytes(gzip.compress(b"x" * 100_000))
+    trees.write("a/y.tar").write_bytes(tar(("deep/b", b"b"), ("c", b"c")))
+    trees.write("b/y.tar.gz").write_bytes(gzip.compress(tar(("deep/b", b"b"))))
+    on_spark = OnSpark(shipped_spark, trees)
+    assert on_spark.run() == {"a#files": "committed", "b#files": "failed"}
+    made = {path: data for path, data in content(trees.target).items() if data != "/"}
+    assert made == {"a/x.csv": b"x" * 100_000, "a/y/deep/b": b"b", "a/y/c": b"c"}
+    trees.write("b/z")
+    assert on_spark.run() == {"a#files": "idle", "b#files": "committed"}
 
 
 def root_only(trees: Trees) -> str:

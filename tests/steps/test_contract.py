@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from itertools import count
 
 import pytest
 
-from airflow_gobblin.steps.base import CommitStep
+from airflow_gobblin.model.work import Segment, StagedFile
+from airflow_gobblin.steps.base import CommitStep, FenceResult
 from airflow_gobblin.steps.deleting import DeleteStep, delete_files
-from airflow_gobblin.steps.placing import place_file
+from airflow_gobblin.steps.placing import place_file, place_folder
 from airflow_gobblin.steps.publishing import publish_file, publish_folder
 from airflow_gobblin.storage.files import Files, open_files
 from airflow_gobblin.testing import FencedStepContract, MemoryFiles, MemoryObjects, StepContract
 from airflow_gobblin.testing.files import write
+from airflow_gobblin.testing.steps import EXECUTORS, Bench, late, shut_out, visible
+from airflow_gobblin.testing.threads import together
 from tests.services.emulators import Emulator
+from tests.services.hdfs import Hdfs
 from tests.services.s3 import S3Server
 
 TARGET, NEXT = "flights/0123-u0", "flights/4567-u0"
@@ -119,6 +124,28 @@ class TestPlaceStepByALink(TestPlaceStep):
         return place
 
 
+class TestPlaceFolderStep(FencedStepContract):
+    @pytest.fixture
+    def make_step(self) -> Callable[[Files], CommitStep]:
+        def make(files: Files) -> CommitStep:
+            staged = {}
+            for path in ("a.jpg", "deep/er/b.jpg", "deep/c.jpg"):
+                out = files.stage(f"_gobblin/s/0123/a0/whole/{path}", f"photos/{path}")
+                out.write(path.encode())
+                staged[path] = out.finish(0)
+            step = place_folder("_gobblin/s/0123/a0/whole", "photos", staged, files)
+            assert step is not None
+            return step
+
+        return make
+
+
+class TestPlaceFolderStepInMemory(TestPlaceFolderStep):
+    @pytest.fixture
+    def new_files(self) -> Callable[[], Files]:
+        return MemoryFiles
+
+
 class TestPlaceUploadStep(TestPlaceStep):
     @pytest.fixture
     def new_files(self) -> Callable[[], Files]:
@@ -175,7 +202,75 @@ class TestPlaceUploadStepOnS3(TestPlaceStep):
         return lambda: open_files(versitygw.access.url(f"{bucket}/lake-{next(numbers)}"), versitygw.access)
 
 
+def put(files: Files) -> CommitStep:
+    """Stage two small objects together. :return: the step that puts the second one."""
+    both, data = "_gobblin/s/0123/a0/u0-0123/small_files", b"new"
+    write(files, both, b"another" + data)
+    checksum, etag = hashlib.sha256(data).hexdigest(), hashlib.md5(data).hexdigest()
+    staged = StagedFile(PLACE, len(data), checksum, 0, etag, segment=Segment(both, 7))
+    (step,) = place_file(staged, PLACE, "u0", files)
+    return step
+
+
+class TestPutStep(FencedStepContract):
+    @pytest.fixture
+    def make_step(self) -> Callable[[Files], CommitStep]:
+        return put
+
+    @pytest.fixture
+    def new_files(self) -> Callable[[], Files]:
+        return MemoryObjects
+
+    def test_of_executors_and_fences_at_once_all_agree(
+        self, new_bench: Callable[[], Bench], before: dict[str, bytes], after: dict[str, bytes]
+    ) -> None:
+        """They need not: who has read the bytes before the fence puts the object after it, which is stated. Once it is set, and
+        these have ended, nobody else does.
+        """
+        for _ in range(2 * EXECUTORS):
+            step, files = new_bench()
+
+            def act(number: int, step: CommitStep = step, files: Files = files) -> None:
+                if number % 2:
+                    shut_out(step, files)
+                else:
+                    late(step, files)
+
+            together(act, EXECUTORS)
+            found = visible(files)
+            assert found in (before, after)
+            assert (shut_out(step, files) is FenceResult.DONE) is (found == after)
+            late(step, files)
+            assert visible(files) == found
+
+
+class TestPutStepOnS3(TestPutStep):
+    @pytest.fixture
+    def new_files(self, versitygw: S3Server) -> Callable[[], Files]:
+        bucket, numbers = versitygw.create_bucket(), count()
+        return lambda: open_files(versitygw.access.url(f"{bucket}/lake-{next(numbers)}"), versitygw.access)
+
+
 class TestReplaceUploadStepOnS3(TestPlaceUploadStepOnS3):
     @pytest.fixture
     def make_step(self) -> Callable[[Files], CommitStep]:
         return lambda files: place(files, replaces=True)
+
+
+class OnHdfs:
+    @pytest.fixture
+    def new_files(self, hdfs: Hdfs) -> Callable[[], Files]:
+        folder, numbers = hdfs.create_folder(), count()
+        return lambda: open_files(hdfs.url(f"{folder}/lake-{next(numbers)}"), hdfs)
+
+
+class TestPlaceStepOnHdfs(OnHdfs, TestPlaceStep):
+    pass
+
+
+class TestReplaceStepOnHdfs(OnHdfs, TestReplaceStep):
+    pass
+
+
+class TestDeleteStepOnHdfs(OnHdfs, TestDeleteStep):
+    pass

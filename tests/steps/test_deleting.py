@@ -10,8 +10,9 @@ import pytest
 
 from airflow_gobblin.errors import StepLostError
 from airflow_gobblin.steps.base import CommitStep, FenceResult, StepContext, StepStatus
-from airflow_gobblin.steps.deleting import KEPT, CloseTrashStep, DeleteObjectStep, DeleteStep, delete_files
+from airflow_gobblin.steps.deleting import CloseTrashStep, DeleteObjectStep, DeleteStep, delete_files
 from airflow_gobblin.steps.execution import carry_out
+from airflow_gobblin.steps.trash import KEPT
 from airflow_gobblin.storage.files import Files, LocalFiles
 from airflow_gobblin.testing import MemoryObjects
 from tests.syscalls import traced

@@ -13,7 +13,7 @@ from airflow_gobblin.errors import StepConflictError, StepLostError
 from airflow_gobblin.model.work import StagedFile
 from airflow_gobblin.steps.base import StepContext, StepStatus
 from airflow_gobblin.steps.execution import carry_out
-from airflow_gobblin.steps.placing import ForgetStep, PlaceStep, ReplaceStep, place_file
+from airflow_gobblin.steps.placing import ForgetStep, PlaceStep, place_file
 from airflow_gobblin.storage.files import LocalFiles
 from airflow_gobblin.storage.files import local as module
 
@@ -35,11 +35,11 @@ def staged(files: LocalFiles, checksum: str = "") -> StagedFile:
     return StagedFile(STAGED, found.size, checksum, 0, found.stamp)
 
 
-def replacing(files: LocalFiles) -> ReplaceStep:
+def replacing(files: LocalFiles) -> PlaceStep:
     old = Path(files.root) / PATH
     old.write_bytes(b"old")
     (step,) = place_file(staged(files), PATH, "u0", files, files.identity(PATH))
-    assert isinstance(step, ReplaceStep)
+    assert isinstance(step, PlaceStep)
     return step
 
 

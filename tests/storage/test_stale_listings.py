@@ -3,7 +3,7 @@ made once all the same, and nothing spins."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -146,7 +146,7 @@ def test_what_was_absent_is_waited_for(store: Counted, clock: Clock) -> None:
 class Paused(StaleStore):
     """Something happens before a decision is put, once."""
 
-    before: Callable[[], None] | None = None
+    before: Callable[[], object] | None = None
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         if self.before is not None and "/d/" in key:
@@ -155,13 +155,51 @@ class Paused(StaleStore):
         return super().put_if_absent(key, data)
 
 
+class LateNotes(Paused):
+    """Notes are listed as they were when they were listed first, and all else as it is."""
+
+    listed: frozenset[str] | None = None
+
+    def list(self, prefix: str) -> Iterator[str]:
+        keys = [*super().list(prefix)]
+        notes = frozenset(key for key in keys if "/n/" in key)
+        self.listed = notes if self.listed is None else self.listed
+        return (key for key in keys if key not in notes - (self.listed or frozenset()))
+
+
+@pytest.mark.parametrize("pending", [False, True], ids=["nothing pending", "a slot pending"])
+def test_who_loses_a_slot_to_a_pause_has_read_it(lab: Lab, store: Counted, clock: Clock, pending: bool) -> None:
+    """Whatever of the chain is listed late: the slot itself says so."""
+    deciding = LateNotes(store, lambda: 0, clock.now)
+    rival = Lab(lab.folder, rows(8), store=deciding)
+    opened, plan = rival.extracted(rows(12))
+    if pending:
+        lab.decide(rows(8))
+        lab.admin.pause("a", "its source is being moved")
+    else:
+        deciding.before = lambda: lab.admin.pause("a", "its source is being moved")
+    (report,) = write_commit_steps(opened, plan, plan.packs[0])
+    assert report.status == "paused"
+    assert lab.run(rows(12))["a"].status == "paused"
+    assert lab.rows("a") == rows(8 if pending else 4).all_rows(), "what was decided is finished"
+
+
+@pytest.mark.parametrize("absent", [False, True], ids=["listings", "and what was absent"])
+def test_who_pauses_sees_late_that_somebody_resumed(lab: Lab, store: Counted, clock: Clock, absent: bool) -> None:
+    """Otherwise the pause would be refused, as it is one already."""
+    lab.admin.pause("a", "to look at it")
+    late = seen_late(lab, store, clock, absent=absent)
+    assert late.journal.state("a").paused
+    lab.admin.resume("a", "it is well")
+    late.admin.pause("a", "it isn't")
+    assert str(lab.reopened().state("a").paused) == "paused by ann: it isn't"
+
+
 @pytest.mark.parametrize("pending", [False, True], ids=["nothing pending", "a slot listed as pending"])
 def test_who_pauses_and_sees_it_late_still_bars_those_who_are_deciding(
     lab: Lab, store: Counted, clock: Clock, pending: bool
 ) -> None:
-    """The person's own listing shows neither the pause nor that a slot has ended."""
-    lab.admin.pause("a", "to look at it")
-    lab.admin.resume("a", "it is well")  # so that the newest slot has notes, which are listed late
+    """The person's own listing doesn't show that a slot has ended, or was taken."""
     late = seen_late(lab, store, clock)
     opened, plan = lab.extracted(rows(8))
     if pending:

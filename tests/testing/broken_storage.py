@@ -95,6 +95,14 @@ class BrokenFiles(FoldersContract):
         return self.broken(tmp_path / "root")
 
 
+class TestFilesThatAreReadFromTheirStart(BrokenFiles):
+    caught_by = "test_a_part_of_a_file_is_read"
+
+    class broken(LocalFiles):
+        def read_part(self, path: str, start: int, size: int) -> bytes:
+            return self.read(path)[:size]
+
+
 class TestFilesWhoseLinkOverwrites(BrokenFiles):
     caught_by = "test_publishing_never_overwrites"
 
@@ -103,6 +111,14 @@ class TestFilesWhoseLinkOverwrites(BrokenFiles):
             with suppress(FileNotFoundError):
                 self.unlink(target)
             super().link(source, target)
+
+
+class TestFilesWithoutLinksThatMakeSome(BrokenFiles):
+    caught_by = "test_a_file_has_a_second_name_or_the_link_is_refused"
+    links = False
+
+    class broken(LocalFiles):
+        pass
 
 
 class TestFilesWhoseLinkCopies(BrokenFiles):
@@ -181,6 +197,23 @@ class TestObjectsThatAreReplaced(BrokenUploads):
         def put(self, path: str, data: bytes, etag: str = "") -> bool:
             self.remove(path)
             return super().put(path, data, etag)
+
+
+class TestObjectsThatArePutOverOthers(BrokenUploads):
+    caught_by = "test_a_small_object_is_put_whole_and_over_no_other"
+
+    class broken(MemoryObjects):
+        def __init__(self, root: str = "s3://bucket/memory") -> None:
+            super().__init__(root)
+            uploads = self._uploads
+            put = uploads.put
+
+            def over(target: str, data: bytes) -> None:
+                if self.identity(target) is not None:
+                    self.remove(target)
+                put(target, data)
+
+            uploads.put = over  # type: ignore[method-assign]
 
 
 class TestUploadsThatAreKnownByTheirId(BrokenUploads):

@@ -11,9 +11,17 @@ import pytest
 from airflow_gobblin import testing
 from tests.services.environment import ROOT
 from tests.test_import_direction import run_python
-from tests.testing import broken_sinks, broken_sources, broken_steps, broken_storage, broken_works
+from tests.testing import (
+    broken_finders,
+    broken_sinks,
+    broken_sources,
+    broken_steps,
+    broken_storage,
+    broken_trees,
+    broken_works,
+)
 
-MODULES = (broken_storage, broken_sinks, broken_sources, broken_steps, broken_works)
+MODULES = (broken_finders, broken_storage, broken_sinks, broken_sources, broken_steps, broken_trees, broken_works)
 BROKEN = {
     name: (module, value) for module in MODULES for name, value in vars(module).items() if name.startswith("Test")
 }

@@ -77,8 +77,9 @@ class _Request:
 
 def stands(history: History) -> str:
     """Return a text that is the same while a dataset is as it was when an action was shown; a person's release changes it."""
-    notes = sum(len(slot.notes) for slot in history.slots[-1:])
-    state = "quarantined" if history.state.quarantined else "free"
+    newest = history.slots[-1:] if history.pending is None else (history.pending,)
+    notes = sum(len(slot.notes) for slot in newest)
+    state = "quarantined" if history.state.quarantined else "free" if history.pending is None else "pending"
     return f"{history.state.head} {history.last_digest} {state} {notes}"
 
 

@@ -18,10 +18,19 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Resp
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.staticfiles import StaticFiles
 
-from airflow_gobblin.admin.views import dataset_detail, known_history, list_datasets, list_pending, list_slots
+from airflow_gobblin.admin.views import (
+    UnderWay,
+    dataset_detail,
+    known_history,
+    list_datasets,
+    list_pending,
+    list_slots,
+    under_way,
+)
 from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError, UnknownOutcomeError
 from airflow_gobblin.hooks.connections import SECRETS
 from airflow_gobblin.hooks.registry import Registered
+from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Action, now
 from airflow_gobblin.links import NAME
 from airflow_gobblin.model.naming import visible
@@ -115,7 +124,19 @@ def _datasets(where: Registered, search: str, only: str, start: int) -> Response
         page = list_datasets(journal, at, search=search, start=start, count=_PAGE, names=names(where))
         some, total = page.views, page.total
     pages = Pages(start, len(some), _PAGE, total)
-    return _html("datasets", where=where, views=some, pages=pages, search=search, only=only)
+    return _html(
+        "datasets", where=where, views=some, pages=pages, search=search, only=only, under_way=_under_way(journal, where)
+    )
+
+
+def _under_way(journal: Journal, where: Registered) -> tuple[UnderWay, ...]:
+    """Return how far a mirror's copies have come; nothing where the target can't be read."""
+    if not where.source.startswith("files "):
+        return ()
+    try:
+        return under_way(journal, target(where))
+    except (GobblinError, OSError):
+        return ()
 
 
 @app.get("/counts")

@@ -16,7 +16,7 @@ from airflow_gobblin.cli.showing import one_line, text
 from airflow_gobblin.hooks.registry import Registered
 from airflow_gobblin.journal.records import Note, now
 from airflow_gobblin.model.coverage import Range
-from airflow_gobblin.model.naming import many, shown, visible
+from airflow_gobblin.model.naming import many, shown, size, visible
 from airflow_gobblin.model.watermark import TimestampWatermark, Watermark, split
 
 __all__ = [
@@ -38,7 +38,6 @@ _THINNEST = 2.0
 _POSITIONS = 32
 _RANGES = 300
 _BRIEF = 60
-_BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
 _AGAIN = "the same again"
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
@@ -169,12 +168,6 @@ def ago(value: datetime) -> str:
     """Return how long ago a time was: `3 d 4 h ago`."""
     past = now() - value
     return f"{short(past)} ago" if past >= timedelta(seconds=1) else "just now"
-
-
-def size(value: int) -> str:
-    """Return a number of bytes as text: `1.2 MB`."""
-    power = min(len(str(value)) - 1, 15) // 3
-    return f"{value / 1000**power:.{min(power, 1)}f} {_BYTES[power]}"
 
 
 def said(value: Any) -> str:

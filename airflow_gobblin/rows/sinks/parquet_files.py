@@ -20,8 +20,8 @@ ROW_GROUP_BYTES = 32 * MIB
 """The most Arrow bytes of a row group: a writer holds that much in memory, and one column of it encoded."""
 DICTIONARY_BYTES = 256 << 10
 """The size of a dictionary; a column of more distinct values is written plainly, in half the time and smaller than by default."""
-SAMPLE_ROWS = 1 << 16
-"""The number of rows in a file's first row group by which its columns' encodings are chosen."""
+FIRST_ROWS, SAMPLE_ROWS = 1 << 16, 1 << 13
+"""The number of rows at a file's begin by which its columns' encodings are chosen, and about how many of them are looked at."""
 _INT64_DIGITS = 18
 
 
@@ -137,15 +137,18 @@ def _pieces(batch: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
 
 
 def _encodings(rows: pa.Table, paths: Sequence[str]) -> dict[str, str]:
-    """Return the columns that are better written without a dictionary, by a file's first rows, with their encodings.
+    """Return the columns that are better written without a dictionary, by some of a file's first rows, with their encodings.
 
     Numbers that hardly repeat gain nothing from one: integers, dates, times and short decimals take less room and less time
     as differences from the value before.
     """
+    first = rows.slice(0, FIRST_ROWS)
+    step = max(1, first.num_rows // SAMPLE_ROWS)
+    looked_at = pa.array(range(0, first.num_rows, step))
     return {
         field.name: "PLAIN" if pa.types.is_floating(field.type) else "DELTA_BINARY_PACKED"
-        for field, column in zip(rows.schema, rows.slice(0, SAMPLE_ROWS).columns, strict=True)
-        if _is_number(field.type) and _hardly_repeats(column) and paths.count(field.name) == 1
+        for field, column in zip(first.schema, first.columns, strict=True)
+        if _is_number(field.type) and _hardly_repeats(column.take(looked_at), 1 / step) and paths.count(field.name) == 1
     }
 
 
@@ -155,8 +158,13 @@ def _is_number(kind: pa.DataType) -> bool:
     return any(test(kind) for test in tests) or bool(pa.types.is_decimal(kind) and kind.precision <= _INT64_DIGITS)
 
 
-def _hardly_repeats(column: pa.ChunkedArray) -> bool:
-    return bool(2 * pc.count_distinct(column).as_py() > len(column) - column.null_count)
+def _hardly_repeats(sample: pa.ChunkedArray, share: float) -> bool:
+    """Return whether fewer than two rows have the same value, on average.
+
+    :param share: the share of the rows that the sample is. If each value has two rows, then that is the share of the sample's
+        rows whose twin is in it, too.
+    """
+    return bool(pc.count_distinct(sample).as_py() > (1 - share / 2) * (len(sample) - sample.null_count))
 
 
 def _paths(schema: pa.Schema) -> list[str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.storage.files.base import (
     FileIdentity,
     Files,
     FolderAttributes,
+    Keeps,
     RawOutput,
     StagedOutput,
     Uploads,
@@ -16,7 +18,7 @@ from airflow_gobblin.storage.files.base import (
     with_listing_cache,
 )
 from airflow_gobblin.storage.files.local import LocalFiles
-from airflow_gobblin.storage.locations import local_path, object_location
+from airflow_gobblin.storage.locations import HDFS_SCHEMES, ServerLocation, local_path, object_location, remote_location
 
 if TYPE_CHECKING:
     from airflow_gobblin.connections import Connections
@@ -25,6 +27,7 @@ __all__ = [
     "FileIdentity",
     "Files",
     "FolderAttributes",
+    "Keeps",
     "LocalFiles",
     "RawOutput",
     "StagedOutput",
@@ -40,17 +43,35 @@ __all__ = [
 def open_files(target: str, connections: Connections | None = None) -> Files:
     """Open the files under a target root.
 
-    :param target: a location as for `check_target`.
+    :param target: a location as for `check_target`, or for mirrors `webhdfs://[connection@]namenode:port/folder`.
     :param connections: access to an object store's secrets, if the target names a connection.
     :raises ConfigurationError: the target is invalid, or there is no such connection.
     """
-    location = object_location(target)
+    location = remote_location(target)
     if location is None:
         return LocalFiles(_local_root(target))
+    if isinstance(location, ServerLocation):
+        return _files_of_server(location, connections)
     from airflow_gobblin.storage.files.objects import ObjectFiles
     from airflow_gobblin.storage.filesystems import open_filesystem
 
     return ObjectFiles(open_filesystem(location, connections), location)
+
+
+def _files_of_server(location: ServerLocation, connections: Connections | None) -> Files:
+    if location.scheme not in HDFS_SCHEMES:
+        raise ConfigurationError(
+            operation="publish",
+            subject=f"to target {location.url}",
+            cause=f"nothing is written to {location.scheme}://",
+            hint="Give a path on a disk, 's3://connection@bucket/prefix' or 'webhdfs://connection@namenode:9870/folder'.",
+        )
+    from airflow_gobblin.storage.servers import webhdfs_client
+
+    client = webhdfs_client(location, connections)
+    from airflow_gobblin.storage.files.hdfs import HdfsFiles
+
+    return HdfsFiles(client, location)
 
 
 def check_target(target: str) -> None:

@@ -47,17 +47,45 @@ class FolderAttributes:
     """The attributes of a folder; `None` for one that isn't known, or isn't to be changed.
 
     :param mode: its permissions.
+    :param owner: a number on a disk, a name in HDFS.
+    :param group: likewise.
     :param modified: when its names were last changed, in ns since 1970.
     """
 
     mode: int | None = None
-    owner: int | None = None
-    group: int | None = None
+    owner: int | str | None = None
+    group: int | str | None = None
     modified: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Keeps:
+    """What a storage keeps of the attributes of files and folders.
+
+    :param time: the steps of times, in ns.
+    :param permission: the bits of permissions.
+    :param names: whether owners and groups are names; otherwise they are numbers.
+    :param sets_owners: whether this process may set any owner and group.
+    :param user: its own user.
+    :param groups: its own groups, where they are numbers.
+    """
+
+    time: int = 1
+    permission: int = 0o7777
+    names: bool = False
+    sets_owners: bool = False
+    user: int | str | None = None
+    groups: tuple[int, ...] = ()
 
 
 class Uploads(Protocol):
     """Uploads of an object store whose parts are stored, but which are not yet objects. Errors are `OSError`."""
+
+    def put(self, target: str, data: bytes) -> None:
+        """Create a small object at once, whole or not at all.
+
+        :raises FileExistsError: an object exists there.
+        """
 
     def stands(self, target: str, upload: Upload) -> bool:
         """Return whether an upload can still be completed: it is open, with all of its parts as they were sent."""
@@ -117,6 +145,10 @@ class Files(Protocol):
     def settles_after(self) -> timedelta:
         """How long a request may still take effect after its sender is gone or has given it up; zero on a disk."""
 
+    @property
+    def keeps(self) -> Keeps:
+        """What it keeps of the attributes of files and folders."""
+
     def other(self, root: str) -> Files:
         """Return the files under another root in the same storage."""
 
@@ -140,6 +172,9 @@ class Files(Protocol):
 
     def read(self, path: str) -> bytes:
         """Read a whole file into memory, such as a record."""
+
+    def read_part(self, path: str, start: int, size: int) -> bytes:
+        """Read a part of a file, or what there is of it."""
 
     def checksum(self, path: str) -> str | None:
         """Return the SHA-256 of a file in hex, read piece by piece; `None` if it isn't a regular file."""
@@ -368,11 +403,19 @@ class _ListedFiles:
 
 
 class _WithUploads:
-    """Files with listed uploads."""
+    """Files with listed uploads. The last object looked at is remembered: it may hold the contents of many files."""
 
     def __init__(self, files: Files, uploads: Uploads) -> None:
         self._files = files
         self.uploads = uploads
+        self._last: tuple[str, FileIdentity | None] = ("", None)
+
+    def identity(self, path: str) -> FileIdentity | None:
+        last, found = self._last
+        if path != last or found is None:
+            found = self._files.identity(path)
+            self._last = (path, found)
+        return found
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._files, name)
@@ -389,7 +432,12 @@ class _ListedUploads:
         self._open: set[tuple[str, str]] = set()
         with suppress(OSError):
             self._open = {*uploads.open_below(folder)}
-        self.complete, self.replace, self.remove = uploads.complete, uploads.replace, uploads.remove
+        self.put, self.complete, self.replace, self.remove = (
+            uploads.put,
+            uploads.complete,
+            uploads.replace,
+            uploads.remove,
+        )
         self.abort, self.open_below = uploads.abort, uploads.open_below
 
     def stands(self, target: str, upload: Upload) -> bool:

@@ -21,7 +21,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from airflow_gobblin.model.work import Upload
-from airflow_gobblin.storage.files.base import FileIdentity, Files, FolderAttributes, StagedOutput, contained, each
+from airflow_gobblin.storage.files.base import (
+    FileIdentity,
+    Files,
+    FolderAttributes,
+    Keeps,
+    StagedOutput,
+    contained,
+    each,
+)
 
 if TYPE_CHECKING:
     from airflow_gobblin.storage.stores.base import Store
@@ -56,6 +64,11 @@ class LocalFiles:
     @property
     def moves_folders(self) -> bool:
         return True
+
+    @property
+    def keeps(self) -> Keeps:
+        user, groups = os.geteuid(), (os.getegid(), *os.getgroups())
+        return Keeps(sets_owners=user == 0, user=user, groups=groups)
 
     @property
     def settles_after(self) -> timedelta:
@@ -96,6 +109,10 @@ class LocalFiles:
     def read(self, path: str) -> bytes:
         with open(self._at(path), "rb", buffering=0) as file:
             return file.readall()
+
+    def read_part(self, path: str, start: int, size: int) -> bytes:
+        with open(self._at(path), "rb", buffering=0) as file:
+            return os.pread(file.fileno(), size, start)
 
     def checksum(self, path: str) -> str | None:
         at = self._at(path)
@@ -222,7 +239,7 @@ class LocalFiles:
         handle = os.open(self._at(path), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             if attributes.owner is not None or attributes.group is not None:
-                os.chown(handle, *(-1 if of is None else of for of in (attributes.owner, attributes.group)))
+                os.chown(handle, *(of if isinstance(of, int) else -1 for of in (attributes.owner, attributes.group)))
             if attributes.mode is not None:  # after its owner, whose change takes special bits away
                 os.chmod(handle, attributes.mode)
             if attributes.modified is not None:

@@ -16,10 +16,18 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from airflow_gobblin.model.work import Upload
-from airflow_gobblin.storage.files.base import FileIdentity, FolderAttributes, StagedOutput, Uploads, contained, each
+from airflow_gobblin.model.work import StagedFile, Upload
+from airflow_gobblin.storage.files.base import (
+    FileIdentity,
+    FolderAttributes,
+    Keeps,
+    StagedOutput,
+    Uploads,
+    contained,
+    each,
+)
 from airflow_gobblin.storage.files.object_copies import copy_if_absent
-from airflow_gobblin.storage.files.s3_uploads import S3Uploads, UploadOutput
+from airflow_gobblin.storage.files.s3_uploads import S3Uploads, UploadOutput, expected_etag
 from airflow_gobblin.storage.filesystems import as_os_error
 from airflow_gobblin.storage.locations import ObjectLocation
 
@@ -63,6 +71,10 @@ class ObjectFiles:
         return False
 
     @property
+    def keeps(self) -> Keeps:
+        return Keeps()
+
+    @property
     def settles_after(self) -> timedelta:
         return SETTLES_AFTER
 
@@ -104,6 +116,16 @@ class ObjectFiles:
             data: bytes = self._fs.cat_file(self._at(path))
             return data
 
+    def read_part(self, path: str, start: int, size: int) -> bytes:
+        key = self._at(path).partition("/")[2]
+        recent = None if self._uploads is None else self._uploads.recent
+        if recent is not None and recent.knows(key):
+            with suppress(Exception):
+                return recent.part(key, start, size)
+        with as_os_error("read", path):
+            data: bytes = self._fs.cat_file(self._at(path), start=start, end=start + size)
+            return data
+
     def checksum(self, path: str) -> str | None:
         with as_os_error("read", path), self._fs.open(self._at(path), "rb", block_size=_READ_BYTES) as file:
             found = hashlib.sha256()
@@ -126,6 +148,22 @@ class ObjectFiles:
         if self._uploads is not None:
             return StagedOutput(UploadOutput(self._uploads, target))
         return StagedOutput(_ObjectOutput(self, path))
+
+    def shares_store(self, other: ObjectLocation) -> bool:
+        """Return whether this store can copy from there by itself: it is S3, with the same credentials."""
+        here = self._location
+        return self._uploads is not None and (here.scheme, here.conn_id) == (other.scheme, other.conn_id)
+
+    def stage_copy(self, source: str, etag: str, size: int, target: str) -> StagedFile:
+        """Stage a copy of an object that isn't empty, which the store makes.
+
+        :param source: its bucket and key.
+        :param etag: its ETag.
+        :raises OSError: it isn't that object any more; or it can't be copied.
+        """
+        assert self._uploads is not None
+        upload = self._uploads.copy(source, etag, size, target)
+        return StagedFile(target, size, "", 0, expected_etag(upload.etags), upload)
 
     def link(self, source: str, target: str) -> None:
         with as_os_error("copy", source):

@@ -11,17 +11,24 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import logging
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 from typing import Any
 
 from airflow_gobblin.model.work import Upload
 from airflow_gobblin.storage.files.base import FileIdentity, contained
-from airflow_gobblin.storage.filesystems import as_os_error
+from airflow_gobblin.storage.filesystems import SECONDS_TO_ANSWER, as_os_error
+from airflow_gobblin.storage.quick_s3 import QuickS3, RecentObjects, open_quick_s3
+
+log = logging.getLogger(__name__)
 
 PART_BYTES = 16 << 20
 """S3 accepts parts of at least 5 MiB, and 10,000 of them: files up to 160 GB."""
+COPIED_AT_ONCE = 128 << 20
+"""The size of a part that the store copies. S3 takes 5 GiB, and copies several parts at once sooner than one."""
 PARTS_ON_THEIR_WAY = 2
 _MAX_PARTS = 10_000
 _CONFLICTS = ("ConditionalRequestConflict", "OperationAborted")
@@ -42,6 +49,29 @@ class S3Uploads:
         self._bucket, _, prefix = root.partition("/")
         self._prefix = f"{prefix}/" if prefix else ""
 
+    @cached_property
+    def quick(self) -> QuickS3 | None:
+        """Fast access to the whole bucket, where it is possible."""
+        return open_quick_s3(self._fs, self._bucket, SECONDS_TO_ANSWER)
+
+    @cached_property
+    def recent(self) -> RecentObjects | None:
+        """The objects read last, by `quick`."""
+        return None if self.quick is None else RecentObjects(self.quick)
+
+    def put(self, target: str, data: bytes) -> None:
+        key = self._prefix + contained(target)
+        if self.quick is not None and self.quick.knows(key):
+            try:
+                self.quick.put_new(key, data)
+                return
+            except FileExistsError:
+                raise
+            except Exception as error:  # it may exist by now
+                log.debug("%s is put again by s3fs: %s", key, error)
+        with as_os_error("put", target):
+            self._call("put_object", target, Body=data, IfNoneMatch="*")
+
     def begin(self, target: str) -> str:
         """Open an upload.
 
@@ -58,6 +88,39 @@ class S3Uploads:
         with as_os_error("send a part of", target):
             answer = self._call("upload_part", target, UploadId=upload, PartNumber=number, Body=data)
             return str(answer["ETag"]).strip('"')
+
+    def copy(self, source: str, etag: str, size: int, target: str) -> Upload:
+        """Open an upload of which the store copies the parts from another object, some at once.
+
+        :param source: bucket and key.
+        :param etag: the ETag of that object.
+        :param size: its size, above 0.
+        :raises OSError: it isn't that object any more; or it can't be copied. The upload is aborted.
+        """
+        bucket, _, key = source.partition("/")
+        upload = self.begin(target)
+
+        def part(number: int, start: int) -> str:
+            end = min(start + COPIED_AT_ONCE, size) - 1
+            answer = self._call(
+                "upload_part_copy",
+                target,
+                UploadId=upload,
+                PartNumber=number,
+                CopySource={"Bucket": bucket, "Key": key},
+                CopySourceIfMatch=f'"{etag}"',
+                CopySourceRange=f"bytes={start}-{end}",
+            )
+            return str(answer["CopyPartResult"]["ETag"]).strip('"')
+
+        try:
+            with as_os_error("copy a part to", target), ThreadPoolExecutor(PARTS_ON_THEIR_WAY, "copy") as pool:
+                starts = range(0, size, COPIED_AT_ONCE)
+                return Upload(upload, tuple(pool.map(part, range(1, 1 + len(starts)), starts)))
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self.abort(target, upload)
+            raise
 
     def stands(self, target: str, upload: Upload) -> bool:
         found: list[str] = []
@@ -156,19 +219,25 @@ class UploadOutput:
         self._id: str | None = uploads.begin(target)
         self._pool = ThreadPoolExecutor(PARTS_ON_THEIR_WAY, "upload")
         self._parts: list[Future[str]] = []
-        self._buffer = bytearray()
+        self._blocks: list[bytes] = []
+        self._held = 0
         self._size = 0
 
     def write(self, data: memoryview) -> object:
-        self._buffer += data
+        rest = data.cast("B") if data.nbytes else data
+        while rest.nbytes:
+            block = bytes(rest[: PART_BYTES - self._held])
+            rest = rest[len(block) :]
+            self._blocks.append(block)
+            self._held += len(block)
+            if self._held == PART_BYTES:
+                self._send()
         self._size += data.nbytes
-        while len(self._buffer) >= PART_BYTES:
-            self._send(PART_BYTES)
         return data.nbytes
 
     def finish(self) -> tuple[str, FileIdentity, Upload | None]:
-        if self._buffer or not self._parts:
-            self._send(len(self._buffer))
+        if self._held or not self._parts:
+            self._send()
         etags = tuple(part.result() for part in self._parts)
         self._pool.shutdown()
         assert self._id is not None, "it was aborted"
@@ -176,21 +245,21 @@ class UploadOutput:
 
     def abort(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
-        self._buffer.clear()
+        self._blocks.clear()
         if self._id is not None:
             with contextlib.suppress(OSError):  # clean-up aborts it once its token can't win
                 self._uploads.abort(self._target, self._id)
             self._id = None
 
-    def _send(self, size: int) -> None:
+    def _send(self) -> None:
         if len(self._parts) == _MAX_PARTS:
             raise OSError(
                 errno.EFBIG, f"S3 takes {_MAX_PARTS} parts of {PART_BYTES} bytes; use smaller files", self._target
             )
         if len(self._parts) >= PARTS_ON_THEIR_WAY:
             self._parts[-PARTS_ON_THEIR_WAY].result()  # no more than these are held in memory
-        data = bytes(self._buffer[:size])
-        del self._buffer[:size]
+        data = b"".join(self._blocks)
+        self._blocks, self._held = [], 0
         number = len(self._parts) + 1
         assert self._id is not None, "it was aborted"
         self._parts.append(self._pool.submit(self._uploads.send, self._target, self._id, number, data))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_gobblin.errors import Remedy, StoreError, UnknownOutcomeError
 from airflow_gobblin.storage.filesystems import open_filesystem, reopened
-from airflow_gobblin.storage.stores.s3_reads import S3Reads, open_s3_reads
+from airflow_gobblin.storage.quick_s3 import QuickS3, open_quick_s3
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -54,7 +54,7 @@ class ObjectStore:
         self.name = str(fs.unstrip_protocol(root))
         self._fs = fs
         self._process = os.getpid()
-        self._quick: S3Reads | None = None
+        self._quick: QuickS3 | None = None
         self._may_be_quick = "s3" in fs.protocol
 
     def _filesystem(self) -> AbstractFileSystem:
@@ -118,7 +118,7 @@ class ObjectStore:
                     yield first, record.result()
             yield from ((first, record.result()) for first, record in asked)
 
-    def _get(self, key: str, quick: S3Reads | None) -> bytes | None:
+    def _get(self, key: str, quick: QuickS3 | None) -> bytes | None:
         if quick is not None and self._may_be_quick and quick.knows(key):
             try:
                 return quick.get(key)
@@ -126,11 +126,11 @@ class ObjectStore:
                 self._may_be_quick = False
         return self.get(key)
 
-    def _quick_reads(self) -> S3Reads | None:
+    def _quick_reads(self) -> QuickS3 | None:
         """Return a faster reader, as long as it works."""
         if self._may_be_quick and self._quick is None:
             try:
-                self._quick = open_s3_reads(self._filesystem(), self._root, _SECONDS_TO_ANSWER)
+                self._quick = open_quick_s3(self._filesystem(), self._root, _SECONDS_TO_ANSWER)
             except Exception:  # s3fs reports more
                 self._quick = None
             self._may_be_quick = self._quick is not None

@@ -112,7 +112,10 @@ def _extract(share: _Share) -> None:
 
 
 def import_drivers(_: int = 0) -> None:
-    """Modules that are loaded late, before the clock runs: the peers' programs load theirs as they start."""
+    """Modules that are loaded late, before the clock runs: the peers' programs load theirs as they start.
+
+    The probe of a cluster loads the same: the kinds of records, and the drivers.
+    """
     import adbc_driver_postgresql.dbapi  # noqa: F401
 
     with suppress(ImportError):
@@ -120,6 +123,9 @@ def import_drivers(_: int = 0) -> None:
 
     import airflow_gobblin.rows.sources.sql.database
     import airflow_gobblin.rows.sources.sql.planning  # noqa: F401
+    from airflow_gobblin.model.registry import import_kinds
+
+    import_kinds()
 
 
 def shares(asked: Namespace, opened: OpenJob, run: RunPlan, connections: SparkConnections) -> list[_Share]:

@@ -154,9 +154,13 @@ def test_numbers_that_hardly_repeat_are_written_as_differences_and_others_by_a_d
     rows = 100_000
     ids = np.arange(rows)
     price = pa.array([Decimal(int(n) * 7919 % 9_999_991).scaleb(-2) for n in ids], pa.decimal128(14, 2))
+    customer = np.random.default_rng(1).integers(0, 20_000, rows) * 2**40
     batch = pa.record_batch(
-        [pa.array(ids), pa.array(ids % 12), pa.array(ids * 0.37), price, pa.array((ids % 500).astype(str))],
-        ["id", "quantity", "ratio", "price", "product"],
+        [
+            *(pa.array(ids), pa.array(ids % 12), pa.array(ids * 0.37)),
+            *(price, pa.array((ids % 500).astype(str)), pa.array(customer)),
+        ],
+        ["id", "quantity", "ratio", "price", "product", "customer"],
     )
     (staged,) = _written(ParquetSink(str(tmp_path)), LocalFiles(tmp_path), batch)
 
@@ -170,6 +174,7 @@ def test_numbers_that_hardly_repeat_are_written_as_differences_and_others_by_a_d
         "ratio": set(),
         "price": {"DELTA_BINARY_PACKED"},
         "product": {"RLE_DICTIONARY"},
+        "customer": {"RLE_DICTIONARY"},
     }
     assert columns["price"].physical_type == "INT64"
     assert columns["id"].total_compressed_size < rows / 50

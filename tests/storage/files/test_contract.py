@@ -10,6 +10,7 @@ import pytest
 from airflow_gobblin.storage.files import Files, LocalFiles, open_files
 from airflow_gobblin.testing import FilesContract, FoldersContract, MemoryFiles, MemoryObjects, UploadsContract
 from tests.services.emulators import Emulator
+from tests.services.hdfs import Hdfs
 from tests.services.s3 import S3Server
 from tests.services.s3_proxy import Fault, running_proxy
 
@@ -30,6 +31,14 @@ class TestMemoryObjects(UploadsContract):
     @pytest.fixture
     def files(self) -> Files:
         return MemoryObjects()
+
+
+class TestHdfsFiles(FoldersContract):
+    links = False
+
+    @pytest.fixture
+    def files(self, hdfs: Hdfs) -> Files:
+        return open_files(hdfs.url(f"{hdfs.create_folder()}/lake"), hdfs)
 
 
 class TestS3Files(UploadsContract):

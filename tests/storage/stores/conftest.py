@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_gobblin.storage.files import LocalFiles
+from airflow_gobblin.storage.files import LocalFiles, open_files
 from airflow_gobblin.storage.locations import object_location
 from airflow_gobblin.storage.stores.base import Store, put_or_read
 from airflow_gobblin.storage.stores.local import LocalStore
@@ -18,6 +18,7 @@ from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.storage.stores.objects import ObjectStore, open_object_store
 from airflow_gobblin.storage.stores.sql import SqlStore
 from tests.services.emulators import Emulator
+from tests.services.hdfs import Hdfs
 from tests.services.s3 import S3Access, S3Server
 from tests.services.s3_proxy import Fault, running_proxy
 
@@ -37,6 +38,7 @@ KINDS = (
     "moto, answers lost",
     "gcs",
     "azurite",
+    "hdfs",
 )
 
 
@@ -82,6 +84,10 @@ def _opener(request: pytest.FixtureRequest, tmp_path: Path, stack: ExitStack) ->
         emulator: Emulator = request.getfixturevalue(request.param)
         place = emulator.url(f"{emulator.create_bucket()}/journal")
         return lambda: unproved_store(place, emulator)
+    if request.param == "hdfs":
+        hdfs: Hdfs = request.getfixturevalue("hdfs")
+        target = hdfs.url(hdfs.create_folder())
+        return lambda: open_files(target, hdfs).records("_gobblin/marks")
     name, _, lost = request.param.partition(", ")
     server: S3Server = request.getfixturevalue(name)
     access = server.access

@@ -1,0 +1,135 @@
+"""`airflow gobblin copy`: a one-off copy of a tree, as a mirror's run makes it, in this process."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+import sys
+import time
+import uuid
+from argparse import Namespace
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
+
+from airflow.utils.platform import getuser
+
+from airflow_gobblin.admin.actions import Administration
+from airflow_gobblin.cli.acts import ActFile
+from airflow_gobblin.cli.ahead import show_prospects, would_do
+from airflow_gobblin.cli.lookup import command
+from airflow_gobblin.cli.showing import print_rows
+from airflow_gobblin.copy.options import Delete, Keep
+from airflow_gobblin.hooks.connections import AirflowConnections
+from airflow_gobblin.hooks.ingestion import check_job, open_job
+from airflow_gobblin.mirror import Mirror
+from airflow_gobblin.model.naming import many, size
+from airflow_gobblin.model.progress import Progress
+from airflow_gobblin.run.here import run_here
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.reports import DatasetReport, incomplete
+from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.workspace.staging import ROOT
+
+_SECONDS = 2.0
+"""How often a line tells of the progress."""
+
+
+@command
+def copy(args: Namespace) -> None:
+    """Copy a tree once."""
+    mirror = _mirror(args)
+    check_job(mirror)
+    if args.dry_run:
+        with ActFile() as acts:
+            show_prospects([(mirror, would_do(mirror, RunRequest("copy/plan"), acts))], args.output, acts)
+        return
+    started = time.monotonic()
+    opened = open_job(mirror)
+    with closing(opened.journal.store):
+        reports = run_here(opened, RunRequest(f"copy/{uuid.uuid4().hex}"), threads=args.jobs, tell=_Teller())
+        print_rows([_row(report) for report in reports], args.output)
+        _tell_summary(reports, time.monotonic() - started)
+        error = incomplete(mirror, reports)
+        if error is not None:
+            sys.stderr.write(f"Its journal is {mirror.journal}. Type the same again to go on.\n")
+            raise error
+        if not args.journal:
+            _forget(opened)
+
+
+def _mirror(args: Namespace) -> Mirror:
+    source, target = _place(args.source_tree), _place(args.target_tree)
+    trees = os.fsencode(f"{source}\0{target}")
+    name = f"copy-{hashlib.sha256(trees).hexdigest()[:12]}"
+    return Mirror(
+        name=name,
+        source=source,
+        target=target,
+        journal=args.journal or f"{target.rstrip('/')}/{ROOT}/{_journal(name)}",
+        include=tuple(args.include),
+        exclude=tuple(args.exclude),
+        filter_file=args.filter_file,
+        compare=args.compare,
+        existing=args.existing,
+        delete=None if args.delete is None else Delete(args.delete),
+        keep=Keep(args.keep),
+        links=args.links,
+        empty_folders=args.empty_folders,
+        checksums=args.checksums,
+    )
+
+
+def _place(given: str) -> str:
+    """Return a location; a path may be relative to the current folder."""
+    return given if "://" in given else os.path.abspath(given)
+
+
+class _Teller:
+    """Tells of the progress on standard error, every few seconds."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + _SECONDS
+
+    def __call__(self, progress: Progress) -> None:
+        if time.monotonic() >= self._next:
+            sys.stderr.write(f"{progress}\n")
+            self._next = time.monotonic() + _SECONDS
+
+
+def _row(report: DatasetReport) -> dict[str, Any]:
+    return {
+        "dataset": report.urn,
+        "status": report.status,
+        "files": report.files,
+        "replaced": report.replaced,
+        "deleted": report.deleted,
+        "bytes": report.bytes,
+        "detail": report.text,
+    }
+
+
+def _tell_summary(reports: Sequence[DatasetReport], seconds: float) -> None:
+    files, copied = sum(one.files for one in reports), sum(one.bytes for one in reports)
+    replaced, deleted = sum(one.replaced for one in reports), sum(one.deleted for one in reports)
+    rate = size(round(copied / seconds))
+    sys.stderr.write(
+        f"{many(files, 'file')} of {size(copied)} copied, {replaced:,} in place of others, {deleted:,} deleted, in "
+        f"{seconds:.1f} s ({rate}/s)\n"
+    )
+
+
+def _forget(opened: OpenJob) -> None:
+    """Free the target's folders, and remove the journal with all else of ours: nothing will go on with this copy."""
+    admin = Administration(opened.journal, opened.files, getuser(), AirflowConnections())
+    for change in admin.would_drop_all():
+        admin.carry_out(change, "the copy is complete")
+    admin.after_drop_all()
+    own = posixpath.basename(opened.staging.folder)
+    for folder in (opened.staging.folder, f"{ROOT}/manifests/{own}", f"{ROOT}/{_journal(opened.job.name)}"):
+        opened.files.remove_tree(folder)
+
+
+def _journal(name: str) -> str:
+    return f"{name}-journal"

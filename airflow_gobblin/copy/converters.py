@@ -1,0 +1,278 @@
+"""Converters: what becomes of a file's bytes, and of its extension, on the way to the target.
+
+A mirror's converters are a chain: each one converts the files that have its extension, as the one before it left them, and leaves
+the others as they are. So the name that a file has in the target follows from its name in the source alone.
+"""
+
+from __future__ import annotations
+
+import bz2
+import io
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from airflow_gobblin.errors import ConfigurationError, MissingExtraError
+from airflow_gobblin.model.wire import record
+
+if TYPE_CHECKING:
+    from airflow_gobblin.connections import Connections
+
+_BLOCK = 1 << 20
+_GZIP = 16 + zlib.MAX_WBITS
+"""How zlib is told to write gzip; it writes no time into it, so that a content always becomes the same bytes."""
+
+
+@runtime_checkable
+class FileConverter(Protocol):
+    """Converts the bytes of files: frozen, registered with `wire.record`, without secrets."""
+
+    @property
+    def takes(self) -> str:
+        """The extension of the files that it converts, such as `.gz`. Empty: all files but those that have `gives`."""
+
+    @property
+    def gives(self) -> str:
+        """The extension that they have afterwards in place of it; may be empty."""
+
+    def convert(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield the converted bytes of a file, block by block, as its bytes come.
+
+        Any exception fails the file set: it says what is wrong with the bytes, and the file is named for it.
+        """
+
+
+@runtime_checkable
+class ConnectedConverter(Protocol):
+    """A converter that needs secrets: frozen, registered with `wire.record`, without the secrets themselves."""
+
+    @property
+    def takes(self) -> str:
+        """As that of a `FileConverter`."""
+
+    @property
+    def gives(self) -> str:
+        """As that of a `FileConverter`."""
+
+    @property
+    def connection_ids(self) -> tuple[str, ...]:
+        """The connections that have them; Spark is given these."""
+
+    def connected(self, connections: Connections) -> FileConverter:
+        """Return the converter, with its secrets. If it has a `close`, that is called at the end.
+
+        :raises GobblinError: a connection is missing, or isn't fit for it.
+        """
+
+
+AnyConverter = FileConverter | ConnectedConverter
+"""What a mirror takes as a converter."""
+
+
+def converted(converter: AnyConverter, path: str) -> str | None:
+    """Return the path of a file after its conversion; `None` if it isn't converted."""
+    takes, gives = converter.takes, converter.gives
+    stem = path.removesuffix(takes)
+    if not path.endswith(takes) or not stem or stem.endswith("/"):
+        return None
+    return None if gives and not takes and path.endswith(gives) else stem + gives
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The converters of a mirror, in their order."""
+
+    converters: tuple[AnyConverter, ...] = ()
+
+    def applied(self, path: str) -> tuple[AnyConverter, ...]:
+        """Return those that convert a file, by its path in the source."""
+        return tuple(converter for converter, _ in self._steps(path))
+
+    def target(self, path: str) -> str:
+        """Return the path in the target of a file, by that in the source."""
+        return ([path] + [after for _, after in self._steps(path)])[-1]
+
+    def _steps(self, path: str) -> Iterator[tuple[AnyConverter, str]]:
+        for converter in self.converters:
+            found = converted(converter, path)
+            if found is not None:
+                path = found
+                yield converter, path
+
+    def sources(self, path: str) -> set[str]:
+        """Return the paths of the files that would become one with this path in the target."""
+        found = {path}
+        for converter in reversed(self.converters):
+            found = {before for after in found for before in _before(converter, after)}
+        return found
+
+
+def _before(converter: AnyConverter, path: str) -> Iterator[str]:
+    if converted(converter, path) is None:
+        yield path
+    if path.endswith(converter.gives):
+        other = path.removesuffix(converter.gives) + converter.takes
+        if converted(converter, other) == path:
+            yield other
+
+
+@record("gunzip")
+@dataclass(frozen=True)
+class Gunzip:
+    """Decompresses `*.gz`, of one or several members."""
+
+    takes, gives = ".gz", ""
+
+    def convert(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield the decompressed bytes."""
+        return decompressed(blocks, "gzip")
+
+
+@record("bunzip2")
+@dataclass(frozen=True)
+class Bunzip2:
+    """Decompresses `*.bz2`, of one or several streams."""
+
+    takes, gives = ".bz2", ""
+
+    def convert(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield the decompressed bytes."""
+        return decompressed(blocks, "bz2")
+
+
+@record("unzstd")
+@dataclass(frozen=True)
+class Unzstd:
+    """Decompresses `*.zst`, of one or several frames."""
+
+    takes, gives = ".zst", ""
+
+    def convert(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield the decompressed bytes."""
+        return decompressed(blocks, "zstd")
+
+
+@record("gzip")
+@dataclass(frozen=True)
+class Gzip:
+    """Compresses all files but `*.gz`, to `*.gz`.
+
+    :param level: from 1, fast, to 9, small.
+    """
+
+    level: int = 6
+    takes, gives = "", ".gz"
+
+    def __post_init__(self) -> None:
+        _check_level(self, self.level, 9)
+
+    def convert(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield the compressed bytes."""
+        return _compressed(blocks, zlib.compressobj(self.level, wbits=_GZIP))
+
+
+@record("bzip2")
+@dataclass(frozen=True)
+class Bzip2:
+    """Compresses all files but `*.bz2`, to `*.bz2`.
+
+    :param level: from 1 to 9: the size of a block in 100 kB.
+    """
+
+    level: int = 9
+    takes, gives = "", ".bz2"
+
+    def __post_init__(self) -> None:
+        _check_level(self, self.level, 9)
+
+    def convert(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield the compressed bytes."""
+        return _compressed(blocks, bz2.BZ2Compressor(self.level))
+
+
+@record("zstd")
+@dataclass(frozen=True)
+class Zstd:
+    """Compresses all files but `*.zst`, to `*.zst` with a checksum. Needs the extra `zstd`.
+
+    :param level: from 1, fast, to 22, small.
+    """
+
+    level: int = 3
+    takes, gives = "", ".zst"
+
+    def __post_init__(self) -> None:
+        _check_level(self, self.level, 22)
+
+    def convert(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield the compressed bytes.
+
+        :raises MissingExtraError: the extra isn't installed.
+        """
+        try:
+            import zstandard
+        except ImportError as error:
+            raise MissingExtraError(
+                operation="compress",
+                subject="files with zstd",
+                cause=error,
+                hint="Install airflow-gobblin[zstd] where Spark's tasks run.",
+            ) from error
+        return _compressed(blocks, zstandard.ZstdCompressor(level=self.level, write_checksum=True).compressobj())
+
+
+def _check_level(converter: object, level: int, most: int) -> None:
+    if isinstance(level, bool) or not 1 <= level <= most:
+        raise ConfigurationError(
+            operation="use", subject=f"{converter}", cause="there is no such level", hint=f"Give one from 1 to {most}."
+        )
+
+
+class _Compressor(Protocol):
+    def compress(self, data: bytes, /) -> bytes: ...
+
+    def flush(self) -> bytes: ...
+
+
+def _compressed(blocks: Iterable[bytes], compressor: _Compressor) -> Iterator[bytes]:
+    for block in blocks:
+        if some := compressor.compress(block):
+            yield some
+    yield compressor.flush()
+
+
+def decompressed(blocks: Iterator[bytes], codec: str) -> Iterator[bytes]:
+    """Yield decompressed bytes: Arrow refuses what is cut off, or is followed by anything else."""
+    import pyarrow as pa
+
+    read = BlocksReader(blocks)
+    with pa.CompressedInputStream(pa.PythonFile(read, mode="r"), codec) as stream:
+        while some := stream.read(_BLOCK):
+            yield some
+    if not read.size:
+        raise ValueError(f"it is empty, which no {codec} file is")
+
+
+class BlocksReader(io.RawIOBase):
+    """The bytes of some blocks as a file to read. `size` is the number of bytes that were read."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks = blocks
+        self._rest = memoryview(b"")
+        self.size = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or size < 0:
+            return b"".join(iter(lambda: self.read(_BLOCK), b""))
+        while not self._rest:
+            block = next(self._blocks, None)
+            if block is None:
+                return b""
+            self._rest = memoryview(block)
+        some, self._rest = bytes(self._rest[:size]), self._rest[size:]
+        self.size += len(some)
+        return some

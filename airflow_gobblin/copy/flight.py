@@ -1,0 +1,38 @@
+"""Several files of a bundle in flight at once: for many small ones, waiting for a store would take longest."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from airflow_gobblin.copy.entries import Entry
+from airflow_gobblin.model.work import StagedFile
+
+MOST_HELD = 64 << 20
+"""The total size of files in flight at once; a larger one is alone, and has several parts in flight."""
+
+
+def in_flight(stage: Callable[[Entry], StagedFile], entries: Iterable[Entry], most: int) -> Iterator[StagedFile]:
+    """Stage files, and yield them in order. After an error no more is begun, and it is raised once all threads have ended.
+
+    :param most: the number of files at once.
+    """
+    if most == 1:
+        yield from map(stage, entries)
+        return
+    waiting: deque[tuple[int, Future[StagedFile]]] = deque()
+    held = 0
+    pool = ThreadPoolExecutor(most, "copy")
+    try:
+        for entry in entries:
+            while waiting and (len(waiting) == most or held + entry.size > MOST_HELD):
+                size, first = waiting.popleft()
+                yield first.result()
+                held -= size
+            waiting.append((entry.size, pool.submit(stage, entry)))
+            held += entry.size
+        for _, staged in waiting:
+            yield staged.result()
+    finally:
+        pool.shutdown(cancel_futures=True)

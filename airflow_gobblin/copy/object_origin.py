@@ -1,0 +1,109 @@
+"""Files of an object store on their way: each in as few requests as it takes, many of them at once.
+
+Every answer has the ETag of the object that it is a part of: if all are the planned one, the file is as it was planned, and it
+needs no second look.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from airflow_gobblin.copy.entries import Entry, EntryKind
+from airflow_gobblin.copy.failures import changed, described, gone, reading
+from airflow_gobblin.copy.object_tree import ObjectTree
+from airflow_gobblin.copy.streams import Block, Checksum, write_blocks
+from airflow_gobblin.copy.trees import joined
+from airflow_gobblin.storage.files.base import contained
+from airflow_gobblin.storage.locations import ObjectLocation
+
+PART = 8 << 20
+"""The size of a part that is asked for at once."""
+_AHEAD = 3
+"""The number of parts of a file that are asked for ahead."""
+IN_FLIGHT = 32
+
+
+class ObjectOrigin:
+    """Files of a tree in an object store. An `Origin`.
+
+    :param folder: the file set's folder in the tree.
+    """
+
+    parallel = IN_FLIGHT
+
+    def __init__(self, tree: ObjectTree, folder: str) -> None:
+        self._tree = tree
+        self._folder = folder
+        self._pool = ThreadPoolExecutor(1 + _AHEAD, "read")
+
+    @property
+    def location(self) -> ObjectLocation:
+        """The root of the tree."""
+        return self._tree.location
+
+    def key(self, entry: Entry) -> str:
+        """Return bucket and key of a file."""
+        return f"{self.location.path}/{self._path(entry)}"
+
+    def _path(self, entry: Entry) -> str:
+        return joined(self._folder, contained(entry.path))
+
+    def blocks(self, entry: Entry) -> Iterator[Block]:
+        path = self._path(entry)
+        if not entry.size:
+            self.expect(entry)
+        elif entry.size <= PART:
+            yield self._part(entry, path, 0)
+        else:
+            yield from self._parts(entry, path)
+
+    def _parts(self, entry: Entry, path: str) -> Iterator[Block]:
+        asked: deque[Future[Block]] = deque()
+        try:
+            for start in range(0, entry.size, PART):
+                asked.append(self._pool.submit(self._part, entry, path, start))
+                if len(asked) > _AHEAD:
+                    yield asked.popleft().result()
+            while asked:
+                yield asked.popleft().result()
+        finally:
+            for part in asked:
+                part.cancel()
+
+    def _part(self, entry: Entry, path: str, start: int) -> Block:
+        end = min(start + PART, entry.size)
+        try:
+            with reading(self._tree.root, path):
+                block, etag = self._tree.read_part(path, start, end)
+        except Exception:
+            self.expect(entry)  # a shorter object may have no such part
+            raise
+        if etag != entry.stamp:
+            raise changed(self._tree.root, path, described(entry), f"an object with ETag {etag}")
+        if len(block) != end - start:
+            raise changed(self._tree.root, path, described(entry), f"{start + len(block)} bytes")
+        return block
+
+    def expect(self, entry: Entry) -> None:
+        """Make sure that a file is as it was planned.
+
+        :raises SourceChangedError: it isn't, or is gone.
+        """
+        path = self._path(entry)
+        with reading(self._tree.root, path):
+            found = self._tree.entry(path)
+        if found is None or found.kind is not EntryKind.FILE:
+            raise gone(self._tree.root, path)
+        if (found.size, found.stamp) != (entry.size, entry.stamp):
+            raise changed(self._tree.root, path, described(entry), described(found))
+
+    def copy_to_disk(self, entry: Entry, file: int, checksum: Checksum) -> None:
+        write_blocks(self, entry, file, checksum)
+
+    def link(self, entry: Entry) -> str:
+        raise NotImplementedError("there are no links in an object store")
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)

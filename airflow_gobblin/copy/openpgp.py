@@ -1,0 +1,142 @@
+"""Converters of OpenPGP: files are decrypted, encrypted, or their signatures are checked, by GnuPG.
+
+Keys and passphrase come from an Airflow connection: the passphrase is its password, and its extra `keys` has armored keys, public
+and private ones, one after another.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.model.wire import record
+
+if TYPE_CHECKING:
+    from airflow_gobblin.connections import Connections
+    from airflow_gobblin.copy.converters import FileConverter
+
+_FINGERPRINT = re.compile("[0-9A-F]{40}|[0-9A-F]{64}")
+
+
+@record("openpgp_decrypt")
+@dataclass(frozen=True)
+class Decrypt:
+    """Decrypts messages of OpenPGP.
+
+    :param keys: the connection with the private key; with the public ones of signers, if signatures are asked for.
+    :param signed_by: the fingerprints of keys, one of which has to have signed the message; none: signatures are not looked at.
+    :param takes: the extension.
+    """
+
+    keys: str
+    signed_by: tuple[str, ...] = ()
+    takes: str = ".gpg"
+    gives: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        _take_fingerprints(self, "signed_by")
+
+    @property
+    def connection_ids(self) -> tuple[str, ...]:
+        """The connection with the keys."""
+        return (self.keys,)
+
+    def connected(self, connections: Connections) -> FileConverter:
+        """Return it with its keys."""
+        from airflow_gobblin.copy.gpg import Gpg
+
+        return Gpg.of(self, connections).decrypting(self.signed_by)
+
+
+@record("openpgp_check_signature")
+@dataclass(frozen=True)
+class CheckSignature:
+    """Takes the content out of signed messages of OpenPGP that aren't encrypted.
+
+    :param keys: the connection with the public keys of the signers.
+    :param signed_by: their fingerprints, one of which has to have signed the message.
+    :param takes: the extension.
+    """
+
+    keys: str
+    signed_by: tuple[str, ...]
+    takes: str = ".gpg"
+    gives: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        _take_fingerprints(self, "signed_by", needed=True)
+
+    @property
+    def connection_ids(self) -> tuple[str, ...]:
+        """The connection with the keys."""
+        return (self.keys,)
+
+    def connected(self, connections: Connections) -> FileConverter:
+        """Return it with its keys."""
+        from airflow_gobblin.copy.gpg import Gpg
+
+        return Gpg.of(self, connections).checking(self.signed_by)
+
+
+@record("openpgp_encrypt")
+@dataclass(frozen=True)
+class Encrypt:
+    """Encrypts all files but those that have its extension.
+
+    :param keys: the connection with the public keys of the recipients; with the private key of the signer, if it is to sign.
+    :param to: the fingerprints of the recipients' keys.
+    :param sign_by: the fingerprint of the key to sign with; empty: the messages are not signed.
+    :param gives: the extension.
+    """
+
+    keys: str
+    to: tuple[str, ...]
+    sign_by: str = ""
+    gives: str = ".gpg"
+    takes: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        _take_fingerprints(self, "to", needed=True)
+        if self.sign_by:
+            object.__setattr__(self, "sign_by", _fingerprint(self, self.sign_by))
+
+    @property
+    def connection_ids(self) -> tuple[str, ...]:
+        """The connection with the keys."""
+        return (self.keys,)
+
+    def connected(self, connections: Connections) -> FileConverter:
+        """Return it with its keys."""
+        from airflow_gobblin.copy.gpg import Gpg
+
+        return Gpg.of(self, connections).encrypting(self.to, self.sign_by)
+
+
+def _take_fingerprints(converter: object, name: str, *, needed: bool = False) -> None:
+    """Take the fingerprints of an option as GnuPG writes them.
+
+    :raises ConfigurationError: there are none, though they are needed, or one is malformed.
+    """
+    given = getattr(converter, name)
+    if not isinstance(given, tuple) or (needed and not given):
+        raise ConfigurationError(
+            operation="use",
+            subject=f"{name}={given!r} of {type(converter).__name__}",
+            cause="it is no tuple of fingerprints" if not isinstance(given, tuple) else "it is empty",
+            hint="Give the whole fingerprints of keys: ('0123456789ABCDEF0123456789ABCDEF01234567',).",
+        )
+    object.__setattr__(converter, name, tuple(_fingerprint(converter, one) for one in given))
+
+
+def _fingerprint(converter: object, given: str) -> str:
+    found = given.replace(" ", "").upper()
+    if not _FINGERPRINT.fullmatch(found):
+        raise ConfigurationError(
+            operation="use",
+            subject=f"fingerprint {given!r} of {type(converter).__name__}",
+            cause="it has neither 40 nor 64 hexadecimal digits",
+            hint="`gpg --list-keys --with-colons` prints it. A name or a short id may be that of another key.",
+        )
+    return found

@@ -1,0 +1,56 @@
+"""Copies that a store makes by itself: from object to object in one S3, no byte moves through us."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from airflow_gobblin.copy.entries import Entry
+from airflow_gobblin.copy.failures import writing
+from airflow_gobblin.copy.object_origin import ObjectOrigin
+from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.model.work import StagedFile
+from airflow_gobblin.storage.files.objects import ObjectFiles
+
+
+class StoreCopies:
+    """Copies from a source in the store that the target is in, too.
+
+    :param files: the files below the target's root.
+    """
+
+    def __init__(self, files: ObjectFiles, origin: ObjectOrigin) -> None:
+        self._files = files
+        self._origin = origin
+
+    @staticmethod
+    def between(origin: object, files: object) -> StoreCopies | None:
+        """Return the copies within one store: both name the same connection. Otherwise `None`."""
+        if isinstance(origin, ObjectOrigin) and isinstance(files, ObjectFiles) and files.shares_store(origin.location):
+            return StoreCopies(files, origin)
+        return None
+
+    def takes(self, entry: Entry) -> bool:
+        """Return whether the store can copy a file: as it is, and if it isn't empty."""
+        return entry.made_from is None and entry.size > 0
+
+    def stage(self, entry: Entry, target: str) -> StagedFile:
+        """Have a file copied.
+
+        :param target: the path that the copy will have.
+        :raises SourceChangedError: it isn't as it was planned.
+        """
+        try:
+            with writing(self._files.root, target):
+                staged = self._files.stage_copy(self._origin.key(entry), entry.stamp, entry.size, target)
+        except GobblinError:
+            self._origin.expect(entry)
+            raise
+        try:
+            self._origin.expect(entry)  # there are stores that ignore the condition
+        except BaseException:
+            assert staged.upload is not None
+            assert self._files.uploads is not None
+            with suppress(OSError):
+                self._files.uploads.abort(target, staged.upload.id)
+            raise
+        return staged

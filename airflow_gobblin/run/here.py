@@ -1,0 +1,82 @@
+"""A whole run in this process, without Airflow's scheduler and without Spark: the tasks of the graph, one after another."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import chain
+
+from airflow_gobblin.connections import Connections
+from airflow_gobblin.job import Attempt
+from airflow_gobblin.model.plan import Plan, RunPlan
+from airflow_gobblin.model.progress import Progress, ProgressCount
+from airflow_gobblin.model.work import UnitResult, UnitState, WorkUnit
+from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.execute import execute_commit_steps
+from airflow_gobblin.run.extract import missing_units
+from airflow_gobblin.run.finish import finish
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.plan import create_work_units
+from airflow_gobblin.run.recover import verify_recover
+from airflow_gobblin.run.reports import DatasetReport
+from airflow_gobblin.run.request import RunRequest
+
+
+def run_here(
+    opened: OpenJob, request: RunRequest, *, threads: int, tell: Callable[[Progress], None]
+) -> tuple[DatasetReport, ...]:
+    """Carry out a run of a mirror, from `verify_recover` to `finish`.
+
+    :param threads: how many units are copied at once.
+    :param tell: takes the progress whenever a unit is copied, from any thread, one call at a time.
+    :return: the reports of `finish`.
+    :raises GobblinError: as the tasks.
+    """
+    verify_recover(opened, request)
+    plan = create_work_units(opened, request)
+    _copy(opened, plan, threads, tell)
+    for pack in plan.packs:
+        write_commit_steps(opened, plan, pack)
+        execute_commit_steps(opened, plan, pack)
+    return tuple(finish(opened, plan))
+
+
+def run_units(opened: OpenJob, plan: RunPlan, connections: Connections) -> Iterator[tuple[str, UnitResult]]:
+    """Run the missing units of every pack in one attempt; yield each result, which nothing has accepted yet, with its token."""
+    attempt = uuid.uuid4().hex
+    work = opened.staging.work(plan.run)
+    for pack in plan.packs:
+        with work.hold(connections) as held:
+            for unit_plan, unit in missing_units(opened, pack):
+                folder = opened.staging.token_folder(unit_plan.token)
+                place = Attempt(attempt, opened.files, folder, connections, held.of(unit_plan))
+                yield unit_plan.token, work.run(unit, unit_plan, place)
+
+
+def _copy(opened: OpenJob, plan: RunPlan, threads: int, tell: Callable[[Progress], None]) -> None:
+    """Copy the missing units, several at once, and accept their results."""
+    attempt, work, telling = uuid.uuid4().hex, opened.staging.work(plan.run), threading.Lock()
+    count = ProgressCount((unit.files, unit.bytes) for pack in plan.packs for _, unit in missing_units(opened, pack))
+
+    def copy(one: tuple[Plan, WorkUnit]) -> None:
+        of, unit = one
+        place = Attempt(attempt, opened.files, opened.staging.token_folder(of.token), opened.connections)
+        result = opened.staging.put_result(of.token, work.run(unit, of, place))
+        if result.state is UnitState.SUCCESSFUL:
+            with telling:
+                tell(count.add(unit.files, unit.bytes))
+
+    missing = chain.from_iterable(map(partial(missing_units, opened), plan.packs))
+    room = threading.Semaphore(2 * threads)  # plans may have very many units
+    with ThreadPoolExecutor(threads, "copy") as pool:
+        running = []
+        for one in missing:
+            room.acquire()
+            running.append(pool.submit(copy, one))
+            running[-1].add_done_callback(lambda _: room.release())
+            running = [future for future in running if not future.done() or future.result()]
+        for future in running:
+            future.result()

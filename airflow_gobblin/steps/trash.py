@@ -1,0 +1,158 @@
+"""The trash: where a mirror's step takes a file to that is to be deleted, or kept in a backup folder, and looks at it again.
+
+Between a look at a file and an `unlink`, or a rename over it, somebody may have replaced it. So it is renamed into a trash of its
+own, looked at there, and put back if it is another one. The trash is what makes this possible once only (rule 14): it is made
+before the decision, and no step makes it again. A later phase closes it, and so does a fence: only once it is removed nothing can
+come into it any more, even from a process that has it open.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import posixpath
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+
+from airflow_gobblin.storage.files.base import FileIdentity, Files
+
+__all__ = [
+    "CLOSING",
+    "FENCED",
+    "KEPT",
+    "close_trash",
+    "discard",
+    "kept_files",
+    "make_trashes",
+    "put_back",
+    "put_new",
+    "take_away",
+]
+
+log = logging.getLogger(__name__)
+
+KEPT = "_gobblin/kept"
+"""The folder, below the target root, of files that could not be put back."""
+CLOSING, FENCED = ".closing", ".fenced"
+"""The ends of the names of a trash that is being closed."""
+_ROUNDS = 1000
+
+
+def make_trashes(count: int, staging: str, files: Files) -> list[str]:
+    """Make some trashes, durably and under names that are never made twice.
+
+    :param staging: the folder of the plan's token.
+    """
+    folder = f"{staging}/trash-{uuid.uuid4().hex}"
+    trashes = [f"{folder}/{number}" for number in range(count)]
+    for trash in trashes:
+        files.make_folder(trash)
+    if trashes:
+        files.sync_folder(folder)
+    return trashes
+
+
+def take_away(files: Files, path: str, trash: str, identity: FileIdentity) -> bool:
+    """Take a file away, into its trash.
+
+    :return: whether that is the file that was to be taken. Another one is put back.
+    :raises FileNotFoundError: it is gone, or its trash is.
+    """
+    taken = f"{trash}/{uuid.uuid4().hex}"  # no other process uses this name
+    files.replace(path, taken)
+    if files.identity(taken) in (identity, None):
+        return True
+    put_back(files, taken, path)
+    return False
+
+
+def close_trash(
+    files: Files, trash: str, closing: str, path: str, identity: FileIdentity, end: Callable[[str], object]
+) -> None:
+    """Rename a trash, so that nobody finds it any more, and empty it until it can be removed.
+
+    :param closing: its new name. Another process may have given it the other one.
+    :param path: the place of what was taken there. Everything is put back but the file that was to be taken.
+    :param identity: that file's.
+    :param end: what becomes of that file, called with its path there.
+    """
+    with suppress(FileNotFoundError, FileExistsError):
+        files.move_folder(trash, closing)
+    for folder in (trash + CLOSING, trash + FENCED):
+        for _ in range(_ROUNDS):
+            if files.identity(folder) is None:
+                break
+            found = files.identities(folder)
+            for name in sorted(found, key=lambda name: found[name] == identity):  # what is put back comes first
+                if found[name] == identity:
+                    end(f"{folder}/{name}")
+                else:
+                    put_back(files, f"{folder}/{name}", path)
+            files.remove_folder(folder)
+        else:
+            raise OSError(errno.ENOTEMPTY, "something comes into it again and again", folder)
+
+
+def discard(files: Files, taken: str, backup: str) -> None:
+    """Remove a file, or keep it in a backup folder. Harmless if it is gone.
+
+    :param backup: its path there; empty for none.
+    """
+    if not backup:
+        with suppress(FileNotFoundError):  # another process is at it, too
+            files.unlink(taken)
+    elif not put_new(files, taken, backup):
+        put_new(files, taken, f"{backup}.{uuid.uuid4().hex}")
+
+
+def kept_files(files: Files) -> dict[str, str]:
+    """Return the files that could not be put back and that nobody has taken since, each with the path that it was taken from."""
+    if files.uploads is not None:  # objects aren't taken away
+        return {}
+    return {path: path[len(KEPT) + 1 :].partition("/")[2] for path in files.walk(KEPT)}
+
+
+def put_back(files: Files, taken: str, path: str) -> None:
+    """Put a file, or whatever it is, back to its place, or keep it elsewhere if its place is taken. Harmless if it is gone."""
+    if put_new(files, taken, path):
+        return
+    kept = f"{KEPT}/{uuid.uuid4().hex}/{path}"
+    files.make_folder(posixpath.dirname(kept))
+    with suppress(FileNotFoundError):
+        files.replace(taken, kept)
+        log.warning("%r was replaced twice while it was to be deleted: one of the two files is kept as %r", path, kept)
+
+
+def put_new(files: Files, taken: str, path: str) -> bool:
+    """Put a file, or whatever it is, to a place, unless that is taken. Harmless if it is gone.
+
+    :return: whether it is no longer where it was.
+    """
+    while (found := files.identity(taken)) is not None:  # else another process did it
+        try:
+            _rename_new(files, taken, path)
+        except FileNotFoundError:
+            with suppress(FileExistsError, NotADirectoryError):  # the next try finds the same
+                files.make_folder(posixpath.dirname(path) or ".")
+        except (FileExistsError, NotADirectoryError):
+            if files.identity(path) != found:
+                return False
+            with suppress(FileNotFoundError):  # it was put there by a link, and has two names
+                files.unlink(taken)
+    return True
+
+
+def _rename_new(files: Files, taken: str, path: str) -> None:
+    """Rename a file without overwriting; by a link, durable before its other name goes, where the storage has no such rename."""
+    try:
+        files.rename_new(taken, path)
+    except OSError as error:
+        if error.errno != errno.ENOTSUP:
+            raise
+        if files.folder(taken) is not None:
+            files.move_folder(taken, path)
+            return
+        files.link(taken, path)
+        files.sync_folder(posixpath.dirname(path) or ".")
+        files.unlink(taken)

@@ -1,0 +1,320 @@
+"""Files in an HDFS, by WebHDFS.
+
+It has folders, renames and no links: what is published gets its name by one rename, so mirrors can publish there, and sinks of
+rows can't. A file's identity is the number that the namenode gives it, its size and its time, which no rename changes. What the
+namenode has acknowledged is durable: there is nothing to sync.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import posixpath
+import stat
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+from airflow_gobblin.model.work import Upload
+from airflow_gobblin.storage.files.base import FileIdentity, FolderAttributes, Keeps, StagedOutput, contained, each
+from airflow_gobblin.storage.locations import ServerLocation
+
+if TYPE_CHECKING:
+    from airflow_gobblin.storage.stores.base import Store
+    from airflow_gobblin.storage.webhdfs import WebHdfs, WebHdfsOutput
+
+PARALLEL = 16
+_MS = 1_000_000
+_READ_BYTES = 4 << 20
+_SETTLES_AFTER = timedelta(minutes=2)
+"""A client waits for a minute; a request that is on its way for longer than two is dropped by the network."""
+
+
+class HdfsFiles:
+    """Files below a folder of an HDFS.
+
+    :param client: of its namenode.
+    :param location: the folder.
+    """
+
+    uploads = None
+    parallel = PARALLEL
+    moves_folders = True
+    settles_after = _SETTLES_AFTER
+
+    def __init__(self, client: WebHdfs, location: ServerLocation) -> None:
+        self.client = client
+        self._location = location
+        self._renames: bool | None = None
+
+    @property
+    def root(self) -> str:
+        return self._location.url
+
+    @cached_property
+    def keeps(self) -> Keeps:
+        """What it keeps; the namenode's own user, which may set owners, is that of the topmost folder."""
+        top = self.client.status("/")
+        user = self.client.user
+        return Keeps(_MS, 0o1777, names=True, sets_owners=top is not None and top["owner"] == user, user=user)
+
+    def other(self, root: str) -> HdfsFiles:
+        scheme, _, rest = root.partition("://")
+        host, _, path = rest.partition("/")
+        return HdfsFiles(self.client, ServerLocation(scheme, self._location.conn_id, host, path))
+
+    def records(self, folder: str) -> Store:
+        from airflow_gobblin.storage.stores.hdfs import HdfsStore
+
+        return HdfsStore(self, folder)
+
+    def at(self, path: str) -> str:
+        """Return the absolute path in the HDFS."""
+        root = f"/{self._location.path}"
+        return root if path == "." else posixpath.join(root, contained(path))
+
+    def identity(self, path: str) -> FileIdentity | None:
+        found = self.client.status(self.at(path))
+        return None if found is None else _identity(found)
+
+    def identities(self, path: str) -> dict[str, FileIdentity]:
+        return {one["pathSuffix"]: _identity(one) for one in self._listing(path)}
+
+    def _listing(self, path: str) -> list[dict[str, Any]]:
+        """Return what is in a folder; nothing if it isn't one, or doesn't exist."""
+        try:
+            return self.client.listing(self.at(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def modified(self, path: str) -> datetime | None:
+        found = self.client.status(self.at(path))
+        return None if found is None else datetime.fromtimestamp(found["modificationTime"] / 1000, UTC)
+
+    def names(self, paths: Sequence[str]) -> list[int]:
+        return [*each(self, lambda path: int(self.identity(path) is not None), paths)]  # a file has one name
+
+    def read(self, path: str) -> bytes:
+        with self.client.read(self.at(path)) as answer:
+            data: bytes = answer.raw.read()
+            return data
+
+    def read_part(self, path: str, start: int, size: int) -> bytes:
+        try:
+            with self.client.read(self.at(path), start, size) as answer:
+                data: bytes = answer.raw.read()
+                return data
+        except OSError:
+            found = self.identity(path)
+            if found is None or start < found.size:
+                raise
+            return b""  # HDFS refuses to read behind the end
+
+    def checksum(self, path: str) -> str | None:
+        found = self.client.status(self.at(path))
+        if found is None or found["type"] != "FILE":
+            return None
+        digest = hashlib.sha256()
+        with self.client.read(self.at(path)) as answer:
+            while piece := answer.raw.read(_READ_BYTES):
+                digest.update(piece)
+        return digest.hexdigest()
+
+    def create(self, path: str) -> BinaryIO:
+        return cast("BinaryIO", io.BufferedWriter(_NewFile(self.client.create(self.at(path))), _READ_BYTES))
+
+    def stage(self, path: str, target: str) -> StagedOutput:
+        return self.stage_with(path)
+
+    def stage_with(self, path: str, **parameters: str) -> StagedOutput:
+        """Open a new staged file for writing.
+
+        :param parameters: of WebHDFS's `CREATE`.
+        """
+        return StagedOutput(_StagedFile(self, path, self.client.create(self.at(path), **parameters)))
+
+    def link(self, source: str, target: str) -> None:
+        raise OSError(errno.ENOTSUP, "HDFS has no links: mirrors publish there, and sinks of rows can't", target)
+
+    def renames_new(self, folder: str) -> bool:
+        contained(folder)
+        if self._renames is None:
+            self._renames = self._try_renames(folder)
+        return self._renames
+
+    def _try_renames(self, folder: str) -> bool:
+        one, other = (self.at(posixpath.join(folder, f".{uuid.uuid4().hex}")) for _ in range(2))
+        try:
+            for path in (one, other):
+                self.client.create(path).close()
+            self.client.rename(one, other)
+        except FileExistsError:
+            return True
+        except OSError as error:
+            if error.errno != errno.ENOTSUP:
+                raise
+        finally:
+            for path in (one, other):
+                self.client.delete(path)
+        return False
+
+    def rename_new(self, source: str, target: str) -> None:
+        self.client.rename(self.at(source), self.at(target))
+
+    def replace(self, source: str, target: str) -> None:
+        self.client.rename(self.at(source), self.at(target), over=True)
+
+    def unlink(self, path: str) -> None:
+        at = self.at(path)
+        found = self.client.status(at)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "it doesn't exist", path)
+        if found["type"] == "DIRECTORY":
+            raise IsADirectoryError(errno.EISDIR, "it is a folder", path)
+        if not self.client.delete(at):
+            raise FileNotFoundError(errno.ENOENT, "it doesn't exist", path)
+
+    def make_folder(self, path: str) -> None:
+        self.client.make_folder(self.at(path))
+
+    def make_private(self, path: str) -> None:
+        at = self.at(path)
+        if self.client.status(at) is None:
+            root = self.client.status(self.at("."))
+            mode = 0o755 if root is None else int(root["permission"], 8)
+            others = sum(
+                7 * bit // 2 for bit in (mode & 0o020, mode & 0o002)
+            )  # who may write to the root, may all here
+            self.client.make_folder(at, permission=f"{0o700 | others:o}")
+
+    def leads_to(self, path: str) -> None:
+        contained(path)  # it has no links
+
+    def move_folder(self, source: str, target: str) -> None:
+        self.client.rename(self.at(source), self.at(target))
+
+    def remove_folder(self, path: str) -> None:
+        if self.folder(path) is None:
+            return
+        try:
+            self.client.delete(self.at(path))
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+
+    def folder(self, path: str) -> FolderAttributes | None:
+        found = self.client.status(self.at(path))
+        if found is None or found["type"] != "DIRECTORY":
+            return None
+        modified = found["modificationTime"] * _MS
+        return FolderAttributes(int(found["permission"], 8), found["owner"], found["group"], modified)
+
+    def set_folder(self, path: str, attributes: FolderAttributes) -> None:
+        if self.folder(path) is None:
+            raise NotADirectoryError(errno.ENOTDIR, "it is no folder", path)
+        set_attributes(self.client, self.at(path), attributes)
+
+    def walk(self, path: str) -> Iterator[str]:
+        try:
+            found = self.client.listing(self.at(path))
+        except FileNotFoundError:
+            return iter(())
+        return self._below(path, found)
+
+    def _below(self, path: str, found: list[dict[str, Any]]) -> Iterator[str]:
+        for name in _names(found, "FILE"):
+            yield posixpath.normpath(posixpath.join(path, name))
+        for name in _names(found, "DIRECTORY"):
+            yield from self.walk(posixpath.normpath(posixpath.join(path, name)))
+
+    def folders(self, path: str) -> tuple[str, ...]:
+        return tuple(_names(self._listing(path), "DIRECTORY"))
+
+    def filled(self, folders: Sequence[str]) -> list[bool | OSError]:
+        return [*each(self, self._is_filled, folders)]
+
+    def _is_filled(self, folder: str) -> bool | OSError:
+        try:
+            found = self.client.status(self.at(folder))
+        except OSError as error:
+            return error
+        return found is not None and found["type"] == "DIRECTORY" and found["childrenNum"] > 0
+
+    def remove_tree(self, path: str) -> None:
+        self.client.delete(self.at(path), recursive=True)
+
+    def sync_file(self, path: str) -> None:
+        self._expect(path)
+
+    def sync_folder(self, path: str) -> None:
+        self._expect(path)
+
+    def _expect(self, path: str) -> None:
+        if self.identity(path) is None:
+            raise FileNotFoundError(errno.ENOENT, "it doesn't exist", path)
+
+
+def set_attributes(client: WebHdfs, at: str, attributes: FolderAttributes) -> None:
+    """Set the attributes of a file or folder that aren't `None`."""
+    if attributes.owner is not None or attributes.group is not None:
+        given = {"owner": attributes.owner, "group": attributes.group}
+        client.set("SETOWNER", at, **{name: str(value) for name, value in given.items() if value is not None})
+    if attributes.mode is not None:
+        client.set("SETPERMISSION", at, permission=f"{stat.S_IMODE(attributes.mode) & 0o1777:o}")
+    if attributes.modified is not None:
+        client.set("SETTIMES", at, modificationtime=str(attributes.modified // _MS))
+
+
+def _names(statuses: Sequence[dict[str, Any]], kind: str) -> list[str]:
+    """Return the names of the files (`FILE`) or folders (`DIRECTORY`) in a listing, sorted."""
+    return sorted(one["pathSuffix"] for one in statuses if one["type"] == kind)
+
+
+def _identity(found: dict[str, Any]) -> FileIdentity:
+    return FileIdentity(found["fileId"], found["length"], str(found["modificationTime"] * _MS))
+
+
+class _NewFile(io.RawIOBase):
+    """A new file, as Python's writers want it."""
+
+    def __init__(self, out: WebHdfsOutput) -> None:
+        self._out = out
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return self._out.write(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._out.close()
+
+
+class _StagedFile:
+    """A staged file: a `RawOutput`."""
+
+    def __init__(self, files: HdfsFiles, path: str, out: WebHdfsOutput) -> None:
+        self._files = files
+        self._path = path
+        self._out = out
+
+    def write(self, data: memoryview) -> object:
+        return self._out.write(data)
+
+    def finish(self) -> tuple[str, FileIdentity, Upload | None]:
+        self._out.close()
+        found = self._files.identity(self._path)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "the staged file is gone", self._path)
+        return self._path, found, None
+
+    def abort(self) -> None:
+        self._out.abort()
+        with suppress(FileNotFoundError):
+            self._files.unlink(self._path)

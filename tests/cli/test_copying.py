@@ -1,0 +1,165 @@
+"""One-off copies by the command: what they do, what they leave, and that they go on where they were killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from airflow_gobblin.copy.work import CopyWork
+from airflow_gobblin.run import here
+from tests.cli.command import Done, run
+from tests.copy.mirrors import content
+from tests.faults import Crash
+from tests.services.environment import ROOT
+from tests.services.s3 import S3Server
+
+
+@pytest.fixture(autouse=True)
+def here_is_a_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")  # as the commands set it; gone after the test
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A tree of some files, one of them with a time."""
+    for path in ("top", "deep/er/file", "deep/other"):
+        write(tmp_path / "source" / path, path)
+    os.utime(tmp_path / "source/top", ns=(1, 1_234_567_890_000_000_000))
+    return tmp_path / "source"
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def copy(*words: str) -> Done:
+    return run(["gobblin", "copy", *words])
+
+
+def test_a_tree_is_copied_and_nothing_is_left_but_a_released_claim(source: Path, tmp_path: Path) -> None:
+    done = copy("source", "target", "--keep", "t", "-o", "json")
+    assert done.status == 0, done.err
+    (row,) = done.json
+    assert (row["status"], row["files"], row["bytes"]) == ("committed", 3, 25)
+    assert "3 files of 25 B copied, 0 in place of others, 0 deleted, in " in done.err
+    target = tmp_path / "target"
+    assert content(target) == content(source)
+    assert (target / "top").stat().st_mtime_ns == 1_234_567_890_000_000_000
+    left = {
+        path.relative_to(target / "_gobblin").parts[0] for path in (target / "_gobblin").rglob("*") if path.is_file()
+    }
+    assert left == {"claims"}
+    again = copy("source", "target", "--keep", "t", "-o", "json")
+    assert (again.status, again.json[0]["status"]) == (0, "idle")
+
+
+def test_a_dry_run_lists_every_act_and_makes_nothing(source: Path, tmp_path: Path) -> None:
+    done = copy("source", "target", "--dry-run", "-o", "json")
+    assert done.status == 0, done.err
+    files = {row["path"] for row in done.json if row["act"] == "copy"}
+    assert files == {"top", "deep/er/file", "deep/other"}
+    assert not (tmp_path / "target").exists()
+
+
+def test_options_are_those_of_a_mirror(source: Path, tmp_path: Path) -> None:
+    copy("source", "target")
+    write(source / "top", "longer than it was")
+    write(source / "deep/skipped.tmp", "")
+    (source / "deep/other").unlink()
+    refused = copy("source", "target", "--exclude", "*.tmp")
+    assert refused.status == 1
+    assert "1 file of the target differ" in refused.err
+    assert "Type the same again to go on" in refused.err
+    done = copy("source", "target", "--exclude", "*.tmp", "--existing", "update", "--delete", "0.5", "-o", "json")
+    assert done.status == 0, done.err
+    assert (done.json[0]["replaced"], done.json[0]["deleted"]) == (1, 1)
+    assert set(content(tmp_path / "target")) == {"top", "deep", "deep/er", "deep/er/file"}
+
+
+def test_a_copy_that_was_killed_goes_on_when_it_is_typed_again(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patched:
+        patched.setattr(here, "execute_commit_steps", die)
+        with pytest.raises(Crash):
+            copy("source", "target")
+    assert content(tmp_path / "target") == {}, "it is decided, and nothing has its place"
+    write(source / "new", "came meanwhile")
+    done = copy("source", "target", "-o", "json")
+    assert (done.status, done.json[0]["files"]) == (0, 1), done.err
+    assert content(tmp_path / "target") == content(source)
+
+
+def test_a_file_that_cannot_be_copied_is_named(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_unit = CopyWork.run
+
+    def vanish(self: CopyWork, *arguments: object) -> object:
+        (source / "top").unlink(missing_ok=True)
+        return run_unit(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(CopyWork, "run", vanish)
+    done = copy("source", "target")
+    assert done.status == 1
+    assert "top" in done.err.partition("Error")[2]
+    assert content(tmp_path / "target") == {}
+
+
+def test_a_folder_of_another_job_and_bad_options_are_refused(source: Path, tmp_path: Path) -> None:
+    assert copy("source", "target", "--journal", f"{tmp_path}/journal").status == 0
+    write(source / "other/file", "")
+    refused = copy("source/other", "target")
+    assert refused.status == 1
+    assert "belongs to dataset" in refused.err
+    inside = copy("source", "source/copy")
+    assert (inside.status, "lies in it" in inside.err) == (1, True)
+    secret = copy("source", "s3://key:secret@bucket/tree")
+    assert (secret.status, "key:secret" in secret.err) == (1, False)
+    letters = copy("source", "target", "--keep", "z")
+    assert (letters.status, "none of its letters" in letters.err) == (1, True)
+    gone = copy("nowhere", "target2")
+    assert (gone.status, "nowhere" in gone.err) == (1, True)
+
+
+def test_progress_is_told_while_it_runs(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow_gobblin.cli import copying
+
+    monkeypatch.setattr(copying, "_SECONDS", 0.0)
+    for number in range(1200):
+        write(source / f"many/{number}", "1234")
+    lines = copy("source", "target", "-j", "2").err.splitlines()
+    told = [line for line in lines if re.match(r"[\d,]+ of 1,203 files, .* of 4\.8 kB, .*/s, \d+ s left$", line)]
+    assert len(told) >= 3, lines
+    assert any(line.startswith("1,203 of 1,203 files") for line in told)
+
+
+@pytest.mark.slow
+def test_a_tree_goes_to_s3_and_back(
+    source: Path, tmp_path: Path, versitygw: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = versitygw.create_bucket()
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", versitygw.access.connection)
+    done = copy("source", f"s3://store@{bucket}/tree")
+    assert done.status == 0, done.err
+    assert copy(f"s3://store@{bucket}/tree", "back").status == 0
+    assert content(tmp_path / "back") == content(source)
+    left = versitygw.access.filesystem().find(f"{bucket}/tree/_gobblin")
+    assert {key.partition("_gobblin/")[2].partition("/")[0] for key in left} == {"claims"}
+
+
+def test_the_commands_of_the_page(source: Path, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "commands.md").read_text()
+    lines = re.findall(r"^\$ airflow gobblin copy (.+)$", page, re.MULTILINE)
+    assert len(lines) == 2
+    for line in lines:
+        words = shlex.split(line.replace("/srv/camera", str(source)).replace("/srv/photos", f"{tmp_path}/photos"))
+        assert copy(*words).status == 0
+    assert content(tmp_path / "photos") == content(source)

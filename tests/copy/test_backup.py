@@ -1,0 +1,155 @@
+"""Files that a mirror replaces or deletes are kept in a backup folder, none in place of another."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from airflow_gobblin.copy.finders import WholeTree
+from airflow_gobblin.copy.options import Delete
+from airflow_gobblin.errors import ConfigurationError, GobblinError
+from airflow_gobblin.mirror import Mirror
+from airflow_gobblin.steps.base import Phase
+from airflow_gobblin.steps.trash import discard
+from airflow_gobblin.storage.files import LocalFiles
+from tests.copy.mirrors import Trees, statuses
+
+A = "a#files"
+
+
+@pytest.fixture
+def trees(tmp_path: Path) -> Trees:
+    """A file set of which one file is to be replaced and one to be deleted, with a backup folder beside the target."""
+    trees = Trees(tmp_path, {"delete": Delete(1), "workspace": str(tmp_path), "backup": str(tmp_path / "kept")})
+    for path in ("same", "deep/changes", "deep/goes"):
+        trees.write(f"a/{path}", f"former {path}")
+    assert statuses(trees.run()) == {A: "committed"}
+    trees.write("a/deep/changes", "has changed")
+    (trees.source / "a/deep/goes").unlink()
+    return trees
+
+
+def kept(trees: Trees) -> dict[str, str]:
+    """What is in the backup folder, by its path without the token."""
+    folder = trees.folder / "kept"
+    return {
+        path.relative_to(folder).as_posix().partition("/")[2]: path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+FORMER = {"a/deep/changes": "former deep/changes", "a/deep/goes": "former deep/goes"}
+
+
+def test_what_is_replaced_or_deleted_is_kept(trees: Trees) -> None:
+    inodes = {(trees.target / path).stat().st_ino for path in FORMER}
+    assert statuses(trees.run()) == {A: "committed"}
+    assert (trees.equal(), kept(trees)) == (True, FORMER)
+    found = [path for path in (trees.folder / "kept").rglob("*") if path.is_file()]
+    assert {path.stat().st_ino for path in found} == inodes, "they are renamed, not copied"
+    token = trees.journal.history(A).slots[-1].decision.token
+    assert os.listdir(trees.folder / "kept") == [token]
+    assert statuses(trees.run()) == {A: "idle"}
+
+
+def test_each_run_keeps_what_it_replaces(trees: Trees) -> None:
+    trees.run()
+    for text in ("once more", "and again"):
+        trees.write("a/deep/changes", text)
+        trees.run()
+    assert len(os.listdir(trees.folder / "kept")) == 3
+    found = (path.read_text() for path in (trees.folder / "kept").rglob("changes"))
+    assert sorted(found) == ["former deep/changes", "has changed", "once more"]
+
+
+def test_in_our_own_folder_no_listing_has_it(tmp_path: Path) -> None:
+    trees = Trees(tmp_path, {"datasets": WholeTree(), "delete": Delete(1)})
+    trees = trees.using(backup=str(trees.target / "_gobblin/backup"))
+    trees.write("file", "former")
+    trees.run()
+    trees.write("file", "has changed")
+    for expected in ("committed", "idle"):
+        assert statuses(trees.run()) == {"photos#files": expected}
+    (found,) = (path for path in (trees.target / "_gobblin/backup").rglob("*") if path.is_file())
+    assert (found.name, found.read_text()) == ("file", "former")
+
+
+def test_a_file_that_somebody_changed_meanwhile_is_neither_replaced_nor_kept(trees: Trees) -> None:
+    trees.decided()
+    trees.write("a/deep/changes", "theirs", at=trees.target)
+    reports = trees.run()
+    assert statuses(reports) == {A: "failed"}
+    assert "another file stands there than the one that is to be replaced" in reports[A].text
+    assert (trees.target / "a/deep/changes").read_text() == "theirs"
+
+
+def test_a_slot_that_dies_between_the_two_renames_is_finished(trees: Trees, monkeypatch: pytest.MonkeyPatch) -> None:
+    trees.decided()
+
+    def dies(self: LocalFiles, source: str, target: str) -> None:
+        raise OSError("it dies")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalFiles, "rename_new", dies)
+        with pytest.raises(GobblinError, match="it dies"):
+            trees.run()
+    assert not (trees.target / "a/deep/changes").exists()
+    assert statuses(trees.run()) == {A: "idle"}
+    assert (trees.equal(), kept(trees)) == (True, FORMER)
+
+
+def test_one_that_is_abandoned_between_the_two_renames_puts_the_former_file_back(
+    trees: Trees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, _ = trees.decided()
+    decision = opened.journal.history(A).slots[-1].decision
+    (step,) = (step for step in opened.journal.steps(decision, decision.of(Phase.PUBLISH)) if step.files())
+
+    def dies(self: LocalFiles, source: str, target: str) -> None:
+        raise OSError("it dies")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalFiles, "rename_new", dies)
+        with pytest.raises(OSError, match="it dies"):
+            step.execute(opened.committer._context)
+    assert not (trees.target / "a/deep/changes").exists()
+    assert trees.admin.abandon(A, "it was a mistake")[0].abandoned
+    assert (trees.target / "a/deep/changes").read_text() == "former deep/changes"
+    assert statuses(trees.run()) == {A: "committed"}
+    assert (trees.equal(), kept(trees)) == (True, FORMER)
+
+
+def test_without_a_rename_that_never_overwrites_it_is_done_by_links(
+    trees: Trees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on NFS."""
+    monkeypatch.setattr("airflow_gobblin.storage.files.local._renameat2", lambda: None)
+    assert statuses(trees.run()) == {A: "committed"}
+    assert (trees.equal(), kept(trees)) == (True, FORMER)
+    assert {path.stat().st_nlink for path in trees.folder.rglob("changes")} == {1}
+
+
+def test_nothing_in_the_backup_folder_is_overwritten(tmp_path: Path) -> None:
+    files = LocalFiles(tmp_path)
+    for path, text in (("taken", "former"), ("kept/x", "another")):
+        with files.create(path) as out:
+            out.write(text.encode())
+    discard(files, "taken", "kept/x")
+    discard(files, "taken", "kept/x")  # another process does it, too
+    assert sorted(files.read(path) for path in files.walk("kept")) == [b"another", b"former"]
+
+
+@pytest.mark.parametrize(
+    "backup", ["/elsewhere", "{}/target", "{}/target/in", "{}", "{}/_gobblin/claims", "{}/source/in"]
+)
+def test_a_backup_folder_in_another_place_is_refused(trees: Trees, backup: str) -> None:
+    with pytest.raises(ConfigurationError, match="backup"):
+        _ = trees.using(backup=backup.format(trees.folder)).mirror
+
+
+def test_objects_have_versions_instead() -> None:
+    with pytest.raises(ConfigurationError, match="versions of the bucket"):
+        Mirror("photos", "/srv/photos", "s3://bucket/photos", "unused", backup="s3://bucket/kept")

@@ -1,0 +1,123 @@
+"""Files of S3 on their way: in parts, each of which is of the object that was planned, with few requests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_gobblin.copy.entries import Entry
+from airflow_gobblin.copy.object_origin import PART, ObjectOrigin
+from airflow_gobblin.copy.object_tree import ObjectTree
+from airflow_gobblin.copy.streams import Checksum
+from airflow_gobblin.copy.trees import open_tree
+from airflow_gobblin.errors import SourceChangedError, SourceError
+from tests.services.s3 import S3Access, S3Server
+from tests.services.s3_proxy import Fault, Proxy
+
+LARGE = os.urandom(3 * PART + 5)
+CONTENT = {"a": b"a", "b/empty": b"", "b/exact": LARGE[:PART], "b/large": LARGE, "c/ä ~%20+": b"odd"}
+
+
+@pytest.fixture(scope="module")
+def store(versitygw: S3Server) -> Any:
+    """Somebody else's access to the source."""
+    return versitygw.access.filesystem()
+
+
+@pytest.fixture
+def access(versitygw: S3Server, s3_proxy: Proxy) -> S3Access:
+    return versitygw.access.through(s3_proxy.endpoint)
+
+
+@pytest.fixture
+def origin(store: Any, access: S3Access, bucket: str) -> Iterator[ObjectOrigin]:
+    for path, data in CONTENT.items():
+        store.pipe_file(f"{bucket}/tree/{path}", data)
+    tree = open_tree(access.url(f"{bucket}/tree"), access)
+    assert isinstance(tree, ObjectTree)
+    origin = ObjectOrigin(tree, ".")
+    yield origin
+    origin.close()
+
+
+def entry_of(origin: ObjectOrigin, path: str) -> Entry:
+    found = origin._tree.entry(path)
+    assert found is not None
+    return found
+
+
+def read(origin: ObjectOrigin, path: str) -> bytes:
+    return b"".join(origin.blocks(entry_of(origin, path)))
+
+
+@pytest.mark.parametrize("path", CONTENT)
+def test_each_file_arrives_whole(origin: ObjectOrigin, path: str, tmp_path: Path) -> None:
+    assert read(origin, path) == CONTENT[path]
+    checksum = Checksum(False)
+    with (tmp_path / "copy").open("wb") as file:
+        origin.copy_to_disk(entry_of(origin, path), file.fileno(), checksum)
+    assert (tmp_path / "copy").read_bytes() == CONTENT[path]
+
+
+def test_a_small_file_is_one_request(origin: ObjectOrigin, s3_proxy: Proxy) -> None:
+    entry = entry_of(origin, "a")
+    before = len(s3_proxy.seen)
+    assert b"".join(origin.blocks(entry)) == b"a"
+    assert len(s3_proxy.seen) == before + 1
+
+
+@pytest.mark.parametrize(
+    ("path", "change"),
+    [
+        ("a", bytes.upper),
+        ("a", lambda data: data + b"more"),
+        ("a", lambda data: b""),
+        ("b/empty", lambda data: b"more"),
+        ("b/large", lambda data: data[::-1]),
+        ("b/large", lambda data: data[:-6]),
+        ("c/ä ~%20+", bytes.upper),
+    ],
+)
+def test_a_file_that_changed_is_named(
+    origin: ObjectOrigin, store: Any, bucket: str, path: str, change: Callable[[bytes], bytes]
+) -> None:
+    entry = entry_of(origin, path)
+    store.pipe_file(f"{bucket}/tree/{path}", change(CONTENT[path]))
+    with pytest.raises(SourceChangedError, match=r"changed since it was planned"):
+        b"".join(origin.blocks(entry))
+
+
+@pytest.mark.parametrize("path", ["a", "b/empty", "b/large"])
+def test_a_file_that_is_gone_is_named(origin: ObjectOrigin, store: Any, bucket: str, path: str) -> None:
+    entry = entry_of(origin, path)
+    store.rm_file(f"{bucket}/tree/{path}")
+    with pytest.raises(SourceChangedError, match="is gone"):
+        b"".join(origin.blocks(entry))
+
+
+def test_a_file_that_changes_between_two_parts_is_named(origin: ObjectOrigin, store: Any, bucket: str) -> None:
+    blocks = origin.blocks(entry_of(origin, "b/large"))
+    next(blocks)
+    store.pipe_file(f"{bucket}/tree/b/large", LARGE[::-1])
+    try:
+        rest = b"".join(blocks)
+    except SourceChangedError:
+        return
+    assert rest == LARGE[PART:], "the parts on their way were all of the planned object"
+
+
+def test_what_is_refused_once_is_asked_again(origin: ObjectOrigin, s3_proxy: Proxy) -> None:
+    entry = entry_of(origin, "a")
+    s3_proxy.harm(Fault.INTERNAL_ERROR, "GET", times=1)
+    assert b"".join(origin.blocks(entry)) == b"a"
+
+
+def test_a_file_that_may_not_be_read_is_named(origin: ObjectOrigin, s3_proxy: Proxy) -> None:
+    entry = entry_of(origin, "a")
+    s3_proxy.harm(Fault.DENIED, "GET", path="/tree/a$", times=float("inf"))
+    with pytest.raises(SourceError, match=r"tree/a"):
+        b"".join(origin.blocks(entry))

@@ -1,0 +1,90 @@
+"""The runs of a DAG of the demo, on an Airflow of its own: each is shown while it runs, and may be killed."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tests.demo.show import Progress, headline, say
+from tests.demo.verdict import DemoError
+from tests.services.airflow import FINISHED, Airflow, TaskInstance
+
+__all__ = ["Runs", "airflow_below"]
+
+PATIENCE_SECONDS = 600
+"""How long a run may take on a machine that has other things to do."""
+
+
+class Runs:
+    """The runs of a DAG, numbered from 1. :ivar count: how many there were."""
+
+    def __init__(self, airflow: Airflow, dag: str) -> None:
+        self.count = 0
+        self._airflow = airflow
+        self._dag = dag
+        airflow.wait_for_dag(dag)
+
+    def trigger(self) -> str:
+        """Start the next run. :return: its id."""
+        self.count += 1
+        return self._airflow.trigger(self._dag, run_id=f"run-{self.count}")
+
+    def finish_well(self, run: str) -> None:
+        """Wait for the end of a run. :raises DemoError: it failed."""
+        progress = Progress(run)
+
+        def ended() -> str | None:
+            progress.show(self._airflow.task_instances(self._dag, run))
+            state = self._airflow.run_state(self._dag, run)
+            return state if state in FINISHED else None
+
+        if self._airflow.wait_for(f"the end of {run}", ended, seconds=PATIENCE_SECONDS) != "success":
+            raise DemoError(f"{run} failed; why, say the logs of its tasks below {self._airflow.home}/logs")
+
+    def wait_for_publisher(self, run: str, label: str) -> TaskInstance:
+        """Wait until the task that publishes the pack of a label has a process. :raises DemoError: the run ended before."""
+        progress = Progress(run)
+
+        def publisher() -> TaskInstance | None:
+            tasks = self._airflow.task_instances(self._dag, run)
+            progress.show(tasks)
+            those = [t for t in tasks if t.name == "execute_commit_steps" and t.label == label and t.pid]
+            if not those and self._airflow.run_state(self._dag, run) in FINISHED:
+                raise DemoError(f"{run} ended before it could be killed; see {self._airflow.home}/logs")
+            return next(iter(those), None)
+
+        what = f"execute_commit_steps of {label}"
+        return self._airflow.wait_for(what, publisher, seconds=PATIENCE_SECONDS, every=0.1)
+
+    def told_by(self, run: str, task: str, urn: str) -> list[str]:
+        """What a task that succeeded logged of a dataset."""
+        found = self._airflow.wait_for_task(self._dag, run, task, lambda one: one.state == "success")
+        return [line for line in self._airflow.log(self._dag, run, found) if line.startswith(f"dataset '{urn}'")]
+
+    def give_up(self, run: str) -> None:
+        """Mark a run as failed before Airflow tries its task again."""
+        self._airflow.request("PATCH", f"dags/{self._dag}/dagRuns/{run}", json={"state": "failed"})
+        say(
+            "Left alone, Airflow would try the task again, and that would finish the slot. To leave it to the next run,"
+        )
+        say(f"{run} is marked as failed, as people do in the UI.")
+
+
+@contextmanager
+def airflow_below(folder: Path, environment: Mapping[str, str]) -> Iterator[Airflow]:
+    """Run Airflow; stopping it can't be interrupted."""
+    folder.mkdir()
+    airflow = Airflow(folder, environment)
+    try:
+        airflow.start()
+        yield airflow
+    finally:
+        signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        handlers = {number: signal.signal(number, signal.SIG_IGN) for number in signals}
+        with suppress(OSError):  # the terminal may be gone
+            headline("Airflow is stopped")
+        airflow.stop()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

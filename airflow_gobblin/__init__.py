@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from airflow_gobblin.admin.actions import Administration
     from airflow_gobblin.connections import Connections, GuardedConnections
-    from airflow_gobblin.copy.archives import Unpack
     from airflow_gobblin.copy.checks import (
         AtLeastBytes,
         AtLeastFiles,
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
         CopiedFileSet,
         FileSetCheck,
     )
-    from airflow_gobblin.copy.converters import (
+    from airflow_gobblin.copy.conversion.archives import Unpack
+    from airflow_gobblin.copy.conversion.converters import (
         Bunzip2,
         Bzip2,
         ConnectedConverter,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Unzstd,
         Zstd,
     )
+    from airflow_gobblin.copy.conversion.openpgp import CheckSignature, Decrypt, Encrypt
     from airflow_gobblin.copy.entries import Entry, EntryKind
     from airflow_gobblin.copy.finders import (
         CopyableDataset,
@@ -50,9 +51,8 @@ if TYPE_CHECKING:
         Ready,
         WholeTree,
     )
-    from airflow_gobblin.copy.openpgp import CheckSignature, Decrypt, Encrypt
     from airflow_gobblin.copy.options import Compare, Delete, Existing, Keep, Links
-    from airflow_gobblin.copy.trees import Tree
+    from airflow_gobblin.copy.trees.base import Tree
     from airflow_gobblin.errors import (
         AlreadyCoveredError,
         CheckFailedError,
@@ -335,10 +335,10 @@ _MODULES = {
     "AtLeastBytes": "copy.checks",
     "AtLeastFiles": "copy.checks",
     "Attempt": "job",
-    "Bunzip2": "copy.converters",
-    "Bzip2": "copy.converters",
+    "Bunzip2": "copy.conversion.converters",
+    "Bzip2": "copy.conversion.converters",
     "CheckFailedError": "errors",
-    "CheckSignature": "copy.openpgp",
+    "CheckSignature": "copy.conversion.openpgp",
     "CheckableSource": "rows.sources.base",
     "Checksums": "copy.checks",
     "ClaimError": "errors",
@@ -346,7 +346,7 @@ _MODULES = {
     "CommitStep": "steps.base",
     "Compare": "copy.options",
     "ConfigurationError": "errors",
-    "ConnectedConverter": "copy.converters",
+    "ConnectedConverter": "copy.conversion.converters",
     "Connections": "connections",
     "Consistency": "rows.sources.base",
     "Converter": "rows.converters.base",
@@ -362,12 +362,12 @@ _MODULES = {
     "DatasetPlan": "rows.sources.base",
     "DatasetState": "model.state",
     "DatePartitions": "copy.finders",
-    "Decrypt": "copy.openpgp",
+    "Decrypt": "copy.conversion.openpgp",
     "Delete": "copy.options",
     "DifferenceError": "errors",
     "DropColumns": "rows.converters.columns",
     "EachFolder": "copy.finders",
-    "Encrypt": "copy.openpgp",
+    "Encrypt": "copy.conversion.openpgp",
     "Entry": "copy.entries",
     "EntryKind": "copy.entries",
     "EnvironmentMismatchError": "errors",
@@ -378,7 +378,7 @@ _MODULES = {
     "ExtractOperator": "operators.extract",
     "Failure": "model.failure",
     "FenceResult": "steps.base",
-    "FileConverter": "copy.converters",
+    "FileConverter": "copy.conversion.converters",
     "FileIdentity": "storage.files.base",
     "FileSet": "copy.finders",
     "FileSetCheck": "copy.checks",
@@ -389,8 +389,8 @@ _MODULES = {
     "GobblinIngestion": "operators.task_group",
     "GobblinMirror": "operators.task_group",
     "GuardedConnections": "connections",
-    "Gunzip": "copy.converters",
-    "Gzip": "copy.converters",
+    "Gunzip": "copy.conversion.converters",
+    "Gzip": "copy.conversion.converters",
     "Held": "job",
     "Holds": "model.holds",
     "InRange": "rows.converters.checks",
@@ -462,15 +462,15 @@ _MODULES = {
     "TargetError": "errors",
     "TargetFile": "steps.base",
     "TimestampWatermark": "model.watermark",
-    "Tree": "copy.trees",
+    "Tree": "copy.trees.base",
     "UnitResult": "model.work",
     "UnitState": "model.work",
     "UnitSummary": "model.work",
     "UnknownKindError": "errors",
     "UnknownOutcomeError": "errors",
-    "Unpack": "copy.archives",
+    "Unpack": "copy.conversion.archives",
     "UnreliableStoreError": "errors",
-    "Unzstd": "copy.converters",
+    "Unzstd": "copy.conversion.converters",
     "VerifyRecoverOperator": "operators.tasks",
     "Watermark": "model.watermark",
     "WholeTree": "copy.finders",
@@ -481,7 +481,7 @@ _MODULES = {
     "WriteCommitStepsOperator": "operators.tasks",
     "Writer": "rows.sinks.base",
     "YamlIngestion": "operators.yaml_ingestions",
-    "Zstd": "copy.converters",
+    "Zstd": "copy.conversion.converters",
     "dataset_asset": "events.assets",
     "dataset_key": "model.naming",
     "ingestion_params": "operators.run_requests",

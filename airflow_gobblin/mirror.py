@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from airflow_gobblin.copy.archives import Unpack
 from airflow_gobblin.copy.checks import FileSetCheck
-from airflow_gobblin.copy.converters import AnyConverter, ConnectedConverter, FileConverter
+from airflow_gobblin.copy.conversion.archives import Unpack
+from airflow_gobblin.copy.conversion.converters import AnyConverter, ConnectedConverter, FileConverter
+from airflow_gobblin.copy.conversion.openpgp import Encrypt
 from airflow_gobblin.copy.finders import DatasetFinder, Place, WholeTree
-from airflow_gobblin.copy.openpgp import Encrypt
 from airflow_gobblin.copy.options import Compare, Delete, Existing, Keep, Links
 from airflow_gobblin.copy.work import CopyWork
 from airflow_gobblin.errors import ConfigurationError

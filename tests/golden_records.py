@@ -21,9 +21,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import airflow_gobblin
 from airflow_gobblin.copy.checks import AtLeastFiles, FileSetCheck
-from airflow_gobblin.copy.converters import FileConverter, Gunzip
+from airflow_gobblin.copy.conversion.converters import FileConverter, Gunzip
+from airflow_gobblin.copy.conversion.openpgp import CheckSignature, Decrypt, Encrypt
 from airflow_gobblin.copy.finders import DatasetFinder, DatePartitions, WholeTree
-from airflow_gobblin.copy.openpgp import CheckSignature, Decrypt, Encrypt
 from airflow_gobblin.copy.options import Keep
 from airflow_gobblin.job import Work
 from airflow_gobblin.model import wire

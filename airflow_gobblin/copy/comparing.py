@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from airflow_gobblin.copy.entries import Entry, EntryKind, shown
 from airflow_gobblin.copy.options import Compare
-from airflow_gobblin.copy.streams import Block
+from airflow_gobblin.copy.transfer.streams import Block
 from airflow_gobblin.copy.trees import Tree, joined
 from airflow_gobblin.errors import SourceError, TargetError
 

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 
 from airflow_gobblin.copy.bundles import Act, CopyFile, Doomed, FolderEntry, SourceTotals, bundled, units_of
 from airflow_gobblin.copy.comparing import Comparison
-from airflow_gobblin.copy.conversion import Converted, ConvertingOrigin, Naming, is_excluded, without_doubles
+from airflow_gobblin.copy.conversion.converting import Converted, ConvertingOrigin, Naming, is_excluded, without_doubles
 from airflow_gobblin.copy.diff import Change, Difference, differences, without_clashes
 from airflow_gobblin.copy.entries import NO_ATTRIBUTES, Attributes, Entry, EntryKind, readable, shown
 from airflow_gobblin.copy.filters import Filter
 from airflow_gobblin.copy.finders import FileSet, Place, file_sets_of
 from airflow_gobblin.copy.options import Compare, Existing, Links
 from airflow_gobblin.copy.owners import in_form
-from airflow_gobblin.copy.streams import TreeOrigin
+from airflow_gobblin.copy.transfer.streams import TreeOrigin
 from airflow_gobblin.copy.trees import OWN_FOLDER, Tree, folders_of, joined, open_tree
 from airflow_gobblin.copy.work import CopyBinding, CopyWork
 from airflow_gobblin.errors import ConfigurationError, DifferenceError, SourceError, TargetError

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from airflow_gobblin.copy.bundles import Bundle, FolderEntry
-from airflow_gobblin.copy.copying import whole_folder
+from airflow_gobblin.copy.transfer.copying import whole_folder
 from airflow_gobblin.copy.trees import folders_of, joined
 from airflow_gobblin.copy.work import CopyBinding
 from airflow_gobblin.model.plan import Plan

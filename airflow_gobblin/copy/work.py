@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from airflow_gobblin.copy.archives import Unpack
 from airflow_gobblin.copy.bundles import Bundle
 from airflow_gobblin.copy.checks import CopiedFileSet, FileSetCheck, judge, totals_of
-from airflow_gobblin.copy.converters import AnyConverter, ConnectedConverter
+from airflow_gobblin.copy.conversion.archives import Unpack
+from airflow_gobblin.copy.conversion.converters import AnyConverter, ConnectedConverter
 from airflow_gobblin.copy.finders import DatasetFinder, FileSet
 from airflow_gobblin.copy.options import Compare, Delete, Existing, Keep, Links
 from airflow_gobblin.copy.trees import joined, open_tree
@@ -173,7 +173,7 @@ class CopyWork:
 
     def run(self, unit: WorkUnit, plan: Plan, attempt: Attempt) -> UnitResult:
         """Copy the files of a bundle into staging."""
-        from airflow_gobblin.copy.copying import copy_bundle
+        from airflow_gobblin.copy.transfer.copying import copy_bundle
 
         result = copy_bundle(self.of(CopyBinding.of(plan)), unit, plan, attempt)
         if result.state is not UnitState.SUCCESSFUL:

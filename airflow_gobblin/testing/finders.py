@@ -13,8 +13,8 @@ import pytest
 from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.filters import Filter
 from airflow_gobblin.copy.finders import DatasetFinder, FileSet, file_sets_of
-from airflow_gobblin.copy.local_tree import LocalTree
 from airflow_gobblin.copy.trees import OWN_FOLDER, Tree, always
+from airflow_gobblin.copy.trees.local import LocalTree
 from airflow_gobblin.errors import SourceError
 from airflow_gobblin.model import wire
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from airflow_gobblin.connections import Connections, NoConnections
 from airflow_gobblin.copy.bundles import Bundle, BundleKind, CopyFile
-from airflow_gobblin.copy.copying import copy_bundle
 from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.finders import WholeTree
 from airflow_gobblin.copy.options import Keep, Links
+from airflow_gobblin.copy.transfer.copying import copy_bundle
 from airflow_gobblin.copy.trees import Tree, open_tree
 from airflow_gobblin.copy.work import CopyBinding, CopyWork
 from airflow_gobblin.job import Attempt

@@ -18,8 +18,8 @@ import pytest
 import zstandard
 
 from airflow_gobblin.connections import NoConnections
-from airflow_gobblin.copy.archives import Unpack, folder_of, read_members
-from airflow_gobblin.copy.converters import Gunzip
+from airflow_gobblin.copy.conversion.archives import Unpack, folder_of, read_members
+from airflow_gobblin.copy.conversion.converters import Gunzip
 from airflow_gobblin.copy.finders import WholeTree
 from airflow_gobblin.copy.options import Compare, Delete, Keep
 from airflow_gobblin.copy.planning import find_file_sets

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_gobblin.copy import bandwidth
-from airflow_gobblin.copy.bandwidth import Pace
 from airflow_gobblin.copy.finders import EachFolder
+from airflow_gobblin.copy.transfer import bandwidth
+from airflow_gobblin.copy.transfer.bandwidth import Pace
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.mirror import Mirror
 from airflow_gobblin.run.plan import create_work_units

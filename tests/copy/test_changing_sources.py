@@ -118,8 +118,8 @@ def disturbed(folder: Path, change: Callable[[Path], None], at: int, *, checksum
     watched = WatchedOs(at, lambda: change(file))
     with pytest.MonkeyPatch.context() as patch:
         for name in ("_AT_ONCE", "BLOCK"):
-            patch.setattr(f"airflow_gobblin.copy.local.{name}", 4096)
-        for module in ("local", "local_tree"):
+            patch.setattr(f"airflow_gobblin.copy.transfer.local.{name}", 4096)
+        for module in ("transfer.local", "trees.local"):
             patch.setattr(f"airflow_gobblin.copy.{module}.os", watched)
         reports = trees.run()
     assert reports[B].status == "committed", reports[B].text

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_gobblin.copy.checks import AtLeastBytes, AtLeastFiles, Checksums, CopiedFileSet
-from airflow_gobblin.copy.converters import Gzip
+from airflow_gobblin.copy.conversion.converters import Gzip
 from airflow_gobblin.copy.options import Delete
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.mirror import Mirror

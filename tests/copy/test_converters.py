@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_gobblin.connections import NoConnections
-from airflow_gobblin.copy import conversion
-from airflow_gobblin.copy.converters import Bunzip2, Bzip2, Chain, FileConverter, Gunzip, Gzip, Unzstd, Zstd
+from airflow_gobblin.copy.conversion import converting
+from airflow_gobblin.copy.conversion.converters import Bunzip2, Bzip2, Chain, FileConverter, Gunzip, Gzip, Unzstd, Zstd
 from airflow_gobblin.copy.entries import Entry, EntryKind, SourceFile, key_of
 from airflow_gobblin.copy.finders import WholeTree
 from airflow_gobblin.copy.options import Compare, Delete, Keep
@@ -172,12 +172,12 @@ ENTRIES = st.builds(
 @settings(max_examples=50)
 @given(st.lists(ENTRIES, max_size=20), st.integers(1, 25))
 def test_entries_are_put_in_order_whether_they_fit_in_memory_or_not(entries: list[Entry], most: int) -> None:
-    before = conversion.IN_MEMORY
-    conversion.IN_MEMORY = most
+    before = converting.IN_MEMORY
+    converting.IN_MEMORY = most
     try:
-        assert [*conversion.in_order(iter(entries))] == sorted(entries, key=key_of)
+        assert [*converting.in_order(iter(entries))] == sorted(entries, key=key_of)
     finally:
-        conversion.IN_MEMORY = before
+        converting.IN_MEMORY = before
 
 
 # Mirrors
@@ -391,7 +391,7 @@ def test_converted_files_go_to_s3_and_come_back(versitygw: S3Server, tmp_path: P
         write_old(tmp_path / "source/deep/file", text)
         if text == "two":
             time.sleep(1.1)  # the store keeps times in seconds
-            os.utime(tmp_path / "source/deep/file", None)
+            os.utime(tmp_path / "source/deep/file", (int(time.time()),) * 2)
         for job in (up, down):
             assert [*statuses(inprocess.run(job)).values()] == ["committed"]
         assert content(tmp_path / "copy") == content(tmp_path / "source")

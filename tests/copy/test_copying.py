@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from airflow_gobblin.copy import durability
 from airflow_gobblin.copy.attributes import KeptAttributes
 from airflow_gobblin.copy.bundles import Bundle, BundleKind, CopyFile, Doomed
 from airflow_gobblin.copy.entries import Entry, EntryKind
-from airflow_gobblin.copy.local import DiskDestination
 from airflow_gobblin.copy.options import Keep, Links
-from airflow_gobblin.copy.streams import SMALL, TreeOrigin
+from airflow_gobblin.copy.transfer import durability
+from airflow_gobblin.copy.transfer.local import DiskDestination
+from airflow_gobblin.copy.transfer.streams import SMALL, TreeOrigin
 from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.model.failure import ErrorKind
 from airflow_gobblin.model.work import UnitResult, UnitState

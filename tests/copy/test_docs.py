@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from airflow_gobblin.copy.converters import FileConverter
+from airflow_gobblin.copy.conversion.converters import FileConverter
 from airflow_gobblin.mirror import Mirror
 from tests.copy.mirrors import Trees, statuses
 from tests.services.environment import ROOT

@@ -18,8 +18,8 @@ from airflow_gobblin.copy.finders import (
     Ready,
     WholeTree,
 )
-from airflow_gobblin.copy.local_tree import LocalTree
 from airflow_gobblin.copy.trees import Tree
+from airflow_gobblin.copy.trees.local import LocalTree
 from airflow_gobblin.testing import FinderContract
 
 NOW = datetime(2026, 3, 1, 0, 0, 1, tzinfo=UTC)

@@ -24,8 +24,8 @@ from airflow_gobblin.copy.finders import (
     WholeTree,
     file_sets_of,
 )
-from airflow_gobblin.copy.local_tree import LocalTree
 from airflow_gobblin.copy.trees import Tree
+from airflow_gobblin.copy.trees.local import LocalTree
 from airflow_gobblin.errors import ConfigurationError, SourceError
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.holds import Holds

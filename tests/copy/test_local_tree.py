@@ -14,11 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_gobblin.copy import local_tree
 from airflow_gobblin.copy.entries import EntryKind, key_of
-from airflow_gobblin.copy.local_tree import LocalTree
 from airflow_gobblin.copy.options import Links
-from airflow_gobblin.copy.trees import open_tree
+from airflow_gobblin.copy.trees import local, open_tree
+from airflow_gobblin.copy.trees.local import LocalTree
 from tests.copy.trees import Folder, folders, keys, on_disk
 
 
@@ -26,10 +25,10 @@ from tests.copy.trees import Folder, folders, keys, on_disk
 def test_a_walk_has_everything_in_the_order_of_s3(folder: Folder, in_threads: bool) -> None:
     with on_disk(tree=folder) as root, pytest.MonkeyPatch.context() as patch:
         if in_threads:
-            patch.setattr(local_tree, "_SLOW", 0.0)
-            patch.setattr(local_tree, "_CALLS_TO_JUDGE", 0)
-            patch.setattr(local_tree, "_AT_A_TIME", 2)
-            patch.setattr(local_tree, "_AHEAD", 2)
+            patch.setattr(local, "_SLOW", 0.0)
+            patch.setattr(local, "_CALLS_TO_JUDGE", 0)
+            patch.setattr(local, "_AT_A_TIME", 2)
+            patch.setattr(local, "_AHEAD", 2)
         found = [*LocalTree(root / "tree").walk()]
     assert [key_of(entry) for entry in found] == sorted(keys(folder))
 
@@ -79,8 +78,8 @@ def test_a_folder_that_goes_while_it_is_listed_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_threads: bool
 ) -> None:
     if in_threads:
-        monkeypatch.setattr(local_tree, "_SLOW", 0.0)
-        monkeypatch.setattr(local_tree, "_CALLS_TO_JUDGE", 0)
+        monkeypatch.setattr(local, "_SLOW", 0.0)
+        monkeypatch.setattr(local, "_CALLS_TO_JUDGE", 0)
     for number in range(20):
         (tmp_path / f"{number:02}").mkdir()
     walk = LocalTree(tmp_path).walk()
@@ -99,7 +98,7 @@ def test_a_tree_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_file_that_goes_while_it_is_listed_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_tree, "_AT_A_TIME", 1)
+    monkeypatch.setattr(local, "_AT_A_TIME", 1)
     for name in "abcdefghij":
         (tmp_path / name).touch()
     walk = LocalTree(tmp_path).walk()
@@ -109,7 +108,7 @@ def test_a_file_that_goes_while_it_is_listed_is_not_there(tmp_path: Path, monkey
 
 
 def test_what_becomes_a_folder_while_it_is_listed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_tree, "_AT_A_TIME", 1)
+    monkeypatch.setattr(local, "_AT_A_TIME", 1)
     for name in "abcdefghij":
         (tmp_path / name).touch()
     walk = LocalTree(tmp_path).walk()
@@ -195,7 +194,7 @@ def test_a_slow_disk_is_read_by_threads(tmp_path: Path, monkeypatch: pytest.Monk
         return lstat(path)
 
     monkeypatch.setattr(os, "lstat", slow)
-    monkeypatch.setattr(local_tree, "_AT_A_TIME", 16)
+    monkeypatch.setattr(local, "_AT_A_TIME", 16)
     assert len([*LocalTree(tmp_path).walk()]) == 20 + 20 * 50
     assert threads["listing"] > 900, threads
 

@@ -17,8 +17,8 @@ from airflow_gobblin.commit.committer import Committer
 from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.copy.entries import Entry
 from airflow_gobblin.copy.finders import EachFolder, FileSet, WholeTree
-from airflow_gobblin.copy.local_tree import LocalTree
 from airflow_gobblin.copy.options import Delete, Keep
+from airflow_gobblin.copy.trees.local import LocalTree
 from airflow_gobblin.errors import ConfigurationError, GobblinError, StoreError
 from airflow_gobblin.events.publication import publication
 from airflow_gobblin.journal.records import Action, now

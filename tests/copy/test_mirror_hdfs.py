@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from airflow_gobblin.admin.actions import Administration
-from airflow_gobblin.copy.archives import Unpack
-from airflow_gobblin.copy.converters import Gunzip
+from airflow_gobblin.copy.conversion.archives import Unpack
+from airflow_gobblin.copy.conversion.converters import Gunzip
 from airflow_gobblin.copy.finders import EachFolder, WholeTree
 from airflow_gobblin.copy.options import Delete, Existing, Keep, Links
 from airflow_gobblin.errors import GobblinError

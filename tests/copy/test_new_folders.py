@@ -243,7 +243,7 @@ def test_its_folders_have_their_attributes_from_the_first_moment_on(trees: Trees
 def test_without_syncfs_the_names_of_all_its_files_are_synced(trees: Trees, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.syscalls import traced
 
-    monkeypatch.setattr("airflow_gobblin.copy.durability._SAFE", frozenset())
+    monkeypatch.setattr("airflow_gobblin.copy.transfer.durability._SAFE", frozenset())
     run = Run(trees)
     with traced() as trace:
         results = run.copy()

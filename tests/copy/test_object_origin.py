@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from airflow_gobblin.copy.entries import Entry
-from airflow_gobblin.copy.object_origin import PART, ObjectOrigin
-from airflow_gobblin.copy.object_tree import ObjectTree
-from airflow_gobblin.copy.streams import Checksum
+from airflow_gobblin.copy.transfer.objects import PART, ObjectOrigin
+from airflow_gobblin.copy.transfer.streams import Checksum
 from airflow_gobblin.copy.trees import open_tree
+from airflow_gobblin.copy.trees.objects import ObjectTree
 from airflow_gobblin.errors import SourceChangedError, SourceError
 from tests.services.s3 import S3Access, S3Server
 from tests.services.s3_proxy import Fault, Proxy

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from airflow_gobblin.copy.entries import EntryKind, key_of
-from airflow_gobblin.copy.local_tree import LocalTree
-from airflow_gobblin.copy.object_tree import ObjectTree
 from airflow_gobblin.copy.trees import always, open_tree
+from airflow_gobblin.copy.trees.local import LocalTree
+from airflow_gobblin.copy.trees.objects import ObjectTree
 from airflow_gobblin.storage.filesystems import open_filesystem
 from airflow_gobblin.storage.locations import object_location
 from tests.services.s3 import S3Server

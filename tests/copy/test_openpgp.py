@@ -14,11 +14,11 @@ from urllib.parse import quote
 
 import pytest
 
-from airflow_gobblin.copy import gpg
-from airflow_gobblin.copy.archives import Unpack
-from airflow_gobblin.copy.converters import ConnectedConverter, Gunzip
+from airflow_gobblin.copy.conversion import gpg
+from airflow_gobblin.copy.conversion.archives import Unpack
+from airflow_gobblin.copy.conversion.converters import ConnectedConverter, Gunzip
+from airflow_gobblin.copy.conversion.openpgp import CheckSignature, Decrypt, Encrypt
 from airflow_gobblin.copy.finders import EachFolder
-from airflow_gobblin.copy.openpgp import CheckSignature, Decrypt, Encrypt
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.mirror import Mirror
 from airflow_gobblin.testing import inprocess

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_gobblin.copy.local_tree import LocalTree
 from airflow_gobblin.copy.trees import Tree, open_tree
+from airflow_gobblin.copy.trees.local import LocalTree
 from airflow_gobblin.storage.filesystems import open_filesystem
 from airflow_gobblin.storage.locations import object_location
 from airflow_gobblin.testing import TreeContract

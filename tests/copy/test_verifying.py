@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_gobblin.connections import GuardedConnections, NoConnections
-from airflow_gobblin.copy.converters import Gunzip
+from airflow_gobblin.copy.conversion.converters import Gunzip
 from airflow_gobblin.copy.options import Delete, Keep
 from tests.copy.mirrors import Trees
 

@@ -23,9 +23,9 @@ from airflow.sdk import DAG
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_gobblin.copy.archives import Unpack
 from airflow_gobblin.copy.checks import AtLeastFiles
-from airflow_gobblin.copy.converters import Gunzip, Zstd
+from airflow_gobblin.copy.conversion.archives import Unpack
+from airflow_gobblin.copy.conversion.converters import Gunzip, Zstd
 from airflow_gobblin.copy.finders import (
     DatePartitions,
     EachFolder,

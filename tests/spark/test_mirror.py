@@ -14,10 +14,10 @@ from xml import __path__ as xml
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_gobblin.copy.archives import Unpack
 from airflow_gobblin.copy.bundles import Bundle
 from airflow_gobblin.copy.checks import AtLeastFiles
-from airflow_gobblin.copy.converters import Gunzip
+from airflow_gobblin.copy.conversion.archives import Unpack
+from airflow_gobblin.copy.conversion.converters import Gunzip
 from airflow_gobblin.copy.options import Delete, Keep
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import pytest
 
 from airflow_gobblin.copy.finders import CopyableDataset, DatasetFinder, EachFolder, FolderDataset
-from airflow_gobblin.copy.local_tree import LocalTree
 from airflow_gobblin.copy.trees import Tree
+from airflow_gobblin.copy.trees.local import LocalTree
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.testing import FinderContract
 

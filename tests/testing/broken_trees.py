@@ -11,8 +11,8 @@ from typing import BinaryIO, ClassVar
 import pytest
 
 from airflow_gobblin.copy.entries import Entry
-from airflow_gobblin.copy.local_tree import LocalTree
 from airflow_gobblin.copy.trees import Tree, always
+from airflow_gobblin.copy.trees.local import LocalTree
 from airflow_gobblin.testing import TreeContract
 
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, BinaryIO, cast
 
 from airflow_gobblin.copy.entries import Entry, EntryKind
-from airflow_gobblin.copy.listed_walk import folders_listed, walk_listed
-from airflow_gobblin.copy.trees import always
+from airflow_gobblin.copy.trees.base import always
+from airflow_gobblin.copy.trees.listed_walk import folders_listed, walk_listed
 from airflow_gobblin.storage.files.base import contained
 from airflow_gobblin.storage.filesystems import as_os_error
 from airflow_gobblin.storage.locations import ObjectLocation

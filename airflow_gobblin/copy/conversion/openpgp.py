@@ -15,7 +15,7 @@ from airflow_gobblin.model.wire import record
 
 if TYPE_CHECKING:
     from airflow_gobblin.connections import Connections
-    from airflow_gobblin.copy.converters import FileConverter
+    from airflow_gobblin.copy.conversion.converters import FileConverter
 
 _FINGERPRINT = re.compile("[0-9A-F]{40}|[0-9A-F]{64}")
 
@@ -45,7 +45,7 @@ class Decrypt:
 
     def connected(self, connections: Connections) -> FileConverter:
         """Return it with its keys."""
-        from airflow_gobblin.copy.gpg import Gpg
+        from airflow_gobblin.copy.conversion.gpg import Gpg
 
         return Gpg.of(self, connections).decrypting(self.signed_by)
 
@@ -75,7 +75,7 @@ class CheckSignature:
 
     def connected(self, connections: Connections) -> FileConverter:
         """Return it with its keys."""
-        from airflow_gobblin.copy.gpg import Gpg
+        from airflow_gobblin.copy.conversion.gpg import Gpg
 
         return Gpg.of(self, connections).checking(self.signed_by)
 
@@ -109,7 +109,7 @@ class Encrypt:
 
     def connected(self, connections: Connections) -> FileConverter:
         """Return it with its keys."""
-        from airflow_gobblin.copy.gpg import Gpg
+        from airflow_gobblin.copy.conversion.gpg import Gpg
 
         return Gpg.of(self, connections).encrypting(self.to, self.sign_by)
 

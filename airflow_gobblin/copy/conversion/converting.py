@@ -13,12 +13,21 @@ from tempfile import TemporaryFile
 from threading import Lock
 from typing import IO, TYPE_CHECKING, Protocol, runtime_checkable
 
-from airflow_gobblin.copy.archives import EXTENSIONS, ZIP, Content, Member, Unpack, folder_of, list_zip, read_members
 from airflow_gobblin.copy.bundles import CopyFile
-from airflow_gobblin.copy.converters import AnyConverter, Chain, ConnectedConverter, FileConverter
+from airflow_gobblin.copy.conversion.archives import (
+    EXTENSIONS,
+    ZIP,
+    Content,
+    Member,
+    Unpack,
+    folder_of,
+    list_zip,
+    read_members,
+)
+from airflow_gobblin.copy.conversion.converters import AnyConverter, Chain, ConnectedConverter, FileConverter
 from airflow_gobblin.copy.entries import Attributes, Entry, EntryKind, SourceFile, key_of, shown
 from airflow_gobblin.copy.failures import changed, described, reading, unconvertible
-from airflow_gobblin.copy.streams import Block, Checksum, Destination, Origin, write_blocks
+from airflow_gobblin.copy.transfer.streams import Block, Checksum, Destination, Origin, write_blocks
 from airflow_gobblin.copy.trees import Tree, joined
 from airflow_gobblin.errors import DifferenceError, GobblinError
 from airflow_gobblin.model.work import StagedFile

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from airflow_gobblin.copy.entries import Entry, EntryKind
-from airflow_gobblin.copy.listed_walk import folders_listed, walk_listed
-from airflow_gobblin.copy.trees import always, joined
+from airflow_gobblin.copy.trees.base import always, joined
+from airflow_gobblin.copy.trees.listed_walk import folders_listed, walk_listed
 from airflow_gobblin.storage.files.base import contained
 from airflow_gobblin.storage.filesystems import as_os_error
 from airflow_gobblin.storage.http_body import AnswerBody

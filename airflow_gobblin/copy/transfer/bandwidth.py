@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from threading import Lock
 
 from airflow_gobblin.copy.entries import Entry
-from airflow_gobblin.copy.streams import Block, Checksum, Origin, write_blocks
+from airflow_gobblin.copy.transfer.streams import Block, Checksum, Origin, write_blocks
 
 
 class Pace:

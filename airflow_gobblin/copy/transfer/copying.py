@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING
 
 from airflow_gobblin.connections import GuardedConnections
 from airflow_gobblin.copy.attributes import KeptAttributes
-from airflow_gobblin.copy.bandwidth import Pace, PacedOrigin
 from airflow_gobblin.copy.bundles import Bundle
-from airflow_gobblin.copy.conversion import ConvertingOrigin
-from airflow_gobblin.copy.converters import Chain
-from airflow_gobblin.copy.flight import in_flight
-from airflow_gobblin.copy.hdfs import HdfsDestination
-from airflow_gobblin.copy.local import DiskDestination, DiskOrigin
-from airflow_gobblin.copy.local_tree import LocalTree
-from airflow_gobblin.copy.object_origin import ObjectOrigin
-from airflow_gobblin.copy.object_tree import ObjectTree
+from airflow_gobblin.copy.conversion.converters import Chain
+from airflow_gobblin.copy.conversion.converting import ConvertingOrigin
 from airflow_gobblin.copy.options import Compare
-from airflow_gobblin.copy.store_copies import StoreCopies
-from airflow_gobblin.copy.streams import Destination, FilesDestination, Origin, TreeOrigin
+from airflow_gobblin.copy.transfer.bandwidth import Pace, PacedOrigin
+from airflow_gobblin.copy.transfer.hdfs import HdfsDestination
+from airflow_gobblin.copy.transfer.in_flight import in_flight
+from airflow_gobblin.copy.transfer.local import DiskDestination, DiskOrigin
+from airflow_gobblin.copy.transfer.objects import ObjectOrigin
+from airflow_gobblin.copy.transfer.store_copies import StoreCopies
+from airflow_gobblin.copy.transfer.streams import Destination, FilesDestination, Origin, TreeOrigin
 from airflow_gobblin.copy.trees import Tree, open_tree
+from airflow_gobblin.copy.trees.local import LocalTree
+from airflow_gobblin.copy.trees.objects import ObjectTree
 from airflow_gobblin.copy.work import CopyBinding
 from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.model.failure import Failure

@@ -7,7 +7,7 @@ from dataclasses import replace
 from airflow_gobblin.copy.attributes import KeptAttributes, noting
 from airflow_gobblin.copy.entries import Attributes, Entry
 from airflow_gobblin.copy.owners import in_form
-from airflow_gobblin.copy.streams import FilesDestination
+from airflow_gobblin.copy.transfer.streams import FilesDestination
 from airflow_gobblin.model.work import StagedFile
 from airflow_gobblin.storage.files.base import FolderAttributes, StagedOutput
 from airflow_gobblin.storage.files.hdfs import HdfsFiles, set_attributes

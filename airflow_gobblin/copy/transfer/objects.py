@@ -12,9 +12,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.failures import changed, described, gone, reading
-from airflow_gobblin.copy.object_tree import ObjectTree
-from airflow_gobblin.copy.streams import Block, Checksum, write_blocks
+from airflow_gobblin.copy.transfer.streams import Block, Checksum, write_blocks
 from airflow_gobblin.copy.trees import joined
+from airflow_gobblin.copy.trees.objects import ObjectTree
 from airflow_gobblin.storage.files.base import contained
 from airflow_gobblin.storage.locations import ObjectLocation
 

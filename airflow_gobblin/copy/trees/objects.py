@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, BinaryIO, cast
 
 from airflow_gobblin.copy.entries import Entry, EntryKind, sort_key
-from airflow_gobblin.copy.trees import OWN_FOLDER, always, joined
+from airflow_gobblin.copy.trees.base import OWN_FOLDER, always, joined
 from airflow_gobblin.storage.files.base import contained
 from airflow_gobblin.storage.filesystems import SECONDS_TO_ANSWER, as_os_error
 from airflow_gobblin.storage.locations import ObjectLocation

@@ -22,7 +22,7 @@ from airflow_gobblin.storage.parsed_connection import ParsedConnection
 
 if TYPE_CHECKING:
     from airflow_gobblin.connections import Connections
-    from airflow_gobblin.copy.openpgp import CheckSignature, Decrypt, Encrypt
+    from airflow_gobblin.copy.conversion.openpgp import CheckSignature, Decrypt, Encrypt
 
 _BLOCK = 1 << 20
 _MEMORY = "/dev/shm"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields
 from tempfile import TemporaryFile
 from typing import IO, BinaryIO, cast
 
-from airflow_gobblin.copy.converters import BlocksReader, decompressed
+from airflow_gobblin.copy.conversion.converters import BlocksReader, decompressed
 from airflow_gobblin.copy.entries import shown
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.wire import record

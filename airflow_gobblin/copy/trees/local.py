@@ -16,7 +16,7 @@ from typing import BinaryIO, TypeVar
 
 from airflow_gobblin.copy.entries import Attributes, Entry, EntryKind
 from airflow_gobblin.copy.options import Links
-from airflow_gobblin.copy.trees import OWN_FOLDER, always, joined
+from airflow_gobblin.copy.trees.base import OWN_FOLDER, always, joined
 from airflow_gobblin.storage.files.base import contained
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from airflow_gobblin.copy.entries import Entry
 from airflow_gobblin.copy.failures import writing
-from airflow_gobblin.copy.object_origin import ObjectOrigin
+from airflow_gobblin.copy.transfer.objects import ObjectOrigin
 from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.model.work import StagedFile
 from airflow_gobblin.storage.files.objects import ObjectFiles

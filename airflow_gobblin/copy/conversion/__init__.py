@@ -1,0 +1,1 @@
+"""What becomes of bytes on their way: converters, archives that are unpacked, and OpenPGP."""

@@ -20,7 +20,7 @@ from airflow_gobblin.copy.attributes import KeptAttributes
 from airflow_gobblin.copy.bundles import Bundle, BundleKind, CopyFile, Doomed
 from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.options import Keep, Links
-from airflow_gobblin.copy.transfer import durability
+from airflow_gobblin.copy.transfer import durability, local, streams
 from airflow_gobblin.copy.transfer.local import DiskDestination
 from airflow_gobblin.copy.transfer.streams import SMALL, TreeOrigin
 from airflow_gobblin.errors import ConfigurationError, GobblinError
@@ -344,6 +344,26 @@ def test_everything_is_durable_once_for_a_unit(copying: Copying, monkeypatch: py
         result = copied(copying)
     if trace.of("fsync") == []:
         assert synced == [{os.fsencode(file.path) for file in result.files}]
+
+
+@pytest.mark.parametrize("checksums", [False, True])
+def test_the_disk_begins_to_write_a_large_file_while_it_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checksums: bool
+) -> None:
+    begun: list[int] = []
+    real = durability.begin_to_write
+
+    def begin(file: int, at: int, length: int) -> None:
+        real(file, at, length)
+        begun.append(length)
+
+    for module in (local, streams):
+        monkeypatch.setattr(module, "begin_to_write", begin)
+    copying = pair(tmp_path, {b"a": Made(b"x" * (65 << 20)), b"b": Made(b"x" * 1000)})
+    copying.checksums = checksums
+    result = copied(copying)
+    assert sum(begun) == 64 << 20
+    assert seen(copying.staged(result)) == seen(Path(copying.source))
 
 
 def test_without_syncfs_each_file_and_each_folder_is_synced(copying: Copying, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from airflow_gobblin.copy.attributes import KeptAttributes
 from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.failures import changed, described, is_of_target, reading, writing
 from airflow_gobblin.copy.options import Links
-from airflow_gobblin.copy.transfer.durability import FolderSync, sync_files
+from airflow_gobblin.copy.transfer.durability import FolderSync, begin_to_write, sync_files
 from airflow_gobblin.copy.transfer.streams import BLOCK, Block, Checksum, Origin, write_all
 from airflow_gobblin.copy.trees import joined
 from airflow_gobblin.copy.trees.local import LocalTree
@@ -30,7 +30,8 @@ _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY | os.O_NONBLOCK
 """To open a pipe that has taken the place of a file doesn't wait for its writer."""
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
-_AT_ONCE = 1 << 30
+_AT_ONCE = 32 << 20
+"""The bytes that the kernel copies before the disk begins to write them: it is then as busy as the copying."""
 _NOT_BY_KERNEL = (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM, errno.EBADF)
 _SECTOR = 512
 _LONGEST_PATH = 4096
@@ -185,6 +186,8 @@ class DiskOrigin:
             copied = self._copy_range(path, source, file, at, end)
             if copied == 0:
                 break  # the source ends here, or is on a file system that can't tell
+            if copied == _AT_ONCE:
+                begin_to_write(file, at, copied)
             at += copied
         while at < end:
             with reading(self._tree.root, path):

@@ -17,6 +17,7 @@ from typing import Protocol
 from airflow_gobblin.copy.attributes import KeptAttributes
 from airflow_gobblin.copy.entries import Entry, EntryKind, shown
 from airflow_gobblin.copy.failures import changed, described, gone, reading, writing
+from airflow_gobblin.copy.transfer.durability import begin_to_write
 from airflow_gobblin.copy.trees import Tree, joined
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.work import Segment, StagedFile
@@ -170,11 +171,13 @@ def write_blocks(origin: Origin, entry: Entry, file: int, checksum: Checksum) ->
 
 
 def write_all(file: int, block: Block, at: int) -> None:
-    """Write a block to a place in an open file."""
-    rest = memoryview(block)
+    """Write a block to a place in an open file. The disk begins to write a large one at once."""
+    rest, start = memoryview(block), at
     while rest:
         written = os.pwrite(file, rest, at)
         rest, at = rest[written:], at + written
+    if at - start >= BLOCK:
+        begin_to_write(file, start, at - start)
 
 
 class Copies(Protocol):

@@ -25,7 +25,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from zoneinfo import ZoneInfo
 
 from airflow_gobblin.copy.checks import FileSetCheck
-from airflow_gobblin.copy.conversion.converters import FileConverter
+from airflow_gobblin.copy.conversion.converters import AnyConverter
 from airflow_gobblin.copy.finders import (
     DatasetFinder,
     DatePartitions,
@@ -368,7 +368,7 @@ _BUILT_IN: dict[Any, Mapping[str, type[Any]]] = {
 _MODULES = {
     Converter: "airflow_gobblin.rows.converters.columns",
     RowCheck: "airflow_gobblin.rows.converters.checks",
-    FileConverter: "airflow_gobblin.copy.conversion.converters",
+    AnyConverter: "airflow_gobblin.copy.conversion.converters",
     FileSetCheck: "airflow_gobblin.copy.checks",
 }
 """The modules of the built-in ones. They load Arrow, so they are imported only when a file names one."""
@@ -443,7 +443,7 @@ class _Loading:
         else:
             importlib.import_module(_MODULES[port])
         written = {**(given or {}), "kind": kind, "version": wire.newest_version(kind)}
-        return self._tried(inner, lambda: wire.from_json(port, written, f"a {port.__name__}"))
+        return self._tried(inner, lambda: wire.from_json(port, written, kind))
 
     def _tried(self, path: ValuePath, make: Callable[[], Any]) -> Any:
         """Return what `make` returns, or record a problem and return `_FAILED`."""

@@ -75,8 +75,8 @@ STANDS_FOR: dict[Any, type[Any]] = {
 """The record that a field of each port holds."""
 SAMPLES: dict[Any, Any] = {
     Coverage: Coverage().add(Range(LongWatermark(3), LongWatermark(7))).add(Range(LongWatermark(9), LongWatermark(10))),
-    CheckSignature: CheckSignature("keys", (_FINGERPRINT,), ".sig"),
-    Decrypt: Decrypt("keys", (_FINGERPRINT,), ".pgp"),
+    CheckSignature: CheckSignature("keys", (_FINGERPRINT,), ".sig", 3, 3),
+    Decrypt: Decrypt("keys", (_FINGERPRINT,), ".pgp", 3, 3),
     Encrypt: Encrypt("keys", (_FINGERPRINT,), _FINGERPRINT, ".pgp"),
     DatePartitions: DatePartitions("clicks", "%Y-%m-%d", 7, "Europe/Zurich"),
     Json: {"offsets": [1, 2.5, None, True]},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import os
@@ -11,6 +12,8 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from typing import Any
+
+import zstandard
 
 Part = tuple[str, bytes]
 
@@ -110,6 +113,10 @@ def long_directory() -> bytes:
 def changed_content(data: bytes) -> bytes:
     """A zip, of one stored member, with another content."""
     return patched(data, 30 + 1, b"?")
+
+
+def zstd(data: bytes) -> bytes:
+    return zstandard.ZstdCompressor(write_checksum=True).compress(data)
 
 
 A: Part = ("a", b"some content")
@@ -216,6 +223,8 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes], str]] = {
     ),
     "gzip: compressed twice": ("tar.gz", lambda: gzip.compress(gzip.compress(GOOD)), ""),
     "gzip: not compressed": ("tgz", lambda: GOOD, "incorrect header"),
+    "bzip2: a bomb by its ratio": ("tar.bz2", lambda: bz2.compress(tar(("a", bytes(20 << 20)))), "most_ratio=20"),
+    "zstd: a bomb by its ratio": ("tar.zst", lambda: zstd(tar(("a", bytes(20 << 20)))), "most_ratio=20"),
     "bzip2: not compressed": ("tar.bz2", lambda: GOOD, "bz2"),
     "zstd: not compressed": ("tar.zst", lambda: GOOD, "ZSTD"),
     "zip: empty": ("zip", lambda: b"", "it has no end of a zip"),
@@ -269,3 +278,15 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "zip: too many members": ("zip", lambda: zipped(*((str(n), b"") for n in range(51))), "most_files=50"),
     "zip: a bomb by its ratio": ("zip", lambda: zipped(("a", bytes(20 << 20))), "most_ratio=20"),
 }
+
+BOMB = bytes(20 << 20)
+BOMBS: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "gzip": ("gz", lambda: gzip.compress(BOMB)),
+    "gzip: of many members": ("gz", lambda: gzip.compress(bytes(1 << 20)) * 20),
+    "gzip: behind something that isn't one": ("gz", lambda: gzip.compress(os.urandom(1000)) + gzip.compress(BOMB)),
+    "bzip2": ("bz2", lambda: bz2.compress(BOMB)),
+    "bzip2: of many streams": ("bz2", lambda: bz2.compress(bytes(1 << 20)) * 20),
+    "zstd": ("zst", lambda: zstd(BOMB)),
+    "zstd: of many frames": ("zst", lambda: zstd(bytes(1 << 20)) * 20),
+}
+"""Files that are no archives, each of which becomes 20 MiB: an extension, and how it is made."""

@@ -31,6 +31,7 @@ from airflow_gobblin.errors import ConfigurationError, GobblinError, MissingExtr
 from airflow_gobblin.mirror import Mirror
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.testing import inprocess
+from tests.copy.hostile_archives import BOMBS, zstd
 from tests.copy.mirrors import Trees, content, statuses
 from tests.copy.test_mirror_s3 import OneConnection
 from tests.copy.test_mirror_s3 import write as write_old
@@ -38,10 +39,6 @@ from tests.services.s3 import S3Server
 
 SET = "photos#files"
 TEXT = b"some bytes, again and again\n" * 50_000
-
-
-def zstd(data: bytes) -> bytes:
-    return zstandard.ZstdCompressor(write_checksum=True).compress(data)
 
 
 def unzstd(data: bytes) -> bytes:
@@ -278,6 +275,43 @@ def differing(trees: Trees, *, by_content: bool) -> dict[str, str]:
     (dataset,) = find_file_sets(trees.mirror.work, NoConnections())
     found = verify_copy(trees.mirror.work, dataset, opened.files, NoConnections(), content=by_content)
     return {one.path: one.state.value for one in found}
+
+
+TIGHT: dict[str, FileConverter] = {
+    "most_ratio=20 times": Gunzip(most_ratio=20),
+    "most_bytes=15,000,000": Gunzip(most_bytes=15_000_000, most_ratio=10_000),
+}
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_a_bomb_leaves_its_file_set_unpublished(tmp_path: Path, kind: str) -> None:
+    trees = Trees(tmp_path, {"convert": (Gunzip(most_ratio=20), Bunzip2(most_ratio=20), Unzstd(most_ratio=20))})
+    extension, make = BOMBS[kind]
+    trees.write(f"bad/x.{extension}").write_bytes(make())
+    compress_to(trees, "good/x.gz", "good")
+    reports = trees.run()
+    assert statuses(reports) == {"bad#files": "failed", "good#files": "committed"}
+    size = (trees.source / f"bad/x.{extension}").stat().st_size
+    assert f"can't convert file '{trees.source}/bad/x.{extension}'" in reports["bad#files"].text
+    assert f"its content has more than most_ratio=20 times its {size:,} bytes" in reports["bad#files"].text
+    assert files(trees.target) == {"good/x": b"good"}
+
+
+@pytest.mark.parametrize("told", TIGHT)
+def test_a_limit_is_named_and_what_is_within_it_passes(tmp_path: Path, told: str) -> None:
+    trees = Trees(tmp_path, {"convert": (TIGHT[told],)})
+    trees.write("bad/x.gz").write_bytes(gzip.compress(bytes(16 << 20)))
+    trees.write("good/x.gz").write_bytes(gzip.compress(bytes(9 << 20)))
+    reports = trees.run()
+    assert statuses(reports) == {"bad#files": "failed", "good#files": "committed"}
+    assert told in reports["bad#files"].text
+
+
+@pytest.mark.parametrize("limits", [{"most_bytes": 0}, {"most_ratio": 0}, {"most_ratio": True}])
+@pytest.mark.parametrize("kind", [Gunzip, Bunzip2, Unzstd])
+def test_a_limit_that_lets_nothing_through_is_refused(kind: Any, limits: dict[str, int]) -> None:
+    with pytest.raises(ConfigurationError, match="no file has so little"):
+        kind(**limits)
 
 
 def test_delete_maps_names_back(trees: Trees) -> None:

@@ -391,6 +391,14 @@ def test_a_mirror_encrypts_and_another_one_decrypts(people: People, keys: Keys, 
     assert files(trees.folder / "back") == {"a/one": b"a/one"}
 
 
+def test_a_message_that_becomes_too_much_is_refused(people: People, keys: Keys, trees: Trees) -> None:
+    trees.write("a/one.gpg").write_bytes(people.bo.encrypted(bytes(20 << 20), people.ann))
+    report = run(trees, keys, convert=(Decrypt("ann"),))[A]
+    assert (report.status.value, f"file '{trees.source}/a/one.gpg'" in report.text) == ("failed", True)
+    assert "its content has more than most_ratio=200 times" in report.text
+    assert files(trees.target) == {}
+
+
 def test_an_encrypted_archive_is_unpacked(people: People, keys: Keys, trees: Trees) -> None:
     trees.write("a/x.tar.gpg").write_bytes(people.bo.encrypted(GOOD, people.ann))
     trees.write("b/x.tar.gpg").write_bytes(flipped(people.bo.encrypted(GOOD, people.ann)))

@@ -18,8 +18,8 @@ from tempfile import TemporaryFile
 from typing import IO, BinaryIO, cast
 
 from airflow_gobblin.copy.conversion.converters import BlocksReader, decompressed
+from airflow_gobblin.copy.conversion.limits import MOST_BYTES, MOST_RATIO, check_limits, check_size
 from airflow_gobblin.copy.entries import shown
-from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.wire import record
 
 ZIP = ".zip"
@@ -37,8 +37,6 @@ _BLOCK = 1 << 20
 _TAR_BLOCK = 512
 _MOST_HEADER = 1 << 20
 """The maximum size of what describes a member of a tar, in bytes: a long name, or extended attributes."""
-_SMALL = 10 << 20
-"""Up to this size, in bytes, the content of an archive is no bomb, however small the archive is."""
 _MOST_NAME = 255
 _MOST_PATH = 1000
 _KINDS = {
@@ -72,29 +70,12 @@ class Unpack:
     """
 
     most_files: int = 100_000
-    most_bytes: int = 100 << 30
-    most_ratio: int = 200
+    most_bytes: int = MOST_BYTES
+    most_ratio: int = MOST_RATIO
     most_depth: int = 32
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            if getattr(self, one.name) < 1:
-                raise ConfigurationError(
-                    operation="use",
-                    subject=f"{one.name}={getattr(self, one.name)} of Unpack",
-                    cause="no archive has so little",
-                    hint="Give at least 1.",
-                )
-
-    def check_size(self, content: int, archive: int) -> None:
-        """Make sure that an archive's content isn't too large.
-
-        :raises ValueError: it is.
-        """
-        if content > self.most_bytes:
-            raise ValueError(f"its content has more than most_bytes={self.most_bytes:,}")
-        if content > max(_SMALL, self.most_ratio * archive):
-            raise ValueError(f"its content has more than most_ratio={self.most_ratio:,} times its {archive:,} bytes")
+        check_limits(self, *(one.name for one in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +228,7 @@ class _Forward:
 
     def _some(self, size: int) -> bytes:
         found = self._reader.read(size)
-        self._limits.check_size(self.tell(), self._size)
+        check_size(self._limits, self.tell(), self._size)
         return found
 
 
@@ -288,7 +269,7 @@ def _zip_members(opened: zipfile.ZipFile, size: int, limits: Unpack) -> Iterator
         if info.header_offset < 0 or end > after:
             raise ValueError(f"its member {shown(info.filename)!r} overlaps with what follows")
         content += info.file_size
-        limits.check_size(content, size)
+        check_size(limits, content, size)
         name = names.plain(info.orig_filename, folder=info.is_dir())
         _check_kind(info)
         if name is not None:

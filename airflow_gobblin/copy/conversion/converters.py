@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from airflow_gobblin.copy.conversion.limits import MOST_BYTES, MOST_RATIO, check_limits
 from airflow_gobblin.errors import ConfigurationError, MissingExtraError
 from airflow_gobblin.model.wire import record
 
@@ -120,9 +121,18 @@ def _before(converter: AnyConverter, path: str) -> Iterator[str]:
 @record("gunzip")
 @dataclass(frozen=True)
 class Gunzip:
-    """Decompresses `*.gz`, of one or several members."""
+    """Decompresses `*.gz`, of one or several members.
 
+    :param most_bytes: the maximum size of a file's content.
+    :param most_ratio: how many times the size of the source's file its content may have, if it is above 10 MiB.
+    """
+
+    most_bytes: int = MOST_BYTES
+    most_ratio: int = MOST_RATIO
     takes, gives = ".gz", ""
+
+    def __post_init__(self) -> None:
+        check_limits(self, "most_bytes", "most_ratio")
 
     def convert(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the decompressed bytes."""
@@ -132,9 +142,18 @@ class Gunzip:
 @record("bunzip2")
 @dataclass(frozen=True)
 class Bunzip2:
-    """Decompresses `*.bz2`, of one or several streams."""
+    """Decompresses `*.bz2`, of one or several streams.
 
+    :param most_bytes: the maximum size of a file's content.
+    :param most_ratio: how many times the size of the source's file its content may have, if it is above 10 MiB.
+    """
+
+    most_bytes: int = MOST_BYTES
+    most_ratio: int = MOST_RATIO
     takes, gives = ".bz2", ""
+
+    def __post_init__(self) -> None:
+        check_limits(self, "most_bytes", "most_ratio")
 
     def convert(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the decompressed bytes."""
@@ -144,9 +163,18 @@ class Bunzip2:
 @record("unzstd")
 @dataclass(frozen=True)
 class Unzstd:
-    """Decompresses `*.zst`, of one or several frames."""
+    """Decompresses `*.zst`, of one or several frames.
 
+    :param most_bytes: the maximum size of a file's content.
+    :param most_ratio: how many times the size of the source's file its content may have, if it is above 10 MiB.
+    """
+
+    most_bytes: int = MOST_BYTES
+    most_ratio: int = MOST_RATIO
     takes, gives = ".zst", ""
+
+    def __post_init__(self) -> None:
+        check_limits(self, "most_bytes", "most_ratio")
 
     def convert(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the decompressed bytes."""

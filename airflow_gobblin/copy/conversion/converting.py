@@ -25,6 +25,7 @@ from airflow_gobblin.copy.conversion.archives import (
     read_members,
 )
 from airflow_gobblin.copy.conversion.converters import AnyConverter, Chain, ConnectedConverter, FileConverter
+from airflow_gobblin.copy.conversion.limits import Bounded, within
 from airflow_gobblin.copy.entries import Attributes, Entry, EntryKind, SourceFile, key_of, shown
 from airflow_gobblin.copy.failures import changed, described, reading, unconvertible
 from airflow_gobblin.copy.transfer.streams import Block, Checksum, Destination, Origin, write_blocks
@@ -284,6 +285,8 @@ class ConvertingOrigin:
         try:
             for converter in self._chain.applied(source.path):
                 blocks = self._open(converter).convert(blocks)
+                if isinstance(converter, Bounded):
+                    blocks = within(converter, blocks, source.size)
             yield from blocks
         except GobblinError:
             raise

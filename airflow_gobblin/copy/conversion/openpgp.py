@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from airflow_gobblin.copy.conversion.limits import MOST_BYTES, MOST_RATIO, check_limits
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.wire import record
 
@@ -28,15 +29,20 @@ class Decrypt:
     :param keys: the connection with the private key; with the public ones of signers, if signatures are asked for.
     :param signed_by: the fingerprints of keys, one of which has to have signed the message; none: signatures are not looked at.
     :param takes: the extension.
+    :param most_bytes: the maximum size of a message's content, since messages are compressed.
+    :param most_ratio: how many times the size of the source's file its content may have, if it is above 10 MiB.
     """
 
     keys: str
     signed_by: tuple[str, ...] = ()
     takes: str = ".gpg"
+    most_bytes: int = MOST_BYTES
+    most_ratio: int = MOST_RATIO
     gives: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         _take_fingerprints(self, "signed_by")
+        check_limits(self, "most_bytes", "most_ratio")
 
     @property
     def connection_ids(self) -> tuple[str, ...]:
@@ -58,15 +64,20 @@ class CheckSignature:
     :param keys: the connection with the public keys of the signers.
     :param signed_by: their fingerprints, one of which has to have signed the message.
     :param takes: the extension.
+    :param most_bytes: the maximum size of a message's content, since messages are compressed.
+    :param most_ratio: how many times the size of the source's file its content may have, if it is above 10 MiB.
     """
 
     keys: str
     signed_by: tuple[str, ...]
     takes: str = ".gpg"
+    most_bytes: int = MOST_BYTES
+    most_ratio: int = MOST_RATIO
     gives: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         _take_fingerprints(self, "signed_by", needed=True)
+        check_limits(self, "most_bytes", "most_ratio")
 
     @property
     def connection_ids(self) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         Unzstd,
         Zstd,
     )
-    from airflow_gobblin.copy.conversion.openpgp import CheckSignature, Decrypt, Encrypt
+    from airflow_gobblin.copy.conversion.openpgp import CheckDetachedSignature, CheckSignature, Decrypt, Encrypt
     from airflow_gobblin.copy.entries import Entry, EntryKind
     from airflow_gobblin.copy.finders import (
         CopyableDataset,
@@ -170,6 +170,7 @@ __all__ = [
     "Attempt",
     "Bunzip2",
     "Bzip2",
+    "CheckDetachedSignature",
     "CheckFailedError",
     "CheckSignature",
     "CheckableSource",
@@ -337,6 +338,7 @@ _MODULES = {
     "Attempt": "job",
     "Bunzip2": "copy.conversion.converters",
     "Bzip2": "copy.conversion.converters",
+    "CheckDetachedSignature": "copy.conversion.openpgp",
     "CheckFailedError": "errors",
     "CheckSignature": "copy.conversion.openpgp",
     "CheckableSource": "rows.sources.base",

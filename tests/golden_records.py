@@ -22,7 +22,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import airflow_gobblin
 from airflow_gobblin.copy.checks import AtLeastFiles, FileSetCheck
 from airflow_gobblin.copy.conversion.converters import FileConverter, Gunzip
-from airflow_gobblin.copy.conversion.openpgp import CheckSignature, Decrypt, Encrypt
+from airflow_gobblin.copy.conversion.openpgp import CheckDetachedSignature, CheckSignature, Decrypt, Encrypt
 from airflow_gobblin.copy.finders import DatasetFinder, DatePartitions, WholeTree
 from airflow_gobblin.copy.options import Keep
 from airflow_gobblin.job import Work
@@ -75,6 +75,7 @@ STANDS_FOR: dict[Any, type[Any]] = {
 """The record that a field of each port holds."""
 SAMPLES: dict[Any, Any] = {
     Coverage: Coverage().add(Range(LongWatermark(3), LongWatermark(7))).add(Range(LongWatermark(9), LongWatermark(10))),
+    CheckDetachedSignature: CheckDetachedSignature("keys", (_FINGERPRINT,), ".rpm", (".pgp",)),
     CheckSignature: CheckSignature("keys", (_FINGERPRINT,), ".sig", 3, 3),
     Decrypt: Decrypt("keys", (_FINGERPRINT,), ".pgp", 3, 3),
     Encrypt: Encrypt("keys", (_FINGERPRINT,), _FINGERPRINT, ".pgp"),

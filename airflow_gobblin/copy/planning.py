@@ -191,7 +191,7 @@ class Survey:
         source = open_tree(work.source, connections, work.links)
         naming, by_content = Naming.of(work.convert, work.unpack), work.compare is Compare.CHECKSUM
         mine = dataset.source_folder
-        origin = ConvertingOrigin(TreeOrigin(source, mine), naming.chain, source.root, mine, connections)
+        origin = ConvertingOrigin(TreeOrigin(source, mine), naming.chain, source, mine, connections)
         converted = Converted(naming, work.unpack, source, mine, by_content, origin)
         return cls(
             work,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 import tempfile
@@ -17,7 +18,7 @@ import pytest
 from airflow_gobblin.copy.conversion import gpg
 from airflow_gobblin.copy.conversion.archives import Unpack
 from airflow_gobblin.copy.conversion.converters import ConnectedConverter, Gunzip
-from airflow_gobblin.copy.conversion.openpgp import CheckSignature, Decrypt, Encrypt
+from airflow_gobblin.copy.conversion.openpgp import CheckDetachedSignature, CheckSignature, Decrypt, Encrypt
 from airflow_gobblin.copy.finders import EachFolder
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.mirror import Mirror
@@ -399,6 +400,71 @@ def test_a_message_that_becomes_too_much_is_refused(people: People, keys: Keys, 
     assert files(trees.target) == {}
 
 
+# Signatures in files of their own
+
+
+def detached(person: Person, data: bytes, *, armor: bool = False) -> bytes:
+    return person.gpg(
+        *(("--armor",) if armor else ()), f"--local-user={person.fingerprint}", "--detach-sign", data=data
+    )
+
+
+def test_a_file_set_is_published_whose_files_have_good_signatures_beside_them(
+    people: People, keys: Keys, trees: Trees
+) -> None:
+    trees.write("a/one").write_bytes(TEXT)
+    trees.write("a/one.sig").write_bytes(detached(people.bo, TEXT))
+    trees.write("a/deep/two").write_bytes(b"")
+    trees.write("a/deep/two.asc").write_bytes(detached(people.bo, b"", armor=True))
+    check = {"convert": (CheckDetachedSignature("ann", (people.bo.fingerprint,)),), "exclude": ("*.asc",)}
+    assert statuses(run(trees, keys, **check)) == {A: "committed"}
+    signature = (trees.source / "a/one.sig").read_bytes()
+    assert files(trees.target) == {"a/one": TEXT, "a/one.sig": signature, "a/deep/two": b""}
+    assert statuses(run(trees, keys, **check)) == {A: "idle"}
+
+
+BESIDE: dict[str, tuple[Callable[[People], bytes | None], str]] = {
+    "nothing": (lambda p: None, "there is no 'one.sig' or 'one.asc' in its file set"),
+    "nothing of OpenPGP": (lambda p: b"garbage", "no detached signature"),
+    "an empty file": (lambda p: b"", "no detached signature"),
+    "a signed message": (lambda p: p.bo.signed(b"x"), "no detached signature"),
+    "of another file": (lambda p: detached(p.bo, TEXT + b"x"), "its signature is wrong"),
+    "by another": (lambda p: detached(p.ann, TEXT), "which is none of signed_by"),
+    "by nobody known": (lambda p: detached(p.eve, TEXT), "signed by a key that the connection doesn't have"),
+    "cut off": (lambda p: detached(p.bo, TEXT)[:-20], ""),
+    "one and another one, which is wrong": (
+        lambda p: detached(p.bo, TEXT) + detached(p.bo, b"x"),
+        "its signature is wrong",
+    ),
+    "too large": (lambda p: bytes(40_000), "'one.sig' has more than 32,768 bytes"),
+}
+
+
+@pytest.mark.parametrize("kind", BESIDE)
+def test_a_file_set_is_not_published_with(people: People, keys: Keys, trees: Trees, kind: str) -> None:
+    make, why = BESIDE[kind]
+    trees.write("a/one").write_bytes(TEXT)
+    signature = make(people)
+    if signature is not None:
+        trees.write("a/one.sig").write_bytes(signature)
+    report = run(trees, keys, convert=(CheckDetachedSignature("ann", (people.bo.fingerprint,)),))[A]
+    assert (report.status.value, f"can't convert file '{trees.source}/a/one'" in report.text) == ("failed", True)
+    assert why in report.text
+    assert files(trees.target) == {}
+
+
+def test_only_some_files_need_a_signature_and_of_what_they_are_by_then(
+    people: People, keys: Keys, trees: Trees
+) -> None:
+    trees.write("a/one.bin.gz").write_bytes(gzip.compress(TEXT))
+    trees.write("a/one.bin.sig").write_bytes(detached(people.bo, TEXT))
+    trees.write("a/other")
+    check = CheckDetachedSignature("ann", (people.bo.fingerprint,), takes=".bin", companions=(".sig",))
+    assert statuses(run(trees, keys, convert=(Gunzip(), check))) == {A: "committed"}
+    assert files(trees.target).keys() == {"a/one.bin", "a/one.bin.sig", "a/other"}
+    assert (trees.target / "a/one.bin").read_bytes() == TEXT
+
+
 def test_an_encrypted_archive_is_unpacked(people: People, keys: Keys, trees: Trees) -> None:
     trees.write("a/x.tar.gpg").write_bytes(people.bo.encrypted(GOOD, people.ann))
     trees.write("b/x.tar.gpg").write_bytes(flipped(people.bo.encrypted(GOOD, people.ann)))
@@ -438,6 +504,9 @@ def test_spark_is_given_the_connections_of_keys() -> None:
         lambda: Encrypt("bo", ("0123456789ABCDEF",)),
         lambda: Encrypt("bo", ("0" * 40,), "bo"),
         lambda: CheckSignature("ann", ()),
+        lambda: CheckDetachedSignature("ann", ()),
+        lambda: CheckDetachedSignature("ann", ("0" * 40,), companions=()),
+        lambda: CheckDetachedSignature("ann", ("0" * 40,), companions=("",)),
         lambda: Decrypt("ann", "0" * 40),  # type: ignore[arg-type]
         lambda: Mirror("m", "/a", "/b", "unused", compare="checksum", convert=(Encrypt("bo", ("0" * 40,)),)),  # type: ignore[arg-type]
     ],

@@ -71,8 +71,29 @@ AnyConverter = FileConverter | ConnectedConverter
 """What a mirror takes as a converter."""
 
 
+@runtime_checkable
+class Accompanied(Protocol):
+    """A `ConnectedConverter` that needs a second file beside each one, such as its signature. Second files aren't converted."""
+
+    @property
+    def companions(self) -> tuple[str, ...]:
+        """The extensions of second files, one of which comes behind the whole name of the first."""
+
+    def connected(self, connections: Connections) -> CompanionConverter:
+        """As that of a `ConnectedConverter`."""
+
+
+class CompanionConverter(FileConverter, Protocol):
+    """An `Accompanied` converter, with its secrets."""
+
+    def beside(self, companion: bytes) -> FileConverter:
+        """Return the converter of one file, by the content of its second one."""
+
+
 def converted(converter: AnyConverter, path: str) -> str | None:
     """Return the path of a file after its conversion; `None` if it isn't converted."""
+    if isinstance(converter, Accompanied) and path.endswith(converter.companions):
+        return None
     takes, gives = converter.takes, converter.gives
     stem = path.removesuffix(takes)
     if not path.endswith(takes) or not stem or stem.endswith("/"):
@@ -86,20 +107,20 @@ class Chain:
 
     converters: tuple[AnyConverter, ...] = ()
 
-    def applied(self, path: str) -> tuple[AnyConverter, ...]:
-        """Return those that convert a file, by its path in the source."""
-        return tuple(converter for converter, _ in self._steps(path))
+    def applied(self, path: str) -> tuple[tuple[AnyConverter, str], ...]:
+        """Return those that convert a file, by its path in the source, each with the path that the file has by then."""
+        return tuple((converter, before) for converter, before, _ in self._steps(path))
 
     def target(self, path: str) -> str:
         """Return the path in the target of a file, by that in the source."""
-        return ([path] + [after for _, after in self._steps(path)])[-1]
+        return ([path] + [after for _, _, after in self._steps(path)])[-1]
 
-    def _steps(self, path: str) -> Iterator[tuple[AnyConverter, str]]:
+    def _steps(self, path: str) -> Iterator[tuple[AnyConverter, str, str]]:
         for converter in self.converters:
             found = converted(converter, path)
             if found is not None:
+                yield converter, path, found
                 path = found
-                yield converter, path
 
     def sources(self, path: str) -> set[str]:
         """Return the paths of the files that would become one with this path in the target."""

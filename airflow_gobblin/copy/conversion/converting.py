@@ -11,7 +11,7 @@ from heapq import merge
 from itertools import islice
 from tempfile import TemporaryFile
 from threading import Lock
-from typing import IO, TYPE_CHECKING, Protocol, runtime_checkable
+from typing import IO, TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from airflow_gobblin.copy.bundles import CopyFile
 from airflow_gobblin.copy.conversion.archives import (
@@ -24,7 +24,14 @@ from airflow_gobblin.copy.conversion.archives import (
     list_zip,
     read_members,
 )
-from airflow_gobblin.copy.conversion.converters import AnyConverter, Chain, ConnectedConverter, FileConverter
+from airflow_gobblin.copy.conversion.converters import (
+    Accompanied,
+    AnyConverter,
+    Chain,
+    CompanionConverter,
+    ConnectedConverter,
+    FileConverter,
+)
 from airflow_gobblin.copy.conversion.limits import Bounded, within
 from airflow_gobblin.copy.entries import Attributes, Entry, EntryKind, SourceFile, key_of, shown
 from airflow_gobblin.copy.failures import changed, described, reading, unconvertible
@@ -38,6 +45,8 @@ if TYPE_CHECKING:
 
 IN_MEMORY = 100_000
 """How many entries are sorted in memory; of more, the rest is in temporary files."""
+_MOST_COMPANION = 32 << 10
+"""The maximum size of a file's companion, in bytes: a pipe holds it."""
 
 
 @dataclass(frozen=True)
@@ -257,15 +266,16 @@ class Closeable(Protocol):
 class ConvertingOrigin:
     """The files of another origin, converted on their way. An `Origin`.
 
-    :param root: the root of the source, which errors name.
+    :param tree: the source, in which companions of files are looked for.
     :param folder: the file set's folder in it.
     :param connections: access to the secrets of converters.
     """
 
-    def __init__(self, origin: Origin, chain: Chain, root: str, folder: str, connections: Connections) -> None:
+    def __init__(self, origin: Origin, chain: Chain, tree: Tree, folder: str, connections: Connections) -> None:
         self._origin = origin
         self._chain = chain
-        self._root = root
+        self._tree = tree
+        self._root = tree.root
         self._folder = folder
         self._connections = connections
         self._lock = Lock()
@@ -283,8 +293,8 @@ class ConvertingOrigin:
         read = self._origin.blocks(source.entry)
         blocks: Iterator[bytes] = map(bytes, read)  # as converters expect them
         try:
-            for converter in self._chain.applied(source.path):
-                blocks = self._open(converter).convert(blocks)
+            for converter, path in self._chain.applied(source.path):
+                blocks = self._converter(converter, path).convert(blocks)
                 if isinstance(converter, Bounded):
                     blocks = within(converter, blocks, source.size)
             yield from blocks
@@ -328,6 +338,31 @@ class ConvertingOrigin:
             expected = f"{missing!r} in it, {described(wanted[missing])}"
             raise changed(self._root, at, expected, "no such member")
         return tuple(staged[member] for member in wanted)
+
+    def _converter(self, converter: AnyConverter, path: str) -> FileConverter:
+        """Return a converter as it converts one file.
+
+        :param path: the path that the file has by then.
+        :raises ValueError: it needs a companion, which isn't there.
+        """
+        opened = self._open(converter)
+        if not isinstance(converter, Accompanied):
+            return opened
+        return cast(CompanionConverter, opened).beside(self._companion(path, converter.companions))
+
+    def _companion(self, path: str, extensions: tuple[str, ...]) -> bytes:
+        for extension in extensions:
+            at = joined(self._folder, path + extension)
+            with reading(self._root, at):
+                entry = self._tree.entry(at)
+                if entry is None or entry.kind is not EntryKind.FILE:
+                    continue
+                if entry.size > _MOST_COMPANION:
+                    raise ValueError(f"{shown(path + extension)!r} has more than {_MOST_COMPANION:,} bytes")
+                with self._tree.open(at) as file:
+                    return file.read(_MOST_COMPANION)
+        names = " or ".join(repr(shown(path + extension)) for extension in extensions)
+        raise ValueError(f"there is no {names} in its file set")
 
     def _open(self, converter: AnyConverter) -> FileConverter:
         """Return a converter with its secrets, if it needs some: the same one for all files."""

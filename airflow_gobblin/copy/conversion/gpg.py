@@ -22,7 +22,8 @@ from airflow_gobblin.storage.parsed_connection import ParsedConnection
 
 if TYPE_CHECKING:
     from airflow_gobblin.connections import Connections
-    from airflow_gobblin.copy.conversion.openpgp import CheckSignature, Decrypt, Encrypt
+    from airflow_gobblin.copy.conversion.converters import FileConverter
+    from airflow_gobblin.copy.conversion.openpgp import CheckDetachedSignature, CheckSignature, Decrypt, Encrypt
 
 _BLOCK = 1 << 20
 _MEMORY = "/dev/shm"
@@ -175,7 +176,9 @@ class Gpg:
         self._signed_by: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, converter: Decrypt | Encrypt | CheckSignature, connections: Connections) -> Gpg:
+    def of(
+        cls, converter: Decrypt | Encrypt | CheckSignature | CheckDetachedSignature, connections: Connections
+    ) -> Gpg:
         """Return that of a record.
 
         :raises ConfigurationError: there is no such connection, or it has no keys.
@@ -193,7 +196,7 @@ class Gpg:
         return self
 
     def checking(self, signed_by: Sequence[str]) -> Gpg:
-        """Let it take the content out of messages that one of some keys signed."""
+        """Let it take the content out of messages that one of some keys signed, or check their signatures `beside` files."""
         self._arguments, self._signed_by = ("--decrypt",), frozenset(signed_by)
         return self
 
@@ -217,6 +220,27 @@ class Gpg:
             code = running.ended()
         self._judge(code, status)
 
+    def beside(self, signature: bytes) -> FileConverter:
+        """Return what checks a detached signature, and lets its file through."""
+        return _Detached(self, signature)
+
+    def checked(self, blocks: Iterator[bytes], signature: bytes) -> Iterator[bytes]:
+        """Yield the blocks of a file with a detached signature.
+
+        :raises OpenPgpError: at the end: they must not be used.
+        """
+        status, command = _Status(), _command(self._home.path)
+        given = _pipe_with(signature)
+        verify = ("--enable-special-filenames", "--verify", "--", f"-&{given}", "-")
+        with _Running([*command, *verify], self._passphrase, None, status, (given,)) as running:
+            for block in blocks:
+                running.feed(block)
+                yield block
+            code = running.ended()
+        if not status.words.keys() & {"NEWSIG", "ERRSIG"}:
+            raise OpenPgpError("what is beside it is no detached signature of OpenPGP")
+        self._judge(code, status)
+
     def _judge(self, code: int, status: _Status) -> None:
         missing = next((word for word in self._needed if word not in status.words), "")
         if missing == "DECRYPTION_OKAY" and code == 0:
@@ -238,55 +262,96 @@ class Gpg:
         self._home.close()
 
 
-class _Running:
-    """A process of GnuPG that is fed with blocks by a thread, and whose status is read by another one."""
+@dataclass(frozen=True)
+class _Detached:
+    """The check of one file's detached signature. A `FileConverter`."""
 
-    def __init__(self, command: list[str], passphrase: str, blocks: Iterator[bytes], status: _Status) -> None:
-        self._blocks = blocks
+    gpg: Gpg
+    signature: bytes
+
+    @property
+    def takes(self) -> str:
+        return self.gpg.takes
+
+    @property
+    def gives(self) -> str:
+        return self.gpg.gives
+
+    def convert(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        return self.gpg.checked(blocks, self.signature)
+
+
+class _Running:
+    """A process of GnuPG whose status is read by a thread.
+
+    :param blocks: what it is fed with, by another thread; `None`: `feed` does.
+    :param given: descriptors for it to read from, which are closed here.
+    """
+
+    def __init__(
+        self,
+        command: list[str],
+        passphrase: str,
+        blocks: Iterator[bytes] | None,
+        status: _Status,
+        given: tuple[int, ...] = (),
+    ) -> None:
         self._error: BaseException | None = None
-        secret, told = _pipe_with(passphrase), os.pipe()
+        secret, told = _pipe_with(f"{passphrase}\n".encode()), os.pipe()
         try:
             self._process = subprocess.Popen(
                 [command[0], f"--passphrase-fd={secret}", f"--status-fd={told[1]}", *command[1:]],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                pass_fds=(secret, told[1]),
+                pass_fds=(secret, told[1], *given),
                 env=_environment(),
             )
         except BaseException:
             os.close(told[0])
             raise
         finally:
-            os.close(secret)
-            os.close(told[1])
+            for descriptor in (secret, told[1], *given):
+                os.close(descriptor)
+        assert self._process.stdin is not None
         assert self._process.stdout is not None
+        self._input = self._process.stdin
         self.output = self._process.stdout
         self._lines = os.fdopen(told[0], "rb")
-        self._threads = (Thread(target=self._feed), Thread(target=status.read, args=(self._lines,)))
+        self._threads = [Thread(target=status.read, args=(self._lines,))]
+        if blocks is not None:
+            self._threads.append(Thread(target=self._feed_all, args=(blocks,)))
         for thread in self._threads:
             thread.start()
 
-    def _feed(self) -> None:
-        stdin = self._process.stdin
-        assert stdin is not None
+    def _feed_all(self, blocks: Iterator[bytes]) -> None:
         try:
-            for block in self._blocks:
-                stdin.write(block)
+            for block in blocks:
+                self._input.write(block)
         except BrokenPipeError:
             pass  # it has seen enough, and says why
         except BaseException as error:
             self._error = error
             self._process.kill()
         finally:
-            with suppress(BrokenPipeError):
-                stdin.close()
+            self._close_input()
+
+    def feed(self, block: bytes) -> None:
+        """Give it the next block, unless it has seen enough."""
+        with suppress(BrokenPipeError):
+            self._input.write(block)
+
+    def _close_input(self) -> None:
+        with suppress(BrokenPipeError):
+            self._input.close()
 
     def ended(self) -> int:
-        """Wait for its end, and return its exit code.
+        """Wait for its end, after the last block, and return its exit code.
 
         :raises Exception: the blocks did.
         """
+        if len(self._threads) == 1:
+            self._close_input()
         for thread in self._threads:
             thread.join()
         code = self._process.wait()
@@ -303,13 +368,14 @@ class _Running:
         for thread in self._threads:
             thread.join()
         self._process.wait()
+        self._close_input()
         self.output.close()
         self._lines.close()
 
 
-def _pipe_with(text: str) -> int:
-    """Return the end of a pipe from which a text can be read."""
+def _pipe_with(data: bytes) -> int:
+    """Return the end of a pipe from which some bytes can be read, as many as a pipe holds."""
     reading, writing = os.pipe()
     with os.fdopen(writing, "wb") as file:
-        file.write(f"{text}\n".encode())
+        file.write(data)
     return reading

@@ -16,7 +16,7 @@ from airflow_gobblin.model.wire import record
 
 if TYPE_CHECKING:
     from airflow_gobblin.connections import Connections
-    from airflow_gobblin.copy.conversion.converters import FileConverter
+    from airflow_gobblin.copy.conversion.converters import CompanionConverter, FileConverter
 
 _FINGERPRINT = re.compile("[0-9A-F]{40}|[0-9A-F]{64}")
 
@@ -85,6 +85,51 @@ class CheckSignature:
         return (self.keys,)
 
     def connected(self, connections: Connections) -> FileConverter:
+        """Return it with its keys."""
+        from airflow_gobblin.copy.conversion.gpg import Gpg
+
+        return Gpg.of(self, connections).checking(self.signed_by)
+
+
+@record("openpgp_check_detached_signature")
+@dataclass(frozen=True)
+class CheckDetachedSignature:
+    """Checks the signatures of files that are in files of their own beside them, and leaves both as they are.
+
+    :param keys: the connection with the public keys of the signers.
+    :param signed_by: their fingerprints, one of which has to have signed the file.
+    :param takes: the extension of the files that need a signature; empty: all but signatures.
+    :param companions: the extensions of signatures, the first of which that is there counts; they come behind the file's whole
+        name.
+    """
+
+    keys: str
+    signed_by: tuple[str, ...]
+    takes: str = ""
+    companions: tuple[str, ...] = (".sig", ".asc")
+
+    def __post_init__(self) -> None:
+        _take_fingerprints(self, "signed_by", needed=True)
+        given: object = self.companions
+        if not isinstance(given, tuple) or not given or not all(given):
+            raise ConfigurationError(
+                operation="use",
+                subject=f"companions={given!r} of CheckDetachedSignature",
+                cause="they are no extensions",
+                hint="Leave them out, or write ('.sig',).",
+            )
+
+    @property
+    def gives(self) -> str:
+        """The extension that files had before."""
+        return self.takes
+
+    @property
+    def connection_ids(self) -> tuple[str, ...]:
+        """The connection with the keys."""
+        return (self.keys,)
+
+    def connected(self, connections: Connections) -> CompanionConverter:
         """Return it with its keys."""
         from airflow_gobblin.copy.conversion.gpg import Gpg
 

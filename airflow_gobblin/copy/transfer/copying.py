@@ -133,7 +133,7 @@ def _staged(
     plain = _plain_origin(tree, source_folder, work)
     paced = plain if work.bandwidth is None else PacedOrigin(plain, Pace(work.bandwidth * attempt.share))
     with (
-        closing(ConvertingOrigin(paced, Chain(work.convert), tree.root, source_folder, connections)) as origin,
+        closing(ConvertingOrigin(paced, Chain(work.convert), tree, source_folder, connections)) as origin,
         closing(_destination(work, plan, bundle, plain, attempt.files, folder, kept)) as destination,
     ):
         try:

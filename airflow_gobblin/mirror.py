@@ -173,7 +173,7 @@ class Mirror:
         if remote_location(self._root) is not None:
             cause = "objects are not kept in a folder"
             raise self._refused(subject, cause, "Leave it out, and switch on the versions of the bucket.")
-        if below is None or below == "." or (below.startswith("_gobblin") and below != "_gobblin/backup"):
+        if below is None or below == "." or ("_gobblin" in below.split("/") and below != "_gobblin/backup"):
             raise self._refused(subject, "it is not a folder of yours below the workspace, on its disk", hint)
         for tree in (self.source, self.target) if below != "_gobblin/backup" else ():
             if _within(tree, backup) or _within(backup, tree):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_gobblin.copy.bundles import Bundle
@@ -138,9 +137,12 @@ class CopyWork:
         connections: GuardedConnections,
     ) -> WorkPlan | None:
         """Plan the difference of source and target."""
+        from airflow_gobblin.copy.backups import check_backup
         from airflow_gobblin.copy.planning import plan_copy
 
         assert isinstance(dataset, FileSet)
+        if (backup := self._backup) is not None:
+            check_backup(files, backup)
         found = plan_copy(self.of(dataset), dataset, states, request, files, connections)
         return None if found is None else self._in_workspace(found)
 
@@ -215,21 +217,20 @@ class CopyWork:
         self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], files: Files, staging: str
     ) -> Iterator[CommitStep]:
         """Return the steps that place, replace and delete files, and those about folders."""
+        from airflow_gobblin.copy.backups import Backup
         from airflow_gobblin.copy.publishing import copy_steps
 
         copied = ((Bundle.of(unit), result) for unit, result in published)
-        return copy_steps(plan, copied, files, staging, partial(self._backed_up, plan.token))
-
-    def _backed_up(self, token: str, path: str) -> str:
-        """Return where a file is kept that is replaced or deleted, below the workspace; empty: it is not.
-
-        :param token: that of the plan that does it: so no file is ever kept in place of another.
-        :param path: the file, below the workspace.
-        """
-        folder = path_below(self.workspace, self.backup) if self.backup else None
+        if (folder := self._backup) is None:
+            return copy_steps(plan, copied, files, staging)
         target = path_below(self.workspace, self.target)
-        below = path if target == "." else path.removeprefix(f"{target}/")
-        return "" if folder is None else f"{folder}/{token}/{below}"
+        assert target is not None, "checked when the job is opened"
+        return copy_steps(plan, copied, files, staging, Backup(folder, plan.token, target, files, staging).of)
+
+    @property
+    def _backup(self) -> str | None:
+        """The backup folder below the workspace, if there is one."""
+        return path_below(self.workspace, self.backup) if self.backup else None
 
 
 class _NothingHeld:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.copy.finders import WholeTree
 from airflow_gobblin.copy.options import Delete
 from airflow_gobblin.errors import ConfigurationError, GobblinError
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.journal.records import ShardRef
 from airflow_gobblin.mirror import Mirror
-from airflow_gobblin.steps.base import Phase
+from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.execute import execute_commit_steps
+from airflow_gobblin.run.plan import create_work_units
+from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.steps.base import CommitStep, Phase
 from airflow_gobblin.steps.trash import discard
 from airflow_gobblin.storage.files import LocalFiles
+from airflow_gobblin.testing import inprocess
 from tests.copy.mirrors import Trees, statuses
 
 A = "a#files"
@@ -148,6 +159,98 @@ def test_nothing_in_the_backup_folder_is_overwritten(tmp_path: Path) -> None:
 def test_a_backup_folder_in_another_place_is_refused(trees: Trees, backup: str) -> None:
     with pytest.raises(ConfigurationError, match="backup"):
         _ = trees.using(backup=backup.format(trees.folder)).mirror
+
+
+@pytest.mark.parametrize("backup", ["{}/beside/_gobblin/claims", "{}/_gobblin/backup/claims"])
+def test_what_is_our_own_is_no_backup_folder(trees: Trees, backup: str) -> None:
+    with pytest.raises(ConfigurationError, match="not a folder of yours"):
+        _ = trees.using(backup=backup.format(trees.folder)).mirror
+
+
+@pytest.mark.parametrize("place", ["source/a", "target/a", "elsewhere"])
+def test_a_backup_folder_that_is_a_link_is_refused_when_it_is_planned(trees: Trees, place: str) -> None:
+    """What is kept would be mirrored itself, or could not be renamed there."""
+    (trees.folder / place).mkdir(exist_ok=True)
+    (trees.folder / "kept").symlink_to(trees.folder / place)
+    reports = trees.run()
+    assert statuses(reports) == {A: "failed"}
+    assert f"it is a link, or is in one, and leads to {trees.folder / place}" in reports[A].text
+    (trees.folder / "kept").unlink()
+    assert statuses(trees.run()) == {A: "committed"}
+    assert (trees.equal(), kept(trees)) == (True, FORMER)
+
+
+def test_a_backup_folder_on_another_disk_is_noticed_before_anything_is_replaced(
+    trees: Trees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where something is mounted there. Later, the slot could neither be finished nor abandoned."""
+
+    def refuses(self: LocalFiles, source: str, target: str) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalFiles, "move_folder", refuses)
+        reports = trees.run()
+    assert statuses(reports) == {A: "failed"}
+    assert "Invalid cross-device link" in reports[A].text
+    assert len(trees.journal.history(A).slots) == 1
+    assert (trees.target / "a/deep/changes").read_text() == "former deep/changes"
+    assert statuses(trees.run()) == {A: "committed"}
+    assert (trees.equal(), kept(trees)) == (True, FORMER)
+
+
+def test_a_file_in_place_of_the_backup_folder_is_noticed_before_anything_is_replaced(trees: Trees) -> None:
+    (trees.folder / "kept").write_text("theirs")
+    reports = trees.run()
+    assert statuses(reports) == {A: "failed"}
+    assert "FileExistsError" in reports[A].text
+    assert len(trees.journal.history(A).slots) == 1
+
+
+def test_a_file_whose_name_would_be_too_long_in_the_backup_folder_is_not_deleted(trees: Trees) -> None:
+    """Later, the slot could neither be finished nor abandoned."""
+    trees = trees.using(backup=f"{trees.folder}/{'/'.join(['kept' * 50] * 3)}")
+    names = ["long" * 50] * ((4095 - len(f"{trees.target}/a/")) // 201)
+    above = os.open(trees.target / "a", os.O_RDONLY)
+    for name in names[:-1]:
+        os.mkdir(name, dir_fd=above)
+        inner = os.open(name, os.O_RDONLY, dir_fd=above)
+        os.close(above)
+        above = inner
+    os.close(os.open(names[-1], os.O_CREAT, dir_fd=above))
+    os.close(above)
+    reports = trees.run()
+    assert statuses(reports) == {A: "failed"}
+    assert "would have too long a name in it" in reports[A].text
+    assert len(trees.journal.history(A).slots) == 1
+    assert (trees.target / "a" / "/".join(names)).exists()
+
+
+def test_others_cant_look_into_what_is_kept(trees: Trees) -> None:
+    """The files come from folders that others may not look into."""
+    assert statuses(trees.run()) == {A: "committed"}
+    (folder,) = (trees.folder / "kept").iterdir()
+    assert stat.S_IMODE(folder.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO) == 0
+
+
+def test_a_second_try_to_decide_finds_the_folder_that_the_first_one_made(
+    trees: Trees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = trees.opened()
+    plan = create_work_units(opened, RunRequest("monday"))
+    inprocess.extract(opened, plan, NoConnections())
+
+    def dies(self: Journal, urn: str, token: str, steps: Iterable[CommitStep]) -> tuple[ShardRef, ...]:
+        assert [*steps]
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "put_steps", dies)
+        with pytest.raises(KeyboardInterrupt):
+            write_commit_steps(opened, plan, plan.packs[0])
+    assert [report.status for report in write_commit_steps(opened, plan, plan.packs[0])] == ["pending"]
+    assert [report.status for report in execute_commit_steps(opened, plan, plan.packs[0])] == ["committed"]
+    assert kept(trees) == FORMER
 
 
 def test_objects_have_versions_instead() -> None:

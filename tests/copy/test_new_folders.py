@@ -196,6 +196,18 @@ def test_a_folder_that_somebody_made_since_the_decision_is_a_conflict(trees: Tre
     assert trees.equal()
 
 
+def test_a_staged_folder_that_was_changed_since_the_decision_is_not_placed(trees: Trees) -> None:
+    run = Run(trees)
+    (one, *_) = run.copy()
+    run.decide()
+    theirs = trees.write(os.path.dirname(one.files[0].path) + "/theirs", at=trees.target)
+    assert "neither it nor its staged folder" in run.execute()
+    assert not (trees.target / "a").exists()
+    theirs.unlink()
+    run.execute()
+    assert trees.equal()
+
+
 def test_an_abandoned_folder_is_not_placed_by_whoever_is_late(trees: Trees) -> None:
     run = Run(trees)
     run.copy()

@@ -299,14 +299,8 @@ def view(history: History | GobblinError, at: datetime, key: str = "") -> Datase
         holes=sum(len(position.gaps) for position in _positions(state.coverage)),
         published=history.published,
         failure="" if history.published else history.failure,
-        of_files=_of_files(history),
+        of_files=history.of_files,
     )
-
-
-def _of_files(history: History) -> bool:
-    """Return whether the newest slot of a run holds a difference of files."""
-    newest = next((slot for slot in history.newest_first if slot.holds is not None), None)
-    return newest is not None and not newest.keeps_units
 
 
 def _lag(watermark: Watermark | None, at: datetime) -> timedelta | None:

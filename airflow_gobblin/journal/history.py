@@ -321,6 +321,12 @@ class History:
         return self.holds is None or self.holds.keeps_units
 
     @property
+    def of_files(self) -> bool:
+        """Whether the newest slot of a run, be it done or not, holds a difference of files."""
+        newest = next((slot for slot in self.newest_first if slot.holds is not None), None)
+        return newest is not None and not newest.keeps_units
+
+    @property
     def dropped(self) -> Slot | None:
         """The slot that dropped it, if no run has published it since."""
         return None if self.published else self._begun

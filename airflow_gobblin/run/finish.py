@@ -48,7 +48,7 @@ def finish(opened: OpenJob, run: RunPlan) -> tuple[DatasetReport, ...]:
     for key, found in opened.journal.histories(names):  # including those that the source no longer has
         if key in refs:
             report = _final(opened, refs[key], run.run_key, found, before)
-            if isinstance(found, History) and found.slots and not found.slots[-1].keeps_units:
+            if isinstance(found, History) and found.of_files:
                 report = reports.with_kept(report, found, kept())
             # No later run goes on with a backfill: it has failed.
             late = run.backfill and report.status is Status.PAUSED

@@ -220,7 +220,7 @@ def final(slot: Slot, history: History) -> DatasetReport:
         return replace(published(slot, status, why, history.state), remedy=Remedy.CARRY_OUT)
     if not slot.done:
         return given_up(slot, history)
-    stuck = no_progress(history) if number == history.state.head else ""
+    stuck = "" if history.changed_after(number) else no_progress(history)
     if not slot.decision.complete:
         left = [u for u in slot.decision.units if u.state is not UnitState.SUCCESSFUL]
         first = first_cause(left, "they are left to the next run")

@@ -342,6 +342,9 @@ def test_a_file_that_could_not_be_put_back_is_named_until_it_is_taken_away(
     assert (told in reports[A].detail, told in reports[B].detail) == (True, False)
     trees.write("a/more")
     assert told in trees.run()[A].detail
+    trees.write("a/yet more")
+    assert told in trees.run(between={"finish": lambda trees: trees.admin.pause(A, "to look at it")})[A].detail
+    trees.admin.resume(A, "seen")
     kept.unlink()
     trees.write("a/even more")
     assert "kept" not in trees.run()[A].detail

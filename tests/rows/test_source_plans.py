@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
+from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.connections import Connections, NoConnections
 from airflow_gobblin.errors import SourceError
 from airflow_gobblin.ingestion import Ingestion
@@ -23,6 +24,7 @@ from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import Dataset, Extract, ExtractKind, Limits, WorkUnit
 from airflow_gobblin.rows.sources.base import DatasetPlan, PlanRequest, ReadRequest
 from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.finish import finish
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.reports import DatasetReport
@@ -355,6 +357,18 @@ def test_a_unit_that_makes_no_progress_run_after_run_is_told(tmp_path: Path) -> 
     assert "in 4 runs" in reports[3].detail
     assert bench.run(Given(7, ((5, 9),), (5, 9))).status == "committed"
     assert bench.run(Given(7, ((7, 9),), (7, 9))).status == "committed"
+
+
+def test_a_unit_that_makes_no_progress_is_told_though_its_dataset_was_paused_meanwhile(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.run(Given(5, ((0, 5),), (0, 5)))
+    for _ in range(2):
+        bench.run(Given(5, ((5, 9),), (5, 9)))
+    opened = bench.opened(Given(5, ((5, 9),), (5, 9)))
+    plan = create_work_units(opened, RunRequest("monday"))
+    inprocess.publish(opened, plan, NoConnections())
+    Administration(bench.journal, str(tmp_path), "ann").pause("log", "to look at it")
+    assert [report.status for report in finish(opened, plan)] == ["partial"]
 
 
 def test_a_unit_that_fails_run_after_run_is_told_with_its_cause(tmp_path: Path) -> None:

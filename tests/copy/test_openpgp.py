@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -306,6 +308,30 @@ def test_no_secret_is_on_a_command_line_or_in_an_environment_and_the_home_is_pri
     assert gone(*homes)
 
 
+def home_of(converter: Decrypt, keys: Keys, message: bytes) -> tuple[gpg.Gpg, Path]:
+    """A converter that has tried a message, and its home."""
+    opened = converter.connected(keys)
+    assert isinstance(opened, gpg.Gpg)
+    with suppress(gpg.OpenPgpError):
+        b"".join(opened.convert(iter([message])))
+    return opened, Path(opened._home.path)
+
+
+def test_a_key_is_derived_shortly_in_memory(people: People, keys: Keys) -> None:
+    opened, home = home_of(Decrypt("ann"), keys, people.bo.encrypted(b"x", people.ann))
+    used = b"".join(b"".join(key.read_bytes().split()) for key in home.glob("private-keys-v1.d/*.key"))
+    opened.close()
+    assert re.findall(rb'openpgp-s2k3-ocb-aes\(\(sha1#\w+#"(\d+)"', used) == [b"65536"]
+
+
+def test_a_key_on_a_disk_is_kept_as_gnupg_would(people: People, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpg, "_MEMORY", "/nonexistent")
+    monkeypatch.setattr(tempfile, "tempdir", str(people.ann.home.parent))
+    opened, home = home_of(Decrypt("ann"), keys, b"no message")
+    assert (home.parent, (home / "gpg-agent.conf").exists()) == (people.ann.home.parent, False)
+    opened.close()
+
+
 def children() -> list[Path]:
     """The processes of GnuPG that this process started."""
     found = []
@@ -357,7 +383,7 @@ def files(folder: Path) -> dict[str, bytes | str]:
 def test_a_mirror_decrypts_what_is_well_and_leaves_the_rest_unpublished(
     people: People, keys: Keys, trees: Trees, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    homes = tempfile.mkdtemp(prefix="homes", dir="/tmp")
+    homes = tempfile.mkdtemp(prefix="homes-", dir=gpg._MEMORY if os.path.isdir(gpg._MEMORY) else "/tmp")
     monkeypatch.setattr(gpg, "_MEMORY", homes)
     good = people.bo.encrypted(b"the content", people.ann, sign=True)
     for path in ("a/one.gpg", "b/one.gpg", "b/two.gpg"):

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 20
 _MEMORY = "/dev/shm"
 """Where homes are, if it is there: private keys touch no disk, and the names of sockets are short enough."""
+_AGENT = "s2k-count 65536\n"
+"""Has a home in memory keep its keys by a short derivation from the passphrase. The usual one is made to last, for keys at rest:
+it takes seconds for a home, and tenths of a second for a file."""
 _OPTIONS = (
     "--no-options",
     "--batch",
@@ -93,8 +96,12 @@ class _Home:
                 cause="it isn't installed",
                 hint="Install GnuPG, such as Debian's gnupg, where Airflow plans and where Spark's tasks run.",
             )
-        path = tempfile.mkdtemp(prefix="gpg-", dir=_MEMORY if os.path.isdir(_MEMORY) else None)
+        in_memory = os.path.isdir(_MEMORY)
+        path = tempfile.mkdtemp(prefix="gpg-", dir=_MEMORY if in_memory else None)
         self._remove = weakref.finalize(self, _remove_home, path)
+        if in_memory:
+            with open(f"{path}/gpg-agent.conf", "w", encoding="ascii") as file:
+                file.write(_AGENT)
         done = subprocess.run(
             [*_command(path), "--import"],
             input=self._keys.encode(),

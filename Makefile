@@ -2,6 +2,8 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
+# Without Python's caches each of the processes that tests start compiles what it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 PY := .venv/bin/python
 # The machine's Python: the first that is new enough.

@@ -66,6 +66,12 @@ def pytest_unconfigure() -> None:
         Path(kept).write_text(json.dumps({file: round(seconds, 1) for file, seconds in _SECONDS.items()}))
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Don't even import slow folders when slow tests are left out: some bring Airflow's API or a browser along."""
+    slow = collection_path.parent == ROOT / "tests" and collection_path.name in SLOW_FOLDERS
+    return True if slow and "not slow" in config.option.markexpr else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests that start services or are slow, which `make quick` leaves out."""
     for item in items:

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 import yaml
-from airflow.api_fastapi.core_api.routes.public.monitor import monitor_router
 from airflow.cli.cli_parser import get_parser
 
 from airflow_gobblin.hooks.connections import AirflowConnections
@@ -152,7 +151,11 @@ def test_airflow_knows_what_its_services_are_told(name: str) -> None:
     assert bool(console) == (name == "airflow-scheduler")
 
 
+@pytest.mark.slow
 def test_the_api_servers_health_is_where_it_is_asked() -> None:
+    # It brings the whole API along, which takes seconds.
+    from airflow.api_fastapi.core_api.routes.public.monitor import monitor_router
+
     url = SERVICES["airflow-api-server"]["healthcheck"]["test"][-1]
     assert f"/api/v2{monitor_router.prefix}/health" in url
     assert "/monitor/health" in {route.path for route in monitor_router.routes}  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ import sys
 import time
 import uuid
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -20,7 +20,11 @@ from airflow_gobblin.cli.acts import ActFile
 from airflow_gobblin.cli.ahead import show_prospects, would_do
 from airflow_gobblin.cli.lookup import command
 from airflow_gobblin.cli.showing import print_rows
+from airflow_gobblin.copy.checks import AtLeastBytes, AtLeastFiles, Checksums, FileSetCheck
+from airflow_gobblin.copy.conversion.archives import Unpack
+from airflow_gobblin.copy.conversion.converters import Bunzip2, Bzip2, FileConverter, Gunzip, Gzip, Unzstd, Zstd
 from airflow_gobblin.copy.options import Delete, Keep
+from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.hooks.connections import AirflowConnections
 from airflow_gobblin.hooks.ingestion import check_job, open_job
 from airflow_gobblin.mirror import Mirror
@@ -34,6 +38,15 @@ from airflow_gobblin.workspace.staging import ROOT
 
 _SECONDS = 2.0
 """How often a line tells of the progress."""
+_CONVERTERS: dict[str, Callable[[], FileConverter]] = {"gunzip": Gunzip, "bunzip2": Bunzip2, "unzstd": Unzstd}
+_COMPRESSORS: dict[str, Callable[..., FileConverter]] = {"gzip": Gzip, "bzip2": Bzip2, "zstd": Zstd}
+"""Converters that may have a level."""
+_CHECKS: dict[str, Callable[[Any], FileSetCheck]] = {
+    "at_least_files": AtLeastFiles,
+    "at_least_bytes": AtLeastBytes,
+    "sha256sums": Checksums,
+}
+"""What is checked, by the argument that asks for it."""
 
 
 @command
@@ -61,13 +74,14 @@ def copy(args: Namespace) -> None:
 
 def _mirror(args: Namespace) -> Mirror:
     source, target = _place(args.source_tree), _place(args.target_tree)
+    workspace = target if args.workspace is None else _place(args.workspace)
     trees = os.fsencode(f"{source}\0{target}")
     name = f"copy-{hashlib.sha256(trees).hexdigest()[:12]}"
     return Mirror(
         name=name,
         source=source,
         target=target,
-        journal=args.journal or f"{target.rstrip('/')}/{ROOT}/{_journal(name)}",
+        journal=args.journal or f"{workspace.rstrip('/')}/{ROOT}/{_journal(name)}",
         include=tuple(args.include),
         exclude=tuple(args.exclude),
         filter_file=args.filter_file,
@@ -78,6 +92,30 @@ def _mirror(args: Namespace) -> Mirror:
         links=args.links,
         empty_folders=args.empty_folders,
         checksums=args.checksums,
+        convert=tuple(map(_converter, args.convert)),
+        unpack=Unpack() if args.unpack else None,
+        checks=tuple(check(given) for name, check in _CHECKS.items() if (given := getattr(args, name)) is not None),
+        bandwidth=args.bandwidth,
+        backup=None if args.backup is None else _place(args.backup),
+        workspace=workspace,
+    )
+
+
+def _converter(given: str) -> FileConverter:
+    """Return the converter of a name, which may have a level behind it: `zstd:19`.
+
+    :raises ConfigurationError: there is none, or no such level.
+    """
+    name, colon, level = given.partition(":")
+    if not colon and (plain := {**_CONVERTERS, **_COMPRESSORS}.get(name)):
+        return plain()
+    if name in _COMPRESSORS and level.isdecimal():
+        return _COMPRESSORS[name](int(level))
+    raise ConfigurationError(
+        operation="convert",
+        subject=f"files by {given!r}",
+        cause="there is no such converter",
+        hint=f"There are {', '.join(_CONVERTERS)}; and {', '.join(_COMPRESSORS)}, which may have a level: zstd:19.",
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from argparse import ArgumentTypeError
 from keyword import iskeyword
 from typing import Any
 
@@ -21,6 +23,18 @@ __all__ = ["get_gobblin_cli_commands"]
 
 _NUMBER = positive_int(allow_zero=False)  # type: ignore[no-untyped-call]
 _COUNT = positive_int(allow_zero=True)  # type: ignore[no-untyped-call]
+
+
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:([kKMGT])(i?))?B?")
+
+
+def _size(given: str) -> int:
+    """Return the bytes that a size means, such as 500, 20M or 1.5Gi."""
+    found = _SIZE.fullmatch(given)
+    if found is None:
+        raise ArgumentTypeError(f"{given!r} is no size: give bytes, or 500k, 20M, 1.5G, or 64Ki, 20Mi, 1Gi")
+    number, unit, binary = found.groups(default="")
+    return int(float(number) * (1024 if binary else 1000) ** " KMGT".index(unit.upper() or " "))
 
 
 def _arg(*flags: str, **options: Any) -> Arg:
@@ -148,6 +162,33 @@ def _copy() -> ActionCommand:
         _arg("--links", choices=("skip", "copy", "follow"), default="skip", help="What to do with symbolic links"),
         _arg("--empty-folders", action="store_true", help="Copy folders without files, too"),
         _arg("--checksums", action="store_true", help="Take the SHA-256 of each file"),
+        _arg(
+            "--convert",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help="Convert files on the way: gunzip, bunzip2, unzstd, gzip, bzip2 or zstd, these three also with a level, as in "
+            "zstd:19; may be given again, for one after another",
+        ),
+        _arg("--unpack", action="store_true", help="Unpack archives, each into a folder with its name"),
+        _arg("--at-least-files", type=_NUMBER, metavar="N", help="Publish nothing if the source has fewer files"),
+        _arg("--at-least-bytes", type=_size, metavar="SIZE", help="Publish nothing if they have fewer bytes"),
+        _arg(
+            "--sha256sums",
+            metavar="FILE",
+            help="Publish nothing unless each file in this list, a file of the source as `sha256sum` writes it, has its content",
+        ),
+        _arg("--bandwidth", type=_size, metavar="SIZE", help="Read at most so many bytes a second, such as 20M"),
+        _arg(
+            "--backup",
+            metavar="FOLDER",
+            help="Keep there what is replaced or deleted: _gobblin/backup in the target, or a folder below --workspace",
+        ),
+        _arg(
+            "--workspace",
+            metavar="FOLDER",
+            help="Work in _gobblin of this folder, the target or one above it (default: the target)",
+        ),
         _arg("-j", "--jobs", type=_NUMBER, default=4, help="How many bundles to copy at once (default: 4)"),
         _arg(
             "--journal",

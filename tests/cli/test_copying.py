@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import hashlib
 import os
 import re
 import shlex
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -80,6 +84,72 @@ def test_options_are_those_of_a_mirror(source: Path, tmp_path: Path) -> None:
     assert done.status == 0, done.err
     assert (done.json[0]["replaced"], done.json[0]["deleted"]) == (1, 1)
     assert set(content(tmp_path / "target")) == {"top", "deep", "deep/er", "deep/er/file"}
+
+
+def test_files_are_converted_and_archives_unpacked(source: Path, tmp_path: Path) -> None:
+    (source / "deep/some.gz").write_bytes(gzip.compress(b"some"))
+    with tarfile.open(source / "packed.tar.gz", "w:gz") as packed:
+        packed.add(source / "top", "inside")
+    done = copy("source", "target", "--unpack", "--convert", "gunzip", "--exclude", "deep/other", "--bandwidth", "20M")
+    assert done.status == 0, done.err
+    there = {path: data for path, data in content(tmp_path / "target").items() if data != "/"}
+    assert there == {"top": b"top", "deep/er/file": b"deep/er/file", "deep/some": b"some", "packed/inside": b"top"}
+    done = copy("source", "smaller", "--include", "top", "--convert", "gunzip", "--convert", "bzip2:9")
+    assert done.status == 0, done.err
+    assert bz2.decompress((tmp_path / "smaller/top.bz2").read_bytes()) == b"top"
+
+
+def test_checks_keep_what_fails_them_from_being_published(source: Path, tmp_path: Path) -> None:
+    write(source / "sums", f"{hashlib.sha256(b'another').hexdigest()}  top\n")
+    for flags, told in (
+        (("--at-least-files", "5"), "it has 4 files of at least 5"),
+        (("--at-least-bytes", "1.5Ki"), "of at least 1,536"),
+        (("--sha256sums", "sums"), "'top' has another content"),
+    ):
+        done = copy("source", "target", *flags)
+        assert (done.status, told in done.err) == (1, True), done.err
+        assert content(tmp_path / "target") == {}
+    done = copy("source", "target", "--at-least-files", "4", "--at-least-bytes", "25")
+    assert done.status == 0, done.err
+
+
+@pytest.mark.parametrize(
+    ("backup", "flags"), [("target/_gobblin/backup", ()), ("before", ("--workspace", "."))], ids=["inside", "beside"]
+)
+def test_what_is_replaced_or_deleted_is_kept_in_the_backup(
+    source: Path, tmp_path: Path, backup: str, flags: tuple[str, ...]
+) -> None:
+    assert copy("source", "target", *flags).status == 0
+    write(source / "top", "another one")
+    (source / "deep/other").unlink()
+    done = copy("source", "target", "--existing", "update", "--delete", "0.5", "--backup", backup, *flags)
+    assert done.status == 0, done.err
+    assert content(tmp_path / "target") == content(source)
+    (token,) = (tmp_path / backup).iterdir()
+    kept = {path: data for path, data in content(token).items() if data != "/"}
+    assert kept == {"top": b"top", "deep/other": b"deep/other"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--convert", "rar"), "There are gunzip, bunzip2, unzstd"),
+        (("--convert", "gunzip:3"), "no such converter"),
+        (("--convert", "zstd:99"), "no such level"),
+        (("--bandwidth", "20 M"), "is no size"),
+        (("--bandwidth", "0"), "it lets nothing through"),
+        (("--at-least-bytes", "0"), "it checks nothing"),
+        (("--sha256sums", "/etc/passwd"), "/etc/passwd"),
+        (("--backup", "elsewhere"), "not a folder of yours below the workspace"),
+        (("--workspace", "source"), "neither the target nor a folder above it"),
+    ],
+)
+def test_an_odd_option_is_refused_and_nothing_made(
+    source: Path, tmp_path: Path, flags: tuple[str, ...], told: str
+) -> None:
+    done = copy("source", "target", *flags)
+    assert (done.status != 0, told in done.err) == (True, True), done.err
+    assert not (tmp_path / "target").exists()
 
 
 def test_a_copy_that_was_killed_goes_on_when_it_is_typed_again(

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar, cast
 
 from airflow_gobblin.errors import StoreError, UnknownOutcomeError
 from airflow_gobblin.model.work import Upload
-from airflow_gobblin.storage.files import FileIdentity, Files, FolderAttributes, Keeps, StagedOutput, Uploads
+from airflow_gobblin.storage.files import Attributes, FileIdentity, Files, Keeps, StagedOutput, Uploads
 from airflow_gobblin.storage.files.local import stage_file
 from airflow_gobblin.storage.stores.base import Store
 from airflow_gobblin.storage.stores.local import LocalStore
@@ -619,11 +619,17 @@ class FaultyFiles:
 
         self._call("replace", target, Effect.GROW, do)
 
-    def folder(self, path: str) -> FolderAttributes | None:
+    def folder(self, path: str) -> Attributes | None:
         return self._call("folder", path, Effect.READ, lambda: self._files.folder(path))
 
-    def set_folder(self, path: str, attributes: FolderAttributes) -> None:
+    def set_folder(self, path: str, attributes: Attributes) -> None:
         self._call("set_folder", path, Effect.CHANGE, lambda: self._files.set_folder(path, attributes))
+
+    def has(self, path: str, attributes: Attributes) -> bool:
+        return self._call("has", path, Effect.READ, lambda: self._files.has(path, attributes))
+
+    def set_file(self, path: str, expected: FileIdentity, attributes: Attributes) -> None:
+        self._call("set_file", path, Effect.CHANGE, lambda: self._files.set_file(path, expected, attributes))
 
     def unlink(self, path: str) -> None:
         def do() -> None:

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import os
-import stat
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
 
@@ -17,13 +13,11 @@ from airflow_gobblin.copy.owners import in_form
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.watermark import Json
-from airflow_gobblin.storage.files.base import Keeps
-
-_OF_THIS_OWNER = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
-"""Bits of a permission that mean something else for a file of another owner."""
-
+from airflow_gobblin.storage.files.base import Attributes, Keeps
+from airflow_gobblin.storage.files.disk_attributes import Refused, attributes_of, give_attributes
 
 _DISK = Keeps()
+_LETTERS = {"owner": "u", "group": "g", "mode": "p", "modified": "t"}
 
 
 @dataclass
@@ -51,26 +45,30 @@ class KeptAttributes:
         :return: the file as it is then.
         :raises ConfigurationError: it can't keep one of them, and has to.
         """
-        asked_for = entry.attributes.kept(self.keep)
-        wanted = in_form(asked_for, _DISK)
-        why: dict[str, str] = {}
-        if wanted.owner is not None or wanted.group is not None:
-            why |= _own(target, wanted.owner, wanted.group, place)
-        mode = None if wanted.mode is None or entry.kind is EntryKind.LINK else stat.S_IMODE(wanted.mode)
-        if mode is not None:
-            with noting("p", why):
-                os.chmod(target, mode & ~_OF_THIS_OWNER if "u" in why or "g" in why else mode)
-        modified = self.time(entry)
-        if modified is not None:
-            with noting("t", why):
-                os.utime(target, ns=(time.time_ns(), modified), **place)
+        asked, wanted = self.wanted(entry, _DISK)
+        refused = give_attributes(target, wanted, **place)
         made = os.stat(target, **place)
-        found = {"u": made.st_uid, "g": made.st_gid, "p": stat.S_IMODE(made.st_mode), "t": made.st_mtime_ns}
-        owner, group = _known(wanted.owner, asked_for.owner), _known(wanted.group, asked_for.group)
-        for letter, asked in (("u", owner), ("g", group), ("p", mode), ("t", modified)):
-            if asked is not None and asked != found[letter]:
-                self.miss(letter, entry, why.get(letter, f"it has {found[letter]} there, in place of {asked}"))
+        self.compare(entry, asked, attributes_of(made), refused)
         return made
+
+    def wanted(self, entry: Entry, keeps: Keeps) -> tuple[Attributes, Attributes]:
+        """Return the attributes that a file is to keep: as they are asked for, and as they can be given in a storage."""
+        asked = replace(self.keep.of(entry.attributes), modified=self.time(entry))
+        if entry.kind is EntryKind.LINK:
+            asked = replace(asked, mode=None)
+        wanted = in_form(asked, keeps)
+        owner, group = _known(wanted.owner, asked.owner), _known(wanted.group, asked.group)
+        return replace(asked, modified=wanted.modified, owner=owner, group=group), wanted
+
+    def compare(self, entry: Entry, asked: Attributes, found: Attributes, refused: Refused) -> None:
+        """Count what a file was to keep and doesn't.
+
+        :raises ConfigurationError: it has to keep it.
+        """
+        for name in asked.differing(found):
+            has, wanted = getattr(found, name), getattr(asked, name)
+            why = refused[name].strerror if name in refused else None
+            self.miss(_LETTERS[name], entry, why or f"it has {has} there, in place of {wanted}")
 
     def time(self, entry: Entry) -> int | None:
         """Return the time to give a file, in ns since 1970. What is converted or unpacked is recognized by it."""
@@ -78,7 +76,7 @@ class KeptAttributes:
 
     def letters(self, entry: Entry) -> str:
         """Return the letters of what there is to keep of a file."""
-        wanted = entry.attributes.kept(self.keep)
+        wanted = self.keep.of(entry.attributes)
         asked = {"u": wanted.owner, "g": wanted.group, "p": wanted.mode, "t": _time(entry)}
         return "".join(letter for letter in self.keep.letters if asked[letter] is not None)
 
@@ -118,29 +116,6 @@ def _time(entry: Entry) -> int | None:
     return entry.modified if entry.modified or entry.stamp == "0" else None
 
 
-@contextmanager
-def noting(letter: str, why: dict[str, str]) -> Iterator[None]:
-    """Note the reason why an attribute can't be given."""
-    try:
-        yield
-    except OSError as error:
-        why[letter] = error.strerror or str(error)
-
-
 def _known(here: int | str | None, there: int | str | None) -> int | str | None:
     """Return an owner or group, as the source has it if this host doesn't know it."""
     return there if here is None else here
-
-
-def _own(target: int | str, owner: Any, group: Any, place: dict[str, Any]) -> dict[str, str]:
-    """Give a file to an owner and a group; to the group alone, if only the owner is refused.
-
-    :return: the reasons why it isn't theirs, by letter.
-    """
-    why: dict[str, str] = {}
-    with noting("u" if owner is not None else "g", why):
-        os.chown(target, -1 if owner is None else owner, -1 if group is None else group, **place)
-    if "u" in why and group is not None:
-        with noting("g", why):
-            os.chown(target, -1, group, **place)
-    return why

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from airflow_gobblin.copy.entries import NO_ATTRIBUTES, Attributes, Entry, SourceFile, shown
+from airflow_gobblin.copy.entries import NO_ATTRIBUTES, Entry, SourceFile, shown
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.plan import ActKind, PlannedAct
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import WorkUnit
-from airflow_gobblin.storage.files.base import FileIdentity
+from airflow_gobblin.storage.files.base import Attributes, FileIdentity
 
 MOST_FILES = 500
 """The maximum number of files in a bundle: a piece of a plan has 1,000 units."""
@@ -37,6 +37,8 @@ class BundleKind(StrEnum):
     """Files to delete from the target."""
     FOLDERS = "folders"
     """Folders to make or to give attributes, and folders to remove if they are empty by then."""
+    ATTRIBUTES = "attributes"
+    """Files of the target that get other attributes."""
     TOTALS = "totals"
     """Nothing to do, but what the source has: for checks."""
 
@@ -59,6 +61,19 @@ class Doomed:
 
     path: str
     identity: FileIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class NewAttributes:
+    """A file or link of the target whose content is right, and whose attributes aren't.
+
+    :param identity: the identity that it had at planning.
+    :param attributes: those to give it; `None` in it is left as it is.
+    """
+
+    path: str
+    identity: FileIdentity
+    attributes: Attributes
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +104,7 @@ class Bundle:
 
     :param acts: the kind of what it holds.
     :param gone_folders: folders to remove if they are empty, each after those in it.
+    :param changed: files that get other attributes.
     """
 
     acts: BundleKind
@@ -97,6 +113,7 @@ class Bundle:
     folders: tuple[FolderEntry, ...] = ()
     gone_folders: tuple[str, ...] = ()
     totals: SourceTotals | None = None
+    changed: tuple[NewAttributes, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -106,7 +123,7 @@ class Bundle:
     @property
     def weight(self) -> int:
         """The estimated cost, in bytes."""
-        count = len(self.files) + len(self.deletes) + len(self.folders) + len(self.gone_folders)
+        count = len(self.files) + len(self.deletes) + len(self.folders) + len(self.gone_folders) + len(self.changed)
         return self.bytes + WEIGHT_OF_A_FILE * count
 
     @property
@@ -126,6 +143,7 @@ class Bundle:
             kind = ActKind.COPY if file.replaces is None else ActKind.REPLACE
             yield PlannedAct(kind, shown(file.entry.path), file.entry.size)
         yield from (PlannedAct(ActKind.DELETE, shown(one.path), one.identity.size) for one in self.deletes)
+        yield from (PlannedAct(ActKind.ATTRIBUTES, shown(one.path)) for one in self.changed)
         yield from (PlannedAct(ActKind.FOLDER, shown(one.path)) for one in self.folders)
         yield from (PlannedAct(ActKind.REMOVE_FOLDER, shown(path)) for path in self.gone_folders)
 
@@ -190,7 +208,7 @@ class _Unpacked:
         self.files = []
 
 
-Act = CopyFile | Doomed | FolderEntry | str
+Act = CopyFile | Doomed | NewAttributes | FolderEntry | str
 """What a bundle is filled with; a string is a folder to remove."""
 
 
@@ -198,6 +216,7 @@ def bundled(acts: Iterator[Act | SourceTotals]) -> Iterator[Bundle]:
     """Cut acts into bundles, as they come. Those of one kind keep their order."""
     files = _Growing[CopyFile](lambda some: Bundle(BundleKind.COPY, files=some))
     deletes = _Growing[Doomed](lambda some: Bundle(BundleKind.DELETE, deletes=some))
+    changed = _Growing[NewAttributes](lambda some: Bundle(BundleKind.ATTRIBUTES, changed=some))
     folders = _Growing[FolderEntry](lambda some: Bundle(BundleKind.FOLDERS, folders=some))
     gone = _Growing[str](lambda some: Bundle(BundleKind.FOLDERS, gone_folders=some))
     unpacked = _Unpacked()
@@ -208,13 +227,15 @@ def bundled(acts: Iterator[Act | SourceTotals]) -> Iterator[Bundle]:
             yield from files.add(act, act.entry.size)
         elif isinstance(act, Doomed):
             yield from deletes.add(act)
+        elif isinstance(act, NewAttributes):
+            yield from changed.add(act)
         elif isinstance(act, FolderEntry):
             yield from folders.add(act)
         elif isinstance(act, SourceTotals):
             yield Bundle(BundleKind.TOTALS, totals=act)
         else:
             yield from gone.add(act)
-    for growing in (folders, files, unpacked, deletes, gone):
+    for growing in (folders, files, unpacked, deletes, changed, gone):
         yield from growing.rest()
 
 

@@ -10,8 +10,7 @@ import os
 from dataclasses import dataclass
 from enum import StrEnum
 
-from airflow_gobblin.copy.options import Keep
-from airflow_gobblin.storage.files.base import FileIdentity
+from airflow_gobblin.storage.files.base import Attributes, FileIdentity
 
 
 class EntryKind(StrEnum):
@@ -22,32 +21,6 @@ class EntryKind(StrEnum):
     FOLDER = "folder"
     OTHER = "other"
     """Neither of these, such as a device, a socket or a pipe."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    """The owner, group and permission of an entry; `None` where the tree has none, or they aren't kept.
-
-    :param owner: a number on a disk, a name in HDFS.
-    :param group: likewise.
-    """
-
-    mode: int | None = None
-    owner: int | str | None = None
-    group: int | str | None = None
-
-    def kept(self, keep: Keep) -> Attributes:
-        """Return those that are to be kept."""
-        return Attributes(
-            self.mode if keep.permission else None,
-            self.owner if keep.user else None,
-            self.group if keep.group else None,
-        )
-
-    def differ_from(self, other: Attributes) -> bool:
-        """Return whether any of those that are known on both sides differ."""
-        pairs = ((self.mode, other.mode), (self.owner, other.owner), (self.group, other.group))
-        return any(one != two for one, two in pairs if one is not None and two is not None)
 
 
 NO_ATTRIBUTES = Attributes()

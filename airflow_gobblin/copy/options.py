@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from airflow_gobblin.storage.files.base import Attributes
 
 LETTERS = {"t": "times", "p": "permission", "u": "user", "g": "group"}
 """What `Keep` keeps, by DistCp's letters."""
@@ -107,3 +111,18 @@ class Keep:
     def group(self) -> bool:
         """Whether groups are kept."""
         return "g" in self.letters
+
+    @property
+    def of_files(self) -> bool:
+        """Whether more is kept than times, which are compared with the content."""
+        return self.permission or self.user or self.group
+
+    def of(self, attributes: Attributes) -> Attributes:
+        """Return those attributes that are kept, without times."""
+        return replace(
+            attributes,
+            mode=attributes.mode if self.permission else None,
+            owner=attributes.owner if self.user else None,
+            group=attributes.group if self.group else None,
+            modified=None,
+        )

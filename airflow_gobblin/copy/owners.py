@@ -1,11 +1,17 @@
-"""Owners and groups: numbers on a disk, names in HDFS, and from one to the other by the users that this host knows."""
+"""Attributes as a storage has them, and as a process can set them.
+
+Owners and groups are numbers on a disk, names in HDFS, and get from one to the other by the users that this host knows.
+"""
 
 from __future__ import annotations
 
+import stat
+from dataclasses import replace
 from functools import lru_cache
 
-from airflow_gobblin.copy.entries import Attributes
-from airflow_gobblin.storage.files.base import Keeps
+from airflow_gobblin.copy.entries import NO_ATTRIBUTES
+from airflow_gobblin.storage.files.base import Attributes, Keeps
+from airflow_gobblin.storage.files.disk_attributes import OF_THIS_OWNER
 
 Owner = int | str | None
 
@@ -14,13 +20,38 @@ def in_form(attributes: Attributes, keeps: Keeps) -> Attributes:
     """Return attributes as a storage has them: without an owner or group that this host doesn't know."""
     mode = None if attributes.mode is None else attributes.mode & keeps.permission
     owner = _user(attributes.owner, names=keeps.names)
-    return Attributes(mode, owner, _group(attributes.group, names=keeps.names))
+    modified = None if attributes.modified is None else attributes.modified - attributes.modified % keeps.time
+    return replace(
+        attributes, mode=mode, owner=owner, modified=modified, group=_group(attributes.group, names=keeps.names)
+    )
 
 
-def settable(attributes: Attributes, keeps: Keeps) -> Attributes:
-    """Return the attributes that this process could set, as a storage has them: owners and groups are the superuser's."""
-    found = in_form(attributes, keeps)
-    return found if keeps.sets_owners else Attributes(found.mode)
+def settable(wanted: Attributes, target: Attributes | None, keeps: Keeps, *, folder: bool = False) -> Attributes:
+    """Return those of some attributes that this process can give a file or folder: owners are given by the superuser only.
+
+    :param wanted: in the form that the storage has.
+    :param target: what it has; `None` if it will be this process's own.
+    """
+    if keeps.sets_owners or wanted == NO_ATTRIBUTES:
+        return wanted
+    if not may_be_set(target, keeps):
+        return NO_ATTRIBUTES
+    owner = wanted.owner if wanted.owner == keeps.user else None
+    group = wanted.group if wanted.group in keeps.groups else None
+    mode = wanted.mode
+    if mode is not None and (owner, group) != (wanted.owner, wanted.group):
+        mode &= ~(OF_THIS_OWNER & ~stat.S_ISVTX if folder else OF_THIS_OWNER)
+    if mode is not None and folder:
+        mode |= stat.S_IRWXU  # later runs work in it, too
+    return replace(wanted, mode=mode, owner=owner, group=group)
+
+
+def may_be_set(target: Attributes | None, keeps: Keeps) -> bool:
+    """Return whether this process can set permission and time of a file or folder.
+
+    :param target: what it has; `None` if it will be this process's own.
+    """
+    return target is None or keeps.sets_owners or target.owner in (None, keeps.user)
 
 
 @lru_cache(1024)

@@ -8,23 +8,31 @@ from __future__ import annotations
 
 import logging
 import os
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from airflow_gobblin.copy.bundles import Act, CopyFile, Doomed, FolderEntry, SourceTotals, bundled, units_of
+from airflow_gobblin.copy.bundles import (
+    Act,
+    CopyFile,
+    Doomed,
+    FolderEntry,
+    NewAttributes,
+    SourceTotals,
+    bundled,
+    units_of,
+)
 from airflow_gobblin.copy.comparing import Comparison
 from airflow_gobblin.copy.conversion.converting import Converted, ConvertingOrigin, Naming, is_excluded, without_doubles
 from airflow_gobblin.copy.diff import Change, Difference, differences, without_clashes
-from airflow_gobblin.copy.entries import NO_ATTRIBUTES, Attributes, Entry, EntryKind, readable, shown
+from airflow_gobblin.copy.entries import Entry, EntryKind, readable, shown
 from airflow_gobblin.copy.filters import Filter
 from airflow_gobblin.copy.finders import FileSet, Place, file_sets_of
 from airflow_gobblin.copy.options import Compare, Existing, Links
-from airflow_gobblin.copy.owners import in_form
+from airflow_gobblin.copy.owners import in_form, may_be_set, settable
 from airflow_gobblin.copy.transfer.streams import TreeOrigin
 from airflow_gobblin.copy.trees import OWN_FOLDER, Tree, folders_of, joined, open_tree
 from airflow_gobblin.copy.work import CopyBinding, CopyWork
@@ -32,7 +40,7 @@ from airflow_gobblin.errors import ConfigurationError, DifferenceError, SourceEr
 from airflow_gobblin.job import WorkPlan, WorkRequest
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.state import DatasetState
-from airflow_gobblin.storage.files.base import contained, each
+from airflow_gobblin.storage.files.base import Attributes, contained, each
 from airflow_gobblin.storage.locations import local_path, object_location, path_below, remote_location, server_location
 
 if TYPE_CHECKING:
@@ -206,6 +214,11 @@ class Survey:
             origin,
             None if naming.changes_nothing else converted,
         )
+
+    @cached_property
+    def keeps(self) -> Keeps:
+        """What the target keeps of attributes."""
+        return self.files.keeps
 
     def acts(self) -> Iterator[Act | SourceTotals]:
         """Yield what has to be done, as it is found; if there are checks, and something to do, what the source has at the end.
@@ -421,6 +434,7 @@ class Survey:
         """Yield what has to be done about a file or link."""
         if one.target is not None and self._is_left(one):
             folder.left = True
+            yield from self._new_attributes(one)
         elif one.source is None:
             assert one.target is not None
             self.doomed.add(one.path)
@@ -429,6 +443,24 @@ class Survey:
         elif not self._is_skipped(one.source):
             folder.touched = folder.used = True
             yield CopyFile(one.source, None if one.target is None else one.target.identity)
+
+    def _new_attributes(self, one: Difference) -> Iterator[Act]:
+        """Yield what has to be done about the attributes of a file or link whose content is right."""
+        if one.change is not Change.SAME or not self.work.keep.of_files or self.work.existing is Existing.SKIP:
+            return
+        assert one.source is not None
+        assert one.target is not None
+        wanted = settable(self.wanted_attributes(one.source), one.target.attributes, self.keeps)
+        if self._is_skipped(one.source) or not wanted.differing(one.target.attributes):
+            return
+        if self.work.existing is Existing.FAIL:
+            self.in_the_way.add(one.path)
+        yield NewAttributes(one.path, one.target.identity, wanted)
+
+    def wanted_attributes(self, source: Entry) -> Attributes:
+        """Return the attributes of a source's entry that are to be kept, as the target has them."""
+        wanted = in_form(self.work.keep.of(source.attributes), self.keeps)
+        return replace(wanted, mode=None) if source.kind is EntryKind.LINK else wanted
 
     def _is_left(self, one: Difference) -> bool:
         """Return whether the target's entry stays as it is."""
@@ -472,7 +504,7 @@ class Survey:
     def _has_other_attributes(self, folder: _Open) -> bool:
         assert folder.source is not None
         assert folder.target is not None
-        return self._kept(folder).differ_from(folder.target.attributes) or (
+        return bool(self._kept(folder).differing(folder.target.attributes)) or (
             self._keeps_time(folder) and (folder.touched or self._time(folder.source) != folder.target.modified)
         )
 
@@ -485,19 +517,18 @@ class Survey:
         return folder.path == "." and self.dataset.folder == "."
 
     def _keeps_time(self, folder: _Open) -> bool:
-        return self._wants_time(folder) and _may_be_set(folder.target, self.files.keeps)
+        return self._wants_time(folder) and may_be_set(_has(folder), self.keeps)
 
     def _kept(self, folder: _Open) -> Attributes:
         """Return the attributes of a folder that are to be kept, and can be."""
         assert folder.source is not None
-        keeps = self.files.keeps
-        return _settable(in_form(folder.source.attributes.kept(self.work.keep), keeps), folder.target, keeps)
+        return settable(self.wanted_attributes(folder.source), _has(folder), self.keeps, folder=True)
 
     def _keeps_all(self, folder: _Open) -> bool:
         """Return whether everything that is to be kept of a folder can be."""
         assert folder.source is not None
-        wanted = in_form(folder.source.attributes.kept(self.work.keep), self.files.keeps)
-        return self._kept(folder) == wanted and self._keeps_time(folder) == self._wants_time(folder)
+        all_kept = self._kept(folder) == self.wanted_attributes(folder.source)
+        return all_kept and self._keeps_time(folder) == self._wants_time(folder)
 
     def _folder_entry(self, folder: _Open) -> FolderEntry:
         assert folder.source is not None
@@ -506,7 +537,7 @@ class Survey:
 
     def _time(self, entry: Entry) -> int:
         """Return the time of an entry as the target keeps it."""
-        return entry.modified - entry.modified % self.files.keeps.time
+        return entry.modified - entry.modified % self.keeps.time
 
     def _judge(self) -> None:
         """Judge the whole difference, at its end.
@@ -555,6 +586,11 @@ class Survey:
         )
 
 
+def _has(folder: _Open) -> Attributes | None:
+    """Return the attributes that a folder has in the target; `None` if it isn't there."""
+    return None if folder.target is None else folder.target.attributes
+
+
 def _is_in(path: str, folder: str) -> bool:
     return folder == "." or path.startswith(f"{folder}/")
 
@@ -587,25 +623,3 @@ def _relative(entry: Entry, skip: int) -> Entry:
         entry.attributes,
         entry.link,
     )
-
-
-def _settable(wanted: Attributes, target: Entry | None, keeps: Keeps) -> Attributes:
-    """Return those of a folder's attributes that this process can give it: owners are given by the superuser only.
-
-    :param target: the folder, if it is there. Otherwise it will be this process's own.
-    """
-    if keeps.sets_owners or wanted == NO_ATTRIBUTES:
-        return wanted
-    if not _may_be_set(target, keeps):
-        return NO_ATTRIBUTES
-    owner = wanted.owner if wanted.owner == keeps.user else None
-    group = wanted.group if wanted.group in keeps.groups else None
-    mode = None if wanted.mode is None else wanted.mode | stat.S_IRWXU  # later runs work in it, too
-    if mode is not None and (owner, group) != (wanted.owner, wanted.group):
-        mode &= ~(stat.S_ISUID | stat.S_ISGID)  # they mean something else for another owner
-    return Attributes(mode, owner, group)
-
-
-def _may_be_set(target: Entry | None, keeps: Keeps) -> bool:
-    """Return whether this process can set permission and time of a folder."""
-    return target is None or keeps.sets_owners or target.attributes.owner in (None, keeps.user)

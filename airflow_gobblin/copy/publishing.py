@@ -15,12 +15,13 @@ from airflow_gobblin.copy.trees import folders_of, joined
 from airflow_gobblin.copy.work import CopyBinding
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.work import UnitResult
+from airflow_gobblin.steps.attributes import FileAttributesStep
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.steps.deleting import delete_files
 from airflow_gobblin.steps.folders import FolderAttributesStep, MakeFolderStep, remove_folders
 from airflow_gobblin.steps.placing import ForgetStep, PlaceFolderStep, place_file, place_folder
 from airflow_gobblin.steps.trash import make_trashes
-from airflow_gobblin.storage.files.base import Files, FolderAttributes
+from airflow_gobblin.storage.files.base import Attributes, Files
 
 _MADE = 10_000
 """How many folders are remembered as made: to name one again does no harm."""
@@ -36,6 +37,8 @@ def copy_steps(
     files: Files,
     staging: str,
     backup: Callable[[str], str] = lambda path: "",
+    *,
+    strict: bool = False,
 ) -> Iterator[CommitStep]:
     """Yield the steps of a file set, bundle by bundle, and at the end those that remove folders: they depend on one another.
 
@@ -44,9 +47,10 @@ def copy_steps(
     :param published: each bundle, with the result of its unit: its files are in the bundle's order.
     :param staging: the folder of the plan's token, in which each file to be deleted gets a trash of its own.
     :param backup: returns where a file that is replaced or deleted is kept; empty: it is not.
+    :param strict: whether it is an error if a file can't have the attributes that it is to keep.
     :raises StepLostError: staged files are gone.
     """
-    steps = _Steps(plan.folder, files, staging, backup)
+    steps = _Steps(plan.folder, files, staging, backup, strict)
     if CopyBinding.of(plan).new_folder:
         first, more, published = _first(published)
         whole = None if more else _whole(plan, first, files, staging)
@@ -94,6 +98,7 @@ class _Steps:
     files: Files
     staging: str
     backup: Callable[[str], str]
+    strict: bool
     made: set[str] = field(default_factory=set)
     gone: list[str] = field(default_factory=list)
     times: dict[str, int] = field(default_factory=dict)
@@ -116,6 +121,8 @@ class _Steps:
         yield from delete_files(
             ((self._at(one.path), one.identity) for one in bundle.deletes), self.staging, self.files, self.backup
         )
+        for one in bundle.changed:
+            yield FileAttributesStep(self._at(one.path), one.identity, one.attributes, self.strict)
         self.gone += map(self._at, bundle.gone_folders)
 
     def at_once(self, whole: PlaceFolderStep, bundles: Iterable[Bundle]) -> Iterator[CommitStep]:
@@ -152,14 +159,14 @@ class _Steps:
     def _attributes(self, entry: FolderEntry) -> Iterator[CommitStep]:
         """Yield the step that gives a folder its attributes, if it is to have any."""
         path, wanted = self._at(entry.path), self._wanted(entry)
-        if wanted != FolderAttributes():
+        if wanted != Attributes():
             yield FolderAttributesStep(path, wanted)
         if entry.modified:
             self.times[path] = entry.modified
 
-    def _wanted(self, entry: FolderEntry) -> FolderAttributes:
+    def _wanted(self, entry: FolderEntry) -> Attributes:
         of = entry.attributes
-        return FolderAttributes(of.mode, of.owner, of.group, entry.modified or None)
+        return Attributes(of.mode, of.owner, of.group, entry.modified or None)
 
     def _made(self, path: str) -> Iterator[CommitStep]:
         """Yield the step that makes a folder, where there are folders, unless that is done."""

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from airflow_gobblin.copy.bundles import CopyFile, Doomed, FolderEntry
+from airflow_gobblin.copy.bundles import CopyFile, Doomed, FolderEntry, NewAttributes
 from airflow_gobblin.copy.comparing import Comparison
-from airflow_gobblin.copy.entries import Attributes, Entry, shown
+from airflow_gobblin.copy.entries import Entry, shown
 from airflow_gobblin.copy.options import Compare, Delete, Existing
 from airflow_gobblin.copy.owners import settable
 from airflow_gobblin.copy.planning import Survey
 from airflow_gobblin.copy.trees import joined
 from airflow_gobblin.model.verification import Deviation, FileState
+from airflow_gobblin.storage.files.base import Attributes
 
 if TYPE_CHECKING:
     from airflow_gobblin.connections import Connections
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.copy.work import CopyWork
     from airflow_gobblin.storage.files.base import Files
 
+_WORDS = {"mode": "permission"}
 _TIME = "its time is not the source's"
 
 
@@ -69,9 +71,8 @@ class _Check:
             return f"it has {target.size:,} bytes, and {source.size:,} in the source"
         if self.times is not None and not self.times.same(source, target):
             return _TIME
-        return _attributes(
-            settable(source.attributes.kept(self.survey.work.keep), self.survey.files.keeps), target.attributes
-        )
+        wanted = settable(self.survey.wanted_attributes(source), None, self.survey.keeps)
+        return _attributes(wanted, target.attributes)
 
     def deviation(self, act: Act) -> Deviation | None:
         """Return what an act would mend; `None` if it is only there because something else in its folder would change."""
@@ -81,6 +82,10 @@ class _Check:
             return self._of(act.entry.path, FileState.CHANGED, act.entry.size, self._why(act.entry))
         if isinstance(act, Doomed):
             return self._of(act.path, FileState.EXTRA, act.identity.size, "")
+        if isinstance(act, NewAttributes):
+            target = self._target(act.path)
+            differing = "" if target is None else _attributes(act.attributes, target.attributes)
+            return self._of(act.path, FileState.CHANGED, act.identity.size, differing) if differing else None
         if isinstance(act, FolderEntry):
             target = self._target(act.path)
             if target is None:
@@ -112,17 +117,10 @@ class _Check:
 
 def _attributes(wanted: Attributes, found: Attributes) -> str:
     """Return which attributes differ, of those that are known on both sides; empty if none do."""
-    pairs = (
-        ("permission", wanted.mode, found.mode),
-        ("owner", wanted.owner, found.owner),
-        ("group", wanted.group, found.group),
+    told = ((_WORDS.get(name, name), getattr(wanted, name), getattr(found, name)) for name in wanted.differing(found))
+    return "; ".join(
+        f"its {name} is {_number(name, has)}, and {_number(name, one)} in the source" for name, one, has in told
     )
-    differing = [
-        f"its {name} is {_number(name, has)}, and {_number(name, one)} in the source"
-        for name, one, has in pairs
-        if one is not None and has is not None and one != has
-    ]
-    return "; ".join(differing)
 
 
 def _number(name: str, value: int | str) -> str:

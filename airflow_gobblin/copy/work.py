@@ -221,11 +221,13 @@ class CopyWork:
         from airflow_gobblin.copy.publishing import copy_steps
 
         copied = ((Bundle.of(unit), result) for unit, result in published)
+        strict = self.of(CopyBinding.of(plan)).keep.strict
         if (folder := self._backup) is None:
-            return copy_steps(plan, copied, files, staging)
+            return copy_steps(plan, copied, files, staging, strict=strict)
         target = path_below(self.workspace, self.target)
         assert target is not None, "checked when the job is opened"
-        return copy_steps(plan, copied, files, staging, Backup(folder, plan.token, target, files, staging).of)
+        backup = Backup(folder, plan.token, target, files, staging).of
+        return copy_steps(plan, copied, files, staging, backup, strict=strict)
 
     @property
     def _backup(self) -> str | None:

@@ -158,6 +158,8 @@ class ActKind(StrEnum):
     FOLDER = "folder"
     """A folder is made, or gets its attributes."""
     REMOVE_FOLDER = "remove folder"
+    ATTRIBUTES = "attributes"
+    """A file gets other attributes, and keeps its content."""
 
 
 @dataclass(frozen=True, slots=True)

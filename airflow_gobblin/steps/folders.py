@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.steps.base import Phase, StepContext, StepStatus, TargetFile
-from airflow_gobblin.storage.files.base import FolderAttributes
+from airflow_gobblin.storage.files.base import Attributes
 
 __all__ = ["FolderAttributesStep", "MakeFolderStep", "RemoveFolderStep", "remove_folders"]
 
@@ -66,7 +66,7 @@ class FolderAttributesStep:
     """
 
     path: str
-    attributes: FolderAttributes
+    attributes: Attributes
     phase = Phase.SETTLE
     fence = None
     conflict = "something that is no folder stands there"
@@ -80,17 +80,7 @@ class FolderAttributesStep:
         found = context.files.folder(self.path)
         if found is None:
             return StepStatus.LOST if context.files.identity(self.path) is None else StepStatus.CONFLICT
-        wanted = self.attributes
-        same = all(
-            want in (None, have)
-            for want, have in (
-                (wanted.mode, found.mode),
-                (wanted.owner, found.owner),
-                (wanted.group, found.group),
-                (wanted.modified, found.modified),
-            )
-        )
-        return StepStatus.DONE if same else StepStatus.TODO
+        return StepStatus.DONE if context.files.has(self.path, self.attributes) else StepStatus.TODO
 
     def execute(self, context: StepContext) -> None:
         """Set the attributes."""
@@ -147,7 +137,7 @@ class RemoveFolderStep:
             files.remove_folder(path)
         outer = posixpath.dirname([*self._going()][-1]) or "."
         if self.modified is not None and files.folder(outer) is not None:
-            files.set_folder(outer, FolderAttributes(modified=self.modified))
+            files.set_folder(outer, Attributes(modified=self.modified))
 
     def undo(self, context: StepContext) -> None:
         """It stays removed: the next plan compares the folders."""

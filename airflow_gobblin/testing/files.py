@@ -13,7 +13,7 @@ import pytest
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.work import StagedFile
-from airflow_gobblin.storage.files.base import FileIdentity, Files, FolderAttributes, Uploads, with_listing_cache
+from airflow_gobblin.storage.files.base import Attributes, FileIdentity, Files, Uploads, with_listing_cache
 from airflow_gobblin.testing.threads import together
 
 __all__ = ["FilesContract", "FoldersContract", "UploadsContract"]
@@ -471,12 +471,24 @@ class FoldersContract(FilesContract):
         assert files.folder("a/b/x") is None
         assert files.folder("a/none") is None
         modified = 1_000_000_007 - 1_000_000_007 % files.keeps.time
-        files.set_folder("a/b", FolderAttributes(mode=0o700, modified=modified))
+        files.set_folder("a/b", Attributes(mode=0o700, modified=modified))
         assert files.folder("a/b") == replace(before, mode=0o700, modified=modified)
-        files.set_folder("a/b", FolderAttributes())
+        files.set_folder("a/b", Attributes())
         assert files.folder("a/b") == replace(before, mode=0o700, modified=modified)
         with pytest.raises(OSError):  # noqa: PT011 - there is none, or it is no directory
-            files.set_folder("a/b/x", FolderAttributes(mode=0o700))
+            files.set_folder("a/b/x", Attributes(mode=0o700))
+
+    def test_a_file_gets_attributes_only_if_it_is_the_expected_one(self, files: Files) -> None:
+        identity = write(files, "a/x")
+        files.set_file("a/x", identity, Attributes(mode=0o600))
+        assert files.has("a/x", Attributes(mode=0o600))
+        assert files.has("a/x", Attributes())
+        assert not files.has("a/x", Attributes(mode=0o640))
+        files.set_file("a/x", replace(identity, size=identity.size + 1), Attributes(mode=0o640))
+        assert files.has("a/x", Attributes(mode=0o600))
+        assert files.identity("a/x") == identity
+        files.set_file("a/none", identity, Attributes(mode=0o640))
+        assert not files.has("a/none", Attributes())
 
     def test_only_an_empty_folder_is_removed(self, files: Files) -> None:
         write(files, "a/b/c")

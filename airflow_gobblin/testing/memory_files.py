@@ -15,7 +15,7 @@ from threading import RLock
 from typing import Any, BinaryIO, Self, cast
 
 from airflow_gobblin.model.work import Upload
-from airflow_gobblin.storage.files import FileIdentity, Files, FolderAttributes, Keeps, StagedOutput, Uploads, contained
+from airflow_gobblin.storage.files import Attributes, FileIdentity, Files, Keeps, StagedOutput, Uploads, contained
 from airflow_gobblin.storage.files.local import stage_file
 from airflow_gobblin.storage.stores.base import Store
 from airflow_gobblin.storage.stores.local import LocalStore
@@ -33,7 +33,7 @@ class MemoryFiles:
         """Called with the absolute path of each file and each folder that is synced."""
         self._files: dict[str, _File] = {}
         self._folders: set[str] = {"."}
-        self._attributes: dict[str, FolderAttributes] = {}
+        self._attributes: dict[str, Attributes] = {}
         self._clock = 0
         self._lock = RLock()
 
@@ -195,19 +195,24 @@ class MemoryFiles:
             self._folders.discard(path)
             self._attributes.pop(path, None)
 
-    def folder(self, path: str) -> FolderAttributes | None:
-        return (
-            self._attributes.get(path, FolderAttributes(0o755, 0, 0, 0)) if contained(path) in self._folders else None
-        )
+    def folder(self, path: str) -> Attributes | None:
+        return self._attributes.get(path, Attributes(0o755, 0, 0, 0)) if contained(path) in self._folders else None
 
-    def set_folder(self, path: str, attributes: FolderAttributes) -> None:
+    def set_folder(self, path: str, attributes: Attributes) -> None:
         found = self.folder(path)
         if found is None:
             raise _error(FileNotFoundError, errno.ENOENT, path)
-        changed = {of.name: getattr(attributes, of.name) for of in fields(attributes)}
-        self._attributes[path] = with_changes(
-            found, **{name: value for name, value in changed.items() if value is not None}
-        )
+        self._attributes[path] = _changed(found, attributes)
+
+    def has(self, path: str, attributes: Attributes) -> bool:
+        file = self._files.get(path)
+        found = self.folder(path) if file is None else file.attributes
+        return found is not None and not attributes.differing(found)
+
+    def set_file(self, path: str, expected: FileIdentity, attributes: Attributes) -> None:
+        with self._lock:
+            if self.identity(path) == expected:
+                self._files[path].attributes = _changed(self._files[path].attributes, attributes)
 
     def content(self) -> tuple[tuple[str, bytes], ...]:
         """Return all files with their contents."""
@@ -333,11 +338,17 @@ class MemoryObjects(MemoryFiles):
     def replace(self, source: str, target: str) -> None:
         raise _error(OSError, errno.ENOTSUP, target)
 
-    def folder(self, path: str) -> FolderAttributes | None:
+    def folder(self, path: str) -> Attributes | None:
         contained(path)
         return None
 
-    def set_folder(self, path: str, attributes: FolderAttributes) -> None:
+    def set_folder(self, path: str, attributes: Attributes) -> None:
+        raise _error(OSError, errno.ENOTSUP, path)
+
+    def has(self, path: str, attributes: Attributes) -> bool:
+        return attributes == Attributes()
+
+    def set_file(self, path: str, expected: FileIdentity, attributes: Attributes) -> None:
         raise _error(OSError, errno.ENOTSUP, path)
 
     def make_folder(self, path: str) -> None:
@@ -506,9 +517,15 @@ class _ObjectRecords:
         """Do nothing: there are no connections."""
 
 
+def _changed(found: Attributes, attributes: Attributes) -> Attributes:
+    changes = {of.name: getattr(attributes, of.name) for of in fields(attributes)}
+    return with_changes(found, **{name: value for name, value in changes.items() if value is not None})
+
+
 class _File:
     etag = ""
     names = 1
+    attributes = Attributes()
 
     def __init__(self, inode: int, files: MemoryFiles) -> None:
         self.inode = inode
@@ -519,7 +536,7 @@ class _File:
     def copy(self, files: MemoryFiles) -> _File:
         other = _File(self.inode, files)
         other.mtime_ns, other.data, other.etag = self.mtime_ns, bytearray(self.data), self.etag
-        other.names = self.names
+        other.names, other.attributes = self.names, self.attributes
         return other
 
     def append(self, data: bytes) -> None:

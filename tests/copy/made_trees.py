@@ -106,12 +106,20 @@ def histories(draw: st.DrawFn, length: int = 3) -> list[Folder]:
 def _changed(draw: st.DrawFn, tree: Folder) -> Folder:
     found = dict(draw(st.dictionaries(_names, _entries, max_size=2)))
     for name, made in tree.items():
-        fate = draw(st.sampled_from(["stays", "stays", "stays", "changes", "goes", "becomes another"]))
-        if fate == "becomes another":
+        fate = draw(st.sampled_from(["stays", "stays", "stays", "changes", "is set", "goes", "becomes another"]))
+        if fate == "is set" and isinstance(made, Made):
+            found[name] = _set(draw, made)
+        elif fate == "becomes another":
             found[name] = _newer(draw(_entries), made)
         elif fate != "goes":
             found[name] = made if fate == "stays" else _edited(draw, made)
     return found
+
+
+def _set(draw: st.DrawFn, made: Made) -> Made:
+    """Give a file other attributes: its content and its time stay."""
+    other = draw(_files)
+    return replace(made, mode=other.mode, owner=other.owner)
 
 
 def _edited(draw: st.DrawFn, made: Made | MadeFolder) -> Made | MadeFolder:

@@ -51,7 +51,7 @@ def test_a_content_that_differs_is_found_by_reading_and_its_folder_is_not_named(
     assert found(trees, content=False) == {}
 
 
-def test_a_permission_is_named_though_a_run_would_not_mend_it(trees: Trees) -> None:
+def test_a_permission_that_the_next_run_would_set_is_named(trees: Trees) -> None:
     (trees.source / "a/file").chmod(0o600)
     (trees.target / "a/file").chmod(0o644)
     assert found(trees) == {"a/file": "its permission is 644, and 600 in the source"}

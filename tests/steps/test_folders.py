@@ -11,7 +11,7 @@ from airflow_gobblin.errors import StepConflictError
 from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus
 from airflow_gobblin.steps.execution import carry_out, sync
 from airflow_gobblin.steps.folders import FolderAttributesStep, MakeFolderStep, RemoveFolderStep, remove_folders
-from airflow_gobblin.storage.files import FolderAttributes, LocalFiles
+from airflow_gobblin.storage.files import Attributes, LocalFiles
 
 LONG_AGO = 1_000_000_000_000_000_007
 
@@ -35,22 +35,22 @@ def test_what_stands_where_a_folder_is_to_be_is_a_conflict(context: StepContext,
     root = Path(context.files.root)
     root.mkdir()
     (root / "photos").symlink_to(root) if kind == "link" else (root / "photos").write_bytes(b"theirs")
-    for step in (MakeFolderStep("photos"), FolderAttributesStep("photos", FolderAttributes(0o700))):
+    for step in (MakeFolderStep("photos"), FolderAttributesStep("photos", Attributes(0o700))):
         with pytest.raises(StepConflictError, match="something that is no folder stands there"):
             carry_out(step, context, "photos", 1)
 
 
 def test_a_folder_gets_its_attributes(context: StepContext) -> None:
     context.files.make_folder("photos")
-    step = FolderAttributesStep("photos", FolderAttributes(mode=0o750, modified=LONG_AGO))
+    step = FolderAttributesStep("photos", Attributes(mode=0o750, modified=LONG_AGO))
     assert step.verify(context) is StepStatus.TODO
     step.execute(context)
     assert step.verify(context) is StepStatus.DONE
     found = context.files.folder("photos")
     assert found is not None
     assert (found.mode, found.modified) == (0o750, LONG_AGO)
-    assert FolderAttributesStep("photos", FolderAttributes()).verify(context) is StepStatus.DONE
-    assert FolderAttributesStep("none", FolderAttributes()).verify(context) is StepStatus.LOST
+    assert FolderAttributesStep("photos", Attributes()).verify(context) is StepStatus.DONE
+    assert FolderAttributesStep("none", Attributes()).verify(context) is StepStatus.LOST
 
 
 def test_folders_in_one_another_are_removed_in_any_order(context: StepContext) -> None:
@@ -58,7 +58,7 @@ def test_folders_in_one_another_are_removed_in_any_order(context: StepContext) -
     files = context.files
     steps = [*remove_folders(["a/b", "a/b/c", "a/b/c/d", "a/b/e"], {"a": LONG_AGO})]
     assert [step.above for step in steps] == [0, 1, 2, 1]
-    both: list[CommitStep] = [*steps, FolderAttributesStep("a", FolderAttributes(modified=LONG_AGO))]
+    both: list[CommitStep] = [*steps, FolderAttributesStep("a", Attributes(modified=LONG_AGO))]
     for order in permutations(both):
         for path in ("a/b/c/d", "a/b/e"):
             files.make_folder(path)

@@ -33,12 +33,13 @@ from airflow_gobblin.copy.conversion.converters import (
     FileConverter,
 )
 from airflow_gobblin.copy.conversion.limits import Bounded, within
-from airflow_gobblin.copy.entries import Attributes, Entry, EntryKind, SourceFile, key_of, shown
+from airflow_gobblin.copy.entries import Entry, EntryKind, SourceFile, key_of, shown
 from airflow_gobblin.copy.failures import changed, described, reading, unconvertible
 from airflow_gobblin.copy.transfer.streams import Block, Checksum, Destination, Origin, write_blocks
 from airflow_gobblin.copy.trees import Tree, joined
 from airflow_gobblin.errors import DifferenceError, GobblinError
 from airflow_gobblin.model.work import StagedFile
+from airflow_gobblin.storage.files.base import Attributes
 
 if TYPE_CHECKING:
     from airflow_gobblin.connections import Connections

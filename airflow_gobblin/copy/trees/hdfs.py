@@ -7,10 +7,10 @@ import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from airflow_gobblin.copy.entries import Attributes, Entry, EntryKind
+from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.trees.base import always, joined
 from airflow_gobblin.copy.trees.listed_walk import folders_listed, walk_listed
-from airflow_gobblin.storage.files.base import contained
+from airflow_gobblin.storage.files.base import Attributes, contained
 from airflow_gobblin.storage.filesystems import as_os_error
 from airflow_gobblin.storage.http_body import AnswerBody
 from airflow_gobblin.storage.locations import ServerLocation

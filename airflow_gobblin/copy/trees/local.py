@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from airflow_gobblin.copy.entries import Attributes, Entry, EntryKind
+from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.options import Links
 from airflow_gobblin.copy.trees.base import OWN_FOLDER, always, joined
-from airflow_gobblin.storage.files.base import contained
+from airflow_gobblin.storage.files.base import Attributes, contained
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Sized)

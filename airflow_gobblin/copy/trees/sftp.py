@@ -12,11 +12,11 @@ from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Any, BinaryIO, TypeVar, cast
 
-from airflow_gobblin.copy.entries import Attributes, Entry, EntryKind
+from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.options import Links
 from airflow_gobblin.copy.trees.base import always, joined
 from airflow_gobblin.copy.trees.listed_walk import folders_listed, walk_listed
-from airflow_gobblin.storage.files.base import contained
+from airflow_gobblin.storage.files.base import Attributes, contained
 from airflow_gobblin.storage.filesystems import as_os_error
 from airflow_gobblin.storage.locations import ServerLocation
 

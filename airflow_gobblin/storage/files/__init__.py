@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.storage.files.base import (
+    Attributes,
     FileIdentity,
     Files,
-    FolderAttributes,
     Keeps,
     RawOutput,
     StagedOutput,
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from airflow_gobblin.connections import Connections
 
 __all__ = [
+    "Attributes",
     "FileIdentity",
     "Files",
-    "FolderAttributes",
     "Keeps",
     "LocalFiles",
     "RawOutput",

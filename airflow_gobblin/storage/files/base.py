@@ -43,19 +43,24 @@ class FileIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class FolderAttributes:
-    """The attributes of a folder; `None` for one that isn't known, or isn't to be changed.
+class Attributes:
+    """The attributes of a file or folder; `None` for one that isn't known, or isn't to be changed.
 
-    :param mode: its permissions.
+    :param mode: its permission.
     :param owner: a number on a disk, a name in HDFS.
     :param group: likewise.
-    :param modified: when its names were last changed, in ns since 1970.
+    :param modified: when its content, or the names in it, were last changed, in ns since 1970.
     """
 
     mode: int | None = None
     owner: int | str | None = None
     group: int | str | None = None
     modified: int | None = None
+
+    def differing(self, other: Attributes) -> tuple[str, ...]:
+        """Return the names of those that are known on both sides and differ."""
+        pairs = ((name, getattr(self, name), getattr(other, name)) for name in self.__slots__)
+        return tuple(name for name, one, two in pairs if one is not None and two is not None and one != two)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,11 +248,20 @@ class Files(Protocol):
     def remove_folder(self, path: str) -> None:
         """Remove a folder if it is empty; harmless if it isn't, or doesn't exist."""
 
-    def folder(self, path: str) -> FolderAttributes | None:
+    def folder(self, path: str) -> Attributes | None:
         """Return the attributes of a folder; `None` if none exists there. Links aren't followed."""
 
-    def set_folder(self, path: str, attributes: FolderAttributes) -> None:
+    def set_folder(self, path: str, attributes: Attributes) -> None:
         """Set the attributes of a folder that aren't `None`."""
+
+    def has(self, path: str, attributes: Attributes) -> bool:
+        """Return whether a file or folder has those attributes that aren't `None`; none if nothing exists there."""
+
+    def set_file(self, path: str, expected: FileIdentity, attributes: Attributes) -> None:
+        """Set the attributes of a file that aren't `None`; harmless if it isn't the expected one, or doesn't exist.
+
+        :raises OSError: one of them can't be set; the others are.
+        """
 
     def walk(self, path: str) -> Iterator[str]:
         """Yield all files below a folder; none if it doesn't exist."""

@@ -13,14 +13,15 @@ import io
 import posixpath
 import stat
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from airflow_gobblin.model.work import Upload
-from airflow_gobblin.storage.files.base import FileIdentity, FolderAttributes, Keeps, StagedOutput, contained, each
+from airflow_gobblin.storage.files.base import Attributes, FileIdentity, Keeps, StagedOutput, contained, each
+from airflow_gobblin.storage.files.disk_attributes import Refused, noting, raise_first
 from airflow_gobblin.storage.locations import ServerLocation
 
 if TYPE_CHECKING:
@@ -206,17 +207,24 @@ class HdfsFiles:
             if error.errno != errno.ENOTEMPTY:
                 raise
 
-    def folder(self, path: str) -> FolderAttributes | None:
+    def folder(self, path: str) -> Attributes | None:
         found = self.client.status(self.at(path))
         if found is None or found["type"] != "DIRECTORY":
             return None
-        modified = found["modificationTime"] * _MS
-        return FolderAttributes(int(found["permission"], 8), found["owner"], found["group"], modified)
+        return attributes_of(found)
 
-    def set_folder(self, path: str, attributes: FolderAttributes) -> None:
+    def set_folder(self, path: str, attributes: Attributes) -> None:
         if self.folder(path) is None:
             raise NotADirectoryError(errno.ENOTDIR, "it is no folder", path)
-        set_attributes(self.client, self.at(path), attributes)
+        raise_first(give_attributes(self.client, self.at(path), attributes))
+
+    def has(self, path: str, attributes: Attributes) -> bool:
+        found = self.client.status(self.at(path))
+        return found is not None and not attributes.differing(attributes_of(found))
+
+    def set_file(self, path: str, expected: FileIdentity, attributes: Attributes) -> None:
+        if self.identity(path) == expected:
+            raise_first(give_attributes(self.client, self.at(path), attributes))
 
     def walk(self, path: str) -> Iterator[str]:
         try:
@@ -258,15 +266,28 @@ class HdfsFiles:
             raise FileNotFoundError(errno.ENOENT, "it doesn't exist", path)
 
 
-def set_attributes(client: WebHdfs, at: str, attributes: FolderAttributes) -> None:
-    """Set the attributes of a file or folder that aren't `None`."""
-    if attributes.owner is not None or attributes.group is not None:
-        given = {"owner": attributes.owner, "group": attributes.group}
-        client.set("SETOWNER", at, **{name: str(value) for name, value in given.items() if value is not None})
-    if attributes.mode is not None:
-        client.set("SETPERMISSION", at, permission=f"{stat.S_IMODE(attributes.mode) & 0o1777:o}")
-    if attributes.modified is not None:
-        client.set("SETTIMES", at, modificationtime=str(attributes.modified // _MS))
+def attributes_of(status: Mapping[str, Any]) -> Attributes:
+    """Return the attributes that a status shows."""
+    return Attributes(int(status["permission"], 8), status["owner"], status["group"], status["modificationTime"] * _MS)
+
+
+def give_attributes(client: WebHdfs, at: str, wanted: Attributes) -> Refused:
+    """Give a file or folder those attributes that aren't `None`.
+
+    :return: the reasons why it doesn't get some.
+    """
+    refused: Refused = {}
+    for name, given in (("owner", wanted.owner), ("group", wanted.group)):
+        if given is not None:
+            with noting(name, refused):
+                client.set("SETOWNER", at, **{name: str(given)})
+    if wanted.mode is not None:
+        with noting("mode", refused):
+            client.set("SETPERMISSION", at, permission=f"{stat.S_IMODE(wanted.mode) & 0o1777:o}")
+    if wanted.modified is not None:
+        with noting("modified", refused):
+            client.set("SETTIMES", at, modificationtime=str(wanted.modified // _MS))
+    return refused
 
 
 def _names(statuses: Sequence[dict[str, Any]], kind: str) -> list[str]:

@@ -22,14 +22,15 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from airflow_gobblin.model.work import Upload
 from airflow_gobblin.storage.files.base import (
+    Attributes,
     FileIdentity,
     Files,
-    FolderAttributes,
     Keeps,
     StagedOutput,
     contained,
     each,
 )
+from airflow_gobblin.storage.files.disk_attributes import attributes_of, give_attributes, held, raise_first
 
 if TYPE_CHECKING:
     from airflow_gobblin.storage.stores.base import Store
@@ -226,26 +227,28 @@ class LocalFiles:
         else:
             self._durable.pop(self._at(path), None)
 
-    def folder(self, path: str) -> FolderAttributes | None:
+    def folder(self, path: str) -> Attributes | None:
         try:
             found = os.lstat(self._at(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        if not stat.S_ISDIR(found.st_mode):
-            return None
-        return FolderAttributes(stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, found.st_mtime_ns)
+        return attributes_of(found) if stat.S_ISDIR(found.st_mode) else None
 
-    def set_folder(self, path: str, attributes: FolderAttributes) -> None:
-        handle = os.open(self._at(path), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    def set_folder(self, path: str, attributes: Attributes) -> None:
+        with held(self._at(path), folder=True) as (_, at):
+            raise_first(give_attributes(at, attributes))
+
+    def has(self, path: str, attributes: Attributes) -> bool:
         try:
-            if attributes.owner is not None or attributes.group is not None:
-                os.chown(handle, *(of if isinstance(of, int) else -1 for of in (attributes.owner, attributes.group)))
-            if attributes.mode is not None:  # after its owner, whose change takes special bits away
-                os.chmod(handle, attributes.mode)
-            if attributes.modified is not None:
-                os.utime(handle, ns=(os.fstat(handle).st_atime_ns, attributes.modified))
-        finally:
-            os.close(handle)
+            found = os.lstat(self._at(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return not attributes.differing(attributes_of(found))
+
+    def set_file(self, path: str, expected: FileIdentity, attributes: Attributes) -> None:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), held(self._at(path)) as (found, at):
+            if _identity(found) == expected:
+                raise_first(give_attributes(at, attributes))
 
     def walk(self, path: str) -> Iterator[str]:
         for folder, folders, names in os.walk(self._at(path), onerror=_raise_unless_gone):

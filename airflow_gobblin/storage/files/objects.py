@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from airflow_gobblin.model.work import StagedFile, Upload
 from airflow_gobblin.storage.files.base import (
+    Attributes,
     FileIdentity,
-    FolderAttributes,
     Keeps,
     StagedOutput,
     Uploads,
@@ -198,12 +198,19 @@ class ObjectFiles:
     def remove_folder(self, path: str) -> None:
         contained(path)
 
-    def folder(self, path: str) -> FolderAttributes | None:
+    def folder(self, path: str) -> Attributes | None:
         contained(path)
         return None
 
-    def set_folder(self, path: str, attributes: FolderAttributes) -> None:
+    def set_folder(self, path: str, attributes: Attributes) -> None:
         raise OSError(errno.ENOTSUP, "an object store has no folders with attributes", path)
+
+    def has(self, path: str, attributes: Attributes) -> bool:
+        contained(path)
+        return attributes == Attributes()
+
+    def set_file(self, path: str, expected: FileIdentity, attributes: Attributes) -> None:
+        raise OSError(errno.ENOTSUP, "an object store has no files with attributes", path)
 
     def identities(self, path: str) -> dict[str, FileIdentity]:
         below = self._at(path)

@@ -20,7 +20,7 @@ _LONGEST_PATH = 4096 - len(f".{uuid.UUID(int=0).hex}")
 
 
 def check_backup(files: Files, folder: str) -> None:
-    """Make sure that a backup folder is no link: it could lead to another disk, or into one of the trees.
+    """Make sure that a backup folder is where it seems to be: a link could lead into one of the trees, or to another disk.
 
     :param folder: its path below the root of the files.
     :raises ConfigurationError: it is one, or in one.
@@ -28,7 +28,7 @@ def check_backup(files: Files, folder: str) -> None:
     where = files.leads_to(folder)
     if where is not None:
         hint = "Put a folder in its place, or give the place that it leads to."
-        raise _refused(files, folder, f"it is a link, or is in one, and leads to {where}", hint)
+        raise _refused(files, folder, f"it is a link or another disk, or is in one, and leads to {where}", hint)
 
 
 @dataclass

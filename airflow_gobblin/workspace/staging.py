@@ -60,9 +60,10 @@ def ingestion_folder(ingestion: str, journal_id: str) -> str:
 
 
 def check_no_link(files: Files, folder: str, urn: str) -> None:
-    """Make sure that a dataset's folder, and the target's own folder, are not links to elsewhere.
+    """Make sure that a dataset's folder, and the target's own folder, are not links to elsewhere, nor on another disk.
 
-    :raises ConfigurationError: one of them is a link: files would be published elsewhere, perhaps into another dataset's folder.
+    :raises ConfigurationError: one of them is: files would be published elsewhere, perhaps into another dataset's folder, or
+        couldn't be, once they are decided.
     """
     for path in (ROOT, folder):
         where = files.leads_to(path)
@@ -70,7 +71,7 @@ def check_no_link(files: Files, folder: str, urn: str) -> None:
             raise ConfigurationError(
                 operation="publish",
                 subject=f"dataset {urn!r} to {files.root}/{folder}",
-                cause=f"{files.root}/{path} is a link, or is in one, and leads to {where}",
+                cause=f"{files.root}/{path} is a link or another disk, or is in one, and leads to {where}",
                 hint="Put a folder in its place, or make the place that it leads to the target.",
             )
 

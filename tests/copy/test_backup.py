@@ -174,7 +174,7 @@ def test_a_backup_folder_that_is_a_link_is_refused_when_it_is_planned(trees: Tre
     (trees.folder / "kept").symlink_to(trees.folder / place)
     reports = trees.run()
     assert statuses(reports) == {A: "failed"}
-    assert f"it is a link, or is in one, and leads to {trees.folder / place}" in reports[A].text
+    assert f"it is a link or another disk, or is in one, and leads to {trees.folder / place}" in reports[A].text
     (trees.folder / "kept").unlink()
     assert statuses(trees.run()) == {A: "committed"}
     assert (trees.equal(), kept(trees)) == (True, FORMER)
@@ -183,7 +183,7 @@ def test_a_backup_folder_that_is_a_link_is_refused_when_it_is_planned(trees: Tre
 def test_a_backup_folder_on_another_disk_is_noticed_before_anything_is_replaced(
     trees: Trees, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where something is mounted there. Later, the slot could neither be finished nor abandoned."""
+    """As where a folder of the same disk is mounted there. Later, the slot could neither be finished nor abandoned."""
 
     def refuses(self: LocalFiles, source: str, target: str) -> None:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), target)

@@ -236,7 +236,9 @@ class Files(Protocol):
         """
 
     def leads_to(self, path: str) -> str | None:
-        """Return the real path of a folder, if it or a folder above it and below the root is a link; `None` if none is."""
+        """Return the real path of a folder, if it or a folder above it and below the root is a link, or where another disk is
+        mounted: no file of the root's can be renamed or linked there. `None` if none is.
+        """
 
     def move_folder(self, source: str, target: str) -> None:
         """Rename a folder with its contents, atomically.

@@ -213,7 +213,8 @@ class LocalFiles:
 
     def leads_to(self, path: str) -> str | None:
         real, root = os.path.realpath(self._at(path)), os.path.realpath(self._root)
-        return None if real == (root if path == "." else f"{root.rstrip('/')}/{path}") else real
+        here = real == (root if path == "." else f"{root.rstrip('/')}/{path}") and _disk(real) == _disk(root)
+        return None if here else real
 
     def move_folder(self, source: str, target: str) -> None:
         _rename(self._at(source), self._at(target))
@@ -310,6 +311,17 @@ class LocalFiles:
         if not folder.startswith(f"{self._root}/"):
             return (0, 0)
         return os.stat(os.path.dirname(folder)).st_mtime_ns, os.stat(folder).st_ino
+
+
+def _disk(folder: str) -> int:
+    """Return the device that a folder is on, or will be on once it is made."""
+    while True:
+        try:
+            return os.stat(folder).st_dev
+        except OSError:
+            if folder == "/":
+                raise
+            folder = os.path.dirname(folder)
 
 
 def _rename(source: str, target: str) -> None:

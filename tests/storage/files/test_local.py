@@ -167,6 +167,13 @@ def test_a_folder_that_is_a_link_leads_somewhere(files: Files, tmp_path: Path) -
     assert LocalFiles(linked).leads_to("own") is None, "the root itself may be one"
 
 
+def test_a_folder_where_another_disk_is_mounted_leads_there() -> None:
+    """Nothing can be renamed or linked to it."""
+    files = LocalFiles("/")
+    assert [files.leads_to(path) for path in ("proc", "proc/none/at/all")] == ["/proc", "/proc/none/at/all"]
+    assert LocalFiles("/proc").leads_to("none") is None, "the root itself may be another disk's"
+
+
 def test_many_files_are_looked_at_by_one_listing(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {path: _write(files, path) for path in ("a/b/1", "a/b/2", "a/1", "top")}
     seen = with_listing_cache(files, "nothing")

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,6 @@ from airflow_gobblin.admin.export import export as exported
 from airflow_gobblin.admin.views import (
     AuditLevel,
     DatasetView,
-    FileState,
     check_ingestion_is_there,
     dataset_detail,
     known_history,
@@ -30,21 +27,16 @@ from airflow_gobblin.admin.views import (
     parse_position,
 )
 from airflow_gobblin.admin.views import audit as audited
-from airflow_gobblin.admin.views import verify as verified
-from airflow_gobblin.cli.dag_file import described
 from airflow_gobblin.cli.lookup import command, find_ingestion
 from airflow_gobblin.cli.showing import dataset_row, one_line, print_properties, print_rows, properties, slot_row, text
-from airflow_gobblin.commit.homes import Homes, Tenant
-from airflow_gobblin.connections import GuardedConnections
-from airflow_gobblin.errors import ConfigurationError, GobblinError, NotFoundError
+from airflow_gobblin.commit.homes import Tenant
+from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.hooks.connections import AirflowConnections
 from airflow_gobblin.hooks.registry import Registered, open_administration, open_journal, open_target
-from airflow_gobblin.job import DatasetLike, VerifiedWork
 from airflow_gobblin.journal.history import History, Slot
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import now
-from airflow_gobblin.model.holds import Holds
-from airflow_gobblin.model.naming import many, meant, shown
+from airflow_gobblin.model.naming import many, shown
 from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.watermark import Json
 
@@ -112,68 +104,6 @@ def history(args: Namespace) -> None:
     """List the slots of a dataset."""
     found = known_history(open_journal(find_ingestion(args)), args.urn)
     print_rows([slot_row(slot) for slot in list_slots(found, start=args.offset, count=args.limit)], args.output)
-
-
-@command
-def verify(args: Namespace) -> None:
-    """Compare the published files of a dataset with its journal."""
-    where = find_ingestion(args, target=True)
-    journal = open_journal(where)
-    if known_history(journal, args.urn).holds is Holds.DIFFERENCE:
-        _verify_mirror(args, where, journal)
-        return
-    checks = [*verified(journal, open_target(where), args.urn, content=not args.quick)]
-    rows = [
-        {"file": c.path, "state": c.state, "slot": c.slot, "rows": c.rows, "bytes": c.bytes, "detail": c.detail}
-        for c in checks
-    ]
-    print_rows(rows, args.output)
-    bad = sum(check.state is not FileState.OK for check in checks)
-    if bad:
-        raise SystemExit(f"{bad} of {many(len(checks), 'file')} {'is' if bad == 1 else 'are'} not as published")
-
-
-def _verify_mirror(args: Namespace, where: Registered, journal: Journal) -> None:
-    """Compare a file set's target with its source, which only the DAG's file describes."""
-    if not where.dag_id:
-        raise ConfigurationError(
-            operation="verify",
-            subject=f"file set {args.urn!r}",
-            cause="a mirror's target is compared with its source, and only its DAG says what that is",
-            hint="Name the DAG: --dag-id, instead of --journal, --name and --target.",
-        )
-    files = open_target(where)
-    Homes(journal, files).check_mark()  # otherwise each file would seem to be missing
-    connections = GuardedConnections(AirflowConnections())
-    with redirect_stdout(sys.stderr):  # keep a DAG file's prints, and Airflow's logs of it, out of the output
-        (one,) = described(where.dag_id, where.ingestion)
-        work = one.job.work
-        assert isinstance(work, VerifiedWork)
-        with connections.redacting("verify", f"file set {args.urn!r}"):
-            dataset = _file_set(work.datasets(connections), args.urn)
-            found = [*work.verify(dataset, files, connections, content=not args.quick)]
-    rows = [{"file": one.path, "state": one.state, "bytes": one.bytes, "detail": one.detail} for one in found]
-    print_rows(rows, args.output)
-    if found:
-        counts = Counter(one.state for one in found)
-        told = ", ".join(f"{counts[state]:,} {state}" for state in FileState if counts[state])
-        raise SystemExit(f"The target differs from the source: {told}")
-
-
-def _file_set(found: Sequence[DatasetLike], urn: str) -> DatasetLike:
-    """Return the file set of a URN.
-
-    :raises NotFoundError: the source doesn't have it.
-    """
-    for one in found:
-        if one.urn == urn:
-            return one
-    raise NotFoundError(
-        operation="verify",
-        subject=f"file set {urn!r}",
-        cause="the source has no such file set any more",
-        hint=meant([one.urn for one in found], urn, otherwise="What was mirrored of it stays in the target."),
-    )
 
 
 @command

@@ -107,9 +107,9 @@ WITHOUT_FILES = _arg(
 )
 
 
-def _command(name: str, text: str, *args: Arg, more: str = "") -> ActionCommand:
+def _command(name: str, text: str, *args: Arg, more: str = "", module: str = "commands") -> ActionCommand:
     function = name.replace("-", "_") + "_" * iskeyword(name)
-    func = lazy_load_command(f"airflow_gobblin.cli.commands.{function}")
+    func = lazy_load_command(f"airflow_gobblin.cli.{module}.{function}")
     return ActionCommand(name=name, help=text, description=f"{text}. {more}".rstrip(), func=func, args=(*args, *WHERE))
 
 
@@ -232,11 +232,13 @@ COMMANDS = (
     ),
     _command(
         "verify",
-        "Compare the published files of a dataset with its journal; a mirror's file set, with its source",
-        URN,
+        "Compare the published files of a dataset, or of all, with its journal; the file sets of a mirror, with their source",
+        SOME_URN,
         QUICK,
         ARG_OUTPUT,
-        more="The file of a mirror's DAG is imported. The exit status is 1 if any file is changed or missing.",
+        more="Of all datasets only what differs is listed, with a summary. The file of a mirror's DAG is imported. The exit "
+        "status is 1 if any file is changed or missing.",
+        module="verifying",
     ),
     _command(
         "audit",

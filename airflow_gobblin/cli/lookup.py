@@ -19,7 +19,7 @@ from airflow_gobblin.model.registry import import_named
 from airflow_gobblin.storage.files import check_target
 from airflow_gobblin.storage.locations import object_location
 
-__all__ = ["command", "find_ingestion"]
+__all__ = ["command", "find_ingestion", "told"]
 
 _NAMED = 10
 _MODULE_HINT = "Give --module as in the ingestion's `code=[...]`; it must be on the Python path here, too."
@@ -39,13 +39,18 @@ def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None
                 import_named(name, f"module {name!r}", _MODULE_HINT)
             logged(args)
         except GobblinError as error:
-            raise SystemExit(f"Error: {SECRETS.redact(_said(error))}{_module_hint(error)}") from None
+            raise SystemExit(f"Error: {told(error)}") from None
         except BrokenPipeError:  # the reader, `head` for example, has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except OSError as error:  # a folder of the target, for example, that isn't ours to read
             raise SystemExit(f"Error: {SECRETS.redact(_words(error))}") from None
 
     return run
+
+
+def told(error: GobblinError) -> str:
+    """Return the text of an error for people, without secrets."""
+    return f"{SECRETS.redact(_said(error))}{_module_hint(error)}"
 
 
 def _said(error: GobblinError) -> str:

@@ -9,7 +9,7 @@ import sys
 import pytest
 from airflow.providers_manager import ProvidersManager
 
-from airflow_gobblin.cli import ahead, commands, copying, definition
+from airflow_gobblin.cli import ahead, commands, copying, definition, verifying
 from tests.cli.command import run
 
 LIGHT = """
@@ -39,7 +39,7 @@ def test_airflow_knows_the_commands() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_is_there_and_explains_itself(name: str) -> None:
     function = name.replace("-", "_") if name != "import" else "import_"
-    assert any(hasattr(module, function) for module in (commands, ahead, copying))
+    assert any(hasattr(module, function) for module in (commands, ahead, copying, verifying))
     done = run(["gobblin", name, "--help"])
     assert done.status == 0
     assert ("--dag-id" in done.out) == (name not in WITHOUT_DAG)

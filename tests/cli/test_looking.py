@@ -191,6 +191,37 @@ def test_verify_finds_what_is_changed_and_missing(lab: Lab, command: CommandLine
     assert states == {gone: "missing", longer: "changed", other: "changed"}
 
 
+def test_verify_of_all_datasets_lists_what_differs_and_sums_up(lab: Lab, command: CommandLine) -> None:
+    assert command("verify").status == 1, "there is no such ingestion"
+    lab.run(ORDERS, ODD)
+    done = command("verify", "-o", "json")
+    assert (done.status, done.json) == (0, [])
+    assert "2 datasets compared: everything is as it should be" in done.err
+    gone, longer, _ = lab.files("orders")
+    gone.unlink()
+    longer.write_text("more than there was, by much")
+    done = command("verify", "-o", "json")
+    assert done.status == 1
+    assert {(row["dataset"], row["state"]) for row in done.json} == {("orders", "missing"), ("orders", "changed")}
+    assert done.err.endswith("1 of 2 datasets differs: 1 changed, 1 missing")
+
+
+def test_verify_of_all_datasets_goes_on_behind_one_that_cannot_be_read(lab: Lab, command: CommandLine) -> None:
+    lab.run(ORDERS, replace(ORDERS, urn="a"), replace(ORDERS, urn="z"))
+    (lab.folder.parent / "journal/lab/a/d/0000000001").write_text("{")
+    lab.files("z")[0].unlink()
+    done = command("verify", "-o", "json")
+    assert (done.status, [row["dataset"] for row in done.json]) == (1, ["z"])
+    assert done.err.endswith("1 of 3 datasets differs: 1 missing; 1 dataset can't be compared")
+    assert "a: " in done.err
+
+
+def test_verify_of_what_was_never_published_is_no_success(lab: Lab, command: CommandLine) -> None:
+    stick(lab, ORDERS)
+    done = command("verify")
+    assert (done.status, "no run has published a dataset" in done.err) == (1, True), done
+
+
 def test_audit(lab: Lab, command: CommandLine) -> None:
     lab.run(ORDERS)
     assert command("audit").status == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -148,4 +149,24 @@ def test_verify_names_what_differs_and_changes_nothing(deployment: Deployment) -
     assert "The target differs from the source: " in whole.err
     assert "b#files" in unknown.err or "not this one" in unknown.err
     assert "Name the DAG" in without_dag.err
+    assert content(deployment.folder / "target") == before
+
+
+def test_verify_of_a_whole_mirror_sums_up(deployment: Deployment) -> None:
+    mirror(deployment.folder)
+    write(deployment.folder / "target/b/nobody's", "")
+    (deployment.folder / "target/b/many/000").unlink()
+    (deployment.folder / "source/gone/x").parent.mkdir()
+    write(deployment.folder / "source/gone/x", "x")
+    mirror(deployment.folder)
+    (deployment.folder / "target/b/many/001").unlink()
+    (deployment.folder / "source/gone/x").unlink()
+    (deployment.folder / "source/gone").rmdir()
+    before = content(deployment.folder / "target")
+    (done,) = deployment.run("gobblin verify --dag-id photos --quick -o json")
+    assert done.status == 1, done
+    different = {row["dataset"]: row["file"] for row in done.json if "folder" not in row["detail"]}
+    assert different["b#files"] == "b/many/001"
+    assert "The source has 1 file set no more, and the target keeps them: 'gone#files'" in done.err
+    assert re.search(r"\d of 3 file sets differ", done.err)
     assert content(deployment.folder / "target") == before

@@ -26,11 +26,13 @@ from airflow_gobblin.journal.records import now
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.wire import record
-from airflow_gobblin.storage.files.base import Files
+from airflow_gobblin.storage.files.base import Files, each
 from airflow_gobblin.storage.stores.base import put_or_read
 from airflow_gobblin.workspace.staging import ROOT
 
 CHAIN = f"{ROOT}/claims"
+_MOST_FOLDERS = 1_000
+"""How many folders in a dataset's own are looked at for the claims of others."""
 
 
 class ClaimAction(StrEnum):
@@ -298,8 +300,22 @@ def _roots_above(files: Files, root: str) -> Iterator[str]:
 
 
 def _roots_below(files: Files, root: str, folder: str) -> Iterator[str]:
-    chains = (path.partition(f"/{CHAIN}/") for path in files.walk(folder))
-    yield from sorted({posixpath.join(root, below) for below, found, _ in chains if found})
+    """Yield the target roots in a folder, as far as they are among its first folders, those further up first.
+
+    A folder may have millions of files, so no more of it is listed. A root that isn't seen sees our claim when it claims a folder
+    itself, since it looks at all roots above it.
+    """
+    level, looked_at = [folder], 0
+    while level and looked_at < _MOST_FOLDERS:
+        some = level[: _MOST_FOLDERS - looked_at]
+        looked_at += len(some)
+        found = [*zip(some, each(files, files.folders, some), strict=True)]
+        for above, names in found:
+            if above != "." and ROOT in names and posixpath.basename(CHAIN) in files.folders(f"{above}/{ROOT}"):
+                yield _below(root, above)
+        level = [
+            name if above == "." else f"{above}/{name}" for above, names in found for name in names if name != ROOT
+        ]
 
 
 def _below(root: str, folder: str) -> str:

@@ -31,6 +31,7 @@ from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.storage.files import LocalFiles
 from airflow_gobblin.storage.stores.memory import MemoryStore
+from airflow_gobblin.workspace import claims as module
 from airflow_gobblin.workspace.claims import CHAIN, Claim, ClaimAction, Claims
 from tests.faults import Call, Crash, FaultyFiles, died
 from tests.lab import Lab, stick
@@ -92,6 +93,27 @@ def test_target_roots_within_each_other_are_seen(tmp_path: Path, one: str, other
     with pytest.raises(ClaimError, match="belongs to dataset 'first'"):
         claims(second[0]).check(mine, "second", second[1])
     claims(tmp_path / "elsewhere").check(mine, "second", second[1])
+
+
+def test_a_root_below_is_found_among_many_files_and_folders_by_a_bounded_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outer = tmp_path / "t"
+    for path in ("a/x/y/z/file", *(f"a/{number:03d}/deep/er/file" for number in range(40))):
+        (outer / path).parent.mkdir(parents=True, exist_ok=True)
+        (outer / path).write_text("")
+    claims(outer / "a/x/y").check(journal("inner"), "i", "z")
+    looked: list[str] = []
+    folders = LocalFiles.folders
+    monkeypatch.setattr(LocalFiles, "folders", lambda self, path: (looked.append(path), folders(self, path))[1])
+    with pytest.raises(ClaimError, match="of ingestion 'inner'"):
+        claims(outer).check(journal("outer"), "o", "a")
+    looked.clear()
+    monkeypatch.setattr(module, "_MOST_FOLDERS", 50)
+    claims(outer).check(journal("outer"), "o", "a")
+    assert len([path for path in looked if path.startswith("a")]) == 100, "50 before its claim, and again after it"
+    with pytest.raises(ClaimError, match="of ingestion 'outer'"):
+        claims(outer / "a/x/y").check(journal("inner"), "j", "more")
 
 
 def test_a_root_is_known_by_whatever_name_it_is_called(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from airflow_gobblin.admin.export import ExportedDataset, has_state
+from airflow_gobblin.admin.export import NO_UNITS, ExportedDataset, has_state
 from airflow_gobblin.admin.rewind_extent import not_kept, widened
 from airflow_gobblin.admin.views import parse_position
 from airflow_gobblin.commit.committer import Committer
@@ -331,7 +331,7 @@ class Administration:
         coverage = history.state.coverage
         if not history.keeps_units:
             raise self._refused(
-                "rewind", history.urn, _NO_UNITS, "Mend the source: the next run makes the target equal to it."
+                "rewind", history.urn, NO_UNITS, "Mend the source: the next run makes the target equal to it."
             )
         if coverage.origin is None or coverage.end is None:
             raise self._refused(
@@ -397,7 +397,7 @@ class Administration:
         edge = state.watermark
         if not history.keeps_units:
             raise self._refused(
-                "set the watermark of", urn, _NO_UNITS, "There is nothing to skip: each run compares all of it."
+                "set the watermark of", urn, NO_UNITS, "There is nothing to skip: each run compares all of it."
             )
         if edge is None and state.live:
             raise self._refused(
@@ -432,7 +432,7 @@ class Administration:
         history = self._finished(urn, lost=not delete_files)
         if delete_files and not history.keeps_units:
             hint = "Drop it without its files, and then delete those that aren't wanted by hand."
-            raise self._refused("delete the files of", urn, _NO_UNITS, hint)
+            raise self._refused("delete the files of", urn, NO_UNITS, hint)
         retired = tuple(sorted(history.state.live)) if delete_files else ()
         return Change(Action.DROP, history, coverage=Coverage(), replaces=retired)
 
@@ -507,7 +507,7 @@ class Administration:
             hint = (
                 "Nothing needs to be imported: a mirror's next run compares source and target, wherever its journal is."
             )
-            raise self._refused("import", state.urn, _NO_UNITS, hint)
+            raise self._refused("import", state.urn, NO_UNITS, hint)
         if has_state(history):
             raise self._refused(
                 "import",
@@ -726,11 +726,6 @@ class Administration:
             cause=why,
             hint=hint,
         )
-
-
-_NO_UNITS = (
-    "its slots hold differences of files, which have no positions, and what the target has is not in the journal"
-)
 
 
 def _is_drop(history: History) -> bool:

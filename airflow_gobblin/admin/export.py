@@ -138,6 +138,10 @@ class ExportedDataset:
         return ""
 
 
+NO_UNITS = "its slots hold differences of files, which have no positions, and what the target has is not in the journal"
+"""Why a mirror's dataset has no state to take along, to go back to, or to be set."""
+
+
 def has_state(history: History) -> bool:
     """Return whether a dataset has any state; a dropped one has none."""
     return bool(history.state.live) or history.state.coverage.origin is not None
@@ -154,7 +158,7 @@ def export(journal: Journal, history: History) -> ExportedDataset:
         raise ConfigurationError(
             operation="export",
             subject=f"dataset {history.urn!r}",
-            cause="its slots hold differences of files: it has no positions, and what the target has is not in the journal",
+            cause=NO_UNITS,
             hint="Nothing needs to be exported: a mirror with another journal compares source and target anew.",
         )
     files: dict[tuple[int, str], list[ExportedFile]] = {}

@@ -20,7 +20,7 @@ from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import Segment, StagedFile, Upload
 from airflow_gobblin.steps.base import CommitStep, FenceResult, Phase, StepContext, StepStatus, TargetFile
 from airflow_gobblin.steps.deleting import CloseTrashStep
-from airflow_gobblin.steps.publishing import staged_identity, uploads_of
+from airflow_gobblin.steps.publishing import OfOneObject, staged_identity, uploads_of
 from airflow_gobblin.steps.trash import CLOSING, FENCED, close_trash, discard, put_back, put_new, take_away
 from airflow_gobblin.storage.files.base import FileIdentity, Files
 
@@ -357,7 +357,7 @@ class ForgetStep:
 
 @record("put_step")
 @dataclass(frozen=True, slots=True)
-class PutStep:
+class PutStep(OfOneObject):
     """The step that puts a small new object, whose bytes are staged together with those of others.
 
     A `ForgetStep` takes these away in a later phase; until then an object that somebody removes may be put again. A process that
@@ -376,11 +376,7 @@ class PutStep:
     identity: FileIdentity
     checksum: str
     phase = Phase.PUBLISH
-
-    @property
-    def file(self) -> TargetFile:
-        """The object that it publishes."""
-        return TargetFile(self.target, self.unit, self.identity, self.checksum, 0)
+    rows = 0
 
     def verify(self, context: StepContext) -> StepStatus:
         for _ in range(2):  # somebody may put it between the two looks
@@ -413,16 +409,6 @@ class PutStep:
     def undo(self, context: StepContext) -> None:
         """It stays where it was put: the next plan finds it there."""
 
-    def files(self) -> tuple[TargetFile, ...]:
-        return (self.file,)
-
-    def folders(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def subject(self) -> str:
-        return f"file {self.target!r}"
-
     conflict = "another object stands there"
 
     @property
@@ -432,7 +418,7 @@ class PutStep:
 
 @record("place_upload_step")
 @dataclass(frozen=True, slots=True)
-class PlaceUploadStep:
+class PlaceUploadStep(OfOneObject):
     """The step that completes an upload, where no object is, or in place of the one that the plan saw there.
 
     :param target: the object's path, relative to the target root.
@@ -450,11 +436,7 @@ class PlaceUploadStep:
     checksum: str = ""
     replaces: FileIdentity | None = None
     phase = Phase.PUBLISH
-
-    @property
-    def file(self) -> TargetFile:
-        """The object that it publishes."""
-        return TargetFile(self.target, self.unit, self.identity, self.checksum, 0)
+    rows = 0
 
     def verify(self, context: StepContext) -> StepStatus:
         for _ in range(2):  # somebody may complete it between the two looks
@@ -499,16 +481,6 @@ class PlaceUploadStep:
 
     def undo(self, context: StepContext) -> None:
         """It stays where it was placed: the next plan finds it there."""
-
-    def files(self) -> tuple[TargetFile, ...]:
-        return (self.file,)
-
-    def folders(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def subject(self) -> str:
-        return f"file {self.target!r}"
 
     @property
     def conflict(self) -> str:

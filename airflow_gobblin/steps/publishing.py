@@ -83,9 +83,35 @@ class MoveStep:
         return f"neither it nor its staged file {self.source!r} is there as it was written"
 
 
+class OfOneObject:
+    """The part of a step that it has because it publishes one object of a store: no folder needs to be made durable for that."""
+
+    __slots__ = ()
+    target: str
+    unit: str
+    identity: FileIdentity
+    checksum: str
+    rows: int
+
+    @property
+    def file(self) -> TargetFile:
+        """The object that it publishes."""
+        return TargetFile(self.target, self.unit, self.identity, self.checksum, self.rows)
+
+    def files(self) -> tuple[TargetFile, ...]:
+        return (self.file,)
+
+    def folders(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def subject(self) -> str:
+        return f"file {self.target!r}"
+
+
 @record("upload_step")
 @dataclass(frozen=True, slots=True)
-class UploadStep:
+class UploadStep(OfOneObject):
     """The step that completes an upload, which makes it the published object without moving a byte or ever overwriting.
 
     :param target: the published object, relative to the target root.
@@ -102,11 +128,6 @@ class UploadStep:
     rows: int
     phase = Phase.PUBLISH
     fence = None
-
-    @property
-    def file(self) -> TargetFile:
-        """The object that it publishes."""
-        return TargetFile(self.target, self.unit, self.identity, self.checksum, self.rows)
 
     def verify(self, context: StepContext) -> StepStatus:
         for _ in range(2):  # somebody may complete it between the two checks
@@ -128,16 +149,6 @@ class UploadStep:
     def undo(self, context: StepContext) -> None:
         uploads_of(context.files).abort(self.target, self.upload.id)  # first, so that nobody completes it later
         _remove(self.file, context.files)
-
-    def files(self) -> tuple[TargetFile, ...]:
-        return (self.file,)
-
-    def folders(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def subject(self) -> str:
-        return f"file {self.target!r}"
 
     conflict = "another object stands there, of other content"
     lost = "the store has no such object, and has expired or aborted its upload"

@@ -105,7 +105,12 @@ def test_a_root_below_is_found_among_many_files_and_folders_by_a_bounded_look(
     claims(outer / "a/x/y").check(journal("inner"), "i", "z")
     looked: list[str] = []
     folders = LocalFiles.folders
-    monkeypatch.setattr(LocalFiles, "folders", lambda self, path: (looked.append(path), folders(self, path))[1])
+
+    def counted(self: LocalFiles, path: str) -> tuple[str, ...]:
+        looked.append(path)
+        return folders(self, path)
+
+    monkeypatch.setattr(LocalFiles, "folders", counted)
     with pytest.raises(ClaimError, match="of ingestion 'inner'"):
         claims(outer).check(journal("outer"), "o", "a")
     looked.clear()

@@ -40,6 +40,7 @@ __all__ = [
     "RankedDataset",
     "Site",
     "TellsOfFiles",
+    "UploadingWork",
     "VerifiedWork",
     "Work",
     "WorkPlan",
@@ -251,6 +252,14 @@ class OutlinedWork(Protocol):
 
     def acts(self, unit: WorkUnit) -> Iterator[PlannedAct]:
         """Yield what a unit would do."""
+
+
+@runtime_checkable
+class UploadingWork(Protocol):
+    """A work whose uploads have no name of their own: they are to the names that their files will have."""
+
+    def uploads_to(self, plan: Plan, unit: WorkUnit) -> Iterator[str]:
+        """Yield the names, below the workspace root, that the files of a unit may be uploaded to."""
 
 
 @runtime_checkable

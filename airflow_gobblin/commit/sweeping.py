@@ -11,6 +11,7 @@ import re
 
 from airflow_gobblin.commit.preconditions import can_win
 from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.job import UploadingWork, Work
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.workspace.claims import Claims
@@ -26,12 +27,14 @@ class Sweeper:
     """Removes from an ingestion's staging everything that none of its runs needs any more.
 
     :param claims: the owners of folders below the target root: an upload to another owner's folder is left alone.
+    :param work: the ingestion's, if it is known: of a mirror only this tells which uploads may be its own.
     """
 
-    def __init__(self, journal: Journal, staging: Staging, claims: Claims) -> None:
+    def __init__(self, journal: Journal, staging: Staging, claims: Claims, work: Work | None = None) -> None:
         self._journal = journal
         self._staging = staging
         self._claims = claims
+        self._work = work
 
     def sweep(self, keep: str = "") -> tuple[str, ...]:
         """Delete the staging of every token that isn't needed, the runs that are over, and the uploads of such tokens.
@@ -47,6 +50,7 @@ class Sweeper:
             try:
                 if self._needed(plan):
                     continue
+                self._abort_uploads_of(plan, uploads)
                 staging.remove_token(token)
             except (GobblinError, OSError):  # an unreadable record might need it
                 log.warning("staging of token %s can't be judged or removed, and is kept", token, exc_info=True)
@@ -77,6 +81,35 @@ class Sweeper:
                 "open uploads can't be listed, and those that nobody needs are left to the store", exc_info=True
             )
             return ()
+
+    def _abort_uploads_of(self, plan: Plan | GobblinError | None, uploads: tuple[tuple[str, str], ...]) -> None:
+        """Abort the uploads that a driver of a mirror's plan left without a result, since it was killed.
+
+        The name of such an upload is that of its file. So those to the plan's own files are taken for its own, unless another
+        plan of its dataset is needed, whose they may be.
+
+        :param uploads: the open ones, listed before the plans.
+        """
+        if not isinstance(plan, Plan) or plan.holds.keeps_units or not isinstance(self._work, UploadingWork):
+            return
+        below = "" if plan.folder == "." else f"{plan.folder}/"
+        found: dict[str, list[str]] = {}
+        for target, upload in uploads:
+            if target.startswith(below):
+                found.setdefault(target, []).append(upload)
+        if not found or self._is_needed(plan.urn):
+            return
+        for unit in self._staging.units(plan):
+            for target in self._work.uploads_to(plan, unit):
+                for upload in found.get(target, ()):
+                    self._staging.abort_upload(target, upload)
+
+    def _is_needed(self, urn: str) -> bool:
+        """Return whether any plan of a dataset is needed; one that can't be read may be."""
+        for _, plan in self._staging.plans():
+            if isinstance(plan, GobblinError) or (plan is not None and plan.urn == urn and self._needed(plan)):
+                return True
+        return False
 
     def _over(self, run: str, tokens: set[str]) -> bool:
         """Return whether a run was reported to its end, or planned anew, and none of its tokens is left."""

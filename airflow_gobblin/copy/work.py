@@ -187,6 +187,10 @@ class CopyWork:
         """Yield what a bundle would do, for people."""
         return Bundle.of(unit).planned()
 
+    def uploads_to(self, plan: Plan, unit: WorkUnit) -> Iterator[str]:
+        """Yield the names of the files of a bundle, below the workspace."""
+        return (joined(plan.folder, file.entry.path) for file in Bundle.of(unit).files)
+
     def verify(
         self, dataset: DatasetLike, files: Files, connections: GuardedConnections, *, content: bool
     ) -> Iterator[Deviation]:

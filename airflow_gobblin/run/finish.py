@@ -136,4 +136,4 @@ def sweep(opened: OpenJob, keep: str = "") -> tuple[str, ...]:
     :param keep: a run whose plan is kept, though its tokens are gone.
     :return: the tokens that were swept.
     """
-    return Sweeper(opened.journal, opened.staging, opened.claims).sweep(keep)
+    return Sweeper(opened.journal, opened.staging, opened.claims, opened.job.work).sweep(keep)

@@ -15,8 +15,11 @@ from airflow_gobblin.copy.options import Delete, Existing
 from airflow_gobblin.mirror import Mirror
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
+from airflow_gobblin.run.finish import finish, sweep
+from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.storage.files.s3_uploads import S3Uploads
 from airflow_gobblin.testing import inprocess
 from tests.copy.mirrors import content, statuses
 from tests.services.s3 import S3Server
@@ -114,6 +117,60 @@ def test_an_abandoned_slot_leaves_nothing_in_s3_and_the_next_plan_does_it(server
     assert statuses(inprocess.run(opened)) == {"there#files": "committed"}
     assert opened.files.read("one") == b"one"
     assert [*opened.staging.open_uploads()] == []
+
+
+def begun(opened: OpenJob, target: str) -> tuple[str, str]:
+    """Begin an upload, as a driver does that is killed before it ends, or somebody else. :return: as a listing has it."""
+    uploads = opened.files.uploads
+    assert isinstance(uploads, S3Uploads)
+    upload = uploads.begin(target)
+    uploads.send(target, upload, 1, b"a part")
+    return target, upload
+
+
+def test_uploads_of_a_driver_that_was_killed_are_aborted_once_nobody_needs_their_names(
+    versitygw: S3Server, tmp_path: Path
+) -> None:
+    bucket, connections = versitygw.create_bucket(), OneConnection(versitygw.access.connection)
+    for path in ("a/one", "a/deep/two", "b/three"):
+        write(tmp_path / "source" / path, path)
+    mirror = Mirror("there", str(tmp_path / "source"), f"s3://store@{bucket}/tree", "unused", EachFolder())
+    opened = inprocess.open_job(mirror, connections)
+    late = create_work_units(opened, RunRequest("late"))
+    left = {begun(opened, path) for path in ("a/one", "a/deep/two", "a/deep/two", "b/three")}
+    others = {begun(opened, path) for path in ("a/nobody's", "elsewhere/one")}
+    sweep(opened)
+    assert {*opened.staging.open_uploads()} == left | others, "its plan may still be decided, and other drivers may try"
+    (tmp_path / "source/b/three").unlink()
+    inprocess.extract(opened, late, connections)
+    reports: dict[str, str] = {}
+    for pack in late.packs:
+        write_commit_steps(opened, late, pack)
+        reports |= {report.urn: report.status.value for report in execute_commit_steps(opened, late, pack)}
+    assert reports["a#files"] == "committed"
+    finish(opened, late)
+    kept = {one for one in left if one[0] == "b/three"}
+    assert {*opened.staging.open_uploads()} == kept | others, "the plan of b can still be decided"
+    (tmp_path / "source/b").rmdir()
+    write(tmp_path / "source/b/three", "once more")
+    assert statuses(inprocess.run(opened))["b#files"] == "committed"
+    assert {*opened.staging.open_uploads()} == others
+    assert opened.files.read("a/deep/two") == b"a/deep/two"
+    assert opened.files.read("b/three") == b"once more"
+
+
+def test_an_upload_is_kept_while_another_plan_of_its_file_set_is_needed(versitygw: S3Server, tmp_path: Path) -> None:
+    bucket, connections = versitygw.create_bucket(), OneConnection(versitygw.access.connection)
+    write(tmp_path / "source/one", "one")
+    mirror = Mirror("there", str(tmp_path / "source"), f"s3://store@{bucket}", "unused", existing=Existing.UPDATE)
+    opened = inprocess.open_job(mirror, connections)
+    create_work_units(opened, RunRequest("lost"))
+    inprocess.publish(opened, create_work_units(opened, RunRequest("first")), connections)
+    write(tmp_path / "source/one", "one has changed")
+    create_work_units(opened, RunRequest("at work"))
+    upload = begun(opened, "one")
+    assert sweep(opened)
+    assert [*opened.staging.open_uploads()] == [upload]
 
 
 def test_a_plan_that_loses_leaves_no_upload(server: S3Server, tmp_path: Path) -> None:

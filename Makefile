@@ -31,9 +31,12 @@ demo: setup-demo ## run the main job on real data, kill it in the middle, recove
 test: setup ## run the tests, in two lanes (22 minutes on two free cores)
 	@$(PY) -m tests.lanes && echo "make test: all tests passed" || { echo "make test: FAILED"; exit 1; }
 
+# In memory, if there is enough of it: many of these tests would wait for a disk otherwise. `make test` has them on one.
+MEMORY = $(shell df --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 2000000 { print "/dev/shm" }')
+
 .PHONY: quick
 quick: setup-quick ## run the tests that need no service and no Spark (two minutes)
-	@$(PY) -m pytest -n 2 --dist worksteal -m "not slow and not soak" -q && echo "make quick: passed" || { echo "make quick: FAILED"; exit 1; }
+	@PYTEST_DEBUG_TEMPROOT=$(MEMORY) $(PY) -m pytest -n 2 --dist worksteal -m "not slow and not soak" -q && echo "make quick: passed" || { echo "make quick: FAILED"; exit 1; }
 
 .PHONY: durations
 durations: setup ## run the tests, and keep how long each file took in tests/durations.json

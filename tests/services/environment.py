@@ -32,7 +32,7 @@ def use_environment() -> None:
         # spark-submit finds its Spark, and pip-installed programs, only if they come first.
         PATH=os.pathsep.join([*bin_folders, *rest]),
         TMPDIR=str(TEMPORARY),
-        PYTEST_DEBUG_TEMPROOT=str(TEMPORARY),
+        PYTEST_DEBUG_TEMPROOT=os.environ.get("PYTEST_DEBUG_TEMPROOT") or str(TEMPORARY),
         SPARK_LOCAL_IP="127.0.0.1",
         SPARK_LOCAL_DIRS=str(TEMPORARY),
         # The JVM writes to /tmp whatever TMPDIR says.

@@ -121,7 +121,11 @@ class S3Server:
 
     def pause(self) -> None:
         """Let it hang: connections are accepted, and nothing answers."""
+        assert self._process is not None
         self._signal(signal.SIGSTOP)
+        threads = [*Path(f"/proc/{self._process.pid}/task").glob("*/stat")]
+        while any(thread.read_text().rpartition(") ")[2][0] != "T" for thread in threads):
+            time.sleep(0.01)  # a busy machine stops them one after another
 
     def resume(self) -> None:
         """Let it go on where it was."""

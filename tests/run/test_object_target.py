@@ -95,7 +95,7 @@ class Lake:
         return Administration(self.journal, self.ingestion.sink.target, "ann", self.access)
 
 
-@pytest.fixture(params=["versitygw", "moto"])
+@pytest.fixture(params=["versitygw", pytest.param("moto", marks=pytest.mark.soak)])
 def lake(request: pytest.FixtureRequest) -> Lake:
     server: S3Server = request.getfixturevalue(request.param)
     return Lake(server.access, server.create_bucket())
@@ -279,7 +279,7 @@ def test_nested_roots_are_seen(lake: Lake) -> None:
     assert "belongs to dataset 'trips' of ingestion 'lake'" in run.notes[0].detail
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 12))])
 def test_answers_lost_all_the_way_do_no_harm(real: Lake, s3_proxy: Proxy, seed: int) -> None:
     """Runs against a server whose answers get lost; then one without faults completes what they left."""
     harmed = Lake(real.access.through(s3_proxy.endpoint), real.bucket)

@@ -71,28 +71,26 @@ AnyConverter = FileConverter | ConnectedConverter
 """What a mirror takes as a converter."""
 
 
-@runtime_checkable
-class Accompanied(Protocol):
-    """A `ConnectedConverter` that needs a second file beside each one, such as its signature. Second files aren't converted."""
-
-    @property
-    def companions(self) -> tuple[str, ...]:
-        """The extensions of second files, one of which comes behind the whole name of the first."""
-
-    def connected(self, connections: Connections) -> CompanionConverter:
-        """As that of a `ConnectedConverter`."""
-
-
 class CompanionConverter(FileConverter, Protocol):
-    """An `Accompanied` converter, with its secrets."""
+    """A converter, with its secrets, that needs a second file beside each one, such as its signature.
+
+    The `ConnectedConverter` that it comes from has `companions`, the extensions of second files: one of them comes behind the
+    whole name of the first. Second files aren't converted.
+    """
 
     def beside(self, companion: bytes) -> FileConverter:
         """Return the converter of one file, by the content of its second one."""
 
 
+def companions_of(converter: AnyConverter) -> tuple[str, ...]:
+    """Return the extensions of the second files that a converter needs; none if it needs none."""
+    found: tuple[str, ...] = getattr(converter, "companions", ())  # to ask for the protocol takes as long as all else
+    return found
+
+
 def converted(converter: AnyConverter, path: str) -> str | None:
     """Return the path of a file after its conversion; `None` if it isn't converted."""
-    if isinstance(converter, Accompanied) and path.endswith(converter.companions):
+    if path.endswith(companions_of(converter)):
         return None
     takes, gives = converter.takes, converter.gives
     stem = path.removesuffix(takes)

@@ -25,12 +25,12 @@ from airflow_gobblin.copy.conversion.archives import (
     read_members,
 )
 from airflow_gobblin.copy.conversion.converters import (
-    Accompanied,
     AnyConverter,
     Chain,
     CompanionConverter,
     ConnectedConverter,
     FileConverter,
+    companions_of,
 )
 from airflow_gobblin.copy.conversion.limits import Bounded, within
 from airflow_gobblin.copy.entries import Entry, EntryKind, SourceFile, key_of, shown
@@ -347,9 +347,10 @@ class ConvertingOrigin:
         :raises ValueError: it needs a companion, which isn't there.
         """
         opened = self._open(converter)
-        if not isinstance(converter, Accompanied):
+        companions = companions_of(converter)
+        if not companions:
             return opened
-        return cast(CompanionConverter, opened).beside(self._companion(path, converter.companions))
+        return cast(CompanionConverter, opened).beside(self._companion(path, companions))
 
     def _companion(self, path: str, extensions: tuple[str, ...]) -> bytes:
         for extension in extensions:

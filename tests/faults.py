@@ -625,6 +625,9 @@ class FaultyFiles:
     def set_folder(self, path: str, attributes: Attributes) -> None:
         self._call("set_folder", path, Effect.CHANGE, lambda: self._files.set_folder(path, attributes))
 
+    def may_change(self, folder: str) -> bool:
+        return self._call("may_change", folder, Effect.READ, lambda: self._files.may_change(folder))
+
     def has(self, path: str, attributes: Attributes) -> bool:
         return self._call("has", path, Effect.READ, lambda: self._files.has(path, attributes))
 

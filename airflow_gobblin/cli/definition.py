@@ -158,7 +158,12 @@ def _copy() -> ActionCommand:
             metavar="SHARE",
             help="Delete what the source doesn't have, at most this share of the target's files, from 0 to 1",
         ),
-        _arg("--keep", default="", metavar="LETTERS", help="What copies keep: t times, p permission, u user, g group"),
+        _arg(
+            "--keep",
+            default="",
+            metavar="LETTERS",
+            help="What copies keep: t times, p permission, u user, g group, a ACL, x extended attributes …",
+        ),
         _arg("--links", choices=("skip", "copy", "follow"), default="skip", help="What to do with symbolic links"),
         _arg("--empty-folders", action="store_true", help="Copy folders without files, too"),
         _arg("--checksums", action="store_true", help="Take the SHA-256 of each file"),

@@ -14,10 +14,19 @@ from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.watermark import Json
 from airflow_gobblin.storage.files.base import Attributes, Keeps
-from airflow_gobblin.storage.files.disk_attributes import Refused, attributes_of, give_attributes
+from airflow_gobblin.storage.files.disk_attributes import Refused, all_attributes, give_attributes
 
-_DISK = Keeps()
-_LETTERS = {"owner": "u", "group": "g", "mode": "p", "modified": "t"}
+_DISK = Keeps(acl=True, extended=("",))
+_LETTERS = {
+    "owner": "u",
+    "group": "g",
+    "mode": "p",
+    "modified": "t",
+    "acl": "a",
+    "extended": "x",
+    "replication": "r",
+    "block_size": "b",
+}
 
 
 @dataclass
@@ -48,7 +57,8 @@ class KeptAttributes:
         asked, wanted = self.wanted(entry, _DISK)
         refused = give_attributes(target, wanted, **place)
         made = os.stat(target, **place)
-        self.compare(entry, asked, attributes_of(made), refused)
+        acl, extended = asked.acl is not None, asked.extended is not None
+        self.compare(entry, asked, all_attributes(target, made, acl=acl, extended=extended), refused)
         return made
 
     def wanted(self, entry: Entry, keeps: Keeps) -> tuple[Attributes, Attributes]:
@@ -57,18 +67,22 @@ class KeptAttributes:
         if entry.kind is EntryKind.LINK:
             asked = replace(asked, mode=None)
         wanted = in_form(asked, keeps)
-        owner, group = _known(wanted.owner, asked.owner), _known(wanted.group, asked.group)
-        return replace(asked, modified=wanted.modified, owner=owner, group=group), wanted
+        known = {
+            name: getattr(asked if getattr(wanted, name) is None else wanted, name)
+            for name in ("owner", "group", "acl", "modified")
+        }
+        return replace(asked, **known), wanted
 
     def compare(self, entry: Entry, asked: Attributes, found: Attributes, refused: Refused) -> None:
         """Count what a file was to keep and doesn't.
 
         :raises ConfigurationError: it has to keep it.
         """
-        for name in asked.differing(found):
+        for name, letter in _LETTERS.items():
             has, wanted = getattr(found, name), getattr(asked, name)
-            why = refused[name].strerror if name in refused else None
-            self.miss(_LETTERS[name], entry, why or f"it has {has} there, in place of {wanted}")
+            if wanted is not None and wanted != (() if wanted == () and has is None else has):
+                why = refused[name].strerror if name in refused else None
+                self.miss(letter, entry, why or f"it has {_said(name, has)} there, in place of {_said(name, wanted)}")
 
     def time(self, entry: Entry) -> int | None:
         """Return the time to give a file, in ns since 1970. What is converted or unpacked is recognized by it."""
@@ -76,9 +90,9 @@ class KeptAttributes:
 
     def letters(self, entry: Entry) -> str:
         """Return the letters of what there is to keep of a file."""
-        wanted = self.keep.of(entry.attributes)
-        asked = {"u": wanted.owner, "g": wanted.group, "p": wanted.mode, "t": _time(entry)}
-        return "".join(letter for letter in self.keep.letters if asked[letter] is not None)
+        asked = replace(self.keep.of(entry.attributes), modified=_time(entry))
+        kept = {letter for name, letter in _LETTERS.items() if getattr(asked, name) not in (None, ())}
+        return "".join(letter for letter in self.keep.letters if letter in kept)
 
     def miss(self, letter: str, entry: Entry, why: str) -> None:
         """Count a file that can't keep an attribute.
@@ -99,7 +113,7 @@ class KeptAttributes:
     @property
     def metrics(self) -> dict[str, float]:
         """The number of files that didn't keep an attribute, by its name."""
-        return {f"not_kept_{LETTERS[letter]}": float(count) for letter, count in self.lost.items()}
+        return {f"not_kept_{LETTERS[letter].replace(' ', '_')}": float(count) for letter, count in self.lost.items()}
 
     @property
     def properties(self) -> dict[str, Json]:
@@ -116,6 +130,8 @@ def _time(entry: Entry) -> int | None:
     return entry.modified if entry.modified or entry.stamp == "0" else None
 
 
-def _known(here: int | str | None, there: int | str | None) -> int | str | None:
-    """Return an owner or group, as the source has it if this host doesn't know it."""
-    return there if here is None else here
+def _said(name: str, value: Any) -> str:
+    """Describe the value of an attribute: values of extended ones are nobody's business."""
+    if name == "extended" and value is not None:
+        return f"({', '.join(key for key, _ in value)})"
+    return "none" if value is None else str(value)

@@ -11,9 +11,18 @@ from airflow_gobblin.errors import ConfigurationError
 if TYPE_CHECKING:
     from airflow_gobblin.storage.files.base import Attributes
 
-LETTERS = {"t": "times", "p": "permission", "u": "user", "g": "group"}
+LETTERS = {
+    "t": "times",
+    "p": "permission",
+    "u": "user",
+    "g": "group",
+    "a": "ACL",
+    "x": "extended attributes",
+    "r": "replication",
+    "b": "block size",
+}
 """What `Keep` keeps, by DistCp's letters."""
-_OTHER_LETTERS = {"r": "replication", "b": "block size", "c": "checksum type", "a": "ACL", "x": "extended attributes"}
+_OTHER_LETTERS = {"c": "checksum type"}
 
 
 class Compare(StrEnum):
@@ -71,7 +80,8 @@ class Delete:
 
 @dataclass(frozen=True)
 class Keep:
-    """What a copy keeps of its file, by DistCp's letters: `t` times, `p` permission, `u` user, `g` group.
+    """What a copy keeps of its file, by DistCp's letters: `t` times, `p` permission, `u` user, `g` group, `a` access control list
+    and permission, `x` extended attributes; and in HDFS `r` replication, `b` block size.
 
     :param letters: for example "t" or "pug".
     :param strict: whether it is an error if the target can't keep them; otherwise it is reported once.
@@ -100,7 +110,7 @@ class Keep:
     @property
     def permission(self) -> bool:
         """Whether permissions are kept."""
-        return "p" in self.letters
+        return "p" in self.letters or self.acl
 
     @property
     def user(self) -> bool:
@@ -113,9 +123,19 @@ class Keep:
         return "g" in self.letters
 
     @property
-    def of_files(self) -> bool:
-        """Whether more is kept than times, which are compared with the content."""
-        return self.permission or self.user or self.group
+    def acl(self) -> bool:
+        """Whether access control lists are kept. Permissions are a part of them."""
+        return "a" in self.letters
+
+    @property
+    def extended(self) -> bool:
+        """Whether extended attributes are kept."""
+        return "x" in self.letters
+
+    @property
+    def in_place(self) -> bool:
+        """Whether something is kept that can be set without a copy: times are compared with the content."""
+        return not {*self.letters} <= {"t", "b"}
 
     def of(self, attributes: Attributes) -> Attributes:
         """Return those attributes that are kept, without times."""
@@ -125,4 +145,11 @@ class Keep:
             owner=attributes.owner if self.user else None,
             group=attributes.group if self.group else None,
             modified=None,
+            acl=attributes.acl if self.acl else None,
+            extended=attributes.extended if self.extended else None,
+            replication=attributes.replication if "r" in self.letters else None,
+            block_size=attributes.block_size if "b" in self.letters else None,
         )
+
+
+KEEPS_NOTHING = Keep()

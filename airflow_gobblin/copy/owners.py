@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from airflow_gobblin.copy.entries import NO_ATTRIBUTES
+from airflow_gobblin.storage.files.acls import Acl, permission_without
 from airflow_gobblin.storage.files.base import Attributes, Keeps
 from airflow_gobblin.storage.files.disk_attributes import OF_THIS_OWNER
 
@@ -17,12 +18,20 @@ Owner = int | str | None
 
 
 def in_form(attributes: Attributes, keeps: Keeps) -> Attributes:
-    """Return attributes as a storage has them: without an owner or group that this host doesn't know."""
+    """Return attributes as a storage has them: without an owner or group that this host doesn't know, and what it can't keep."""
     mode = None if attributes.mode is None else attributes.mode & keeps.permission
-    owner = _user(attributes.owner, names=keeps.names)
-    modified = None if attributes.modified is None else attributes.modified - attributes.modified % keeps.time
+    acl = _acl(attributes.acl, names=keeps.names) if keeps.acl else None
+    if acl is None and attributes.acl and mode is not None:
+        mode = permission_without(attributes.acl, mode)
+    extended = attributes.extended if keeps.extended else None
     return replace(
-        attributes, mode=mode, owner=owner, modified=modified, group=_group(attributes.group, names=keeps.names)
+        attributes,
+        mode=mode,
+        owner=_user(attributes.owner, names=keeps.names),
+        group=_group(attributes.group, names=keeps.names),
+        modified=None if attributes.modified is None else attributes.modified - attributes.modified % keeps.time,
+        acl=acl,
+        extended=extended and tuple(pair for pair in extended if pair[0].startswith(keeps.extended)),
     )
 
 
@@ -52,6 +61,19 @@ def may_be_set(target: Attributes | None, keeps: Keeps) -> bool:
     :param target: what it has; `None` if it will be this process's own.
     """
     return target is None or keeps.sets_owners or target.owner in (None, keeps.user)
+
+
+def _acl(acl: Acl | None, *, names: bool) -> Acl | None:
+    """Return an access control list with owners as a storage has them; `None` if this host doesn't know all of them."""
+    found = []
+    for entry in acl or ():
+        before, name, letters = entry.rsplit(":", 2)
+        given = int(name) if name.isdecimal() else name
+        known = (_user if before.endswith("user") else _group)(given, names=names) if name else ""
+        if known is None:
+            return None
+        found.append(f"{before}:{known}:{letters}")
+    return None if acl is None else tuple(sorted(found))
 
 
 @lru_cache(1024)

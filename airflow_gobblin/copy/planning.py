@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
+import posixpath
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -191,12 +193,13 @@ class Survey:
     in_the_way: _Names = field(default_factory=_Names)
     doomed: _Names = field(default_factory=_Names)
     not_kept: _Names = field(default_factory=_Names)
+    not_writable: _Names = field(default_factory=_Names)
 
     @classmethod
     def of(cls, work: CopyWork, dataset: FileSet, files: Files, connections: Connections) -> Survey:
         """Open a file set's trees."""
         place = object_location(work.target)
-        source = open_tree(work.source, connections, work.links)
+        source = open_tree(work.source, connections, work.links, work.keep)
         naming, by_content = Naming.of(work.convert, work.unpack), work.compare is Compare.CHECKSUM
         mine = dataset.source_folder
         origin = ConvertingOrigin(TreeOrigin(source, mine), naming.chain, source, mine, connections)
@@ -205,7 +208,7 @@ class Survey:
             work,
             dataset,
             source,
-            open_tree(work.target, connections, Links.COPY),
+            open_tree(work.target, connections, Links.COPY, work.keep),
             filter_of(work),
             files,
             place is None,
@@ -435,7 +438,10 @@ class Survey:
         if one.target is not None and self._is_left(one):
             folder.left = True
             yield from self._new_attributes(one)
-        elif one.source is None:
+            return
+        if one.target is not None and self._is_protected(one.target, folder):
+            self.not_writable.add(one.path)
+        if one.source is None:
             assert one.target is not None
             self.doomed.add(one.path)
             folder.touched = True
@@ -446,7 +452,7 @@ class Survey:
 
     def _new_attributes(self, one: Difference) -> Iterator[Act]:
         """Yield what has to be done about the attributes of a file or link whose content is right."""
-        if one.change is not Change.SAME or not self.work.keep.of_files or self.work.existing is Existing.SKIP:
+        if one.change is not Change.SAME or not self.work.keep.in_place or self.work.existing is Existing.SKIP:
             return
         assert one.source is not None
         assert one.target is not None
@@ -460,7 +466,8 @@ class Survey:
     def wanted_attributes(self, source: Entry) -> Attributes:
         """Return the attributes of a source's entry that are to be kept, as the target has them."""
         wanted = in_form(self.work.keep.of(source.attributes), self.keeps)
-        return replace(wanted, mode=None) if source.kind is EntryKind.LINK else wanted
+        # The size of blocks is that of the first copy: it can't be set.
+        return replace(wanted, mode=None if source.kind is EntryKind.LINK else wanted.mode, block_size=None)
 
     def _is_left(self, one: Difference) -> bool:
         """Return whether the target's entry stays as it is."""
@@ -483,6 +490,8 @@ class Survey:
         """Leave a folder, and yield what has to be done about it."""
         folder = stack.pop()
         above = stack[-1] if stack else folder
+        if folder.touched and self.on_disk and not self._may_change(folder):
+            self.not_writable.add(folder.path)
         if folder.source is None:
             if folder.left:
                 above.left = True
@@ -500,6 +509,32 @@ class Survey:
             self.not_kept.add(folder.path)
         if new or self._has_other_attributes(folder):
             yield self._folder_entry(folder)
+
+    def _may_change(self, folder: _Open) -> bool:
+        """Return whether this process may make and remove names in a folder of the target; `True` if it will make it itself."""
+        if folder.target is not None:
+            return self.files.may_change(self._in_files(self._in_target(folder.path)))
+        if folder.path != ".":
+            return True
+        at = self.dataset.folder
+        while at != "." and self.target.entry(at) is None:
+            at = posixpath.dirname(at) or "."
+        return self.target.entry(at) is None or self.files.may_change(self._in_files(at))
+
+    def _in_target(self, path: str) -> str:
+        """Return the path in the target of a path of the file set."""
+        return self.dataset.folder if path == "." else joined(self.dataset.folder, path)
+
+    def _in_files(self, path: str) -> str:
+        """Return the path below the workspace, the root of its files, of a path in the target."""
+        target = path_below(self.work.workspace, self.work.target)
+        return "/".join(part for part in (target or ".", path) if part != ".") or "."
+
+    def _is_protected(self, entry: Entry, folder: _Open) -> bool:
+        """Return whether a folder of the target, such as `/tmp`, lets only the owners of its files remove them."""
+        of, others = _has(folder), (None, self.keeps.user)
+        sticky = of is not None and of.mode is not None and bool(of.mode & stat.S_ISVTX) and of.owner not in others
+        return sticky and not self.keeps.sets_owners and entry.attributes.owner not in others
 
     def _has_other_attributes(self, folder: _Open) -> bool:
         assert folder.source is not None
@@ -527,7 +562,10 @@ class Survey:
     def _keeps_all(self, folder: _Open) -> bool:
         """Return whether everything that is to be kept of a folder can be."""
         assert folder.source is not None
-        all_kept = self._kept(folder) == self.wanted_attributes(folder.source)
+        wanted, asked = self.wanted_attributes(folder.source), self.work.keep.of(folder.source.attributes)
+        all_kept = self._kept(folder) == wanted and not (
+            (asked.acl and wanted.acl is None) or (asked.extended and wanted.extended != asked.extended)
+        )
         return all_kept and self._keeps_time(folder) == self._wants_time(folder)
 
     def _folder_entry(self, folder: _Open) -> FolderEntry:
@@ -546,6 +584,12 @@ class Survey:
         """
         if self.not_kept.count:
             self._report_not_kept()
+        if self.not_writable.count:
+            raise self._error(
+                None,
+                f"user {os.geteuid()} may not change {self.not_writable} in the target",
+                "Let that user write to these folders, and remove these files from theirs; is it mounted to be written to?",
+            )
         if self.in_the_way.count:
             raise self._error(
                 None,
@@ -573,7 +617,7 @@ class Survey:
         told = f"not everything is kept of {many(self.not_kept.count, 'folder')}: {self.not_kept}"
         if self.work.keep.strict:
             hint = "Let it run as the superuser, or as the owner of these folders; or take letters out of `keep`, or `strict`."
-            raise self._error(None, f"{told}, as user {os.geteuid()} can't set it", hint)
+            raise self._error(None, f"{told}, as user {os.geteuid()} can't set it, or the target can't keep it", hint)
         log.warning("File set %r: %s", self.dataset.urn, told)
 
     def _error(self, path: str | None, cause: str, hint: str) -> DifferenceError:

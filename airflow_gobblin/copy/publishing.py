@@ -165,8 +165,7 @@ class _Steps:
             self.times[path] = entry.modified
 
     def _wanted(self, entry: FolderEntry) -> Attributes:
-        of = entry.attributes
-        return Attributes(of.mode, of.owner, of.group, entry.modified or None)
+        return replace(entry.attributes, modified=entry.modified or None)
 
     def _made(self, path: str) -> Iterator[CommitStep]:
         """Yield the step that makes a folder, where there are folders, unless that is done."""

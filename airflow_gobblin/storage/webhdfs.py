@@ -116,11 +116,11 @@ class WebHdfs:
         return bool(self._call("DELETE", "DELETE", path, recursive=str(recursive).lower())["boolean"])
 
     def set(self, operation: str, path: str, **parameters: str) -> None:
-        """Set attributes: `SETPERMISSION`, `SETOWNER`, `SETTIMES`, `SETREPLICATION`, `SETACL`, `SETXATTR`."""
+        """Set attributes: `SETPERMISSION`, `SETOWNER`, `SETTIMES`, `SETREPLICATION`, `SETACL`, `REMOVEACL`, `SETXATTR` …"""
         self._call("PUT", operation, path, **parameters)
 
     def get(self, operation: str, path: str, **parameters: str) -> dict[str, Any]:
-        """Ask for more about a file: `GETACLSTATUS`, `GETXATTRS`, `GETFILECHECKSUM`."""
+        """Ask for more about a file: `GETACLSTATUS`, `GETXATTRS`, `GETFILECHECKSUM`, `CHECKACCESS`."""
         answer = self._call("GET", operation, path, **parameters)
         if "Location" in answer:  # a datanode knows it
             with self._asked("GET", answer["Location"], path) as response:

@@ -45,7 +45,7 @@ class Copying:
     @property
     def tree(self) -> Tree:
         """The source."""
-        return open_tree(self.source, self.connections, self.links)
+        return open_tree(self.source, self.connections, self.links, self.keep)
 
     def entries(self) -> list[Entry]:
         """The files and links of the source, as a plan has them."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
+from airflow_gobblin.storage.files import acls
 from tests.protocol.processes import Tell, in_fresh_process
 
 NOBODY = 65534
@@ -28,6 +29,8 @@ class Made:
     hole: int = 0
     link: bytes = b""
     owner: int = 0
+    acl: acls.Acl = ()
+    extended: tuple[tuple[str, bytes], ...] = ()
 
 
 Folder = Mapping[bytes, Any]
@@ -42,6 +45,8 @@ class MadeFolder:
     mode: int = 0o755
     modified: int = 10**18
     owner: int = 0
+    acl: acls.Acl = ()
+    extended: tuple[tuple[str, bytes], ...] = ()
 
 
 class Seen(NamedTuple):
@@ -53,6 +58,8 @@ class Seen(NamedTuple):
     group: int
     modified: int
     content: bytes
+    acl: acls.Acl = ()
+    extended: tuple[tuple[str, bytes], ...] = ()
 
 
 _names = st.one_of(
@@ -60,8 +67,24 @@ _names = st.one_of(
     st.text(min_size=1, max_size=8).map(lambda text: text.encode(errors="ignore")),
     st.binary(min_size=1, max_size=8),
 ).filter(lambda name: name not in (b"", b".", b"..", b"_gobblin") and not {*name} & {*b"/\0"})
+_acls = st.sampled_from(
+    [(), (), ("group::r--", "user:7:rw-"), ("group::rwx",), ("group:1234:r-x", "group::---", "user:0:---")]
+)
+_of_new = st.sampled_from(
+    [
+        (),
+        (),
+        ("default:group::r-x", "default:other::---", "default:user::rwx"),
+        ("default:group::rwx", "default:mask::r--", "default:other::---", "default:user:7:rw-", "default:user::rwx"),
+    ]
+)
+_extended = st.dictionaries(st.sampled_from(["user.a", "user.b", "user.é"]), st.binary(max_size=20), max_size=2).map(
+    lambda found: tuple(sorted(found.items()))
+)
 _files = st.builds(
     Made,
+    acl=_acls,
+    extended=_extended,
     content=st.binary(max_size=40),
     mode=st.integers(0, 0o7777).map(lambda mode: mode | 0o400),
     modified=st.integers(0, 2 * 10**18),
@@ -85,7 +108,9 @@ _entries = st.recursive(
     st.one_of(_files, _files, _links),
     lambda below: st.builds(
         MadeFolder,
-        st.dictionaries(_names, below, max_size=4),
+        acl=st.builds(lambda *both: tuple(sorted(sum(both, ()))), _acls, _of_new),
+        extended=_extended,
+        inside=st.dictionaries(_names, below, max_size=4),
         mode=_folder_modes,
         modified=st.integers(1, 2 * 10**18),
         owner=st.sampled_from([0, 7]),
@@ -119,7 +144,7 @@ def _changed(draw: st.DrawFn, tree: Folder) -> Folder:
 def _set(draw: st.DrawFn, made: Made) -> Made:
     """Give a file other attributes: its content and its time stay."""
     other = draw(_files)
-    return replace(made, mode=other.mode, owner=other.owner)
+    return replace(made, mode=other.mode, owner=other.owner, acl=other.acl, extended=other.extended)
 
 
 def _edited(draw: st.DrawFn, made: Made | MadeFolder) -> Made | MadeFolder:
@@ -145,9 +170,7 @@ def _make(root: bytes, tree: Folder) -> None:
         if isinstance(made, MadeFolder):
             os.mkdir(at)
             _make(at, made.inside)
-            if os.geteuid() == 0:
-                os.chown(at, made.owner, made.owner)
-            os.chmod(at, made.mode)
+            _give(at, made)
             os.utime(at, ns=(made.modified, made.modified))
             continue
         if not isinstance(made, Made):
@@ -161,10 +184,19 @@ def _make(root: bytes, tree: Folder) -> None:
                 file.seek(made.hole)
                 file.write(made.content)
                 file.truncate(made.hole + len(made.content))
-            if os.geteuid() == 0:
-                os.chown(at, made.owner, made.owner)
-            os.chmod(at, made.mode)
+            _give(at, made)
         os.utime(at, ns=(made.modified, made.modified), follow_symlinks=False)
+
+
+def _give(at: bytes, made: Made | MadeFolder) -> None:
+    if os.geteuid() == 0:
+        os.chown(at, made.owner, made.owner)
+    for name, data in zip((acls.ACCESS, acls.DEFAULT), acls.encoded(made.acl, made.mode), strict=True):
+        if data:
+            os.setxattr(at, name, data)
+    os.chmod(at, made.mode)
+    for name, value in made.extended:
+        os.setxattr(at, name, value)
 
 
 def seen(root: Path) -> dict[bytes, Seen]:
@@ -197,7 +229,10 @@ def _look(at: bytes) -> Seen:
     if not stat.S_ISDIR(found.st_mode):
         content = os.readlink(at) if link else Path(os.fsdecode(at)).read_bytes()
     mode = 0 if link else stat.S_IMODE(found.st_mode)
-    return Seen(stat.S_IFMT(found.st_mode), mode, found.st_uid, found.st_gid, found.st_mtime_ns, content)
+    named = {} if link else {name: os.getxattr(at, name) for name in os.listxattr(at)}
+    acl = acls.decoded(*(named.pop(name, b"") for name in (acls.ACCESS, acls.DEFAULT)))
+    extended = tuple(sorted((name, value) for name, value in named.items() if name.startswith("user.")))
+    return Seen(stat.S_IFMT(found.st_mode), mode, found.st_uid, found.st_gid, found.st_mtime_ns, content, acl, extended)
 
 
 @contextmanager

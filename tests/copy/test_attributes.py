@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import errno
 import os
+import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from airflow_gobblin.copy.attributes import KeptAttributes
+from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.options import Keep
-from airflow_gobblin.errors import StepError
+from airflow_gobblin.copy.owners import in_form
+from airflow_gobblin.copy.trees.local import LocalTree
+from airflow_gobblin.errors import ConfigurationError, StepError
 from airflow_gobblin.model.plan import ActKind
 from airflow_gobblin.run.plan import would_plan
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.steps.attributes import FileAttributesStep
 from airflow_gobblin.steps.base import StepContext, StepStatus
 from airflow_gobblin.steps.execution import carry_out
-from airflow_gobblin.storage.files import Attributes, FileIdentity, LocalFiles
+from airflow_gobblin.storage.files import Attributes, FileIdentity, Keeps, LocalFiles, acls
 from tests.copy.made_trees import NOBODY, as_nobody, open_folder
 from tests.copy.mirrors import Trees, statuses
 
@@ -169,3 +175,105 @@ def test_a_file_that_its_owner_may_not_read_is_set_too() -> None:
         with as_nobody():
             carry_out(FileAttributesStep("file", identity, Attributes(mode=0o640)), context, A, 1)
         assert mode(folder / "file") == 0o640
+
+
+# Access control lists, extended attributes
+
+
+NO_ID = 0xFFFFFFFF
+
+
+def with_list(path: Path, mode: int = 0o660) -> Path:
+    """Give a file a list and an extended attribute, as nothing of ours does."""
+    os.chmod(path, mode)
+    entries = [
+        (0x01, mode >> 6, NO_ID),
+        (0x02, 6, 1234),
+        (0x04, 4, NO_ID),
+        (0x10, mode >> 3 & 7, NO_ID),
+        (0x20, 0, NO_ID),
+    ]
+    stored = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", tag, bits, who) for tag, bits, who in entries)
+    os.setxattr(path, "system.posix_acl_access", stored)
+    os.setxattr(path, "user.origin", b"here")
+    return path
+
+
+def test_lists_and_extended_attributes_are_copied_and_then_set_in_place(tmp_path: Path) -> None:
+    trees = Trees(tmp_path, {"keep": Keep("ax")})
+    with_list(trees.write("a/file"))
+    trees.write("a/plain")
+    assert statuses(trees.run()) == {A: "committed"}
+    source, target = trees.source / "a/file", trees.target / "a/file"
+    assert named(target) == named(source)
+    assert named(trees.target / "a/plain") == {}
+    assert statuses(trees.run()) == {A: "idle"}
+    inode = target.stat().st_ino
+    os.removexattr(source, "system.posix_acl_access")
+    os.setxattr(source, "user.origin", b"there")
+    os.setxattr(target, "user.more", b"theirs")
+    assert statuses(trees.run()) == {A: "committed"}
+    assert named(target) == named(source) == {"user.origin": b"there"}
+    assert (mode(target), target.stat().st_ino) == (mode(source), inode)
+    with_list(trees.target / "a/plain")
+    assert statuses(trees.run()) == {A: "committed"}
+    assert named(trees.target / "a/plain") == {}
+    assert statuses(trees.run()) == {A: "idle"}
+
+
+def named(path: Path) -> dict[str, bytes]:
+    return {name: os.getxattr(path, name) for name in os.listxattr(path)}
+
+
+def test_a_list_that_a_folder_hands_down_is_taken_from_what_has_none(tmp_path: Path) -> None:
+    trees = Trees(tmp_path, {"keep": Keep("a")})
+    trees.target.mkdir()
+    of_new = (
+        "default:group::r-x",
+        "default:mask::rwx",
+        "default:other::---",
+        "default:user:1234:rwx",
+        "default:user::rwx",
+    )
+    os.setxattr(trees.target, acls.DEFAULT, acls.encoded(of_new, 0o755)[1])
+    trees.write("a/file").chmod(0o640)
+    assert statuses(trees.run()) == {A: "committed"}
+    assert named(trees.target / "a/file") == named(trees.target / "a") == {}
+    assert mode(trees.target / "a/file") == 0o640
+    assert statuses(trees.run()) == {A: "idle"}
+
+
+def test_where_a_list_cant_be_kept_nobody_may_do_more_than_with_it() -> None:
+    asked = Attributes(mode=0o660, acl=("group::r--", "user:1234:rw-"))
+    assert in_form(asked, Keeps()) == Attributes(mode=0o640)
+    assert in_form(asked, Keeps(acl=True)) == asked
+    unknown = Attributes(mode=0o660, acl=("group::---", "user:54321:rw-"))
+    assert in_form(unknown, Keeps(acl=True, names=True)) == Attributes(mode=0o600)
+    known = Attributes(mode=0o660, acl=("group::r--", "user:0:rw-"))
+    assert in_form(known, Keeps(acl=True, names=True)).acl == ("group::r--", "user:root:rw-")
+    assert in_form(in_form(known, Keeps(acl=True, names=True)), Keeps(acl=True)) == known
+
+
+@pytest.mark.parametrize("letters", ["a", "x", "rb"])
+def test_what_a_store_of_objects_keeps_none_of_is_reported_once(tmp_path: Path, letters: str) -> None:
+    (tmp_path / "file").touch()
+    with_list(tmp_path / "file")
+    tree = LocalTree(tmp_path, keep=Keep(letters))
+    (entry,) = tree.walk()
+    kept = KeptAttributes(Keep(letters))
+    assert kept.letters(entry) == letters.strip("rb"), "a disk has no blocks of its own"
+    from_hdfs = replace(entry, attributes=replace(entry.attributes, replication=3, block_size=1 << 20))
+    assert kept.letters(from_hdfs) == letters
+
+
+def test_what_a_disk_cant_keep_is_named_by_its_letter(tmp_path: Path) -> None:
+    entry = Entry("file", EntryKind.FILE, attributes=Attributes(replication=3, block_size=1 << 20))
+    path = tmp_path / "file"
+    path.touch()
+    kept = KeptAttributes(Keep("rb"))
+    kept.give(entry, str(path))
+    assert kept.metrics == {"not_kept_replication": 1, "not_kept_block_size": 1}
+    with pytest.raises(
+        ConfigurationError, match="can't keep the replication of file 'file': it has none there, in place of 3"
+    ):
+        KeptAttributes(Keep("r", strict=True)).give(entry, str(path))

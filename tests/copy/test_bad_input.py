@@ -133,11 +133,60 @@ def test_a_folder_of_the_target_that_may_not_be_written_to(trees: Trees) -> None
     (trees.target / "b").mkdir()
 
     def mirror() -> None:
-        fails(trees, "Permission denied", f"{trees.target}/b")
+        fails(trees, "user 65534 may not change '.' in the target", "Nothing was changed")
+        assert trees.journal.history(B).slots == (), "nothing is decided"
         fails_again = trees.run()
         assert statuses(fails_again) == {A: "idle", B: "failed"}
 
     process_of_nobody(mirror)
+
+
+@root_only
+def test_only_folders_that_something_changes_in_have_to_be_writable(trees: Trees) -> None:
+    trees = trees.using(delete=Delete(1))
+    (trees.target / "b/deep").mkdir(parents=True)
+    shutil.copy2(trees.source / "b/deep/file", trees.target / "b/deep/file")
+    (trees.target / "b").chmod(0o777)
+
+    def mirror() -> None:
+        assert statuses(trees.run()) == {A: "committed", B: "committed"}
+        assert trees.equal("b")
+
+    process_of_nobody(mirror)
+    trees = Trees(trees.folder, trees.options)
+    shutil.rmtree(trees.target / "_gobblin")
+    (trees.source / "b/deep/file").unlink()
+
+    def delete() -> None:
+        reports = trees.run()
+        assert statuses(reports) == {A: "idle", B: "failed"}
+        assert "user 65534 may not change 'deep' in the target" in reports[B].text
+
+    process_of_nobody(delete)
+
+
+@root_only
+def test_a_file_that_only_its_owner_may_remove(trees: Trees) -> None:
+    trees.write("b/other", "an older one", at=trees.target)
+    os.utime(trees.target / "b/other", ns=(1, 1))
+    (trees.target / "b").chmod(0o1777)
+
+    def mirror() -> None:
+        reports = trees.run()
+        assert statuses(reports) == {A: "committed", B: "failed"}
+        assert "user 65534 may not change 'other' in the target" in reports[B].text
+        assert trees.journal.history(B).slots == ()
+
+    process_of_nobody(mirror)
+
+
+@root_only
+def test_a_folder_of_the_target_that_is_mounted_to_be_read_only(trees: Trees) -> None:
+    (trees.target / "b").mkdir()
+    with small_disk(trees.target / "b", "2m"):
+        subprocess.run(["mount", "-o", "remount,ro", str(trees.target / "b")], check=True)
+        fails(trees, "user 0 may not change '.' in the target", "is it mounted")
+        assert trees.journal.history(B).slots == ()
 
 
 @root_only

@@ -76,7 +76,7 @@ def test_copies_are_as_those_of_cp(user: Callable[[], Any], tree: Folder) -> Non
         make_tree(root / "source", tree)
         if user is as_nobody:
             subprocess.run(["chmod", "-R", "a+rX", root / "source"], check=True)
-        copying = Copying(f"{root}/source", f"{root}/target", Keep("tpug"))
+        copying = Copying(f"{root}/source", f"{root}/target", Keep("tpugax"))
         with user():
             (root / "target").mkdir()
             subprocess.run(["cp", "-a", "source", "peer"], cwd=root, check=True, user=os.geteuid(), group=os.getegid())

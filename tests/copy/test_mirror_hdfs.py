@@ -23,7 +23,7 @@ from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
-from airflow_gobblin.storage.files import open_files
+from airflow_gobblin.storage.files import acls, open_files
 from airflow_gobblin.storage.files.hdfs import HdfsFiles
 from airflow_gobblin.testing import inprocess
 from tests.copy.copies import Copying
@@ -80,6 +80,79 @@ def test_a_tree_goes_to_hdfs_and_comes_back_whole(hdfs: Hdfs, tmp_path: Path) ->
     assert run() == [idle, {"across#files": "idle"}, {"back#files": "idle"}]
     files = open_files(hdfs.url(f"{folder}/one"), hdfs)
     assert not [path for path in files.walk("_gobblin") if "/s/" in path], "no staged file and no trash is left"
+
+
+def test_lists_extended_attributes_and_blocks_go_to_hdfs_across_it_and_back(hdfs: Hdfs, tmp_path: Path) -> None:
+    folder, source, copy = hdfs.create_folder(), tmp_path / "source", tmp_path / "copy"
+    options: dict[str, Any] = {**OPTIONS, "keep": Keep("ax")}
+    one, two = hdfs.url(f"{folder}/one"), hdfs.url(f"{folder}/two")
+    across = {**options, "keep": Keep("axrb")}
+    jobs = [
+        inprocess.open_job(Mirror("there", str(source), one, "unused", **options), hdfs),
+        inprocess.open_job(Mirror("across", one, two, "unused", **across), hdfs),
+        inprocess.open_job(Mirror("back", two, str(copy), "unused", **options), hdfs),
+    ]
+    for name in ("file", "plain"):
+        write(source / f"a/{name}", name)
+    (source / "a/file").chmod(0o660)
+    user = pwd.getpwnam("daemon").pw_uid
+    os.setxattr(source / "a/file", acls.ACCESS, acls.encoded(("group::r--", f"user:{user}:rw-"), 0o660)[0])
+    of_new = (
+        "default:group::r-x",
+        "default:mask::r-x",
+        "default:other::---",
+        f"default:user:{user}:r-x",
+        "default:user::rwx",
+    )
+    os.setxattr(source / "a", acls.DEFAULT, acls.encoded(of_new, 0o755)[1])
+    os.setxattr(source / "a/file", "user.origin", b"\0here")
+    os.setxattr(source / "a/file", "user.empty", b"")
+
+    def run() -> list[str]:
+        return [status for job in jobs for status in statuses(inprocess.run(job)).values()]
+
+    assert run() == ["committed"] * 3
+    client = hdfs.client()
+    listed = client.get("GETACLSTATUS", f"/{folder}/two/a/file")["AclStatus"]
+    assert (listed["entries"], listed["permission"]) == (["user:daemon:rw-", "group::r--"], "660")
+    for path in ("a", "a/file", "a/plain"):
+        assert named(copy / path) == named(source / path), path
+        assert (copy / path).stat().st_mode == (source / path).stat().st_mode
+    assert run() == ["idle"] * 3
+
+    ids = client.status(f"/{folder}/one/a/file"), client.status(f"/{folder}/two/a/file")
+    client.set("SETREPLICATION", f"/{folder}/one/a/file", replication="2")
+    os.removexattr(source / "a/file", "user.empty")
+    os.setxattr(source / "a/file", "user.origin", b"there")
+    os.removexattr(source / "a/file", acls.ACCESS)
+    (source / "a/file").chmod(0o604)
+    assert run() == ["committed"] * 3
+    assert named(copy / "a/file") == {"user.origin": b"there"}
+    assert (copy / "a/file").stat().st_mode & 0o7777 == 0o604
+    for before, path in zip(ids, ("one", "two"), strict=True):
+        after = client.status(f"/{folder}/{path}/a/file")
+        assert before is not None
+        assert after is not None
+        assert (after["fileId"], after["replication"]) == (before["fileId"], 2), "it was set in place"
+    assert run() == ["idle"] * 3
+
+
+def named(path: Path) -> dict[str, bytes]:
+    return {name: os.getxattr(path, name) for name in os.listxattr(path)}
+
+
+def test_the_size_of_blocks_is_that_of_the_source(hdfs: Hdfs) -> None:
+    folder, client = hdfs.create_folder(), hdfs.client()
+    out = client.create(f"/{folder}/one/file", blocksize=str(2 << 20), replication="2")
+    out.write(b"x")
+    out.close()
+    mirror = Mirror("m", hdfs.url(f"{folder}/one"), hdfs.url(f"{folder}/two"), "unused", keep=Keep("rb"), **OPTIONS)
+    job = inprocess.open_job(mirror, hdfs)
+    assert statuses(inprocess.run(job)) == {"m#files": "committed"}
+    copy = client.status(f"/{folder}/two/file")
+    assert copy is not None
+    assert (copy["blockSize"], copy["replication"]) == (2 << 20, 2)
+    assert statuses(inprocess.run(job)) == {"m#files": "idle"}
 
 
 def test_files_are_converted_and_unpacked_on_their_way_to_hdfs(hdfs: Hdfs, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tests.copy.mirrors import Trees, statuses
 OPTIONS: dict[str, Any] = {
     "datasets": WholeTree(),
     "delete": Delete(1),
-    "keep": Keep("tpug"),
+    "keep": Keep("tpugax"),
     "links": "copy",
     "empty_folders": True,
 }

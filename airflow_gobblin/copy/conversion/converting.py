@@ -38,6 +38,7 @@ from airflow_gobblin.copy.failures import changed, described, reading, unconvert
 from airflow_gobblin.copy.transfer.streams import Block, Checksum, Destination, Origin, write_blocks
 from airflow_gobblin.copy.trees import Tree, joined
 from airflow_gobblin.errors import DifferenceError, GobblinError
+from airflow_gobblin.model import wire
 from airflow_gobblin.model.work import StagedFile
 from airflow_gobblin.storage.files.base import Attributes
 
@@ -218,7 +219,7 @@ def _kept(entries: list[Entry], file: IO[str]) -> Iterator[Entry]:
         of, source = one.attributes, one.made_from
         fields = (one.path, one.kind, one.size, one.modified, one.stamp, one.inode, one.link)
         made_from = source and (source.path, source.size, source.stamp, source.member, source.checksum)
-        file.write(json.dumps((fields, (of.mode, of.owner, of.group), made_from)) + "\n")
+        file.write(json.dumps((fields, wire.to_json(of), made_from)) + "\n")
     file.seek(0)
     return map(_entry, file)
 
@@ -226,7 +227,8 @@ def _kept(entries: list[Entry], file: IO[str]) -> Iterator[Entry]:
 def _entry(line: str) -> Entry:
     (path, kind, size, modified, stamp, inode, link), of, source = json.loads(line)
     made_from = source and SourceFile(*source)
-    return Entry(path, EntryKind(kind), size, modified, stamp, inode, Attributes(*of), link, made_from)
+    attributes = wire.from_json(Attributes, of, f"the attributes of {path!r}")
+    return Entry(path, EntryKind(kind), size, modified, stamp, inode, attributes, link, made_from)
 
 
 def without_doubles(

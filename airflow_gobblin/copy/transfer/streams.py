@@ -271,7 +271,7 @@ class FilesDestination:
 
     def _file(self, path: str, entry: Entry, origin: Origin) -> StagedFile:
         with writing(self._files.root, path):
-            out = self._begin(joined(self._folder, path), joined(self._target, path))
+            out = self._begin(entry, joined(self._folder, path), joined(self._target, path))
         try:
             if not self._checksums:
                 out.skip_checksum()
@@ -284,7 +284,7 @@ class FilesDestination:
             out.abort()
             raise
 
-    def _begin(self, path: str, target: str) -> StagedOutput:
+    def _begin(self, entry: Entry, path: str, target: str) -> StagedOutput:
         """Open a new staged file."""
         return self._files.stage(path, target)
 

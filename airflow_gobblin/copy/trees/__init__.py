@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_gobblin.copy.options import Links
+from airflow_gobblin.copy.options import KEEPS_NOTHING, Keep, Links
 from airflow_gobblin.copy.trees.base import OWN_FOLDER, Tree, always, folders_of, joined
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.storage.locations import HDFS_SCHEMES, ServerLocation, local_path, remote_location
@@ -15,20 +15,23 @@ if TYPE_CHECKING:
 __all__ = ["OWN_FOLDER", "Tree", "always", "folders_of", "joined", "open_tree"]
 
 
-def open_tree(location: str, connections: Connections | None = None, links: Links = Links.SKIP) -> Tree:
+def open_tree(
+    location: str, connections: Connections | None = None, links: Links = Links.SKIP, keep: Keep = KEEPS_NOTHING
+) -> Tree:
     """Open the tree at a location: an absolute path, `file:///…`, a prefix of a bucket, or a folder of a server.
 
     :param connections: access to secrets, if the location names a connection.
     :param links: the treatment of symbolic links.
+    :param keep: what is kept of files: its entries have attributes that take calls of their own only then.
     :raises ConfigurationError: the location is invalid, or there is no such connection.
     """
     place = remote_location(location)
     if place is None:
         from airflow_gobblin.copy.trees.local import LocalTree
 
-        return LocalTree(local_path(location, operation="read", subject=f"tree {location!r}"), links)
+        return LocalTree(local_path(location, operation="read", subject=f"tree {location!r}"), links, keep)
     if isinstance(place, ServerLocation):
-        return _tree_of_server(place, connections, links)
+        return _tree_of_server(place, connections, links, keep)
     from airflow_gobblin.storage.filesystems import open_filesystem
 
     if place.scheme == "s3":
@@ -40,14 +43,14 @@ def open_tree(location: str, connections: Connections | None = None, links: Link
     return ListedObjects(open_filesystem(place, connections), place)
 
 
-def _tree_of_server(place: ServerLocation, connections: Connections | None, links: Links) -> Tree:
+def _tree_of_server(place: ServerLocation, connections: Connections | None, links: Links, keep: Keep) -> Tree:
     if place.scheme in HDFS_SCHEMES:
         from airflow_gobblin.storage.servers import webhdfs_client
 
         client = webhdfs_client(place, connections)
         from airflow_gobblin.copy.trees.hdfs import HdfsTree
 
-        return HdfsTree(client, place)
+        return HdfsTree(client, place, keep)
     if place.scheme == "sftp":
         from airflow_gobblin.copy.trees.sftp import SftpTree
         from airflow_gobblin.storage.servers import sftp_options

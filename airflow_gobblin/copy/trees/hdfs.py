@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from airflow_gobblin.copy.entries import Entry, EntryKind
+from airflow_gobblin.copy.options import KEEPS_NOTHING, Keep
 from airflow_gobblin.copy.trees.base import always, joined
 from airflow_gobblin.copy.trees.listed_walk import folders_listed, walk_listed
-from airflow_gobblin.storage.files.base import Attributes, contained
+from airflow_gobblin.storage.files.base import contained
+from airflow_gobblin.storage.files.hdfs import all_attributes
 from airflow_gobblin.storage.filesystems import as_os_error
 from airflow_gobblin.storage.http_body import AnswerBody
 from airflow_gobblin.storage.locations import ServerLocation
@@ -27,7 +30,8 @@ _KINDS = {"FILE": EntryKind.FILE, "DIRECTORY": EntryKind.FOLDER}
 class HdfsTree:
     """A folder of an HDFS. A `Tree`. Its times are in ms."""
 
-    def __init__(self, client: WebHdfs, location: ServerLocation) -> None:
+    def __init__(self, client: WebHdfs, location: ServerLocation, keep: Keep = KEEPS_NOTHING) -> None:
+        self._keep = keep
         self.client = client
         self._location = location
 
@@ -42,7 +46,7 @@ class HdfsTree:
 
     def entry(self, path: str) -> Entry | None:
         found = self.client.status(self.at(path))
-        return None if found is None else _entry(path, found)
+        return None if found is None else self._entry(path, found)
 
     def walk(self, folder: str = ".", enter: Callable[[str], bool] = always) -> Iterator[Entry]:
         return walk_listed(self._listing, folder, enter, _AT_ONCE)
@@ -51,7 +55,15 @@ class HdfsTree:
         return folders_listed(self._listing, folder)
 
     def _listing(self, folder: str) -> Sequence[Entry]:
-        return [_entry(joined(folder, one["pathSuffix"]), one) for one in self.client.listing(self.at(folder))]
+        return [self._entry(joined(folder, one["pathSuffix"]), one) for one in self.client.listing(self.at(folder))]
+
+    def _entry(self, path: str, found: Mapping[str, Any]) -> Entry:
+        kind = _KINDS.get(found["type"], EntryKind.OTHER)
+        keep, modified = self._keep, found["modificationTime"] * _MS
+        size = found["length"] if kind is EntryKind.FILE else 0
+        attributes = all_attributes(self.client, self.at(path), found, acl=keep.acl, extended=keep.extended)
+        attributes = replace(attributes, modified=None)
+        return Entry(path, kind, size, modified, str(modified), found["fileId"], attributes)
 
     def open(self, path: str) -> BinaryIO:
         return io.BufferedReader(AnswerBody(path, self.client.read(self.at(path))), _BLOCK)
@@ -60,11 +72,3 @@ class HdfsTree:
         with self.client.read(self.at(path), start, length) as answer, as_os_error("read", path):
             found: bytes = answer.raw.read()
             return found
-
-
-def _entry(path: str, found: Mapping[str, Any]) -> Entry:
-    kind = _KINDS.get(found["type"], EntryKind.OTHER)
-    modified = found["modificationTime"] * _MS
-    size = found["length"] if kind is EntryKind.FILE else 0
-    attributes = Attributes(int(found["permission"], 8), found["owner"], found["group"])
-    return Entry(path, kind, size, modified, str(modified), found["fileId"], attributes)

@@ -9,15 +9,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from airflow_gobblin.copy.entries import Entry, EntryKind
-from airflow_gobblin.copy.options import Links
+from airflow_gobblin.copy.options import KEEPS_NOTHING, Keep, Links
 from airflow_gobblin.copy.trees.base import OWN_FOLDER, always, joined
 from airflow_gobblin.storage.files.base import Attributes, contained
+from airflow_gobblin.storage.files.disk_attributes import all_attributes
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Sized)
@@ -38,9 +39,11 @@ class LocalTree:
     """A folder on a local or mounted file system. A `Tree`.
 
     :param links: the treatment of symbolic links. The root itself may be one.
+    :param keep: what is kept: what takes calls of its own is looked at only then.
     """
 
-    def __init__(self, root: str | Path, links: Links = Links.SKIP) -> None:
+    def __init__(self, root: str | Path, links: Links = Links.SKIP, keep: Keep = KEEPS_NOTHING) -> None:
+        self._keep = keep
         self._root = str(Path(root).absolute())
         self._links = links
         self._real_root = os.path.realpath(os.fsencode(self._root))
@@ -152,6 +155,9 @@ class LocalTree:
                 text = os.fsdecode(os.readlink(at))
         mode, modified = found.st_mode, found.st_mtime_ns
         attributes = Attributes(stat.S_IMODE(mode), found.st_uid, found.st_gid)
+        if self._keep.acl or self._keep.extended:
+            more = all_attributes(at, found, acl=self._keep.acl, extended=self._keep.extended)
+            attributes = replace(more, modified=None)
         return Entry(path, _kind(mode), found.st_size, modified, str(modified), found.st_ino, attributes, text)
 
     def open(self, path: str) -> BinaryIO:

@@ -50,12 +50,20 @@ class Attributes:
     :param owner: a number on a disk, a name in HDFS.
     :param group: likewise.
     :param modified: when its content, or the names in it, were last changed, in ns since 1970.
+    :param acl: the entries of its access control list, besides those that are in its permission; see `acls`.
+    :param extended: names and values, in hex, of its extended attributes, sorted.
+    :param replication: the number of copies that HDFS keeps of its blocks.
+    :param block_size: the size of these, in bytes.
     """
 
     mode: int | None = None
     owner: int | str | None = None
     group: int | str | None = None
     modified: int | None = None
+    acl: tuple[str, ...] | None = None
+    extended: tuple[tuple[str, str], ...] | None = None
+    replication: int | None = None
+    block_size: int | None = None
 
     def differing(self, other: Attributes) -> tuple[str, ...]:
         """Return the names of those that are known on both sides and differ."""
@@ -73,6 +81,8 @@ class Keeps:
     :param sets_owners: whether this process may set any owner and group.
     :param user: its own user.
     :param groups: its own groups, where they are numbers.
+    :param acl: whether it keeps access control lists.
+    :param extended: what the names of extended attributes begin with that this process may set.
     """
 
     time: int = 1
@@ -81,6 +91,8 @@ class Keeps:
     sets_owners: bool = False
     user: int | str | None = None
     groups: tuple[int, ...] = ()
+    acl: bool = False
+    extended: tuple[str, ...] = ()
 
 
 class Uploads(Protocol):
@@ -264,6 +276,9 @@ class Files(Protocol):
 
         :raises OSError: one of them can't be set; the others are.
         """
+
+    def may_change(self, folder: str) -> bool:
+        """Return whether this process may make and remove names in a folder, which exists, as far as the storage can tell."""
 
     def walk(self, path: str) -> Iterator[str]:
         """Yield all files below a folder; none if it doesn't exist."""

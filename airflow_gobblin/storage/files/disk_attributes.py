@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
+from typing import Any, AnyStr
 
+from airflow_gobblin.storage.files import acls
 from airflow_gobblin.storage.files.base import Attributes
+
+_NO_SUCH = (errno.ENOTSUP, errno.ENOSYS)
+"""The errors of a file system without lists or extended attributes."""
+_OF_USERS = "user."
 
 OF_THIS_OWNER = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 """Bits of a permission that mean something else for a file of another owner."""
@@ -21,6 +28,74 @@ def attributes_of(found: os.stat_result) -> Attributes:
     return Attributes(stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, found.st_mtime_ns)
 
 
+def all_attributes(at: int | AnyStr, found: os.stat_result, *, acl: bool, extended: bool) -> Attributes:
+    """Return the attributes that a look at a file shows, and others that are asked for. Links have none of these.
+
+    :param at: its descriptor or its path.
+    """
+    shown = attributes_of(found)
+    if stat.S_ISLNK(found.st_mode) or not (acl or extended):
+        return shown
+    return replace(
+        shown,
+        acl=_acl_of(at, folder=stat.S_ISDIR(found.st_mode)) if acl else None,
+        extended=_extended_of(at) if extended else None,
+    )
+
+
+def _acl_of(at: int | AnyStr, *, folder: bool) -> acls.Acl | None:
+    """Return the access control list of a file; `None` if its file system has none."""
+    try:
+        return acls.decoded(_value(at, acls.ACCESS), _value(at, acls.DEFAULT) if folder else b"")
+    except OSError as error:
+        if error.errno in _NO_SUCH:
+            return None
+        raise
+
+
+def _value(at: int | AnyStr, name: str) -> bytes:
+    """Return an extended attribute; empty if there is none."""
+    try:
+        return os.getxattr(at, name)
+    except OSError as error:
+        if error.errno == errno.ENODATA:
+            return b""
+        raise
+
+
+def _extended_of(at: int | AnyStr) -> tuple[tuple[str, str], ...] | None:
+    """Return the extended attributes of a file that this process could set, too; `None` if it may not see them."""
+    begins = _names_to_set()
+    try:
+        names = sorted(name for name in os.listxattr(at) if name.startswith(begins))
+        return tuple((name, os.getxattr(at, name).hex()) for name in names)
+    except OSError as error:
+        if error.errno in (*_NO_SUCH, errno.EACCES, errno.EPERM, errno.ENODATA):
+            return None
+        raise
+
+
+def _names_to_set() -> tuple[str, ...]:
+    """Return what the names of extended attributes begin with that this process may set. Labels are the host's own."""
+    return (_OF_USERS, "trusted.", "security.capability") if os.geteuid() == 0 else (_OF_USERS,)
+
+
+def supported(path: str) -> tuple[bool, tuple[str, ...]]:
+    """Return whether the file system at a path, which needn't exist yet, keeps lists, and which extended attributes."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    lists, extended = (_has_names(path, name) for name in (acls.ACCESS, f"{_OF_USERS}none"))
+    return lists, _names_to_set() if extended else ()
+
+
+def _has_names(path: str, name: str) -> bool:
+    try:
+        os.getxattr(path, name)
+    except OSError as error:
+        return error.errno not in _NO_SUCH
+    return True
+
+
 def give_attributes(target: int | str, wanted: Attributes, **place: Any) -> Refused:
     """Give a file, a folder or a link those attributes that aren't `None`.
 
@@ -30,8 +105,18 @@ def give_attributes(target: int | str, wanted: Attributes, **place: Any) -> Refu
     refused: Refused = {}
     if wanted.owner is not None or wanted.group is not None:
         _own(target, wanted.owner, wanted.group, refused, place)
-    if wanted.mode is not None:  # after its owner, whose change takes special bits away
-        mode = wanted.mode & ~OF_THIS_OWNER if refused else wanted.mode
+    mode = wanted.mode
+    if mode is not None and refused:
+        mode &= ~OF_THIS_OWNER
+    if wanted.extended is not None:
+        with noting("extended", refused):
+            _give_extended(target, dict(wanted.extended))
+    if wanted.acl is not None:
+        with noting("acl", refused):
+            _give_acl(target, wanted.acl, stat.S_IMODE(os.stat(target).st_mode) if mode is None else mode)
+        if "acl" in refused and mode is not None:
+            mode = acls.permission_without(wanted.acl, mode)
+    if mode is not None:  # after its owner, whose change takes special bits away
         with noting("mode", refused):
             os.chmod(target, stat.S_IMODE(mode))
     if wanted.modified is not None:
@@ -62,6 +147,47 @@ def noting(name: str, refused: Refused) -> Iterator[None]:
         yield
     except OSError as error:
         refused[name] = error
+
+
+def _give_acl(target: int | str, acl: acls.Acl, mode: int) -> None:
+    for name, data in zip((acls.ACCESS, acls.DEFAULT), acls.encoded(acl, mode), strict=True):
+        if data:
+            os.setxattr(target, name, data)
+        else:
+            _remove(target, name)
+
+
+def _give_extended(target: int | str, wanted: dict[str, str]) -> None:
+    has = dict(_extended_of(target) or ())
+    if has == wanted:
+        return
+    with _writable(target):
+        for name in has.keys() - wanted.keys():
+            _remove(target, name)
+        for name, value in wanted.items():
+            os.setxattr(target, name, bytes.fromhex(value))
+
+
+@contextmanager
+def _writable(target: int | str) -> Iterator[None]:
+    """Let its owner write to a file for a while, as its extended attributes can't be set otherwise."""
+    mode = stat.S_IMODE(os.stat(target).st_mode)
+    if mode & stat.S_IWUSR or os.geteuid() == 0:
+        yield
+        return
+    os.chmod(target, mode | stat.S_IWUSR)
+    try:
+        yield
+    finally:
+        os.chmod(target, mode)
+
+
+def _remove(target: int | str, name: str) -> None:
+    try:
+        os.removexattr(target, name)
+    except OSError as error:
+        if error.errno not in (errno.ENODATA, *_NO_SUCH):
+            raise
 
 
 @contextmanager

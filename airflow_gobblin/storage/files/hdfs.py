@@ -15,11 +15,13 @@ import stat
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from airflow_gobblin.model.work import Upload
+from airflow_gobblin.storage.files.acls import Acl, permission_without, whole
 from airflow_gobblin.storage.files.base import Attributes, FileIdentity, Keeps, StagedOutput, contained, each
 from airflow_gobblin.storage.files.disk_attributes import Refused, noting, raise_first
 from airflow_gobblin.storage.locations import ServerLocation
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 PARALLEL = 16
 _MS = 1_000_000
+_NAMES = ("user.", "trusted.")
+"""What the names of extended attributes begin with that users may set, and those that the superuser may set."""
 _READ_BYTES = 4 << 20
 _SETTLES_AFTER = timedelta(minutes=2)
 """A client waits for a minute; a request that is on its way for longer than two is dropped by the network."""
@@ -61,7 +65,16 @@ class HdfsFiles:
         """What it keeps; the namenode's own user, which may set owners, is that of the topmost folder."""
         top = self.client.status("/")
         user = self.client.user
-        return Keeps(_MS, 0o1777, names=True, sets_owners=top is not None and top["owner"] == user, user=user)
+        superuser = top is not None and top["owner"] == user
+        return Keeps(
+            _MS,
+            0o1777,
+            names=True,
+            sets_owners=superuser,
+            user=user,
+            acl=acl_of(self.client, "/") is not None,
+            extended=() if extended_of(self.client, "/") is None else _NAMES[: 2 if superuser else 1],
+        )
 
     def other(self, root: str) -> HdfsFiles:
         scheme, _, rest = root.partition("://")
@@ -220,11 +233,21 @@ class HdfsFiles:
 
     def has(self, path: str, attributes: Attributes) -> bool:
         found = self.client.status(self.at(path))
-        return found is not None and not attributes.differing(attributes_of(found))
+        if found is None:
+            return False
+        acl, extended = attributes.acl is not None, attributes.extended is not None
+        return not attributes.differing(all_attributes(self.client, self.at(path), found, acl=acl, extended=extended))
 
     def set_file(self, path: str, expected: FileIdentity, attributes: Attributes) -> None:
         if self.identity(path) == expected:
             raise_first(give_attributes(self.client, self.at(path), attributes))
+
+    def may_change(self, folder: str) -> bool:
+        try:
+            self.client.get("CHECKACCESS", self.at(folder), fsaction="-wx")
+        except PermissionError:
+            return False
+        return True
 
     def walk(self, path: str) -> Iterator[str]:
         try:
@@ -268,7 +291,44 @@ class HdfsFiles:
 
 def attributes_of(status: Mapping[str, Any]) -> Attributes:
     """Return the attributes that a status shows."""
-    return Attributes(int(status["permission"], 8), status["owner"], status["group"], status["modificationTime"] * _MS)
+    return Attributes(
+        int(status["permission"], 8),
+        status["owner"],
+        status["group"],
+        status["modificationTime"] * _MS,
+        replication=status["replication"] or None,
+        block_size=status["blockSize"] or None,
+    )
+
+
+def all_attributes(client: WebHdfs, at: str, status: Mapping[str, Any], *, acl: bool, extended: bool) -> Attributes:
+    """Return the attributes that a status shows, and others that are asked for."""
+    entries: Acl | None = None
+    if acl:
+        entries = acl_of(client, at) if status.get("aclBit") else ()
+    return replace(attributes_of(status), acl=entries, extended=extended_of(client, at) if extended else None)
+
+
+def acl_of(client: WebHdfs, at: str) -> Acl | None:
+    """Return the access control list of a file or folder; `None` if the namenode has switched them off."""
+    try:
+        return tuple(sorted(client.get("GETACLSTATUS", at)["AclStatus"]["entries"]))
+    except OSError as error:
+        if error.errno == errno.ENOTSUP:
+            return None
+        raise
+
+
+def extended_of(client: WebHdfs, at: str) -> tuple[tuple[str, str], ...] | None:
+    """Return the extended attributes of a file or folder; `None` if the namenode has switched them off, or doesn't show them."""
+    try:
+        found = client.get("GETXATTRS", at, encoding="hex")["XAttrs"]
+    except OSError as error:
+        if error.errno in (errno.ENOTSUP, errno.EACCES):
+            return None
+        raise
+    pairs = ((one["name"], (one["value"] or "").removeprefix("0x")) for one in found)
+    return tuple(sorted(pair for pair in pairs if pair[0].startswith(_NAMES)))
 
 
 def give_attributes(client: WebHdfs, at: str, wanted: Attributes) -> Refused:
@@ -281,13 +341,45 @@ def give_attributes(client: WebHdfs, at: str, wanted: Attributes) -> Refused:
         if given is not None:
             with noting(name, refused):
                 client.set("SETOWNER", at, **{name: str(given)})
-    if wanted.mode is not None:
+    mode = wanted.mode
+    if wanted.acl is not None:
+        with noting("acl", refused):
+            _give_acl(client, at, wanted.acl, mode)
+        if "acl" in refused and mode is not None:
+            mode = permission_without(wanted.acl, mode)
+    if mode is not None:
         with noting("mode", refused):
-            client.set("SETPERMISSION", at, permission=f"{stat.S_IMODE(wanted.mode) & 0o1777:o}")
+            client.set("SETPERMISSION", at, permission=f"{stat.S_IMODE(mode) & 0o1777:o}")
+    if wanted.extended is not None:
+        with noting("extended", refused):
+            _give_extended(client, at, dict(wanted.extended))
+    if wanted.replication is not None:
+        with noting("replication", refused):
+            client.set("SETREPLICATION", at, replication=str(wanted.replication))
     if wanted.modified is not None:
         with noting("modified", refused):
             client.set("SETTIMES", at, modificationtime=str(wanted.modified // _MS))
     return refused
+
+
+def _give_acl(client: WebHdfs, at: str, acl: Acl, mode: int | None) -> None:
+    status = client.status(at)
+    if status is None:
+        raise FileNotFoundError(errno.ENOENT, "it doesn't exist", at)
+    if acl:
+        client.set("SETACL", at, aclspec=",".join(whole(acl, int(status["permission"], 8) if mode is None else mode)))
+    elif status.get("aclBit"):
+        client.set("REMOVEACL", at)
+
+
+def _give_extended(client: WebHdfs, at: str, wanted: dict[str, str]) -> None:
+    has = dict(extended_of(client, at) or ())
+    for name in has.keys() - wanted.keys():
+        client.set("REMOVEXATTR", at, **{"xattr.name": name})
+    for name, value in wanted.items():
+        if has.get(name) != value:
+            flag = "REPLACE" if name in has else "CREATE"
+            client.set("SETXATTR", at, **{"xattr.name": name, "xattr.value": f"0x{value}", "flag": flag})
 
 
 def _names(statuses: Sequence[dict[str, Any]], kind: str) -> list[str]:

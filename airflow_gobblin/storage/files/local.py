@@ -30,7 +30,14 @@ from airflow_gobblin.storage.files.base import (
     contained,
     each,
 )
-from airflow_gobblin.storage.files.disk_attributes import attributes_of, give_attributes, held, raise_first
+from airflow_gobblin.storage.files.disk_attributes import (
+    all_attributes,
+    attributes_of,
+    give_attributes,
+    held,
+    raise_first,
+    supported,
+)
 
 if TYPE_CHECKING:
     from airflow_gobblin.storage.stores.base import Store
@@ -69,7 +76,8 @@ class LocalFiles:
     @property
     def keeps(self) -> Keeps:
         user, groups = os.geteuid(), (os.getegid(), *os.getgroups())
-        return Keeps(sets_owners=user == 0, user=user, groups=groups)
+        acl, extended = supported(self._root)
+        return Keeps(sets_owners=user == 0, user=user, groups=groups, acl=acl, extended=extended)
 
     @property
     def settles_after(self) -> timedelta:
@@ -240,16 +248,20 @@ class LocalFiles:
             raise_first(give_attributes(at, attributes))
 
     def has(self, path: str, attributes: Attributes) -> bool:
+        acl, extended = attributes.acl is not None, attributes.extended is not None
         try:
-            found = os.lstat(self._at(path))
+            with held(self._at(path)) as (found, at):
+                return not attributes.differing(all_attributes(at, found, acl=acl, extended=extended))
         except (FileNotFoundError, NotADirectoryError):
             return False
-        return not attributes.differing(attributes_of(found))
 
     def set_file(self, path: str, expected: FileIdentity, attributes: Attributes) -> None:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), held(self._at(path)) as (found, at):
             if _identity(found) == expected:
                 raise_first(give_attributes(at, attributes))
+
+    def may_change(self, folder: str) -> bool:
+        return os.access(self._at(folder), os.W_OK | os.X_OK, effective_ids=True)
 
     def walk(self, path: str) -> Iterator[str]:
         for folder, folders, names in os.walk(self._at(path), onerror=_raise_unless_gone):

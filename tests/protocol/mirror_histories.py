@@ -95,6 +95,8 @@ class MirrorHistory:
         """What the folders of file sets held when their slot was abandoned, while it was being carried out."""
         self.theirs: dict[str, tuple[str, FileIdentity]] = {}
         """What outsiders wrote: by its content, the path and the identity of the file."""
+        self.published: set[str] = set()
+        """Every content that the target had, but for what outsiders took away: a backup folder keeps it."""
         self.known: set[str] = set()
         """Every content that was ever written whole."""
         for name in SETS[:2]:  # the last one comes later
@@ -202,12 +204,12 @@ class MirrorHistory:
         if path.is_file() and self.random.random() < 0.3:
             content = path.read_text()
             path.unlink()
-            self.theirs.pop(content, None)
+            self._taken_away(content)
             self.log.append(f"target without {path.relative_to(self.target)}")
             return
         try:
             if path.is_file():
-                self.theirs.pop(path.read_text(), None)
+                self._taken_away(path.read_text())
             content = self._write(path)
         except (FileExistsError, NotADirectoryError, IsADirectoryError):
             return
@@ -215,6 +217,10 @@ class MirrorHistory:
         identity = LocalFiles(self.target).identity(str(path.relative_to(self.target)))
         assert identity is not None
         self.theirs[content] = (str(path.relative_to(self.target)), identity)
+
+    def _taken_away(self, content: str) -> None:
+        self.theirs.pop(content, None)
+        self.published.discard(content)
 
     def _interesting(self) -> str:
         """Choose a path: mostly one that a pending slot is about."""
@@ -300,6 +306,10 @@ class MirrorHistory:
             expected = self.backup is None and self._expected(path, identity)
             self._expect(expected, f"after {after}, an outsider's {path} is lost, and no plan expected it there")
             del self.theirs[content]
+        if self.backup is not None:
+            lost = [content for content in self.published if not found[content]]
+            self._expect(not lost, f"after {after}, {lost} were in the target, and are neither there nor kept")
+            self.published.update(self._contents().values())
         for urn in (f"{name}#files" for name in SETS):
             history = self._history(urn)
             pending, paused = False, False

@@ -73,8 +73,10 @@ class Backup:
         try:
             self.files.make_folder(self.folder)
             self.files.make_private(made)
+            kept = f"{self.folder}/{self.token}"
             with suppress(FileExistsError):  # by an earlier try to decide
-                self.files.move_folder(made, f"{self.folder}/{self.token}")
+                self.files.move_folder(made, kept)
+            self.files.sync_folder(kept)  # made anew by a step, others could look into it
         except OSError as error:
             hint = "Give a folder on the disk of the workspace, in which this user may make folders."
             raise _refused(self.files, self.folder, error, hint) from error

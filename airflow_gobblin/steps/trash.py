@@ -102,8 +102,8 @@ def discard(files: Files, taken: str, backup: str) -> None:
     if not backup:
         with suppress(FileNotFoundError):  # another process is at it, too
             files.unlink(taken)
-    elif not put_new(files, taken, backup):
-        put_new(files, taken, f"{backup}.{uuid.uuid4().hex}")
+    elif not put_new(files, taken, backup) and not put_new(files, taken, f"{backup}.{uuid.uuid4().hex}"):
+        raise NotADirectoryError(errno.ENOTDIR, "something that is no folder is in its way", backup)
 
 
 def kept_files(files: Files) -> dict[str, str]:
@@ -118,7 +118,7 @@ def put_back(files: Files, taken: str, path: str) -> None:
     if put_new(files, taken, path):
         return
     kept = f"{KEPT}/{uuid.uuid4().hex}/{path}"
-    files.make_folder(posixpath.dirname(kept))
+    _make_folder_of(files, kept)
     with suppress(FileNotFoundError):
         files.replace(taken, kept)
         log.warning("%r was replaced twice while it was to be deleted: one of the two files is kept as %r", path, kept)
@@ -133,14 +133,24 @@ def put_new(files: Files, taken: str, path: str) -> bool:
         try:
             _rename_new(files, taken, path)
         except FileNotFoundError:
-            with suppress(FileExistsError, NotADirectoryError):  # the next try finds the same
-                files.make_folder(posixpath.dirname(path) or ".")
+            try:
+                _make_folder_of(files, path)
+            except (FileExistsError, NotADirectoryError):  # such as a link to nowhere
+                return False
         except (FileExistsError, NotADirectoryError):
             if files.identity(path) != found:
                 return False
             with suppress(FileNotFoundError):  # it was put there by a link, and has two names
                 files.unlink(taken)
     return True
+
+
+def _make_folder_of(files: Files, path: str) -> None:
+    """Make the folder of a path, durably: it is to have the only name of a file, whose former folder may be synced first."""
+    folder = posixpath.dirname(path) or "."
+    files.make_folder(folder)
+    with suppress(FileNotFoundError):  # somebody has removed it again
+        files.sync_folder(folder)
 
 
 def _rename_new(files: Files, taken: str, path: str) -> None:

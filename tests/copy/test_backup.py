@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,15 @@ from airflow_gobblin.journal.records import ShardRef
 from airflow_gobblin.mirror import Mirror
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
+from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.steps import execution
 from airflow_gobblin.steps.base import CommitStep, Phase
 from airflow_gobblin.steps.trash import discard
 from airflow_gobblin.storage.files import LocalFiles
 from airflow_gobblin.testing import inprocess
+from tests import faults
 from tests.copy.mirrors import Trees, statuses
 
 A = "a#files"
@@ -133,6 +137,36 @@ def test_one_that_is_abandoned_between_the_two_renames_puts_the_former_file_back
     assert (trees.equal(), kept(trees)) == (True, FORMER)
 
 
+def test_a_power_failure_between_two_syncs_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is durable in its new folder only where that folder is."""
+    monkeypatch.setattr(execution, "THREADS", 1)
+    monkeypatch.setattr("os.fsync", faults.fsync)
+    calls = carried_out(tmp_path / "first", monkeypatch)
+    syncs = [number for number, call in enumerate(calls) if call.operation == "sync_folder"]
+    assert len(syncs) > 5
+    for number in syncs:
+        carried_out(tmp_path / str(number), monkeypatch, fails_at=number)
+
+
+def carried_out(folder: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int | None = None) -> list[faults.Call]:
+    """Replace a file and delete one, and go on after a power failure at some call. :return: the calls."""
+    trees = Trees(folder, {"delete": Delete(1), "workspace": str(folder), "backup": str(folder / "kept")})
+    trees.write("a/deep/changes", "has changed")
+    for path, text in FORMER.items():
+        trees.write(path, text, at=trees.target)
+    _, plan = trees.decided()
+    disk = faults.Disk(faults.RealMedium(str(folder), f"{folder}-attic"))
+    monkeypatch.setattr(faults, "plugged_in", [disk])
+    fails = faults.Faults(fails_at, faults.Fault.POWER_LOSS, die=disk.lose_power)
+    files = faults.FaultyFiles(LocalFiles(folder), fails, disk)
+    with suppress(faults.Crash):
+        execute_commit_steps(OpenJob(trees.mirror, trees.journal, NoConnections(), files), plan, plan.packs[0])
+    assert fails.dead is (fails_at is not None)
+    assert statuses(trees.run()) == {A: "idle"}
+    assert (trees.equal(), kept(trees)) == (True, FORMER), fails_at
+    return fails.calls
+
+
 def test_without_a_rename_that_never_overwrites_it_is_done_by_links(
     trees: Trees, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +185,15 @@ def test_nothing_in_the_backup_folder_is_overwritten(tmp_path: Path) -> None:
     discard(files, "taken", "kept/x")
     discard(files, "taken", "kept/x")  # another process does it, too
     assert sorted(files.read(path) for path in files.walk("kept")) == [b"another", b"former"]
+
+
+def test_a_file_that_cant_be_kept_is_not_removed(tmp_path: Path) -> None:
+    files = LocalFiles(tmp_path)
+    for path in ("taken", "kept"):
+        files.create(path).close()
+    with pytest.raises(NotADirectoryError, match="no folder is in its way"):
+        discard(files, "taken", "kept/x")
+    assert (tmp_path / "taken").exists()
 
 
 @pytest.mark.parametrize(

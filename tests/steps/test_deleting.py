@@ -115,7 +115,7 @@ def test_what_cannot_be_put_back_is_kept_and_told(
     assert kept in caplog.text
 
 
-@pytest.mark.parametrize("instead", ["nothing", "a file"])
+@pytest.mark.parametrize("instead", ["nothing", "a file", "a link to nowhere"])
 def test_a_file_is_put_back_where_its_folder_is_gone(bench: Bench, instead: str) -> None:
     """The process that took it away died before it looked at it."""
     (bench.trash / "left").write_bytes(b"theirs")
@@ -123,6 +123,8 @@ def test_a_file_is_put_back_where_its_folder_is_gone(bench: Bench, instead: str)
     bench.at.parent.rmdir()
     if instead == "a file":
         bench.at.parent.write_bytes(b"no folder any more")
+    if instead == "a link to nowhere":
+        bench.at.parent.symlink_to("nowhere")
     bench.close.execute(bench.context)
     assert not bench.trash.exists()
     there = PATH if instead == "nothing" else next(iter(bench.files.walk(KEPT)))

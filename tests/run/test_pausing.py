@@ -12,7 +12,7 @@ import pytest
 from airflow_gobblin.admin.views import list_datasets, list_pending, list_slots
 from airflow_gobblin.commit.committer import Committer
 from airflow_gobblin.connections import NoConnections
-from airflow_gobblin.errors import ConfigurationError, NeverPublishedError
+from airflow_gobblin.errors import ConfigurationError, NeverPublishedError, RecordError
 from airflow_gobblin.journal import trimming
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Action, Decision
@@ -332,3 +332,29 @@ def test_what_cant_be_paused_or_resumed_is_refused(tmp_path: Path) -> None:
     lab.admin.pause("a", "first")
     with pytest.raises(ConfigurationError, match="it is paused by ann: first"):
         lab.admin.pause("a", "second")
+
+
+def test_an_outcome_that_was_lost_below_a_pause_stops_its_dataset_by_name(tmp_path: Path) -> None:
+    """No digest in the chain names it, as the pause may come before it."""
+    lab = Lab(tmp_path, A)
+    lab.run()
+    lab.admin.pause("a", "to look at it")
+    lab.admin.resume("a", "seen")
+    lab.run(GROWN[0])
+    lab.store.delete("lab/a/o/0000000001")
+    with pytest.raises(RecordError, match="slot 4 was decided before slot 1 was finished"):
+        lab.reopened().history("a")
+
+
+def test_a_pending_slot_that_cant_be_finished_in_a_pause_is_quarantined(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A, attempts=2)
+    opened, _ = lab.decide()
+    for step in lab.journal.steps(lab.journal.history("a").slot(1).decision):
+        opened.files.unlink(step.source)  # type: ignore[attr-defined]
+    lab.admin.pause("a", "to look at it")
+    assert [lab.run()["a"].status for _ in range(3)] == ["failed", "quarantined", "quarantined"]
+    lab.admin.release("a", "once more")
+    assert lab.run()["a"].status == "failed"
+    assert lab.admin.abandon("a", "it is lost")[0].decision.slot == 1
+    lab.admin.resume("a", "seen")
+    assert lab.run()["a"].rows == 10

@@ -15,7 +15,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from obstore.store import S3Credential, S3Store
 
@@ -25,6 +25,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./=-]*")
 """Keys that obstore leaves unchanged; it would encode other characters."""
 _KEPT = 2
 _MOST_KEPT = 32 << 20
+_STREAMED = 256 << 10
+"""The least size of a block of what is streamed."""
 _CREDENTIALS_KEPT = timedelta(minutes=5)
 _WORKS_IN: set[int] = set()
 """The process in which obstore has started. Its threads don't survive a fork, where it would wait for them forever."""
@@ -59,6 +61,14 @@ class QuickS3:
         """Return a part of an object that isn't empty, and the object's ETag."""
         found = self._store.get(self._root + key, options={"range": (start, end)})
         return memoryview(found.bytes()), str(found.meta["e_tag"]).strip('"')
+
+    def stream_part(self, key: str, start: int, end: int) -> tuple[Iterator[bytes | memoryview], str]:
+        """Return a part of an object that isn't empty, block by block as it arrives, and the object's ETag.
+
+        It takes a third of the CPU time that the same part takes in one piece of some MiB.
+        """
+        found = self._store.get(self._root + key, options={"range": (start, end)})
+        return map(memoryview, found.stream(min_chunk_size=_STREAMED)), str(found.meta["e_tag"]).strip('"')
 
     def look(self, key: str) -> tuple[int, str]:
         """Return the size and the ETag of an object.

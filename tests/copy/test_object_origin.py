@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_gobblin.copy.entries import Entry
+from airflow_gobblin.copy.transfer import objects
 from airflow_gobblin.copy.transfer.objects import PART, ObjectOrigin
 from airflow_gobblin.copy.transfer.streams import Checksum
 from airflow_gobblin.copy.trees import open_tree
@@ -61,6 +62,48 @@ def test_each_file_arrives_whole(origin: ObjectOrigin, path: str, tmp_path: Path
     with (tmp_path / "copy").open("wb") as file:
         origin.copy_to_disk(entry_of(origin, path), file.fileno(), checksum)
     assert (tmp_path / "copy").read_bytes() == CONTENT[path]
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Iterator[int]:
+    """An open file."""
+    with (tmp_path / "copy").open("wb") as file:
+        yield file.fileno()
+
+
+def test_parts_that_a_disk_gets_at_once_are_each_asked_for_again(
+    origin: ObjectOrigin, s3_proxy: Proxy, tmp_path: Path, target: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "_STREAMED", PART)
+    s3_proxy.harm(Fault.INTERNAL_ERROR, "GET", path="/tree/b/large$", times=3)
+    origin.copy_to_disk(entry_of(origin, "b/large"), target, Checksum(False))
+    assert (tmp_path / "copy").read_bytes() == LARGE
+
+
+@pytest.mark.parametrize("change", [LARGE[::-1], LARGE[:-6], None], ids=["other", "shorter", "gone"])
+def test_a_disk_gets_no_part_of_a_file_that_changed(
+    origin: ObjectOrigin, store: Any, bucket: str, tmp_path: Path, target: int, change: bytes | None
+) -> None:
+    entry = entry_of(origin, "b/large")
+    store.rm_file(f"{bucket}/tree/b/large")
+    if change is not None:
+        store.pipe_file(f"{bucket}/tree/b/large", change)
+    with pytest.raises(SourceChangedError):
+        origin.copy_to_disk(entry, target, Checksum(False))
+    assert (tmp_path / "copy").read_bytes() == b""
+
+
+def test_no_part_is_written_once_a_copy_has_failed(
+    origin: ObjectOrigin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "_STREAMED", 1 << 20)
+    (tmp_path / "copy").touch()
+    read_only = os.open(tmp_path / "copy", os.O_RDONLY)
+    entry = entry_of(origin, "b/large")
+    with pytest.raises(OSError, match="Bad file"):
+        origin.copy_to_disk(entry, read_only, Checksum(False))
+    os.close(read_only)
+    assert origin._pool._work_queue.empty()
 
 
 def test_a_small_file_is_one_request(origin: ObjectOrigin, s3_proxy: Proxy) -> None:

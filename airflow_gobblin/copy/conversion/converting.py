@@ -309,6 +309,9 @@ class ConvertingOrigin:
         for _ in read:
             pass
 
+    def part(self, entry: Entry, start: int, end: int) -> Block:
+        return self._origin.part(entry, start, end)
+
     def copy_to_disk(self, entry: Entry, file: int, checksum: Checksum) -> None:
         if entry.made_from is None:
             self._origin.copy_to_disk(entry, file, checksum)
@@ -401,6 +404,9 @@ class _MemberOrigin:
     def blocks(self, entry: Entry) -> Iterator[bytes]:
         with unpacking(self._root, self._archive):
             yield from self._content
+
+    def part(self, entry: Entry, start: int, end: int) -> Block:
+        raise NotImplementedError("an archive is read from its beginning to its end")
 
     def copy_to_disk(self, entry: Entry, file: int, checksum: Checksum) -> None:
         write_blocks(self, entry, file, checksum)

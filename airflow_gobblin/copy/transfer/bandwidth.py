@@ -49,6 +49,10 @@ class PacedOrigin:
             self._pace.wait(len(block))
             yield block
 
+    def part(self, entry: Entry, start: int, end: int) -> Block:
+        self._pace.wait(end - start)
+        return self._origin.part(entry, start, end)
+
     def copy_to_disk(self, entry: Entry, file: int, checksum: Checksum) -> None:
         write_blocks(self, entry, file, checksum)
 

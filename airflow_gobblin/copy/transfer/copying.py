@@ -26,8 +26,8 @@ from airflow_gobblin.copy.transfer.hdfs import HdfsDestination
 from airflow_gobblin.copy.transfer.in_flight import in_flight
 from airflow_gobblin.copy.transfer.local import DiskDestination, DiskOrigin
 from airflow_gobblin.copy.transfer.objects import ObjectOrigin
-from airflow_gobblin.copy.transfer.store_copies import StoreCopies
-from airflow_gobblin.copy.transfer.streams import Destination, FilesDestination, Origin, TreeOrigin
+from airflow_gobblin.copy.transfer.store_copies import PartUploads, StoreCopies
+from airflow_gobblin.copy.transfer.streams import Copies, Destination, FilesDestination, Origin, TreeOrigin
 from airflow_gobblin.copy.trees import Tree, open_tree
 from airflow_gobblin.copy.trees.local import LocalTree
 from airflow_gobblin.copy.trees.objects import ObjectTree
@@ -134,7 +134,7 @@ def _staged(
     paced = plain if work.bandwidth is None else PacedOrigin(plain, Pace(work.bandwidth * attempt.share))
     with (
         closing(ConvertingOrigin(paced, Chain(work.convert), tree, source_folder, connections)) as origin,
-        closing(_destination(work, plan, bundle, plain, attempt.files, folder, kept)) as destination,
+        closing(_destination(work, plan, bundle, plain, paced, attempt.files, folder, kept)) as destination,
     ):
         try:
             staged = _copied(work, bundle, origin, destination)
@@ -165,7 +165,8 @@ def _destination(
     work: CopyWork,
     plan: Plan,
     bundle: Bundle,
-    origin: Origin,
+    plain: Origin,
+    paced: Origin,
     files: Files,
     folder: StagedFolder,
     kept: KeptAttributes,
@@ -175,10 +176,17 @@ def _destination(
         return DiskDestination(files, folder.path, kept, checksums=checksums, shared=folder.shared)
     if isinstance(files, HdfsFiles):
         return HdfsDestination(files, folder.path, plan.folder, kept, checksums=checksums, shared=folder.shared)
-    copies = None if checksums else StoreCopies.between(origin, files)
+    ways: tuple[Copies | None, ...] = (StoreCopies.between(plain, files), PartUploads.between(paced, files))
     replacing = [file.entry.path for file in bundle.files if file.replaces is not None]
     return FilesDestination(
-        files, folder.path, plan.folder, kept, replacing, copies, checksums=checksums, shared=folder.shared
+        files,
+        folder.path,
+        plan.folder,
+        kept,
+        replacing,
+        () if checksums else [way for way in ways if way is not None],
+        checksums=checksums,
+        shared=folder.shared,
     )
 
 

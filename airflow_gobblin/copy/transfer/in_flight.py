@@ -1,14 +1,16 @@
-"""Several files of a bundle in flight at once: for many small ones, waiting for a store would take longest."""
+"""Several files of a bundle, or parts of a file, in flight at once: of small ones, waiting for a store would take longest."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from typing import TypeVar
 
 from airflow_gobblin.copy.entries import Entry
 from airflow_gobblin.model.work import StagedFile
 
+T = TypeVar("T")
 MOST_HELD = 64 << 20
 """The total size of files in flight at once; a larger one is alone, and has several parts in flight."""
 
@@ -36,3 +38,15 @@ def in_flight(stage: Callable[[Entry], StagedFile], entries: Iterable[Entry], mo
             yield staged.result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def all_of(pool: ThreadPoolExecutor, do: Callable[[T], object], items: Iterable[T]) -> None:
+    """Do something with all items. After an error no more is begun, and it is raised once all that was begun has ended."""
+    futures = [pool.submit(do, item) for item in items]
+    try:
+        for done in wait(futures, return_when=FIRST_EXCEPTION).done:
+            done.result()
+    finally:
+        for future in futures:
+            future.cancel()
+        wait(futures)

@@ -113,6 +113,18 @@ class DiskOrigin:
         finally:
             os.close(source)
 
+    def part(self, entry: Entry, start: int, end: int) -> Block:
+        source, path, _ = self._open(entry)
+        try:
+            with reading(self._tree.root, path):
+                block = os.pread(source, end - start, start)
+            self._expect(entry, source, path)
+        finally:
+            os.close(source)
+        if len(block) != end - start:
+            raise changed(self._tree.root, path, described(entry), f"{start + len(block)} bytes")
+        return block
+
     def copy_to_disk(self, entry: Entry, file: int, checksum: Checksum) -> None:
         source, path, opened = self._open(entry)
         try:

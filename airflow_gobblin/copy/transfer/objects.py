@@ -9,19 +9,25 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 
 from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.failures import changed, described, gone, reading
-from airflow_gobblin.copy.transfer.streams import Block, Checksum, write_blocks
+from airflow_gobblin.copy.transfer.durability import begin_to_write
+from airflow_gobblin.copy.transfer.in_flight import all_of
+from airflow_gobblin.copy.transfer.streams import Block, Checksum, write_all, write_blocks
 from airflow_gobblin.copy.trees import joined
 from airflow_gobblin.copy.trees.objects import ObjectTree
 from airflow_gobblin.storage.files.base import contained
 from airflow_gobblin.storage.locations import ObjectLocation
 
-PART = 8 << 20
-"""The size of a part that is asked for at once."""
-_AHEAD = 3
+PART = 4 << 20
+"""The size of a part that is asked for at once: memory for larger ones is new each time, which takes longer than to read them."""
+_AHEAD = 7
 """The number of parts of a file that are asked for ahead."""
+_STREAMED = 16 << 20
+"""The size of a part that is written to a disk block by block, while others are."""
 IN_FLIGHT = 32
 
 
@@ -51,19 +57,18 @@ class ObjectOrigin:
         return joined(self._folder, contained(entry.path))
 
     def blocks(self, entry: Entry) -> Iterator[Block]:
-        path = self._path(entry)
         if not entry.size:
             self.expect(entry)
         elif entry.size <= PART:
-            yield self._part(entry, path, 0)
+            yield self.part(entry, 0, entry.size)
         else:
-            yield from self._parts(entry, path)
+            yield from self._parts(entry)
 
-    def _parts(self, entry: Entry, path: str) -> Iterator[Block]:
+    def _parts(self, entry: Entry) -> Iterator[Block]:
         asked: deque[Future[Block]] = deque()
         try:
             for start in range(0, entry.size, PART):
-                asked.append(self._pool.submit(self._part, entry, path, start))
+                asked.append(self._pool.submit(self.part, entry, start, min(start + PART, entry.size)))
                 if len(asked) > _AHEAD:
                     yield asked.popleft().result()
             while asked:
@@ -72,8 +77,8 @@ class ObjectOrigin:
             for part in asked:
                 part.cancel()
 
-    def _part(self, entry: Entry, path: str, start: int) -> Block:
-        end = min(start + PART, entry.size)
+    def part(self, entry: Entry, start: int, end: int) -> Block:
+        path = self._path(entry)
         try:
             with reading(self._tree.root, path):
                 block, etag = self._tree.read_part(path, start, end)
@@ -100,7 +105,28 @@ class ObjectOrigin:
             raise changed(self._tree.root, path, described(entry), described(found))
 
     def copy_to_disk(self, entry: Entry, file: int, checksum: Checksum) -> None:
-        write_blocks(self, entry, file, checksum)
+        if checksum.wanted or entry.size <= PART:
+            write_blocks(self, entry, file, checksum)
+        else:
+            all_of(self._pool, partial(self._write_part, entry, file), range(0, entry.size, _STREAMED))
+
+    def _write_part(self, entry: Entry, file: int, start: int) -> None:
+        at = start
+        for block in self._streamed(entry, start, min(start + _STREAMED, entry.size)):
+            write_all(file, block, at)
+            at += len(block)
+        begin_to_write(file, start, at - start)
+
+    def _streamed(self, entry: Entry, start: int, end: int) -> Iterator[Block]:
+        """Yield a part of a file block by block, and what doesn't arrive that way in one piece."""
+        at = start
+        with suppress(Exception):
+            blocks, etag = self._tree.stream_part(self._path(entry), start, end)
+            for block in blocks if etag == entry.stamp else ():
+                yield block
+                at += len(block)
+        if at < end:
+            yield self.part(entry, at, end)
 
     def link(self, entry: Entry) -> str:
         raise NotImplementedError("there are no links in an object store")

@@ -1,19 +1,21 @@
-"""Copies that a store makes by itself: from object to object in one S3, no byte moves through us."""
+"""Shorter ways into S3 than block by block: copies that the store makes by itself, and parts that are read and sent at once."""
 
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 
 from airflow_gobblin.copy.entries import Entry
 from airflow_gobblin.copy.failures import writing
 from airflow_gobblin.copy.transfer.objects import ObjectOrigin
+from airflow_gobblin.copy.transfer.streams import SMALL, Origin
 from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.model.work import StagedFile
 from airflow_gobblin.storage.files.objects import ObjectFiles
 
 
 class StoreCopies:
-    """Copies from a source in the store that the target is in, too.
+    """Copies from a source in the store that the target is in, too: no byte moves through us.
 
     :param files: the files below the target's root.
     """
@@ -54,3 +56,33 @@ class StoreCopies:
                 self._files.uploads.abort(target, staged.upload.id)
             raise
         return staged
+
+
+class PartUploads:
+    """Copies of which several parts are read and sent at once.
+
+    :param files: the files below the target's root.
+    """
+
+    def __init__(self, files: ObjectFiles, origin: Origin) -> None:
+        self._files = files
+        self._origin = origin
+
+    @staticmethod
+    def between(origin: Origin, files: object) -> PartUploads | None:
+        """Return the copies into a store that keeps uploads open; otherwise `None`."""
+        if isinstance(files, ObjectFiles) and files.uploads is not None:
+            return PartUploads(files, origin)
+        return None
+
+    def takes(self, entry: Entry) -> bool:
+        """Return whether parts of a file can be read by themselves, and it isn't small."""
+        return entry.made_from is None and entry.size > SMALL
+
+    def stage(self, entry: Entry, target: str) -> StagedFile:
+        """Have a file uploaded.
+
+        :param target: the path that the copy will have.
+        """
+        with writing(self._files.root, target):
+            return self._files.stage_parts(entry.size, target, partial(self._origin.part, entry))

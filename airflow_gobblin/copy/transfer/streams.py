@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from threading import Lock
@@ -84,6 +84,12 @@ class Origin(Protocol):
     def blocks(self, entry: Entry) -> Iterator[Block]:
         """Yield the bytes of a file, in order; some may be read ahead."""
 
+    def part(self, entry: Entry, start: int, end: int) -> Block:
+        """Return a part of a file that is neither converted nor empty; any number of threads may read parts of one file.
+
+        The file was as it was planned when the part was read.
+        """
+
     def copy_to_disk(self, entry: Entry, file: int, checksum: Checksum) -> None:
         """Write a file to an open one, which is empty.
 
@@ -142,6 +148,15 @@ class TreeOrigin:
             raise changed(self._tree.root, path, described(entry), f"{entry.size - left} bytes")
         self._expect(entry, path)
 
+    def part(self, entry: Entry, start: int, end: int) -> Block:
+        path = joined(self._folder, contained(entry.path))
+        with reading(self._tree.root, path):
+            block = self._tree.read(path, start, end - start)
+        self._expect(entry, path)
+        if len(block) != end - start:
+            raise changed(self._tree.root, path, described(entry), f"{start + len(block)} bytes")
+        return block
+
     def copy_to_disk(self, entry: Entry, file: int, checksum: Checksum) -> None:
         write_blocks(self, entry, file, checksum)
 
@@ -181,10 +196,10 @@ def write_all(file: int, block: Block, at: int) -> None:
 
 
 class Copies(Protocol):
-    """Copies that a storage makes by itself. Errors are `GobblinError`, and name the file."""
+    """A shorter way than block by block. Errors are `GobblinError`, and name the file."""
 
     def takes(self, entry: Entry) -> bool:
-        """Return whether it can copy a file."""
+        """Return whether a file can go this way."""
 
     def stage(self, entry: Entry, target: str) -> StagedFile:
         """Stage a copy for a path below the target's root."""
@@ -203,7 +218,7 @@ class FilesDestination:
     :param folder: the folder of the unit's staged files.
     :param target: the file set's folder.
     :param replacing: the paths of files that are to replace others, which takes an upload.
-    :param copies: the copies that the storage makes by itself, if it can.
+    :param copies: shorter ways, of which each file goes the first that takes it.
     :param checksums: whether staged files have a checksum.
     :param shared: whether the staged files of other units are in the folder, too.
     """
@@ -215,7 +230,7 @@ class FilesDestination:
         target: str,
         kept: KeptAttributes,
         replacing: Collection[str] = (),
-        copies: Copies | None = None,
+        copies: Sequence[Copies] = (),
         *,
         checksums: bool,
         shared: bool = False,
@@ -245,8 +260,9 @@ class FilesDestination:
             return self._keep(entry, staged)
 
     def _new(self, path: str, entry: Entry, origin: Origin) -> StagedFile:
-        if self._copies is not None and self._copies.takes(entry):
-            return self._copies.stage(entry, joined(self._target, path))
+        copies = next((copies for copies in self._copies if copies.takes(entry)), None)
+        if copies is not None:
+            return copies.stage(entry, joined(self._target, path))
         return self._small_file(path, entry, origin) if self._is_small(entry) else self._file(path, entry, origin)
 
     def _is_small(self, entry: Entry) -> bool:

@@ -127,6 +127,14 @@ class ObjectTree:
         with as_os_error("read", path):
             return self._by_s3fs(key, start, end)
 
+    def stream_part(self, path: str, start: int, end: int) -> tuple[Iterator[bytes | memoryview], str]:
+        """Return a part as `read_part` does, block by block as it arrives, which may raise any `Exception`."""
+        key = self._key(path)
+        if self._quick is not None and self._quick.knows(key):
+            return self._quick.stream_part(key, start, end)
+        block, etag = self.read_part(path, start, end)
+        return iter([block]), etag
+
     def _by_s3fs(self, key: str, start: int, end: int) -> tuple[bytes, str]:
         from fsspec.asyn import sync
 

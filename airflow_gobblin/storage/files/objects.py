@@ -11,7 +11,7 @@ import errno
 import hashlib
 import io
 import posixpath
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -163,6 +163,16 @@ class ObjectFiles:
         """
         assert self._uploads is not None
         upload = self._uploads.copy(source, etag, size, target)
+        return StagedFile(target, size, "", 0, expected_etag(upload.etags), upload)
+
+    def stage_parts(self, size: int, target: str, read: Callable[[int, int], bytes | memoryview]) -> StagedFile:
+        """Stage a file of which several parts are read and sent at once, in a store that keeps uploads open.
+
+        :param size: above 0.
+        :param read: returns a part, given its start and end.
+        """
+        assert self._uploads is not None
+        upload = self._uploads.fill(target, size, read)
         return StagedFile(target, size, "", 0, expected_etag(upload.etags), upload)
 
     def link(self, source: str, target: str) -> None:

@@ -13,7 +13,7 @@ import errno
 import hashlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,7 @@ from airflow_gobblin.model.work import Upload
 from airflow_gobblin.storage.files.base import FileIdentity, contained
 from airflow_gobblin.storage.filesystems import SECONDS_TO_ANSWER, as_os_error
 from airflow_gobblin.storage.quick_s3 import QuickS3, RecentObjects, open_quick_s3
+from airflow_gobblin.storage.s3_sender import PartSender, open_part_sender
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,8 @@ PART_BYTES = 16 << 20
 COPIED_AT_ONCE = 128 << 20
 """The size of a part that the store copies. S3 takes 5 GiB, and copies several parts at once sooner than one."""
 PARTS_ON_THEIR_WAY = 2
+_READ_AT_ONCE = 4
+"""The number of parts of a file that are read and sent at once."""
 _MAX_PARTS = 10_000
 _CONFLICTS = ("ConditionalRequestConflict", "OperationAborted")
 """S3's answers (409) while another request for the same key is in progress; botocore doesn't retry them."""
@@ -59,6 +62,15 @@ class S3Uploads:
         """The objects read last, by `quick`."""
         return None if self.quick is None else RecentObjects(self.quick)
 
+    @cached_property
+    def _sender(self) -> PartSender | None:
+        """A fast way to send parts, where it is possible."""
+        try:
+            return open_part_sender(self._fs)
+        except Exception as error:
+            log.debug("parts are sent by s3fs: %s", error)
+            return None
+
     def put(self, target: str, data: bytes) -> None:
         key = self._prefix + contained(target)
         if self.quick is not None and self.quick.knows(key):
@@ -80,13 +92,19 @@ class S3Uploads:
         with as_os_error("begin an upload to", target):
             return str(self._call("create_multipart_upload", target)["UploadId"])
 
-    def send(self, target: str, upload: str, number: int, data: bytes) -> str:
-        """Send a part, counted from 1.
+    def send(self, target: str, upload: str, number: int, data: bytes | memoryview) -> str:
+        """Send a part, counted from 1. Any number of threads may call it.
 
         :return: its ETag.
         """
+        body = bytes(data)  # as clients take it; of bytes it is no copy
+        if self._sender is not None and self._sender.usable:
+            try:
+                return self._sender.send(self._bucket, self._prefix + contained(target), upload, number, body)
+            except Exception as error:  # to send a part again does no harm
+                log.debug("part %d of %s is sent again by s3fs: %s", number, target, error)
         with as_os_error("send a part of", target):
-            answer = self._call("upload_part", target, UploadId=upload, PartNumber=number, Body=data)
+            answer = self._call("upload_part", target, UploadId=upload, PartNumber=number, Body=body)
             return str(answer["ETag"]).strip('"')
 
     def copy(self, source: str, etag: str, size: int, target: str) -> Upload:
@@ -98,10 +116,8 @@ class S3Uploads:
         :raises OSError: it isn't that object any more; or it can't be copied. The upload is aborted.
         """
         bucket, _, key = source.partition("/")
-        upload = self.begin(target)
 
-        def part(number: int, start: int) -> str:
-            end = min(start + COPIED_AT_ONCE, size) - 1
+        def copied(upload: str, number: int, start: int, end: int) -> str:
             answer = self._call(
                 "upload_part_copy",
                 target,
@@ -109,16 +125,47 @@ class S3Uploads:
                 PartNumber=number,
                 CopySource={"Bucket": bucket, "Key": key},
                 CopySourceIfMatch=f'"{etag}"',
-                CopySourceRange=f"bytes={start}-{end}",
+                CopySourceRange=f"bytes={start}-{end - 1}",
             )
             return str(answer["CopyPartResult"]["ETag"]).strip('"')
 
+        with as_os_error("copy a part to", target):
+            return self._filled(target, size, COPIED_AT_ONCE, PARTS_ON_THEIR_WAY, copied)
+
+    def fill(self, target: str, size: int, read: Callable[[int, int], bytes | memoryview]) -> Upload:
+        """Open an upload whose parts are read and sent several at once.
+
+        :param size: that of all of them, above 0.
+        :param read: returns a part, given its start and end.
+        :raises OSError: it can't be written. Like any other error of reading or writing, it aborts the upload.
+        """
+
+        def sent(upload: str, number: int, start: int, end: int) -> str:
+            return self.send(target, upload, number, read(start, end))
+
+        return self._filled(target, size, PART_BYTES, _READ_AT_ONCE, sent)
+
+    def _filled(
+        self, target: str, size: int, most: int, at_once: int, part: Callable[[str, int, int, int], str]
+    ) -> Upload:
+        """Open an upload and fill it.
+
+        :param most: the size of all parts but the last one.
+        :param part: stores a part, given the upload's id, the part's number, its start and its end, and returns its ETag.
+        """
+        starts = range(0, size, most)
+        _check_count(len(starts), most, target)
+        upload = self.begin(target)
         try:
-            with as_os_error("copy a part to", target), ThreadPoolExecutor(PARTS_ON_THEIR_WAY, "copy") as pool:
-                starts = range(0, size, COPIED_AT_ONCE)
-                return Upload(upload, tuple(pool.map(part, range(1, 1 + len(starts)), starts)))
+            with ThreadPoolExecutor(min(at_once, len(starts)), "upload") as pool:
+                etags = pool.map(
+                    lambda number, start: part(upload, number, start, min(start + most, size)),
+                    range(1, 1 + len(starts)),
+                    starts,
+                )
+                return Upload(upload, tuple(etags))
         except BaseException:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # clean-up aborts it once its token can't win
                 self.abort(target, upload)
             raise
 
@@ -207,6 +254,11 @@ def expected_etag(etags: tuple[str, ...]) -> str:
     return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(etags)}"
 
 
+def _check_count(parts: int, size: int, target: str) -> None:
+    if parts > _MAX_PARTS:
+        raise OSError(errno.EFBIG, f"S3 takes {_MAX_PARTS} parts, here of {size} bytes; use smaller files", target)
+
+
 class UploadOutput:
     """A staged file that is an upload: a `RawOutput`. Parts are sent while the next one is filled.
 
@@ -252,10 +304,7 @@ class UploadOutput:
             self._id = None
 
     def _send(self) -> None:
-        if len(self._parts) == _MAX_PARTS:
-            raise OSError(
-                errno.EFBIG, f"S3 takes {_MAX_PARTS} parts of {PART_BYTES} bytes; use smaller files", self._target
-            )
+        _check_count(len(self._parts) + 1, PART_BYTES, self._target)
         if len(self._parts) >= PARTS_ON_THEIR_WAY:
             self._parts[-PARTS_ON_THEIR_WAY].result()  # no more than these are held in memory
         data = b"".join(self._blocks)

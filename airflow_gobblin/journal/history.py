@@ -326,6 +326,11 @@ class History:
         newest = next((slot for slot in self.newest_first if slot.holds is not None), None)
         return newest is not None and not newest.keeps_units
 
+    def has(self, path: str) -> bool:
+        """Return whether a path below the target root is in a folder that a slot of it publishes to."""
+        folders = {slot.decision.folder for slot in self.slots} - {""}
+        return any(folder == "." or path.startswith(f"{folder}/") for folder in folders)
+
     @property
     def dropped(self) -> Slot | None:
         """The slot that dropped it, if no run has published it since."""

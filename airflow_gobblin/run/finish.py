@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from itertools import chain
 
 from airflow_gobblin.commit.preconditions import check_goes_on, check_preconditions
@@ -44,7 +44,7 @@ def finish(opened: OpenJob, run: RunPlan) -> tuple[DatasetReport, ...]:
     pending: set[str] = set()
     names = {key: ref.urn for key, ref in refs.items()}
     before = opened.staging.finished_run(run.run) or FinishedRun()
-    kept = cache(partial(kept_files, opened.files))
+    kept = cache(lambda: dict(kept_files(opened.files)))
     for key, found in opened.journal.histories(names):  # including those that the source no longer has
         if key in refs:
             report = _final(opened, refs[key], run.run_key, found, before)

@@ -196,18 +196,13 @@ def with_kept(report: DatasetReport, history: History, kept: Mapping[str, str]) 
 
     :param kept: as returned by `kept_files`.
     """
-    folders = {slot.decision.folder for slot in history.slots} - {""}
-    mine = [one for one, path in kept.items() if any(folder == "." or _is_in(path, folder) for folder in folders)]
+    mine = [one for one, path in kept.items() if history.has(path)]
     if not mine:
         return report
     told = ", ".join(shown(one) for one in mine[:_SLOTS_TOLD])
     more = f" and {len(mine) - _SLOTS_TOLD:,} more" if len(mine) > _SLOTS_TOLD else ""
     why = "which somebody put in place of a file while it was deleted, and somebody else replaced"
     return replace(report, detail=f"{report.detail}; kept until you take it away is {told}{more}, {why}")
-
-
-def _is_in(path: str, folder: str) -> bool:
-    return path.startswith(f"{folder}/")
 
 
 def final(slot: Slot, history: History) -> DatasetReport:

@@ -12,7 +12,7 @@ import errno
 import logging
 import posixpath
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from airflow_gobblin.storage.files.base import FileIdentity, Files
@@ -106,11 +106,10 @@ def discard(files: Files, taken: str, backup: str) -> None:
         raise NotADirectoryError(errno.ENOTDIR, "something that is no folder is in its way", backup)
 
 
-def kept_files(files: Files) -> dict[str, str]:
-    """Return the files that could not be put back and that nobody has taken since, each with the path that it was taken from."""
-    if files.uploads is not None:  # objects aren't taken away
-        return {}
-    return {path: path[len(KEPT) + 1 :].partition("/")[2] for path in files.walk(KEPT)}
+def kept_files(files: Files) -> Iterator[tuple[str, str]]:
+    """Yield the files that could not be put back and that nobody has taken since, each with the path that it was taken from."""
+    if files.uploads is None:  # objects aren't taken away
+        yield from ((path, path[len(KEPT) + 1 :].partition("/")[2]) for path in files.walk(KEPT))
 
 
 def put_back(files: Files, taken: str, path: str) -> None:

@@ -174,7 +174,9 @@ def fill_mall(database: Path) -> None:
 
 
 def fill_gallery(folder: Path) -> None:
-    """A mirror: of its file sets, `album` has a history, `kept` is paused, and a slot of `late` is pending."""
+    """A mirror: of its file sets, `album` has a history and a file that could not be put back, `kept` is paused, and a slot of
+    `late` is pending.
+    """
     trees = Trees(folder, {"delete": Delete(1)}, open_store(str(folder / "journal")))
     for name in ("album", "kept", "late"):
         trees.write(f"{name}/first")
@@ -183,6 +185,7 @@ def fill_gallery(folder: Path) -> None:
     for path in ("album/second", "album/third", "late/second", "late/first"):
         trees.write(path, "1234")
     trees.run(RunRequest("second", datasets=("album#files",)))
+    trees.write("_gobblin/kept/0123abcd/album/nobody's", "abc", at=trees.target)
     trees.admin.pause("kept#files", "its camera is away")
     opened = trees.opened()
     plan = create_work_units(opened, RunRequest("third", datasets=("late#files",)))

@@ -97,7 +97,16 @@ def test_a_stranger_is_refused_everywhere(
 
 
 def test_there_are_no_other_routes(ann: httpx.Client) -> None:
-    assert {path for _, path in routes()} == {"/", "/datasets", "/counts", "/dataset", "/run", "/open", "/action"}
+    assert {path for _, path in routes()} == {
+        "/",
+        "/datasets",
+        "/counts",
+        "/dataset",
+        "/kept",
+        "/run",
+        "/open",
+        "/action",
+    }
     for path in ("docs", "redoc", "openapi.json", "static/", "static/../app.py", "static/%2e%2e/app.py"):
         assert ann.get(f"/gobblin/{path}").status_code == 404
 

@@ -50,3 +50,16 @@ def test_a_file_set_has_its_files_and_its_history(browse: Browse, name: str) -> 
     }
     for words in told[name]:
         assert words in text
+
+
+def test_the_files_that_are_kept_of_a_file_set_are_shown_on_request(browse: Browse) -> None:
+    page = visit(browse("ann"), "dataset", urn="album#files", **AT)
+    page.get_by_role("link", name="kept files").click()
+    expect(page.get_by_role("heading", name="Kept of album#files")).to_be_visible()
+    look(page, "mirror-kept-files")
+    assert (column(page, 2), column(page, 3)) == (["album/nobody's"], ["3 B"])
+    text = page.locator("body").inner_text()
+    assert "1 file, 3 B" in text
+    assert "/target/_gobblin/kept" in text
+    page = visit(page, "kept", urn="late#files", **AT)
+    expect(page.locator("body")).to_contain_text("Nothing is kept of it.")

@@ -18,6 +18,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Resp
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.staticfiles import StaticFiles
 
+from airflow_gobblin.admin.kept import list_kept
 from airflow_gobblin.admin.views import (
     UnderWay,
     dataset_detail,
@@ -178,6 +179,17 @@ def _dataset(where: Registered, user: BaseUser, urn: str, start: int) -> Respons
         files=chart(published, lambda slot: slot.files, "file"),
         editable=may("PUT", where.dag_id, user),
     )
+
+
+@app.get("/kept")
+async def kept(where: Readable, urn: Text) -> Response:
+    """Show which files are kept of a mirror's dataset, because they could not be put back."""
+    return await _look(where, lambda: _kept(where, urn))
+
+
+def _kept(where: Registered, urn: str) -> Response:
+    history = known_history(opened(where), urn)
+    return _html("kept", where=where, urn=urn, kept=list_kept(target(where), history))
 
 
 @app.get("/run")

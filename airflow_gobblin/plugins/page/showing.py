@@ -216,6 +216,11 @@ def to_dataset(where: Registered, one: DatasetView | str, **more: Any) -> str:
     return _address("dataset", where, {"urn": one if isinstance(one, str) else one.urn, **more})
 
 
+def to_kept(where: Registered, urn: str) -> str:
+    """Return the address of the page of what is kept of a dataset."""
+    return _address("kept", where, {"urn": urn})
+
+
 def to_action(where: Registered, urn: str, action: str) -> str:
     """Return the address of the page that asks whether to do something to a dataset."""
     return _address("action", where, {"urn": urn, "action": action})
@@ -265,6 +270,7 @@ def _filters() -> Iterator[tuple[str, Callable[..., Any]]]:
         to_counts,
         to_dag,
         to_dataset,
+        to_kept,
         to_list,
         to_run,
     ):

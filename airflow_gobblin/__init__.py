@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.journal.journal import Journal
     from airflow_gobblin.journal.published import PublishedDataset, PublishedFile
     from airflow_gobblin.mirror import Mirror
+    from airflow_gobblin.model.batch import Backlog, Batch
     from airflow_gobblin.model.coverage import Coverage, Range
     from airflow_gobblin.model.failure import Failure
     from airflow_gobblin.model.holds import Holds
@@ -168,6 +169,8 @@ __all__ = [
     "AtLeastBytes",
     "AtLeastFiles",
     "Attempt",
+    "Backlog",
+    "Batch",
     "Bunzip2",
     "Bzip2",
     "CheckDetachedSignature",
@@ -336,6 +339,8 @@ _MODULES = {
     "AtLeastBytes": "copy.checks",
     "AtLeastFiles": "copy.checks",
     "Attempt": "job",
+    "Backlog": "model.batch",
+    "Batch": "model.batch",
     "Bunzip2": "copy.conversion.converters",
     "Bzip2": "copy.conversion.converters",
     "CheckDetachedSignature": "copy.conversion.openpgp",

@@ -9,6 +9,7 @@ from datetime import timedelta
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.job import check_numbers
 from airflow_gobblin.model import wire
+from airflow_gobblin.model.batch import Batch
 from airflow_gobblin.model.naming import check_ingestion_name
 from airflow_gobblin.model.policy import DEFAULT_ATTEMPTS, DEFAULT_RETENTION, CommitPolicy
 from airflow_gobblin.model.watermark import Json
@@ -31,6 +32,8 @@ class Ingestion:
     :param max_packs: the maximum number of Spark applications in a run.
     :param max_pack_weight: the maximum weight of a pack, in the weights of work units (bytes, by default); a heavier dataset has
         a pack alone, and datasets that don't fit wait for the next run. `None`: everything planned fits.
+    :param batch: how much has to wait in the source before a run reads it. What is below is held: the run is green, and starts no
+        Spark. Snapshots, backfills and flushes are not held.
     :param attempts: the number of runs that fail to finish a slot before its dataset is quarantined.
     :param retention: how long replaced files are kept.
     :param code: modules with the author's own sources, sinks, converters, checks, steps and watermarks.
@@ -46,6 +49,7 @@ class Ingestion:
     converters: tuple[Converter, ...] = ()
     checks: tuple[RowCheck, ...] = ()
     limits: Limits = field(default_factory=Limits)
+    batch: Batch | None = None
     max_packs: int = 4
     max_pack_weight: int | None = None
     attempts: int = DEFAULT_ATTEMPTS

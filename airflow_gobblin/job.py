@@ -15,6 +15,7 @@ from typing import Protocol, runtime_checkable
 
 from airflow_gobblin.connections import Connections, GuardedConnections
 from airflow_gobblin.errors import ConfigurationError, GobblinError
+from airflow_gobblin.model.batch import Batch, HeldBatch
 from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.limits import RunLimits
@@ -31,6 +32,7 @@ from airflow_gobblin.storage.locations import path_below, remote_location
 
 __all__ = [
     "Attempt",
+    "BatchedJob",
     "DatasetLike",
     "Held",
     "Job",
@@ -86,6 +88,7 @@ class WorkRequest:
     :param covered: the committed coverage that stays: no unit may cover a part of it.
     :param ranges: for a backfill: these ranges, in order, instead of the uncovered ones, whether they hold anything or not.
     :param whole: whether each unit has to reach its end, because it replaces what is published of its range.
+    :param batch: the bounds below which what waits isn't read yet; `None`: it is read, however little it is.
     """
 
     now: datetime
@@ -94,6 +97,7 @@ class WorkRequest:
     covered: Coverage = field(default_factory=Coverage)
     ranges: tuple[Range, ...] = ()
     whole: bool = False
+    batch: Batch | None = None
 
 
 @dataclass(frozen=True)
@@ -213,8 +217,10 @@ class Work(Protocol):
         request: WorkRequest,
         files: Files,
         connections: GuardedConnections,
-    ) -> WorkPlan | None:
+    ) -> WorkPlan | HeldBatch | None:
         """Plan the units of a dataset; `None` if there is nothing to do. Nothing is changed.
+
+        What waits below the bounds of a batch isn't planned.
 
         :param states: the state of every dataset of the job, by URN.
         :param files: the file system below the root that it publishes to.
@@ -316,6 +322,15 @@ class LimitedJob(Protocol):
     @property
     def run_limits(self) -> RunLimits:
         """How much one run takes at the most."""
+
+
+@runtime_checkable
+class BatchedJob(Protocol):
+    """A job whose datasets are read in batches, across its runs."""
+
+    @property
+    def batch(self) -> Batch | None:
+        """How much has to wait in the source before it is read; `None`: anything is enough."""
 
 
 @runtime_checkable

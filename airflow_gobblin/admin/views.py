@@ -25,6 +25,7 @@ from airflow_gobblin.model import wire
 from airflow_gobblin.model.coverage import Coverage, Range, padded
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.naming import dataset_key, many
+from airflow_gobblin.model.plan import HeldDatasets
 from airflow_gobblin.model.progress import Progress
 from airflow_gobblin.model.state import Pause, UnitRef
 from airflow_gobblin.model.status import Status
@@ -53,6 +54,7 @@ __all__ = [
     "audit",
     "check_ingestion_is_there",
     "dataset_detail",
+    "held",
     "known_history",
     "list_datasets",
     "list_pending",
@@ -583,6 +585,14 @@ def under_way(journal: Journal, files: Files) -> tuple[UnderWay, ...]:
             if progress is not None:
                 found.append(UnderWay(pack.label, progress))
     return tuple(sorted(found, key=lambda one: one.progress.at, reverse=True))
+
+
+def held(journal: Journal, files: Files) -> HeldDatasets | None:
+    """Return the datasets that are held until more waits for them; `None` if none ever was.
+
+    :param files: the files below the workspace root.
+    """
+    return Staging(files, staging_folder(journal.ingestion, journal.id)).held()
 
 
 # The published files

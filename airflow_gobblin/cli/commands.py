@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from airflow.api.client import get_current_api_client
 from airflow.utils.platform import getuser
 
 from airflow_gobblin.admin.actions import Administration, Change
@@ -20,6 +21,7 @@ from airflow_gobblin.admin.views import (
     DatasetView,
     check_ingestion_is_there,
     dataset_detail,
+    held,
     known_history,
     list_datasets,
     list_pending,
@@ -63,11 +65,11 @@ def datasets(args: Namespace) -> None:
 
 @command
 def pending(args: Namespace) -> None:
-    """List the datasets with an unfinished slot, and those that failed before they were ever published."""
+    """List the datasets with an unfinished slot, those that failed before they were ever published, and those that are held."""
     where = find_ingestion(args)
     journal = open_journal(where)
-    found = list_pending(journal, now())
-    if not found:
+    found, waiting = list_pending(journal, now()), _held(journal, where)
+    if not found and not waiting:
         check_ingestion_is_there(journal)
     rows = [
         {
@@ -79,11 +81,26 @@ def pending(args: Namespace) -> None:
             "steps": None if one.pending is None else one.pending.steps,
             "failed_runs": one.attempts,
             "last_failure": _last_failure(one),
+            "waits": waiting.pop(one.urn, ""),
         }
         for one in found
     ]
+    empty = dict.fromkeys(("slot", "action", "decided", "steps", "failed_runs", "last_failure"))
+    rows += [{"urn": urn, "status": Status.HELD, **empty, "waits": what} for urn, what in sorted(waiting.items())]
     print_rows(rows, args.output)
     _tell_of_modules(where, args, found)
+
+
+def _held(journal: Journal, where: Registered) -> dict[str, str]:
+    """Return what waits for the datasets that are held, by URN, where the ingestion's target is known and can be read."""
+    if not where.target:
+        return {}
+    try:
+        found = held(journal, open_target(where))
+    except (GobblinError, OSError) as error:
+        _tell(f"What is held can't be read: {error}")
+        return {}
+    return {} if found is None else dict(found.details)
 
 
 def _last_failure(one: DatasetView) -> str:
@@ -189,6 +206,28 @@ def resume(args: Namespace) -> None:
     """Resume a paused dataset where it stopped."""
     admin, _ = _administration(args)
     _confirm_pause(args, admin.would_resume(args.urn), admin.resume)
+
+
+@command
+def flush(args: Namespace) -> None:
+    """Trigger a run of the DAG that holds nothing back."""
+    where = find_ingestion(args)
+    if not where.dag_id:
+        raise ConfigurationError(
+            operation="flush",
+            subject=f"ingestion {where.ingestion!r}",
+            cause="it is named by its place, and a flush is a run of its DAG",
+            hint="Give --dag-id.",
+        )
+    conf = {"flush": True, "request": args.reason} | ({"datasets": [args.urn]} if args.urn else {})
+    row = {"dag": where.dag_id, "action": "flush", "dataset": args.urn or "all"}
+
+    def act() -> Iterator[dict[str, Any]]:
+        with redirect_stdout(sys.stderr):  # keep Airflow's logs out of the output
+            run = get_current_api_client().trigger_dag(dag_id=where.dag_id, conf=conf, triggering_user_name=getuser())
+        yield {**row, "run": None if run is None else run["dag_run_id"]}
+
+    _confirm(args, [row], act)
 
 
 def _confirm_pause(args: Namespace, change: Change, act: Callable[[str, str], Slot]) -> None:

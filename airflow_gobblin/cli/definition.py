@@ -232,7 +232,8 @@ COMMANDS = (
     _command("history", "List the slots of a dataset, the newest first", URN, LIMIT, OFFSET, ARG_OUTPUT),
     _command(
         "pending",
-        "List the datasets with an unfinished slot, those that failed before they were ever published, and the unreadable",
+        "List the datasets with an unfinished slot, those that failed before they were ever published, the unreadable, and "
+        "those that are held until more waits for a batch",
         ARG_OUTPUT,
     ),
     _command(
@@ -267,6 +268,12 @@ COMMANDS = (
         URN,
         TO,
         KIND,
+    ),
+    _action(
+        "flush",
+        "Publish what waits for a dataset, or for all, however little it is for a batch: by a run of the DAG",
+        SOME_URN,
+        more="It is done when what waits at its start is published.",
     ),
     _action("release", "Let a quarantined dataset be recovered again", URN),
     _action("abandon", "Give up the pending slot of a dataset: what it published is taken back", URN),

@@ -260,6 +260,18 @@ class RunPlan:
     at: datetime | None = None
 
 
+@record("held_datasets")
+@dataclass(frozen=True)
+class HeldDatasets:
+    """The datasets of which the newest runs read nothing, because too little waits for a batch. For people: no rule relies on it.
+
+    :param details: what waits, by URN.
+    """
+
+    details: Mapping[str, str]
+    at: datetime
+
+
 @record("unwritten_steps")
 @dataclass(frozen=True)
 class UnwrittenSteps:

@@ -105,3 +105,9 @@ class DatasetState:
     def watermark(self) -> Watermark | None:
         """The contiguous edge of the coverage: the next position to read."""
         return self.coverage.edge
+
+    @property
+    def published_row_bytes(self) -> float | None:
+        """The size, in files, of a row that the newest run read; `None` if it read none."""
+        rows = sum(unit.rows_read for unit in self.previous_units if unit.files)
+        return None if not rows else sum(unit.bytes for unit in self.previous_units) / rows

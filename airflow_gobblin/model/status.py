@@ -16,6 +16,8 @@ class Status(StrEnum):
     """Other runs committed the range."""
     IDLE = "idle"
     """There is nothing to do."""
+    HELD = "held"
+    """What waits for it in the source is too little for a batch."""
     WAITING = "waiting"
     """It had no room in the run, and goes first in the next one."""
     PAUSED = "paused"
@@ -56,5 +58,14 @@ class Status(StrEnum):
 
 
 _GREEN = frozenset(
-    {Status.COMMITTED, Status.RECOVERED, Status.COVERED, Status.IDLE, Status.WAITING, Status.PAUSED, Status.OK}
+    {
+        Status.COMMITTED,
+        Status.RECOVERED,
+        Status.COVERED,
+        Status.IDLE,
+        Status.HELD,
+        Status.WAITING,
+        Status.PAUSED,
+        Status.OK,
+    }
 )

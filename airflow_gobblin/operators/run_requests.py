@@ -1,6 +1,6 @@
 """The request that a DAG run makes of an ingestion: by its data interval, its partition key, and its configuration.
 
-    {"datasets": ["urn", …], "start": "2026-01-01", "end": "2026-02-01", "replace": true, "request": "any text"}
+    {"datasets": ["urn", …], "start": "2026-01-01", "end": "2026-02-01", "replace": true, "flush": true, "request": "any text"}
 
 A scheduled run requests everything open up to the end of its interval, a backfill its interval, and a manual run everything
 open up to now, or the range from start to end.
@@ -34,6 +34,7 @@ _TYPES = {
     "start": "a point in time, as ISO 8601 text, or an integer",
     "end": "a point in time, as ISO 8601 text, or an integer",
     "replace": "true or false",
+    "flush": "true or false",
     "request": "a text",
 }
 """The keys that a run's configuration may hold for us, with their types in words."""
@@ -52,6 +53,7 @@ def ingestion_params(datasets: Iterable[str] = (), *, ranges: bool = True) -> di
         "start": "Backfill from here on: a point in time; or an integer, for datasets whose positions are integers.",
         "end": "Up to here, exclusive; empty: up to now.",
         "replace": "Publish the range anew, in place of what is published of it.",
+        "flush": "Read what waits, however little it is for a batch.",
         "request": "Any text: with another one, the same run carries out the same request again.",
     }
     bound = {"type": ["null", "string", "integer"], "default": None}
@@ -60,12 +62,13 @@ def ingestion_params(datasets: Iterable[str] = (), *, ranges: bool = True) -> di
         "start": bound,
         "end": bound,
         "replace": {"type": "boolean", "default": False},
+        "flush": {"type": "boolean", "default": False},
         "request": {"type": ["null", "string"], "default": None},
     }
     return {
         name: Param(description=about[name], title=name, section="Ingestion", **_given(given))
         for name, given in fields.items()
-        if ranges or name not in ("start", "end", "replace")
+        if ranges or name not in ("start", "end", "replace", "flush")
     }
 
 
@@ -109,7 +112,15 @@ def run_request(context: Context) -> RunRequest:
             )
         datasets = (run.partition_key,)
     dag_run = f"{run.dag_id}/{run.run_id}"
-    return RunRequest(dag_run, end, datasets, start, asked.get("replace", False), asked.get("request", ""))
+    return RunRequest(
+        dag_run,
+        end,
+        datasets,
+        start,
+        replace=asked.get("replace", False),
+        request=asked.get("request", ""),
+        flush=asked.get("flush", False),
+    )
 
 
 def _interval(run: Any) -> tuple[datetime, datetime] | None:
@@ -148,7 +159,7 @@ def _fits(name: str, value: object) -> bool:
     match name:
         case "datasets":
             return isinstance(value, list) and all(isinstance(urn, str) for urn in value)
-        case "replace":
+        case "replace" | "flush":
             return isinstance(value, bool)
         case "request":
             return isinstance(value, str)

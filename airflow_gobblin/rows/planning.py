@@ -8,6 +8,7 @@ from airflow_gobblin.connections import GuardedConnections
 from airflow_gobblin.errors import ConfigurationError, SourceError
 from airflow_gobblin.job import WorkPlan, WorkRequest
 from airflow_gobblin.model import schema
+from airflow_gobblin.model.batch import Batch, HeldBatch
 from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.work import Dataset, ExtractKind, Limits, WorkUnit
@@ -24,14 +25,17 @@ def plan_rows(
     states: Mapping[str, DatasetState],
     request: WorkRequest,
     connections: GuardedConnections,
-) -> WorkPlan | None:
+) -> WorkPlan | HeldBatch | None:
     """Plan the units of a dataset; `None` if there is nothing to do. See `Work.plan`."""
     urn, state = dataset.urn, states[dataset.urn]
     _check_whole(work, dataset, state, request.policy)
     limits = Limits() if request.whole else work.limits
-    asked = PlanRequest(request.now, request.end, limits, work.options, request.ranges)
+    batch = request.batch if dataset.holds.covers_ranges else None
+    asked = PlanRequest(request.now, request.end, limits, work.options, request.ranges, batch)
     with connections.redacting("plan", f"dataset {urn!r}"):
         found = work.source.plan(dataset, states, asked, connections)
+    if (held := _held(work, urn, batch, found)) is not None:
+        return held
     judged = _judged(dataset, found, state, request, connections)
     if judged is None:
         return None
@@ -48,6 +52,24 @@ def plan_rows(
         found.kept_from,
         _one_snapshot(work, urn, found),
     )
+
+
+def _held(work: RowsWork, urn: str, batch: Batch | None, found: DatasetPlan) -> HeldBatch | None:
+    """Return what waits, if that is too little for a batch.
+
+    :raises ConfigurationError: the source can't tell what waits, or when it is due.
+    """
+    if batch is None:
+        return None
+    if found.backlog is None:
+        raise ConfigurationError(
+            operation="plan",
+            subject=f"dataset {urn!r}",
+            cause=f"its source, a {type(work.source).__name__}, doesn't tell what waits, so it can't be read in batches",
+            hint="Leave `batch` out; or let the source's plans have a `backlog`.",
+        )
+    batch.check(found.backlog, urn)
+    return HeldBatch(batch, found.backlog) if batch.holds(found.backlog) else None
 
 
 def _takes_all(dataset: Dataset, state: DatasetState) -> bool:

@@ -18,6 +18,7 @@ from airflow_gobblin.rows.sources.base import CheckableSource, RangeSource, Sour
 if TYPE_CHECKING:
     from airflow_gobblin.connections import Connections, GuardedConnections
     from airflow_gobblin.job import WorkPlan, WorkRequest
+    from airflow_gobblin.model.batch import HeldBatch
     from airflow_gobblin.model.coverage import Range
     from airflow_gobblin.model.plan import Plan
     from airflow_gobblin.model.request import RangeRequest
@@ -113,7 +114,7 @@ class RowsWork:
         request: WorkRequest,
         files: Files,
         connections: GuardedConnections,
-    ) -> WorkPlan | None:
+    ) -> WorkPlan | HeldBatch | None:
         """Plan ranges of the source, or all of it."""
         from airflow_gobblin.rows.planning import plan_rows
 

@@ -9,9 +9,10 @@ from datetime import datetime
 
 from airflow_gobblin.commit.preconditions import check_goes_on, stood_for
 from airflow_gobblin.errors import ConfigurationError, GobblinError
-from airflow_gobblin.job import DatasetLike, WorkPlan, WorkRequest
+from airflow_gobblin.job import BatchedJob, DatasetLike, WorkPlan, WorkRequest
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.records import now
+from airflow_gobblin.model.batch import HeldBatch
 from airflow_gobblin.model.plan import DatasetNote, Plan
 from airflow_gobblin.model.request import RangeRequest
 from airflow_gobblin.model.state import DatasetState
@@ -47,6 +48,8 @@ def plan_dataset(
     found = opened.job.work.plan(dataset, planning.states, asked, opened.files, opened.connections)
     if found is None:
         return DatasetNote(urn, Status.IDLE, "there is nothing new")
+    if isinstance(found, HeldBatch):
+        return DatasetNote(urn, Status.HELD, str(found))
     return _bound(opened, dataset, history, found, planning, backfill), found.units
 
 
@@ -94,10 +97,11 @@ def _backfill(opened: OpenJob, dataset: DatasetLike, history: History, planning:
 
 
 def _work_request(opened: OpenJob, request: RunRequest, history: History, backfill: Backfill | None) -> WorkRequest:
-    end = request.end if isinstance(request.end, datetime) else None
-    policy, coverage = opened.job.policy, history.state.coverage
+    job, end = opened.job, request.end if isinstance(request.end, datetime) else None
+    policy, coverage = job.policy, history.state.coverage
     if backfill is None:
-        return WorkRequest(now(), end, policy, coverage)
+        batch = job.batch if isinstance(job, BatchedJob) and not request.flush else None
+        return WorkRequest(now(), end, policy, coverage, batch=batch)
     stays = coverage.without(stood_for(backfill, history))
     return WorkRequest(now(), end, policy, stays, backfill.ranges, whole=request.replace)
 

@@ -18,14 +18,22 @@ from airflow_gobblin.errors import (
     StoreError,
     TargetError,
 )
-from airflow_gobblin.job import DatasetLike, LimitedJob, OutlinedWork, RankedDataset
+from airflow_gobblin.job import BatchedJob, DatasetLike, LimitedJob, OutlinedWork, RankedDataset
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.records import now
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.limits import Load, RunLimits
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.packing import pack_datasets, pack_up_to
-from airflow_gobblin.model.plan import DatasetNote, DatasetProspect, Outline, PlannedAct, Prospect, RunPlan
+from airflow_gobblin.model.plan import (
+    DatasetNote,
+    DatasetProspect,
+    HeldDatasets,
+    Outline,
+    PlannedAct,
+    Prospect,
+    RunPlan,
+)
 from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.work import DatasetRef, Pack, WorkUnit
 from airflow_gobblin.run.dataset_plan import plan_dataset
@@ -79,7 +87,20 @@ def create_work_units(opened: OpenJob, request: RunRequest) -> RunPlan:
     run = RunPlan(uuid.uuid4().hex, planning.run_key, packs, tuple(notes), request.backfill, now())
     opened.staging.put_run(run, opened.job.work)
     opened.staging.finish_earlier_tries(run)
+    _keep_held(opened, planning, notes)
     return run
+
+
+def _keep_held(opened: OpenJob, planning: Planning, notes: Iterable[DatasetNote]) -> None:
+    """Keep what waits for the datasets that are held, for people to see, beside what is known of those that weren't asked for."""
+    if not isinstance(opened.job, BatchedJob):
+        return
+    before = opened.staging.held()
+    planned = {dataset.urn for dataset in planning.datasets}
+    others = {} if before is None else {urn: why for urn, why in before.details.items() if urn not in planned}
+    held = others | {note.urn: note.detail for note in notes if note.status is Status.HELD}
+    if held or (before is not None and before.details):
+        opened.staging.put_held(HeldDatasets(held, now()))
 
 
 @dataclass

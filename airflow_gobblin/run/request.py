@@ -22,6 +22,7 @@ class RunRequest:
     :param end: the end of its data interval, or of its range; `None`: up to now.
     :param datasets: only these URNs; empty for all.
     :param start: where its range begins.
+    :param flush: whether to read what waits, however little it is for a batch.
     :param replace: whether to replace what is published of its range; otherwise a partly covered range is refused.
     :param request: any text, to distinguish it from an equal request of the same DAG run, so that it is carried out again.
     :raises ConfigurationError: the range is empty or not a range, or there is nothing to replace.
@@ -33,11 +34,14 @@ class RunRequest:
     start: Bound | None = None
     replace: bool = False
     request: str = ""
+    flush: bool = False
 
     def __post_init__(self) -> None:
         start, end = self.start, self.end
         if start is None and (self.replace or isinstance(end, int)):
             raise self._refused("there is no start", "Give the range that is meant, from start to end.")
+        if start is not None and self.flush:
+            raise self._refused("it is a backfill and a flush", "A backfill is never held: leave out the flush.")
         if start is not None and end is not None:
             if isinstance(start, int) is not isinstance(end, int):
                 raise self._refused(
@@ -64,6 +68,8 @@ class RunRequest:
         asked: dict[str, Json] = {"end": _json(self.end), "datasets": [*sorted(self.datasets)]}
         if self.backfill:
             asked |= {"start": _json(self.start), "replace": self.replace}
+        if self.flush:
+            asked["flush"] = True
         if self.request:
             asked["request"] = self.request
         return wire.digest(wire.canonical({"ingestion": ingestion, "dag_run": self.dag_run, "asked": asked}))[:32]

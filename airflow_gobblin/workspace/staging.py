@@ -2,6 +2,7 @@
 
     _gobblin/<ingestion>-<journal>/
         r/<run>/…                 output of `create_work_units` for a whole run: job, packs, run plan; and drivers' reports
+        h/<number>                what waits for datasets that are held; the newest is valid
         p/<token>                 a dataset's plan, written once, before anything is staged under its token
         s/<token>/units/…         the units that a large plan has no room for
         s/<token>/results/…       valid unit results: the first whose files keep their identity; those of a plan that is
@@ -39,7 +40,7 @@ from airflow_gobblin.job import Work
 from airflow_gobblin.model import plan as plans
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.failure import Failure
-from airflow_gobblin.model.plan import FinishedRun, Plan, PlanPiece, RunPlan, UnwrittenSteps
+from airflow_gobblin.model.plan import FinishedRun, HeldDatasets, Plan, PlanPiece, RunPlan, UnwrittenSteps
 from airflow_gobblin.model.progress import Progress
 from airflow_gobblin.model.work import Pack, StagedFile, UnitResult, UnitState, WorkUnit
 from airflow_gobblin.steps.publishing import staged_identity
@@ -217,6 +218,22 @@ class Staging:
         key = f"r/{run}/packs/{index}"
         data = self._store.get(key)
         return None if data is None else wire.loads(data, Pack, key)
+
+    def held(self) -> HeldDatasets | None:
+        """Return the datasets that are held, as the newest run that planned them found them."""
+        for key in sorted(self._store.list("h/"), reverse=True):
+            data = self._store.get(key)
+            if data is not None:
+                return wire.loads(data, HeldDatasets, key)
+        return None
+
+    def put_held(self, held: HeldDatasets) -> None:
+        """Write the datasets that are held, in place of those before."""
+        before = sorted(self._store.list("h/"))
+        number = int(before[-1].removeprefix("h/")) + 1 if before else 0
+        put_or_read(self._store, f"h/{number:012d}", wire.dumps(held))
+        for key in before:
+            self._store.delete(key)
 
     def put_report(self, run: str, pack: int, attempt: str, report: object) -> None:
         """Write the report of one run of a Spark driver on a pack, as a record."""

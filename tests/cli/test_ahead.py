@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 from contextlib import closing
@@ -14,6 +15,7 @@ from tests.services.environment import ROOT
 DAG_FILE = """
 from airflow.sdk import DAG
 
+from airflow_gobblin import Batch, ingestion_params
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.operators import GobblinIngestion, SparkOptions
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
@@ -25,6 +27,9 @@ good = (
     SqlTable("orders", ExtractKind.APPEND_ONLY, delta="id", unit_bytes=100),
     SqlTable("countries", ExtractKind.SNAPSHOT_ONLY),
 )
+held = Ingestion(
+    "held", SqlSource("shop_db", good[:1]), ParquetSink("{folder}/held"), "{folder}/journal", batch=Batch(rows=100)
+)
 bad = (
     SqlTable("odd", ExtractKind.APPEND_ONLY, delta="at", columns=("id", "at", "amount", "anything", "nam")),
     SqlTable("order", ExtractKind.SNAPSHOT_ONLY),
@@ -32,6 +37,8 @@ bad = (
 )
 with DAG("shop", schedule=None):
     GobblinIngestion(Ingestion("shop", SqlSource("shop_db", good), ParquetSink("{folder}/lake"), "{folder}/journal"))
+with DAG("held", schedule=None, params=ingestion_params()):
+    GobblinIngestion(held)
 with DAG("bad", schedule=None):
     GobblinIngestion(
         Ingestion("bad", SqlSource("shop_db", bad), ParquetSink("{folder}/shop.db/lake"), "sqlite:///{folder}/shop.db/j.db"),
@@ -135,6 +142,25 @@ def test_a_plan_shows_what_a_run_would_and_makes_nothing(deployment: Deployment)
     assert [row["dataset"] for row in one.json] == ["countries"]
     assert bad.status == 1
     assert deployment.seen() == before, "and no other DAG file was imported"
+
+
+def test_a_flush_triggers_a_run_that_holds_nothing_back(deployment: Deployment) -> None:
+    plan, one, every, runs = deployment.run(
+        "gobblin plan -d held -o json",
+        "gobblin flush orders -d held -r closed --yes -o json",
+        "gobblin flush -d held -r all --yes",
+        "dags list-runs held -o json",
+    )
+    (planned,) = plan.json
+    assert (planned["status"], one.status, every.status) == ("held", 0, 0), every
+    assert "40 rows, about " in planned["detail"]
+    assert one.json[0]["run"] in runs.out
+    with closing(sqlite3.connect(deployment.folder / "home/airflow.db")) as database:
+        confs = [json.loads(conf) for (conf,) in database.execute("SELECT conf FROM dag_run ORDER BY id")]
+    assert confs == [
+        {"flush": True, "request": "closed", "datasets": ["orders"]},
+        {"flush": True, "request": "all"},
+    ]
 
 
 def test_the_commands_of_the_page(deployment: Deployment) -> None:

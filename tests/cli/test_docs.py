@@ -19,7 +19,7 @@ from tests.protocol.rows import Table
 from tests.services.environment import ROOT
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-AHEAD = ("$ airflow gobblin check ", "$ airflow gobblin plan ", "$ airflow gobblin copy ")
+AHEAD = ("$ airflow gobblin check ", "$ airflow gobblin plan ", "$ airflow gobblin copy ", "$ airflow gobblin flush ")
 PAGE = (ROOT / "docs" / "commands.md").read_text()
 
 

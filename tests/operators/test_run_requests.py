@@ -95,7 +95,7 @@ def test_a_partition_key_names_a_dataset() -> None:
     ("conf", "told"),
     [
         ({"dataset": ["a"]}, "'dataset' of the run's configuration: there is no such key. Did you mean 'datasets'"),
-        ({"x": 1}, "Known are datasets, end, note, replace, request, start"),
+        ({"x": 1}, "Known are datasets, end, flush, note, replace, request, start"),
         ({"datasets": "a"}, "it is not a list of URNs"),
         ({"datasets": [1]}, "it is not a list of URNs"),
         ({"replace": "yes", "start": 1}, "it is not true or false"),
@@ -104,6 +104,8 @@ def test_a_partition_key_names_a_dataset() -> None:
         ({"start": 1.5}, "it is not a point in time"),
         ({"request": 5}, "it is not a text"),
         ({"replace": True}, "there is no start"),
+        ({"flush": "yes"}, "it is not true or false"),
+        ({"flush": True, "start": 1}, "a backfill and a flush"),
         ({"end": "2026-01-01", "start": "2026-01-02"}, "is not before its end"),
     ],
 )
@@ -125,7 +127,7 @@ def test_the_form_offers_the_datasets() -> None:
     with DAG("form", schedule=None, params=params) as dag:
         pass
     shown = DagSerialization.to_dict(dag)["dag"]["params"]
-    assert [name for name, _ in shown] == ["datasets", "start", "end", "replace", "request"]
+    assert [name for name, _ in shown] == ["datasets", "start", "end", "replace", "flush", "request"]
     assert params["datasets"].resolve(["b"]) == ["b"]
     for bad in (["c"], "a"):
         with pytest.raises(ValueError, match=r"Invalid input for param datasets|is not"):

@@ -40,6 +40,7 @@ from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.mirror import Mirror
 from airflow_gobblin.model import wire
+from airflow_gobblin.model.batch import Batch
 from airflow_gobblin.model.limits import RunLimits
 from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.watermark import LongWatermark, TimestampWatermark
@@ -137,7 +138,7 @@ def test_the_least_that_a_file_says(load: Load, tmp_path: Path) -> None:
     dag = DagOptions(dag_id="shop", datasets=tuple(table.urn for table in SHOP.source.tables))  # type: ignore[attr-defined]
     assert shop == YamlIngestion(tmp_path / "a.yaml", SHOP, SparkOptions(), dag)
     given = shop.dag.arguments()
-    assert set(given.pop("params")) == {"datasets", "start", "end", "replace", "request"}
+    assert set(given.pop("params")) == {"datasets", "start", "end", "replace", "flush", "request"}
     assert given == {"dag_id": "shop", "max_active_runs": 1, "tags": [], "default_args": {}}
 
 
@@ -149,6 +150,7 @@ journal: s3://lake@bucket/journal
 policy: successful
 partial_ok: true
 limits: {rows: 10, bytes: 20, seconds: 1.5}
+batch: {bytes: 1000, rows: 10, age: {hours: 1}, kept: 0.25}
 max_packs: 2
 max_pack_weight: 1000000
 attempts: 5
@@ -234,6 +236,7 @@ dag:
         converters=(RenameColumns({"a": "b"}), DropColumns(("c",)), AddColumn("d", 1)),
         checks=(NotNull(("b",), OnBadRow.DROP), InRange("d", 1, 2.5), Matches("b", "[a-z]+")),
         limits=Limits(10, 20, 1.5),
+        batch=Batch(1000, 10, timedelta(hours=1), 0.25),
         max_packs=2,
         max_pack_weight=1_000_000,
         attempts=5,
@@ -502,6 +505,7 @@ CLASSES: tuple[type[Any], ...] = (
     SqlTable,
     Predicate,
     ParquetSink,
+    Batch,
     Limits,
     RenameColumns,
     DropColumns,
@@ -650,7 +654,7 @@ def changed(old: str, new: str) -> str:
             changed(", delta:", ", dleta:"),
             "7:44: source.sql.tables[0].dleta: there is no such key. Did you mean 'delta'?",
         ),
-        (LEAST + "zzz: 1", "11:1: zzz: there is no such key. Known are attempts, checks, …"),
+        (LEAST + "zzz: 1", "11:1: zzz: there is no such key. Known are attempts, batch, …"),
         (changed("sql:", "mysql:"), "4:3: source.mysql: there is no such key. Did you mean 'sql'?"),
         (changed("table: customers, ", ""), "8:9: source.sql.tables[1]: there is no 'table'"),
         (changed("name: shop\n", ""), "1:1: there is no 'name'"),

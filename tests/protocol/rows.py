@@ -8,12 +8,14 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
 from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import NoSuchRangeError
+from airflow_gobblin.model.batch import Backlog
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.naming import dataset_key
 from airflow_gobblin.model.request import Bound, RangeRequest
@@ -55,6 +57,7 @@ class Table:
 
     :param version: what it shows; the rows of a snapshot name it, and others' from the second on.
     :param unit_rows: how many rows a work unit has. :param kept_from: where its rows begin, if it reports that.
+    :param waited: the seconds that its oldest uncovered row waits. :param used: the share of what it keeps that has gone by.
     """
 
     urn: str
@@ -63,6 +66,8 @@ class Table:
     version: int = 0
     unit_rows: int = 4
     kept_from: int | None = None
+    waited: float | None = None
+    used: float = 0.0
 
     @property
     def snapshot(self) -> bool:
@@ -71,6 +76,13 @@ class Table:
     def row(self, position: int) -> str:
         at = f"v{self.version}/" if self.snapshot or self.version else ""
         return f"{self.urn}/{at}{position}"
+
+    def backlog(self, rows: int, at: datetime) -> Backlog:
+        """What waits, if it is a number of rows. A row is one byte for each letter that it has."""
+        size = rows * len(f"{self.row(0)}\n")
+        return Backlog(
+            at, rows, size, None if self.waited is None else at - timedelta(seconds=self.waited), None, self.used
+        )
 
     def all_rows(self) -> Counter[str]:
         return Counter(self.row(n) for n in range(self.rows))
@@ -116,7 +128,8 @@ class RowSource:
         low = 0 if request.ranges and origin is None else pieces[0][0] if pieces else 0
         planned = Range(LongWatermark(low), LongWatermark(pieces[-1][1])) if pieces else None
         kept_from = None if table.kept_from is None else LongWatermark(table.kept_from)
-        return DatasetPlan(units, SCHEMA, planned, kept_from, Consistency.UNCHANGING)
+        backlog = table.backlog(sum(high - low for low, high in pieces), request.now)
+        return DatasetPlan(units, SCHEMA, planned, kept_from, Consistency.UNCHANGING, backlog)
 
     def resolve(self, dataset: Dataset, request: RangeRequest, connections: Connections) -> Range:
         """Its bounds are positions, or seconds that are."""

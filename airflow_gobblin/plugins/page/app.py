@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Annotated, Any, Literal
@@ -22,6 +22,7 @@ from airflow_gobblin.admin.kept import list_kept
 from airflow_gobblin.admin.views import (
     UnderWay,
     dataset_detail,
+    held,
     known_history,
     list_datasets,
     list_pending,
@@ -126,7 +127,14 @@ def _datasets(where: Registered, search: str, only: str, start: int) -> Response
         some, total = page.views, page.total
     pages = Pages(start, len(some), _PAGE, total)
     return _html(
-        "datasets", where=where, views=some, pages=pages, search=search, only=only, under_way=_under_way(journal, where)
+        "datasets",
+        where=where,
+        views=some,
+        pages=pages,
+        search=search,
+        only=only,
+        under_way=_under_way(journal, where),
+        held=_held(journal, where),
     )
 
 
@@ -138,6 +146,15 @@ def _under_way(journal: Journal, where: Registered) -> tuple[UnderWay, ...]:
         return under_way(journal, target(where))
     except (GobblinError, OSError):
         return ()
+
+
+def _held(journal: Journal, where: Registered) -> Mapping[str, str]:
+    """Return what waits for datasets that are held, by URN; nothing where the target can't be read."""
+    try:
+        found = held(journal, target(where))
+    except (GobblinError, OSError):
+        return {}
+    return {} if found is None else found.details
 
 
 @app.get("/counts")

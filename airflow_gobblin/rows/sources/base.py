@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.model.batch import Backlog, Batch
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.request import RangeRequest
 from airflow_gobblin.model.state import DatasetState
@@ -32,6 +33,7 @@ class PlanRequest:
     :param end: the end of the run's data interval, exclusive; `None` for an unscheduled run: up to now.
     :param now: the time of planning, in UTC, by the worker's clock. A source that has a clock uses its own.
     :param ranges: for a backfill: these ranges, in order, instead of the uncovered ones, whether they hold rows or not.
+    :param batch: if it holds the backlog that the source finds, no units are needed.
     """
 
     now: datetime
@@ -39,6 +41,7 @@ class PlanRequest:
     limits: Limits = field(default_factory=Limits)
     options: Mapping[str, Json] = field(default_factory=dict)
     ranges: tuple[Range, ...] = ()
+    batch: Batch | None = None
 
 
 class Consistency(StrEnum):
@@ -65,6 +68,7 @@ class DatasetPlan:
     :param kept_from: the position from which the source still has its rows, if it removes old ones: rows removed since aren't
         rewound.
     :param consistency: why its units show one state of the dataset, if they take it whole.
+    :param backlog: what waits, if the request is for batches and the dataset has positions.
     """
 
     units: Iterable[WorkUnit]
@@ -72,6 +76,7 @@ class DatasetPlan:
     planned: Range | None = None
     kept_from: Watermark | None = None
     consistency: Consistency = Consistency.ONE_UNIT
+    backlog: Backlog | None = None
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from airflow_gobblin.errors import ConfigurationError, NoSuchRangeError, SourceDataError
+from airflow_gobblin.model.batch import Backlog
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.request import Bound, RangeRequest
@@ -83,8 +84,10 @@ def plan_ranges(scan: Scan, state: DatasetState, request: PlanRequest) -> Datase
         raise _refused(scan, "its first load takes everything", way_out)
     _check_placed(scan)
     wanted = _wanted(scan, state, request)
-    if not request.ranges and not any(extent.rows for _, extent in wanted):
-        return DatasetPlan((), scan.schema)
+    backlog = None if request.batch is None else _backlog(scan, state, [extent for _, extent in wanted])
+    held = backlog is not None and request.batch is not None and request.batch.holds(backlog)
+    if held or (not request.ranges and not any(extent.rows for _, extent in wanted)):
+        return DatasetPlan((), scan.schema, backlog=backlog)
     least = _least(scan)
     _check_kept(scan, state, request.ranges, least)
     row_bytes = scan.row_bytes()
@@ -105,7 +108,18 @@ def plan_ranges(scan: Scan, state: DatasetState, request: PlanRequest) -> Datase
     planned = Range(low, wanted[-1][0].high)
     units = _units(scan, pieces, row_bytes)
     consistency = _consistency(units) if takes_all else Consistency.ONE_UNIT
-    return DatasetPlan(units, scan.schema, planned, _kept_from(scan, state, least), consistency)
+    return DatasetPlan(units, scan.schema, planned, _kept_from(scan, state, least), consistency, backlog)
+
+
+def _backlog(scan: Scan, state: DatasetState, extents: Sequence[Extent]) -> Backlog:
+    """Return what waits in a table. Its rows are taken to be as large, once published, as those of the last run."""
+    _, axis = scan.positions()
+    rows = sum(extent.rows for extent in extents)
+    learned = state.published_row_bytes
+    row_bytes = scan.row_bytes() if learned is None else learned
+    least = min((axis.position(e.least) for e in extents if e.least is not None), default=None)
+    oldest = least.value if isinstance(least, TimestampWatermark) else None
+    return Backlog(scan.now(), rows, round(rows * row_bytes), oldest)
 
 
 def _wanted(scan: Scan, state: DatasetState, request: PlanRequest) -> list[tuple[Range, Extent]]:

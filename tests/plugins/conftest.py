@@ -21,6 +21,7 @@ from airflow_gobblin.copy.options import Delete
 from airflow_gobblin.journal.journal import Journal, slot_name
 from airflow_gobblin.journal.records import Action, Decision, now
 from airflow_gobblin.model import wire
+from airflow_gobblin.model.batch import Batch
 from airflow_gobblin.model.coverage import Coverage
 from airflow_gobblin.model.progress import Progress
 from airflow_gobblin.model.watermark import LongWatermark, TimestampWatermark
@@ -152,9 +153,11 @@ def fill_shop(folder: Path) -> None:
 
 
 def fill_vault(folder: Path) -> None:
-    """`gold`, others with odd names, and `torn`, whose record is no record."""
+    """`gold`, others with odd names, `torn`, whose record is no record, and two that are held."""
     lab = made(folder, *(Table(urn, ExtractKind.APPEND_ONLY, 5) for urn in ("gold", HIDDEN, LONG, "torn")))
     lab.run()
+    held = Lab(folder / "lake", store=lab.store, batch=Batch(rows=100))
+    held.run(*(Table(urn, ExtractKind.APPEND_ONLY, 7) for urn in ("tin", EVIL)))
     key = lab.journal.key("torn", "d", slot_name(1))
     lab.store.delete(key)
     lab.store.put_if_absent(key, b"{")

@@ -101,6 +101,14 @@ def test_a_list_tells_of_each_dataset(browse: Browse) -> None:
     assert column(page, 1) == ["prices", "stock"]
 
 
+def test_what_is_held_is_listed_though_it_was_never_published(browse: Browse) -> None:
+    card = visit(browse("ann"), "datasets", dag_id="vault").locator(".card")
+    expect(card).to_contain_text("Held until more waits for a batch: 2 datasets")
+    expect(card).to_contain_text("tin: 7 rows, about 42 B, wait until 100 rows")
+    expect(card).to_contain_text(EVIL)
+    expect(visit(browse("ann"), "datasets").locator(".card")).to_have_count(0)
+
+
 def test_a_search_finds_any_part_of_a_urn(browse: Browse) -> None:
     page = visit(browse("vera"), "datasets")
     page.get_by_role("searchbox").fill("</SCRIPT>")

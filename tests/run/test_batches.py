@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from airflow_gobblin.admin.views import held
 from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.model.batch import Backlog, Batch
+from airflow_gobblin.model.batch import Backlog, Batch, HeldBatch
 from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.run.plan import create_work_units, would_plan
@@ -21,6 +23,7 @@ from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.testing import inprocess
 from tests.lab import Lab
 from tests.protocol.rows import Table
+from tests.services.environment import ROOT
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -164,6 +167,18 @@ def test_any_boundaries_of_runs_give_the_same_rows(tmp_path: Path) -> None:
             made.run(replace(CLICKS, rows=rows))
         made.run(request=flush())
         assert made.rows("clicks") == replace(CLICKS, rows=39).all_rows() == Counter(made.rows("clicks"))
+
+
+def test_the_page_of_batches(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "batches.md").read_text()
+    (code,) = re.findall(r"<!-- test: batches -->\n```python\n(.*?)```", page, re.DOTALL)
+    defined: dict[str, Any] = {}
+    exec(compile(code.replace("/lake/", f"{tmp_path}/"), "batches.md", "exec"), defined)
+    assert defined["orders"].batch == Batch(bytes=256 << 20, age=HOUR)
+    (example,) = re.findall(r"^> held: (.+)$", page, re.MULTILINE)
+    backlog = Backlog(NOON + timedelta(minutes=22, seconds=10), 41_203, 12_412_000, NOON)
+    noon = "2026-01-31 13:00:00"
+    assert str(HeldBatch(defined["orders"].batch, backlog)) == example.replace(noon, "2026-03-01 13:00:00")
 
 
 # bad input

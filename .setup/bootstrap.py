@@ -43,6 +43,7 @@ HADOOP_JARS = (
     ("org.apache.hadoop", "hadoop-client-minicluster", HADOOP),
     ("org.junit.jupiter", "junit-jupiter-api", "5.12.2"),  # which the namenode of tests asks for
 )
+KAFKA = ("org.apache.kafka", "kafka_2.13", "4.3.1")
 # Ivy's own settings look into ~/.m2 first, where a pom may lie without its jar.
 IVY_SETTINGS = """<ivysettings>
   <settings defaultResolver="central"/>
@@ -158,21 +159,32 @@ def bring_object_stores() -> None:
 
 def bring_hdfs() -> None:
     """an HDFS (106 MB the first time)"""
-    folder = BUILD / f"hadoop-{HADOOP}"
-    if not folder.exists():
-        fresh, known = TEMPORARY / "hadoop", _remembered()
-        shutil.rmtree(fresh, ignore_errors=True)
-        fresh.mkdir()
-        settings = fresh / "ivysettings.xml"
-        settings.write_text(IVY_SETTINGS)
-        (ivy,) = Path(known["SPARK_HOME"], "jars").glob("ivy-*.jar")
-        command = [f"{known['JAVA_HOME']}/bin/java", "-cp", str(ivy), "org.apache.ivy.Main", "-warn", "-notransitive"]
-        command += ["-settings", str(settings), "-cache", str(fresh / "cache"), "-confs", "master"]
-        for artifact in HADOOP_JARS:
-            where = str(fresh / "jars" / "[artifact]-[revision].[ext]")
-            _run([*command, "-dependency", *artifact, "-retrieve", where])
-        (fresh / "jars").replace(folder)
-    _remember("HADOOP_JARS", folder)
+    _remember("HADOOP_JARS", _jars(f"hadoop-{HADOOP}", HADOOP_JARS, "-notransitive", "-confs", "master"))
+
+
+def bring_kafka() -> None:
+    """a Kafka (44 MB the first time)"""
+    _remember("KAFKA_JARS", _jars(f"kafka-{KAFKA[2]}", (KAFKA,), "-confs", "default"))
+
+
+def _jars(name: str, artifacts: Sequence[tuple[str, str, str]], *options: str) -> Path:
+    """Bring artifacts from Maven Central, by the Ivy that Spark brings; return the folder of their jars."""
+    folder = BUILD / name
+    if folder.exists():
+        return folder
+    fresh, known = TEMPORARY / name, _remembered()
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir()
+    settings = fresh / "ivysettings.xml"
+    settings.write_text(IVY_SETTINGS)
+    (ivy,) = Path(known["SPARK_HOME"], "jars").glob("ivy-*.jar")
+    command = [f"{known['JAVA_HOME']}/bin/java", "-cp", str(ivy), "org.apache.ivy.Main", "-warn", *options]
+    command += ["-settings", str(settings), "-cache", str(fresh / "cache")]
+    for artifact in artifacts:
+        where = str(fresh / "jars" / "[artifact]-[revision].[ext]")
+        _run([*command, "-dependency", *artifact, "-retrieve", where])
+    (fresh / "jars").replace(folder)
+    return folder
 
 
 def bring_browser() -> None:
@@ -222,6 +234,7 @@ STEPS: dict[str, tuple[Callable[[], None], ...]] = {
         bring_postgres,
         bring_object_stores,
         bring_hdfs,
+        bring_kafka,
         bring_browser,
         keep_spark_classes,
     ),

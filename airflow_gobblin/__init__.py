@@ -154,6 +154,7 @@ if TYPE_CHECKING:
         SnapshotSource,
         Source,
     )
+    from airflow_gobblin.rows.sources.kafka import Isolation, KafkaSource, OutOfRange, Start
     from airflow_gobblin.rows.sources.sql import SqlSource
     from airflow_gobblin.rows.sources.sql.tables import Predicate, SqlTable
     from airflow_gobblin.steps.base import CommitStep, FenceResult, Phase, StepContext, StepStatus, TargetFile
@@ -234,9 +235,11 @@ __all__ = [
     "IncompleteRunError",
     "Ingestion",
     "IngestionNotifier",
+    "Isolation",
     "Job",
     "Journal",
     "Json",
+    "KafkaSource",
     "Keep",
     "Layout",
     "Limits",
@@ -254,6 +257,7 @@ __all__ = [
     "NotFoundError",
     "NotNull",
     "OnBadRow",
+    "OutOfRange",
     "OverlapError",
     "ParquetSink",
     "PausedError",
@@ -289,6 +293,7 @@ __all__ = [
     "SqlTable",
     "StagedFile",
     "StagedOutput",
+    "Start",
     "StepConflictError",
     "StepContext",
     "StepError",
@@ -404,9 +409,11 @@ _MODULES = {
     "IncompleteRunError": "errors",
     "Ingestion": "ingestion",
     "IngestionNotifier": "events.notifier",
+    "Isolation": "rows.sources.kafka",
     "Job": "job",
     "Journal": "journal.journal",
     "Json": "model.watermark",
+    "KafkaSource": "rows.sources.kafka",
     "Keep": "copy.options",
     "Layout": "rows.sinks.base",
     "Limits": "model.work",
@@ -424,6 +431,7 @@ _MODULES = {
     "NotFoundError": "errors",
     "NotNull": "rows.converters.checks",
     "OnBadRow": "rows.converters.base",
+    "OutOfRange": "rows.sources.kafka",
     "OverlapError": "errors",
     "ParquetSink": "rows.sinks.parquet",
     "PausedError": "errors",
@@ -459,6 +467,7 @@ _MODULES = {
     "SqlTable": "rows.sources.sql.tables",
     "StagedFile": "model.work",
     "StagedOutput": "storage.files.base",
+    "Start": "rows.sources.kafka",
     "StepConflictError": "errors",
     "StepContext": "steps.base",
     "StepError": "errors",

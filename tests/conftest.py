@@ -24,6 +24,7 @@ from tests.services import s3
 from tests.services.emulators import Emulator, running_azurite, running_gcs
 from tests.services.environment import ROOT, TEMPORARY, hurry_java, use_environment
 from tests.services.hdfs import Hdfs, running_hdfs
+from tests.services.kafka import Kafka, running_kafka
 from tests.services.packages import build_wheel
 from tests.services.postgres import Postgres, running_postgres
 from tests.services.s3_proxy import Proxy, running_proxy
@@ -35,7 +36,19 @@ if TYPE_CHECKING:
 
 SERVICES = frozenset(
     (
-        *("azurite", "bucket", "deployment", "gcs", "hdfs", "mortal", "moto", "s3_proxy", "versitygw", "wheel"),
+        *(
+            "azurite",
+            "bucket",
+            "deployment",
+            "gcs",
+            "hdfs",
+            "kafka",
+            "mortal",
+            "moto",
+            "s3_proxy",
+            "versitygw",
+            "wheel",
+        ),
         *("postgres", "postgres_database", "postgres_server", "postgresql"),
         *("spark", "spark_connect", "spark_standalone"),
     )
@@ -114,6 +127,13 @@ def postgres(postgres_server: Postgres) -> str:
 def postgres_database(postgres_server: Postgres) -> str:
     """The URL of an empty database of the test's own."""
     return postgres_server.create_database(f"test_{uuid.uuid4().hex}")
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """A running Kafka."""
+    with running_kafka(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")

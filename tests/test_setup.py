@@ -44,7 +44,13 @@ def step(name: str, ran: list[str], failing: bool = False) -> Callable[[], None]
 
 
 def test_the_demo_brings_no_servers_no_browser_and_no_tools(bootstrap: Any) -> None:
-    beyond = {bootstrap.bring_postgres, bootstrap.bring_object_stores, bootstrap.bring_hdfs, bootstrap.bring_browser}
+    beyond = {
+        bootstrap.bring_postgres,
+        bootstrap.bring_object_stores,
+        bootstrap.bring_hdfs,
+        bootstrap.bring_kafka,
+        bootstrap.bring_browser,
+    }
     assert beyond.isdisjoint(bootstrap.STEPS["demo"])
     assert beyond < set(bootstrap.STEPS["all"])
     everything, wanted = (set(path.read_text().splitlines()) for path in (PINS, DEMO_PINS))

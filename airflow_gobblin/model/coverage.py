@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
+from itertools import zip_longest
 
 from airflow_gobblin.errors import ConfigurationError, GobblinError, Remedy
 from airflow_gobblin.model.watermark import Watermark, encode, join, split
@@ -216,10 +217,14 @@ class Coverage:
 
     def uncovered(self, within: Range) -> tuple[Range, ...]:
         """Return the parts of a range that are not covered, in order. Only for datasets of one position."""
+        (gaps,) = self.gaps(within)
+        return tuple(Range(low, high) for low, high in gaps)
+
+    def gaps(self, within: Range) -> tuple[tuple[Interval, ...], ...]:
+        """Return the intervals of a range that are not covered, in order, for each of its positions."""
         self._check_fits(within)
-        (part,) = within._positions()
-        have = self.intervals[0] if self.intervals else ()
-        return tuple(Range(low, high) for low, high in _uncovered(have, part))
+        pairs = zip_longest(self.intervals, within._positions(), fillvalue=())
+        return tuple(_uncovered(have, part) for have, part in pairs if part)
 
     def _check_fits(self, other: Range, fewest: int = 0) -> None:
         """Check that a range can be compared with the coverage.

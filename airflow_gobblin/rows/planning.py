@@ -13,6 +13,7 @@ from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.work import Dataset, ExtractKind, Limits, WorkUnit
 from airflow_gobblin.rows.extraction import converted_schema
+from airflow_gobblin.rows.sinks.base import SizedSink
 from airflow_gobblin.rows.source_plans import JudgedPlan, judge_plan, judge_snapshot
 from airflow_gobblin.rows.sources.base import Consistency, DatasetPlan, PlanRequest
 from airflow_gobblin.rows.sources.snapshots import check_shares_snapshots
@@ -31,7 +32,8 @@ def plan_rows(
     _check_whole(work, dataset, state, request.policy)
     limits = Limits() if request.whole else work.limits
     batch = request.batch if dataset.holds.covers_ranges else None
-    asked = PlanRequest(request.now, request.end, limits, work.options, request.ranges, batch)
+    size = work.sink.file_bytes if isinstance(work.sink, SizedSink) else None
+    asked = PlanRequest(request.now, request.end, limits, work.options, request.ranges, batch, size)
     with connections.redacting("plan", f"dataset {urn!r}"):
         found = work.source.plan(dataset, states, asked, connections)
     if (held := _held(work, urn, batch, found)) is not None:

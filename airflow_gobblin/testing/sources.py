@@ -290,7 +290,7 @@ class RangeSourceContract(PositionedSourceContract):
     def test_a_range_is_resolved_to_positions(self, positioned: list[Reading]) -> None:
         for reading in positioned:
             first = reading.first()
-            found = reading.resolve(first.value)
+            found = reading.resolve(bound_of(first))
             assert found.low == first
             assert not found.empty
 
@@ -298,7 +298,7 @@ class RangeSourceContract(PositionedSourceContract):
         self, positioned: list[Reading]
     ) -> None:
         for reading in positioned:
-            start: Bound = reading.first().value
+            start = bound_of(reading.first())
             whole = reading.resolve(start)
             beyond = start + FAR if isinstance(start, int) else start + timedelta(FAR)
             assert reading.resolve(start, beyond) == whole
@@ -367,10 +367,10 @@ class Reading:
         found = self.source.plan(self.dataset, {self.urn: state}, request, self.connections)
         return PlannedUnits(tuple(found.units), found.schema, found.planned, found.kept_from, found.consistency)
 
-    def first(self) -> LongWatermark | TimestampWatermark:
+    def first(self) -> Watermark:
         """Plan it, and return its first position."""
         low = next(unit.low for unit in self.plan().units)
-        assert isinstance(low, LongWatermark | TimestampWatermark), "positions of other kinds have no bounds"
+        assert low is not None
         return low
 
     def resolve(self, start: Bound, end: Bound | None = None) -> Range:
@@ -456,6 +456,13 @@ def rows_of(rows: Any) -> Rows:
 def closed(units: tuple[WorkUnit, ...]) -> list[Range]:
     """Return the ranges of the units whose end is known."""
     return [Range(u.low, u.expected_high) for u in units if u.low is not None and u.expected_high is not None]
+
+
+def bound_of(position: Watermark) -> Bound:
+    """Return the bound by which a person names a position; of several positions, the least."""
+    first = min(split(position))
+    assert isinstance(first, LongWatermark | TimestampWatermark), "positions of other kinds have no bounds"
+    return first.value
 
 
 def below(one: Watermark, other: Watermark) -> bool:

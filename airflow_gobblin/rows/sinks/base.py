@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from airflow_gobblin.model.watermark import Json
 from airflow_gobblin.model.work import Dataset, StagedFile, UnitResult
@@ -100,6 +100,15 @@ class Sink(Protocol):
 
         :raises StepLostError: a staged file is gone, or no longer matches its result.
         """
+
+
+@runtime_checkable
+class SizedSink(Protocol):
+    """A sink that aims at a size of its files."""
+
+    @property
+    def file_bytes(self) -> int:
+        """That size."""
 
 
 def publish_units(

@@ -33,6 +33,7 @@ class PlanRequest:
     :param end: the end of the run's data interval, exclusive; `None` for an unscheduled run: up to now.
     :param now: the time of planning, in UTC, by the worker's clock. A source that has a clock uses its own.
     :param ranges: for a backfill: these ranges, in order, instead of the uncovered ones, whether they hold rows or not.
+    :param file_bytes: the size of the sink's files, where a unit had better read as much as makes one.
     :param batch: if it holds the backlog that the source finds, no units are needed.
     """
 
@@ -42,6 +43,7 @@ class PlanRequest:
     options: Mapping[str, Json] = field(default_factory=dict)
     ranges: tuple[Range, ...] = ()
     batch: Batch | None = None
+    file_bytes: int | None = None
 
 
 class Consistency(StrEnum):

@@ -1,0 +1,216 @@
+"""A Kafka cluster, as planning and reading need it: topics, offsets, and consumers. Every error is a `SourceError`."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from airflow_gobblin.connections import Connections
+from airflow_gobblin.errors import ConfigurationError, MissingExtraError, SourceError
+from airflow_gobblin.rows.sources.kafka import Isolation
+from airflow_gobblin.storage.parsed_connection import ParsedConnection
+
+try:
+    from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+    from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it has no __all__
+        AdminClient,
+        ConfigResource,
+        OffsetSpec,
+        ResourceType,
+    )
+except ImportError as error:
+    raise MissingExtraError(
+        operation="use",
+        subject="KafkaSource",
+        cause=error,
+        hint="Install the extra: pip install 'airflow-gobblin[kafka]'.",
+    ) from error
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+SECONDS_TO_ANSWER = 30.0
+_OURS = ("group.id", "enable.auto.commit", "enable.auto.offset.store", "auto.offset.reset", "isolation.level")
+"""Settings that the reading of exact ranges rests on."""
+
+
+class Cluster:
+    """A connection to a cluster.
+
+    :raises ConfigurationError: there is no such connection, or it isn't one to Kafka.
+    """
+
+    def __init__(self, conn_id: str, connections: Connections, isolation: Isolation = Isolation.COMMITTED) -> None:
+        self.conn_id = conn_id
+        self.isolation = isolation
+        self._settings = _settings(ParsedConnection(conn_id, connections.uri(conn_id)))
+        self._admin = AdminClient({**self._settings, "log_level": 0})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        del self._admin
+
+    @property
+    def id(self) -> str:
+        """The cluster's own id."""
+        return str(self._answer("describe", self._admin.describe_cluster(request_timeout=SECONDS_TO_ANSWER)).cluster_id)
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics that this user sees, sorted."""
+        with self._asking("list", "topics"):
+            return sorted(self._admin.list_topics(timeout=SECONDS_TO_ANSWER).topics)
+
+    def topic(self, name: str) -> Topic:
+        """Return a topic.
+
+        :raises SourceError: there is none of this name, or it isn't shown to this user.
+        """
+        futures = self._admin.describe_topics(TopicCollection([name]), request_timeout=SECONDS_TO_ANSWER)
+        found = self._answer("find", futures[name], f"topic {name!r}")
+        return Topic(self, name, str(found.topic_id or ""), len(found.partitions))
+
+    def settings_of(self, topic: str) -> Mapping[str, str]:
+        """Return the settings of a topic."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        futures = self._admin.describe_configs([resource], request_timeout=SECONDS_TO_ANSWER)
+        return {n: entry.value for n, entry in self._answer("describe", futures[resource], f"topic {topic!r}").items()}
+
+    def offsets(self, topic: str, asked: Mapping[int, OffsetSpec]) -> dict[int, int | SourceError]:
+        """Return an offset of each partition; the error, of those that can't be asked. An offset of -1 is none."""
+        if not asked:
+            return {}
+        level = (
+            IsolationLevel.READ_COMMITTED if self.isolation is Isolation.COMMITTED else IsolationLevel.READ_UNCOMMITTED
+        )
+        wanted = {TopicPartition(topic, partition): spec for partition, spec in asked.items()}
+        with self._asking("ask", f"topic {topic!r} for its offsets"):
+            futures = self._admin.list_offsets(wanted, isolation_level=level, request_timeout=SECONDS_TO_ANSWER)
+        found: dict[int, int | SourceError] = {}
+        for place, future in futures.items():
+            try:
+                subject = f"partition {place.partition} of topic {topic!r}"
+                found[place.partition] = self._answer("ask for the offset of", future, subject).offset
+            except SourceError as error:
+                found[place.partition] = error
+        return found
+
+    def consumer(self, **settings: Any) -> Consumer:
+        """Return a consumer that commits nothing and fails where an offset is out of range."""
+        ours = {
+            "group.id": "airflow_gobblin",  # asked for by the client; nothing is committed to it
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "isolation.level": self.isolation.value,
+            "enable.partition.eof": True,
+        }
+        with self._asking("read", "topics"):
+            return Consumer({**self._settings, "log_level": 0, **settings, **ours})
+
+    def failed(self, operation: str, subject: str, error: KafkaError) -> SourceError:
+        """Return the error of a broker or of the client."""
+        hint = _HINTS.get(error.code(), "Nothing was changed. If it is back, a retry succeeds.")
+        return SourceError(
+            operation=operation, subject=f"{subject} by connection {self.conn_id!r}", cause=error.str(), hint=hint
+        )
+
+    def _answer(self, operation: str, future: Future[T], subject: str = "the cluster") -> T:
+        with self._asking(operation, subject):
+            return future.result(SECONDS_TO_ANSWER + 5)
+
+    @contextlib.contextmanager
+    def _asking(self, operation: str, subject: str) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as error:
+            raise self.failed(operation, subject, error.args[0]) from error
+        except TimeoutError as error:
+            cause = f"it didn't answer within {SECONDS_TO_ANSWER:.0f} s"
+            raise SourceError(
+                operation=operation, subject=f"{subject} by connection {self.conn_id!r}", cause=cause
+            ) from error
+
+
+_DENIED = "Give the user of the connection the rights to describe and read the topic."
+_HINTS = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "Was it deleted? Correct the topics of the source, or create it.",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: _DENIED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: _DENIED,
+    KafkaError._AUTHENTICATION: "Correct user, password and security protocol of the connection.",
+    KafkaError.SASL_AUTHENTICATION_FAILED: "Correct user, password and security protocol of the connection.",
+}
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as it is now.
+
+    :param id: its id, which another topic of the same name doesn't have; empty if the broker has none.
+    """
+
+    cluster: Cluster
+    name: str
+    id: str
+    partitions: int
+
+    def starts(self, partitions: Iterable[int]) -> dict[int, int | SourceError]:
+        """Return the first offset of each log."""
+        return self._offsets(partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+    def ends(self, partitions: Iterable[int]) -> dict[int, int | SourceError]:
+        """Return the offset after the last record that can be read of each log."""
+        return self._offsets(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+    def at(self, time: datetime, partitions: Iterable[int]) -> dict[int, int | SourceError]:
+        """Return the first offset of each log whose record is not older than a time; -1 if there is none."""
+        return self._offsets(partitions, OffsetSpec.for_timestamp(round(time.timestamp() * 1000)))
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Its settings."""
+        return self.cluster.settings_of(self.name)
+
+    def _offsets(self, partitions: Iterable[int], spec: OffsetSpec) -> dict[int, int | SourceError]:
+        return self.cluster.offsets(self.name, dict.fromkeys(partitions, spec))
+
+
+def _settings(connection: ParsedConnection) -> dict[str, Any]:
+    """Return the client's settings from a connection."""
+    connection.expect("kafka")
+    known = {str(name): value for name, value in connection.extra.items()}
+    if taken := sorted({*known} & {*_OURS}):
+        raise connection.unfit(
+            f"it sets {', '.join(taken)}, and exact ranges are read by settings of our own", "Take it out."
+        )
+    if "bootstrap.servers" not in known:
+        if not connection.host:
+            raise connection.unfit("it names no server", 'Give its extra "bootstrap.servers", or a host and a port.')
+        known["bootstrap.servers"] = f"{connection.host}:{connection.port or 9092}"
+    if connection.login and "sasl.username" not in known:
+        known |= {"sasl.username": connection.login, "sasl.password": connection.password}
+        known.setdefault("security.protocol", "SASL_SSL")
+        known.setdefault("sasl.mechanism", "PLAIN")
+    return known
+
+
+def expect_all(found: Mapping[int, int | SourceError]) -> dict[int, int]:
+    """Return the offsets that could be had, and log which ones couldn't."""
+    for error in found.values():
+        if isinstance(error, SourceError):
+            log.warning("%s. Its watermark stays, and the other partitions go on.", error)
+    return {partition: offset for partition, offset in found.items() if not isinstance(offset, SourceError)}
+
+
+def unusable(topic: str, cause: str, hint: str) -> ConfigurationError:
+    """Return the error that a topic can't be planned as things are."""
+    return ConfigurationError(operation="plan", subject=f"topic {topic!r}", cause=cause, hint=hint)

@@ -1,0 +1,205 @@
+"""A real Kafka of one broker, which is its own controller (KRaft), for tests: on ports of its own, gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it has no __all__
+    AdminClient,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+from tests.services.processes import free_port, start_process, stop_process
+
+__all__ = ["Kafka", "Record", "running_kafka"]
+
+Record = tuple[int, int, bytes | None, bytes | None]
+"""What identifies a record of a topic: partition, offset, key, value."""
+
+
+@dataclass
+class Kafka:
+    """A running broker, which is the `Connections` of its one connection."""
+
+    port: int
+    folder: Path
+    process: Any = None
+
+    @property
+    def servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def uri(self, _conn_id: str) -> str:
+        """The connection, as Airflow's."""
+        return f"kafka://{self.servers}"
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        """A client, which its futures need for as long as they aren't done."""
+        return AdminClient({"bootstrap.servers": self.servers})
+
+    def create_topic(self, name: str = "", partitions: int = 1, **settings: str) -> str:
+        """A new topic. :return: its name."""
+        name = name or f"t{uuid.uuid4().hex[:10]}"
+        config = {key.replace("_", "."): value for key, value in settings.items()}
+        _done(self.admin.create_topics([NewTopic(name, partitions, 1, config=config)]))
+        return name
+
+    def delete_topic(self, name: str) -> None:
+        _done(self.admin.delete_topics([name]))
+        self.wait_until(lambda: name not in self.admin.list_topics(timeout=10).topics)
+
+    def add_partitions(self, name: str, count: int) -> None:
+        """Let a topic have so many partitions in all."""
+        _done(self.admin.create_partitions([NewPartitions(name, count)]))
+        self.wait_until(lambda: len(self.admin.list_topics(name, timeout=10).topics[name].partitions) == count)
+
+    def alter(self, name: str, **settings: str) -> None:
+        config = {key.replace("_", "."): value for key, value in settings.items()}
+        _done(self.admin.alter_configs([ConfigResource(ResourceType.TOPIC, name, config)]))
+
+    def delete_records(self, name: str, before: Mapping[int, int]) -> None:
+        """Remove the records of partitions before an offset, as retention does."""
+        _done(self.admin.delete_records([TopicPartition(name, p, offset) for p, offset in before.items()]))
+
+    def producer(self, **settings: Any) -> Producer:
+        return Producer({"bootstrap.servers": self.servers, "linger.ms": 5, **settings})
+
+    def produce(
+        self, topic: str, values: Iterable[bytes | None], partition: int = -1, key: bytes | None = None, **record: Any
+    ) -> None:
+        """Produce records, in order. :param partition: by default Kafka's choice."""
+        producer = self.producer()
+        for value in values:
+            producer.produce(topic, value, key, partition, **record)
+            producer.poll(0)
+        assert producer.flush(60) == 0
+
+    def records(self, topic: str, isolation: str = "read_committed") -> list[Record]:
+        """All records of a topic, as an independent consumer reads them."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": uuid.uuid4().hex,
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+                "isolation.level": isolation,
+            }
+        )
+        try:
+            left = {*self.admin.list_topics(topic, timeout=10).topics[topic].partitions}
+            consumer.assign([TopicPartition(topic, partition, 0) for partition in left])
+            found: list[Record] = []
+            while left:
+                message = consumer.poll(30)
+                assert message is not None
+                error = message.error()
+                if error is None:
+                    place = (message.partition() or 0, message.offset() or 0)
+                    found.append((*place, _bytes(message.key()), _bytes(message.value())))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    left.discard(message.partition() or 0)
+                else:
+                    raise AssertionError(error)
+            return found
+        finally:
+            consumer.close()
+
+    @staticmethod
+    def wait_until(is_so: Any, seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
+        while not is_so():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    # The broker's process
+
+    def start(self) -> None:
+        """Start the broker, or start it again."""
+        log = self.folder / f"log-{uuid.uuid4().hex[:6]}"
+        command = _java("kafka.Kafka", str(self.folder / "server.properties"))
+        self.process = start_process(command, log=log, cwd=self.folder)
+        deadline = time.monotonic() + 120
+        while not self._listens():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{command} doesn't start:\n{log.read_text()}")
+            time.sleep(0.1)
+        self.admin.list_topics(timeout=60)
+
+    def _listens(self) -> bool:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            return True
+        return False
+
+    def stop(self, first: signal.Signals = signal.SIGTERM) -> None:
+        stop_process(self.process, first=first)
+
+
+@contextmanager
+def running_kafka(folder: Path) -> Iterator[Kafka]:
+    """Run a Kafka."""
+    kafka = Kafka(free_port(), folder)
+    controller = free_port()
+    (folder / "server.properties").write_text(
+        f"""
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{kafka.port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{kafka.port}
+controller.listener.names=CONTROLLER
+log.dirs={folder}/data
+num.partitions=1
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+group.initial.rebalance.delay.ms=0
+auto.create.topics.enable=false
+log.retention.ms=-1
+log.retention.check.interval.ms=500
+log.segment.delete.delay.ms=0
+log.cleaner.backoff.ms=200
+"""
+    )
+    command = _java("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", "server.properties")
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    kafka.start()
+    try:
+        yield kafka
+    finally:
+        kafka.stop()
+
+
+def _java(*arguments: str) -> list[str]:
+    jars = [*Path(os.environ["KAFKA_JARS"]).glob("*.jar")]
+    command = [f"{os.environ['JAVA_HOME']}/bin/java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx400m"]
+    return [*command, "-XX:-UsePerfData", "-cp", os.pathsep.join(map(str, jars)), *arguments]
+
+
+def _done(futures: Mapping[Any, Any]) -> None:
+    for future in futures.values():
+        future.result(60)
+
+
+def _bytes(value: Any) -> bytes | None:
+    assert value is None or isinstance(value, bytes)
+    return value

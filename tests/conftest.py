@@ -53,7 +53,7 @@ SERVICES = frozenset(
         *("spark", "spark_connect", "spark_standalone"),
     )
 )
-SLOW_FOLDERS = frozenset((*lanes.WAITING, "protocol", "services", "testing"))
+SLOW_FOLDERS = frozenset((*lanes.WAITING, "benchmarks", "events", "operators", "protocol", "services", "testing"))
 
 use_environment()
 hurry_java()

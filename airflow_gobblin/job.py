@@ -41,7 +41,9 @@ __all__ = [
     "OutlinedWork",
     "RankedDataset",
     "Site",
+    "SplitWork",
     "TellsOfFiles",
+    "UnitPart",
     "UploadingWork",
     "VerifiedWork",
     "Work",
@@ -137,6 +139,18 @@ class Held(Protocol):
 
 
 @dataclass(frozen=True)
+class UnitPart:
+    """A part of a unit.
+
+    :param number: counted from 0.
+    :param place: what `SplitWork.open_parts` returned: it is for one run of a driver alone.
+    """
+
+    number: int
+    place: str
+
+
+@dataclass(frozen=True)
 class Attempt:
     """One run of a driver, as a unit sees it.
 
@@ -145,6 +159,7 @@ class Attempt:
     :param folder: the folder of the plan's staged files, below that root.
     :param connections: access to secrets.
     :param snapshot: the name of the snapshot held for the unit's plan, from `Held.of`.
+    :param part: the part of the unit to run, of a work that runs it in parts.
     :param share: the share of what the whole run may take at once that is the unit's: one in the number of units that may run
         side by side.
     """
@@ -155,6 +170,7 @@ class Attempt:
     connections: Connections
     snapshot: str = ""
     share: float = 1.0
+    part: UnitPart | None = None
 
 
 class Work(Protocol):
@@ -284,6 +300,37 @@ class JudgedWork(Protocol):
         :param published: gives the units, each with its result, anew by each call.
         :param files: the file system below the workspace root.
         :raises CheckFailedError: it must not be published.
+        """
+
+
+@runtime_checkable
+class SplitWork(Protocol):
+    """A work that can run a large unit in parts, each in a Spark task of its own.
+
+    A driver opens a place for the parts of a unit, has each part run, and once all are done, has them joined, in a task too; at
+    the end it closes the place. All of these may be called again by late and repeated tasks: none of them changes what another
+    one made, as what a part makes is the same each time, or has a name of its own.
+    """
+
+    def parts(self, unit: WorkUnit) -> int:
+        """Return the number of parts of a unit; 1: it is run as a whole."""
+
+    def open_parts(self, unit: WorkUnit, plan: Plan, attempt: Attempt) -> str:
+        """Open a new place for the parts of a unit, on the driver.
+
+        :return: what names it to the tasks.
+        """
+
+    def join(self, unit: WorkUnit, plan: Plan, attempt: Attempt, place: str, parts: Sequence[UnitResult]) -> UnitResult:
+        """Join the parts of a unit, in order.
+
+        :return: the result of the unit, as `Work.run` does.
+        """
+
+    def close_parts(self, unit: WorkUnit, plan: Plan, attempt: Attempt, place: str, *, joined: bool) -> None:
+        """Remove what joining left, or all of it, on the driver.
+
+        :param joined: whether the unit succeeded: what its result names stays.
         """
 
 

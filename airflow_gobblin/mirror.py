@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from airflow_gobblin.copy.bundles import LEAST_PART
 from airflow_gobblin.copy.checks import FileSetCheck
 from airflow_gobblin.copy.conversion.archives import Unpack
 from airflow_gobblin.copy.conversion.converters import AnyConverter, ConnectedConverter, FileConverter
@@ -51,6 +52,8 @@ class Mirror:
     :param checksums: whether the SHA-256 of each file is taken when it is copied.
     :param bandwidth: the most bytes a second that a run reads, shared evenly among the tasks that may run at once. `None`: no
         limit. What a store copies by itself isn't counted.
+    :param split_above: files of more bytes, at least 16 MiB, are copied in equal parts of at most that size, each by a Spark task
+        of its own, and joined in staging. `None`: each file is copied by one task.
     :param convert: what becomes of the files on the way, one after another: `(Gunzip(), Zstd())`. A converted file has the time
         of its source.
     :param unpack: unpack archives, each into a folder with its name, after the converters; `None`: they are copied as they are.
@@ -88,6 +91,7 @@ class Mirror:
     workspace: str | None = None
     checksums: bool = False
     bandwidth: int | None = None
+    split_above: int | None = None
     convert: tuple[AnyConverter, ...] = ()
     unpack: Unpack | None = None
     checks: tuple[FileSetCheck, ...] = ()
@@ -121,6 +125,9 @@ class Mirror:
         check_numbers(self, f"mirror {self.name!r}")
         if self.bandwidth is not None and self.bandwidth < 1:
             raise self._refused(f"bandwidth={self.bandwidth!r}", "it lets nothing through", "Give bytes a second.")
+        if self.split_above is not None and self.split_above < LEAST_PART:
+            cause = f"a part has at least {LEAST_PART} bytes"
+            raise self._refused(f"split_above={self.split_above!r}", cause, "Give bytes, such as 1 << 30.")
 
     def _take_option(self, name: str, kind: type[Compare | Existing | Links]) -> None:
         """Take an option by its name, too."""
@@ -226,6 +233,7 @@ class Mirror:
             empty_folders=self.empty_folders,
             checksums=self.checksums,
             bandwidth=self.bandwidth,
+            split_above=self.split_above,
             convert=self.convert,
             unpack=self.unpack,
             checks=self.checks,

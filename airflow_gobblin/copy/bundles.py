@@ -24,6 +24,8 @@ MOST_BYTES = 256 << 20
 """The maximum size of a bundle of several files; a file of this size is alone."""
 WEIGHT_OF_A_FILE = 64 << 10
 """The cost of a file besides its bytes, in bytes."""
+LEAST_PART = 16 << 20
+"""Parts of a file begin at multiples of it."""
 _PROPERTY = "bundle"
 T = TypeVar("T")
 
@@ -167,12 +169,13 @@ class _Growing(Generic[T]):
     """A bundle being filled."""
 
     make: Callable[[tuple[T, ...]], Bundle]
+    alone: int = MOST_BYTES
     items: list[T] = field(default_factory=list)
     bytes: int = 0
 
     def add(self, item: T, size: int = 0) -> Iterator[Bundle]:
         """Add an item, and yield the bundle that has no more room, if there is one."""
-        if size >= MOST_BYTES:
+        if size >= self.alone:
             yield self.make((item,))
             return
         if self.bytes + size > MOST_BYTES or len(self.items) == MOST_FILES:
@@ -212,9 +215,14 @@ Act = CopyFile | Doomed | NewAttributes | FolderEntry | str
 """What a bundle is filled with; a string is a folder to remove."""
 
 
-def bundled(acts: Iterator[Act | SourceTotals]) -> Iterator[Bundle]:
-    """Cut acts into bundles, as they come. Those of one kind keep their order."""
-    files = _Growing[CopyFile](lambda some: Bundle(BundleKind.COPY, files=some))
+def bundled(acts: Iterator[Act | SourceTotals], split_above: int | None = None) -> Iterator[Bundle]:
+    """Cut acts into bundles, as they come. Those of one kind keep their order.
+
+    :param split_above: as of a mirror: what is split is alone.
+    """
+    files = _Growing[CopyFile](
+        lambda some: Bundle(BundleKind.COPY, files=some), min(split_above or MOST_BYTES, MOST_BYTES)
+    )
     deletes = _Growing[Doomed](lambda some: Bundle(BundleKind.DELETE, deletes=some))
     changed = _Growing[NewAttributes](lambda some: Bundle(BundleKind.ATTRIBUTES, changed=some))
     folders = _Growing[FolderEntry](lambda some: Bundle(BundleKind.FOLDERS, folders=some))
@@ -237,6 +245,18 @@ def bundled(acts: Iterator[Act | SourceTotals]) -> Iterator[Bundle]:
             yield from gone.add(act)
     for growing in (folders, files, unpacked, deletes, changed, gone):
         yield from growing.rest()
+
+
+def parts_of(size: int, above: int) -> range:
+    """Return where the parts of a file begin: they are equally large but for the last one, which isn't empty.
+
+    :param above: the size that no part exceeds, at least that of the least one.
+    """
+    if size <= above:
+        return range(0, size, max(1, size))
+    count = -(-size // (above // LEAST_PART * LEAST_PART))
+    length = -(-size // count)
+    return range(0, size, -(-length // LEAST_PART) * LEAST_PART)
 
 
 def units_of(bundles: Iterator[Bundle], urn: str) -> Iterator[WorkUnit]:

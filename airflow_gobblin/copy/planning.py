@@ -117,7 +117,7 @@ def plan_copy(
 ) -> WorkPlan | None:
     """Plan a file set; `None` if its target is like its source. See `Work.plan`."""
     survey = Survey.of(work, dataset, files, connections)
-    units = units_of(bundled(survey.acts()), dataset.urn)
+    units = units_of(bundled(survey.acts(), work.split_above), dataset.urn)
     first = next(units, None)
     if first is None:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -65,6 +65,7 @@ class CopyWork:
     :param mirror: the mirror's name; the other fields are those of a `Mirror`.
     :param checksums: whether the SHA-256 of each file is taken when it is copied.
     :param bandwidth: the bytes a second that the tasks of a run read, all together.
+    :param split_above: the size above which a file is copied in parts; `None`: none is.
     """
 
     mirror: str
@@ -83,6 +84,7 @@ class CopyWork:
     empty_folders: bool = False
     checksums: bool = False
     bandwidth: int | None = None
+    split_above: int | None = None
     convert: tuple[AnyConverter, ...] = ()
     unpack: Unpack | None = None
     checks: tuple[FileSetCheck, ...] = ()
@@ -174,14 +176,46 @@ class CopyWork:
         return nullcontext(_NothingHeld())
 
     def run(self, unit: WorkUnit, plan: Plan, attempt: Attempt) -> UnitResult:
-        """Copy the files of a bundle into staging."""
+        """Copy the files of a bundle into staging, or a part of a large one."""
         from airflow_gobblin.copy.transfer.copying import copy_bundle
+        from airflow_gobblin.copy.transfer.splitting import copy_part
 
-        result = copy_bundle(self.of(CopyBinding.of(plan)), unit, plan, attempt)
+        work = self.of(CopyBinding.of(plan))
+        if attempt.part is not None:
+            return copy_part(work, unit, plan, attempt)
+        return self._counted(unit, copy_bundle(work, unit, plan, attempt))
+
+    def _counted(self, unit: WorkUnit, result: UnitResult) -> UnitResult:
+        """Return a result with what publishing it does besides copying."""
         if result.state is not UnitState.SUCCESSFUL:
             return result
         bundle = Bundle.of(unit)
         return replace(result, replaced=bundle.replaced, deleted=len(bundle.deletes))
+
+    def parts(self, unit: WorkUnit) -> int:
+        """Return in how many parts a unit is copied."""
+        from airflow_gobblin.copy.transfer import splitting
+
+        return splitting.parts(self, unit)
+
+    def open_parts(self, unit: WorkUnit, plan: Plan, attempt: Attempt) -> str:
+        """Open a place for the parts of a file."""
+        from airflow_gobblin.copy.transfer import splitting
+
+        return splitting.open_parts(unit, plan, attempt)
+
+    def join(self, unit: WorkUnit, plan: Plan, attempt: Attempt, place: str, parts: Sequence[UnitResult]) -> UnitResult:
+        """Join the parts of a file."""
+        from airflow_gobblin.copy.transfer import splitting
+
+        work = self.of(CopyBinding.of(plan))
+        return self._counted(unit, splitting.join_parts(work, unit, plan, attempt, parts))
+
+    def close_parts(self, unit: WorkUnit, plan: Plan, attempt: Attempt, place: str, *, joined: bool) -> None:
+        """Remove what joining the parts left."""
+        from airflow_gobblin.copy.transfer import splitting
+
+        splitting.close_parts(unit, plan, attempt, place, done=joined)
 
     def acts(self, unit: WorkUnit) -> Iterator[PlannedAct]:
         """Yield what a bundle would do, for people."""

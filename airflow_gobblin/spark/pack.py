@@ -15,10 +15,11 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_gobblin.errors import GobblinError, LostRaceError, Remedy, StoreError
-from airflow_gobblin.job import Attempt, Held, Work
+from airflow_gobblin.job import Attempt, Held, SplitWork, UnitPart, Work
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.naming import many
@@ -67,10 +68,47 @@ class _MissingUnit:
     snapshot: str = ""
     files: int = 0
     bytes: int = 0
+    split: _Split | None = None
 
     @property
     def name(self) -> str:
         return f"{self.urn}\0{self.unit}"
+
+
+class _Split:
+    """A unit that is run in parts, and what becomes of them.
+
+    :param count: the number of parts.
+    """
+
+    def __init__(self, work: SplitWork, plan: Plan, unit: WorkUnit, attempt: Attempt, count: int) -> None:
+        self._work, self._of, self.count = work, (unit, plan, attempt), count
+        self._results: dict[int, UnitResult] = {}
+        self._place = ""
+        self._lock = threading.Lock()
+
+    @property
+    def place(self) -> str:
+        """The place of its parts, which is opened when the first one needs it."""
+        with self._lock:
+            self._place = self._place or self._work.open_parts(*self._of)
+            return self._place
+
+    def add(self, number: int, result: UnitResult) -> bool:
+        """Add the result of a part; return whether it is the last one."""
+        with self._lock:
+            self._results[number] = result
+            return len(self._results) == self.count
+
+    @property
+    def results(self) -> list[UnitResult]:
+        """The results of all parts, in order."""
+        return [self._results[number] for number in range(self.count)]
+
+    def close(self, *, joined: bool) -> None:
+        """Remove what its parts left."""
+        if self._place:
+            self._work.close_parts(*self._of, self._place, joined=joined)
 
 
 _Group = tuple[_MissingUnit, ...]
@@ -193,14 +231,23 @@ class _PackRun:
             if unit.empty:
                 self._keep_empty(work, plan, unit, one.snapshot)
             else:
-                yield one
+                yield replace(one, split=self._split(work, plan, unit, one.snapshot))
 
     def _keep_empty(self, work: Work, plan: Plan, unit: WorkUnit, snapshot: str) -> None:
-        folder = self._staging.token_folder(plan.token)
-        attempt = Attempt(self._attempt, self._staging.files, folder, self._connections, snapshot)
-        result = work.run(unit, plan, attempt)
+        result = work.run(unit, plan, self._attempt_at(plan, snapshot))
         self._staging.put_result(plan.token, result)
         self._empty += 1
+
+    def _attempt_at(self, plan: Plan, snapshot: str) -> Attempt:
+        folder = self._staging.token_folder(plan.token)
+        return Attempt(self._attempt, self._staging.files, folder, self._connections, snapshot)
+
+    def _split(self, work: Work, plan: Plan, unit: WorkUnit, snapshot: str) -> _Split | None:
+        count = work.parts(unit) if isinstance(work, SplitWork) else 1
+        if count == 1:
+            return None
+        assert isinstance(work, SplitWork)
+        return _Split(work, plan, unit, self._attempt_at(plan, snapshot), count)
 
     def _run_missing(self, work: Work, missing: list[_MissingUnit], run: str) -> tuple[int, list[GroupReport]]:
         location = remote_location(self._workspace)
@@ -212,13 +259,20 @@ class _PackRun:
         clock = time.monotonic()
         cores = probe_executors(self._spark, modules, folder)
         self._probe_seconds = time.monotonic() - clock
-        groups = _groups(missing, cores)
-        told = many(len(missing), "unit"), many(len(groups), "Spark task"), many(cores, "core")
+        groups = _groups([one for one in missing if one.split is None], cores)
+        tasks = [
+            partial(self._run_part, run, one, one.split, part)
+            for one in missing
+            if one.split
+            for part in range(one.split.count)
+        ]
+        tasks += [partial(self._run_group, run, group) for group in groups]
+        told = many(len(missing), "unit"), many(len(tasks), "Spark task"), many(cores, "core")
         log.info("attempt %s: %s in %s on %s", self._attempt, *told)
-        threads, tag = min(len(groups), max(cores, MIN_JOBS)), (self._attempt,)
+        threads, tag = min(len(tasks), max(cores, MIN_JOBS)), (self._attempt,)
         with ThreadPoolExecutor(threads, "spark-job", self._spark.addTag, tag) as pool:
-            share = self._share(run, min(len(groups), cores))
-            running = [pool.submit(self._run_group, run, group, share) for group in groups]
+            share = self._share(run, min(len(tasks), cores))
+            running = [pool.submit(task, share) for task in tasks]
             return cores, [done.result() for done in as_completed(running)]
 
     def _share(self, run: str, at_once: int) -> float:
@@ -228,24 +282,7 @@ class _PackRun:
         return 1 / (max(1, packs) * at_once)
 
     def _run_group(self, run: str, group: _Group, share: float) -> GroupReport:
-        spec = TaskSpec(
-            code=self._code,
-            workspace=self._workspace,
-            staging=self._staging.folder,
-            attempt=self._attempt,
-            run=run,
-            units=_by_token(group),
-            snapshots={one.token: one.snapshot for one in group if one.snapshot},
-            connections=self._connections,
-            share=share,
-        )
-        try:
-            results = dict(self._collect(spec))
-        except Exception as error:  # whatever Spark raises, these units have failed and the others go on
-            log.exception("a Spark job failed")
-            results, cause = {}, self._connections.guarded().redactor.brief(cause_of(error))
-        else:
-            cause = "its Spark task gave no result"
+        results, cause = self._results(self._spec(run, group, share))
         kept = [self._keep(one, results.get((one.token, one.unit)), cause) for one in group]
         self._progress.add(one for one, of in zip(group, kept, strict=True) if of.state is UnitState.SUCCESSFUL)
         return GroupReport(
@@ -256,6 +293,74 @@ class _PackRun:
             rows=sum(result.rows_written for result in kept),
             seconds=sum(result.seconds for result in kept),
         )
+
+    def _run_part(self, run: str, one: _MissingUnit, split: _Split, number: int, share: float) -> GroupReport:
+        """Run a part of a unit; after the last one, have all of them joined."""
+        result = self._part(run, one, split, number, share)
+        weight, failed = one.weight // split.count, result.state is not UnitState.SUCCESSFUL
+        if not split.add(number, result):
+            return GroupReport(units=0, failed=int(failed), weight=weight, bytes=0, rows=0, seconds=result.seconds)
+        kept = self._join(run, one, split, share)
+        if kept.state is UnitState.SUCCESSFUL:
+            self._progress.add([one])
+        return GroupReport(
+            units=1,
+            failed=int(kept.state is not UnitState.SUCCESSFUL),
+            weight=weight,
+            bytes=kept.bytes_written,
+            rows=0,
+            seconds=result.seconds + kept.seconds,
+        )
+
+    def _part(self, run: str, one: _MissingUnit, split: _Split, number: int, share: float) -> UnitResult:
+        try:
+            spec = self._spec(run, (one,), share, part=UnitPart(number, split.place))
+        except GobblinError as error:
+            return UnitResult(one.unit, self._attempt, UnitState.FAILED, failure=Failure.of(error))
+        results, cause = self._results(spec)
+        failed = UnitResult(one.unit, self._attempt, UnitState.FAILED, failure=_without_result(one, cause))
+        return results.get((one.token, one.unit), failed)
+
+    def _join(self, run: str, one: _MissingUnit, split: _Split, share: float) -> UnitResult:
+        """Have the parts of a unit joined, if none failed, and keep its result."""
+        failure = next((part.failure for part in split.results if part.failure is not None), None)
+        if failure is not None:
+            kept = self._keep(one, None, failure)
+        else:
+            joined = tuple(map(wire.dumps, split.results))
+            results, cause = self._results(self._spec(run, (one,), share, part=UnitPart(0, split.place), joined=joined))
+            kept = self._keep(one, results.get((one.token, one.unit)), cause)
+        split.close(joined=kept.state is UnitState.SUCCESSFUL and kept.attempt == self._attempt)
+        return kept
+
+    def _spec(self, run: str, group: _Group, share: float, **parts: Any) -> TaskSpec:
+        """Return what a Spark task does.
+
+        :param parts: what the task of a part has besides.
+        """
+        return TaskSpec(
+            code=self._code,
+            workspace=self._workspace,
+            staging=self._staging.folder,
+            attempt=self._attempt,
+            run=run,
+            units=_by_token(group),
+            snapshots={one.token: one.snapshot for one in group if one.snapshot},
+            connections=self._connections,
+            share=share,
+            **parts,
+        )
+
+    def _results(self, spec: TaskSpec) -> tuple[dict[tuple[str, str], UnitResult], str]:
+        """Run a Spark task.
+
+        :return: its results, by token and unit, and why others have none.
+        """
+        try:
+            return dict(self._collect(spec)), "its Spark task gave no result"
+        except Exception as error:  # whatever Spark raises, these units have failed and the others go on
+            log.exception("a Spark job failed")
+            return {}, self._connections.guarded().redactor.brief(cause_of(error))
 
     def _collect(self, spec: TaskSpec) -> Iterator[tuple[tuple[str, str], UnitResult]]:
         def task(batches: Iterable[Any]) -> Iterator[Any]:

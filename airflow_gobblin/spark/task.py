@@ -11,9 +11,11 @@ from itertools import islice
 import pyarrow as pa
 
 from airflow_gobblin.connections import GuardedConnections
-from airflow_gobblin.job import Attempt
+from airflow_gobblin.job import Attempt, SplitWork, UnitPart, Work
 from airflow_gobblin.model import wire
+from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.registry import import_kinds
+from airflow_gobblin.model.work import UnitResult, WorkUnit
 from airflow_gobblin.redaction import redacted_output
 from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
 from airflow_gobblin.storage.files import open_files
@@ -37,6 +39,8 @@ class TaskSpec:
     :param run: the run with its job.
     :param units: by the token of each plan, the units that this task runs.
     :param share: as of an `Attempt`.
+    :param part: as of an `Attempt`, if its only unit is run in parts.
+    :param joined: the results of the parts, if the task joins them.
     :param snapshots: by the token of each plan that needs one, the name of the snapshot that the driver holds.
     """
 
@@ -49,6 +53,8 @@ class TaskSpec:
     snapshots: Mapping[str, str]
     connections: SparkConnections
     share: float = 1.0
+    part: UnitPart | None = None
+    joined: tuple[bytes, ...] = ()
 
 
 def run_task(spec: TaskSpec) -> Iterator[pa.RecordBatch]:
@@ -72,11 +78,18 @@ def _results(spec: TaskSpec, connections: GuardedConnections) -> Iterator[pa.Rec
             continue  # swept since: it can no longer win
         folder = staging.token_folder(token)
         wanted, snapshot = frozenset(units), spec.snapshots.get(token, "")
-        attempt = Attempt(spec.attempt, staging.files, folder, connections, snapshot, spec.share)
+        attempt = Attempt(spec.attempt, staging.files, folder, connections, snapshot, spec.share, spec.part)
         of_order = (unit for unit in staging.units(plan) if unit.id in wanted)
         for unit in islice(of_order, len(wanted)):
             started = time.time()
-            result = work.run(unit, plan, attempt)
+            result = _joined(work, unit, plan, attempt, spec) if spec.joined else work.run(unit, plan, attempt)
             times = {"started": started, "finished": time.time()}
             result = replace(result, metrics={**result.metrics, **times})
             yield pa.RecordBatch.from_pydict({"token": [token], "result": [wire.dumps(result)]}, RESULTS)
+
+
+def _joined(work: Work, unit: WorkUnit, plan: Plan, attempt: Attempt, spec: TaskSpec) -> UnitResult:
+    assert isinstance(work, SplitWork)
+    assert spec.part is not None
+    parts = [wire.loads(data, UnitResult, f"a part of unit {unit.id!r}") for data in spec.joined]
+    return work.join(unit, plan, attempt, spec.part.place, parts)

@@ -288,6 +288,7 @@ empty_folders: true
 workspace: /srv/photos
 checksums: true
 bandwidth: 1000000
+split_above: 1073741824
 convert: [gunzip: {}, zstd: {level: 5}]
 checks: [at_least_files: {count: 3}]
 place: archive/{folder}
@@ -321,6 +322,7 @@ code: []
         workspace="/srv/photos",
         checksums=True,
         bandwidth=1_000_000,
+        split_above=1 << 30,
         convert=(Gunzip(), Zstd(5)),
         checks=(AtLeastFiles(3),),
         place="archive/{folder}",

@@ -14,7 +14,7 @@ from xml import __path__ as xml
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_gobblin.copy.bundles import Bundle
+from airflow_gobblin.copy.bundles import LEAST_PART, Bundle
 from airflow_gobblin.copy.checks import AtLeastFiles
 from airflow_gobblin.copy.conversion.archives import Unpack
 from airflow_gobblin.copy.conversion.converters import Gunzip
@@ -136,3 +136,15 @@ def test_a_file_set_of_many_bundles_is_copied_by_many_spark_tasks(
         write_commit_steps(opened, plan, pack)
         execute_commit_steps(opened, plan, pack)
     assert trees.equal()
+
+
+def test_a_large_file_is_copied_in_parts_and_joined(shipped_spark: SparkSession, tmp_path: Path) -> None:
+    trees = Trees(tmp_path, {"split_above": LEAST_PART, "keep": Keep("t")})
+    (trees.source / "a").mkdir(parents=True)
+    (trees.source / "a/large").write_bytes(os.urandom(2 * LEAST_PART + 5))
+    trees.write("a/small")
+    on_spark = OnSpark(shipped_spark, trees)
+    assert on_spark.run() == {"a#files": "committed"}
+    assert trees.equal()
+    assert trees.staged() == []
+    assert on_spark.run() == {"a#files": "idle"}

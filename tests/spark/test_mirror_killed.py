@@ -28,10 +28,14 @@ LARGE = 300 << 20
 """The size of a file whose copy takes a second or more."""
 
 
+IN_PARTS = {"checksums": False, "split_above": 64 << 20, "bandwidth": LARGE // 2}
+
+
 @pytest.fixture
-def trees(tmp_path: Path) -> Trees:
+def trees(request: pytest.FixtureRequest, tmp_path: Path) -> Trees:
     """A file set with a file that is large enough to be copied for a while, in place of another one, and a small one."""
-    trees = Trees(tmp_path, {"keep": Keep("t"), "checksums": True, "max_packs": 1})
+    options = {"keep": Keep("t"), "checksums": True, "max_packs": 1, **getattr(request, "param", {})}
+    trees = Trees(tmp_path, options)
     for path in ("a/small", "a/large", "b/small"):
         trees.write(path)
     block = os.urandom(1 << 20)
@@ -63,7 +67,7 @@ def writer_of(trees: Trees, driver: subprocess.Popen[bytes]) -> psutil.Process |
     for process in children(driver):
         with suppress(psutil.Error, OSError):
             for file in process.open_files():
-                staged = str(trees.target) in file.path and "large" in file.path
+                staged = str(trees.target) in file.path and ("large" in file.path or "-parts-" in file.path)
                 if staged and 1 << 20 < os.stat(file.path).st_size < LARGE:
                     return process
     return None
@@ -102,6 +106,7 @@ def publish(planned: PlannedRun) -> dict[str, str]:
     return statuses({report.urn: report for report in finish(planned.opened, planned.run)})
 
 
+@pytest.mark.parametrize("trees", [{}, IN_PARTS], ids=["whole", "in parts"], indirect=True)
 def test_a_spark_task_is_killed_in_mid_file_and_only_its_file_set_is_unpublished(
     trees: Trees, planned: PlannedRun, stopped: list[psutil.Process]
 ) -> None:

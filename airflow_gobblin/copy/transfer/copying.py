@@ -10,6 +10,7 @@ import posixpath
 import secrets
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -76,7 +77,14 @@ class StagedFolder:
                 pass
             else:
                 return StagedFolder(whole_folder(attempt.folder, attempt.id), shared=True)
-        return StagedFolder(f"{folder}/{unit.id}-{secrets.token_hex(8)}", shared=False)
+        return StagedFolder.apart(unit, attempt)
+
+    @staticmethod
+    def apart(unit: WorkUnit, attempt: Attempt) -> StagedFolder:
+        """Return a folder of this try's own."""
+        return StagedFolder(
+            posixpath.join(attempt.folder, attempt.id, f"{unit.id}-{secrets.token_hex(8)}"), shared=False
+        )
 
 
 def whole_folder(staging: str, attempt: str) -> str:
@@ -97,6 +105,17 @@ def copy_bundle(work: CopyWork, unit: WorkUnit, plan: Plan, attempt: Attempt) ->
         removed.
     :raises BaseException: only if it is no `Exception` and shows no secret.
     """
+    return unit_result(work, unit, plan, attempt, partial(_staged, work, unit, plan, attempt))
+
+
+def unit_result(
+    work: CopyWork,
+    unit: WorkUnit,
+    plan: Plan,
+    attempt: Attempt,
+    stage: Callable[[GuardedConnections, KeptAttributes], tuple[StagedFile, ...]],
+) -> UnitResult:
+    """Stage files and return the result, which is FAILED if that raises an error. See `copy_bundle`."""
     started = time.monotonic()
     given = attempt.connections
     connections = given if isinstance(given, GuardedConnections) else GuardedConnections(given)
@@ -104,7 +123,7 @@ def copy_bundle(work: CopyWork, unit: WorkUnit, plan: Plan, attempt: Attempt) ->
     staged: tuple[StagedFile, ...] = ()
     failure = None
     try:
-        staged = _staged(work, unit, plan, attempt, connections, kept)
+        staged = stage(connections, kept)
     except BaseException as error:
         if not isinstance(error, Exception) and not connections.redactor.shows_secret(error):
             raise
@@ -129,9 +148,9 @@ def _staged(
     if not bundle.files:
         return ()
     folder = StagedFolder.of(unit, plan, attempt)
-    tree, source_folder = open_tree(work.source, connections, work.links), CopyBinding.of(plan).source_folder
+    tree, source_folder = open_tree(work.source, connections, work.links), _source_folder(plan)
     plain = _plain_origin(tree, source_folder, work)
-    paced = plain if work.bandwidth is None else PacedOrigin(plain, Pace(work.bandwidth * attempt.share))
+    paced = _paced(plain, work, attempt)
     with (
         closing(ConvertingOrigin(paced, Chain(work.convert), tree, source_folder, connections)) as origin,
         closing(_destination(work, plan, bundle, plain, paced, attempt.files, folder, kept)) as destination,
@@ -155,6 +174,26 @@ def _copied(
     return origin.unpack(bundle.archive, bundle.files, work.unpack, destination)
 
 
+def open_origin(work: CopyWork, plan: Plan, attempt: Attempt, connections: GuardedConnections) -> Origin:
+    """Open the origin of a file set's files, as they are in the source."""
+    return _paced(
+        _plain_origin(open_tree(work.source, connections, work.links), _source_folder(plan), work), work, attempt
+    )
+
+
+def _paced(plain: Origin, work: CopyWork, attempt: Attempt) -> Origin:
+    return plain if work.bandwidth is None else PacedOrigin(plain, Pace(work.bandwidth * attempt.share))
+
+
+def takes_checksums(work: CopyWork) -> bool:
+    """Return whether the SHA-256 of each file is taken."""
+    return bool(work.checksums or work.checks or work.compare is Compare.CHECKSUM)
+
+
+def _source_folder(plan: Plan) -> str:
+    return CopyBinding.of(plan).source_folder
+
+
 def _plain_origin(tree: Tree, folder: str, work: CopyWork) -> Origin:
     if isinstance(tree, LocalTree):
         return DiskOrigin(tree, folder, work.links)
@@ -171,7 +210,7 @@ def _destination(
     folder: StagedFolder,
     kept: KeptAttributes,
 ) -> Destination:
-    checksums = bool(work.checksums or work.checks or work.compare is Compare.CHECKSUM)
+    checksums = takes_checksums(work)
     if isinstance(files, LocalFiles):
         return DiskDestination(files, folder.path, kept, checksums=checksums, shared=folder.shared)
     if isinstance(files, HdfsFiles):

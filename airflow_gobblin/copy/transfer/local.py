@@ -32,7 +32,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _AT_ONCE = 32 << 20
 """The bytes that the kernel copies before the disk begins to write them: it is then as busy as the copying."""
-_NOT_BY_KERNEL = (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM, errno.EBADF)
+NOT_BY_KERNEL = (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM, errno.EBADF)
 _SECTOR = 512
 _LONGEST_PATH = 4096
 """Linux's `PATH_MAX`, with the byte that ends a path."""
@@ -198,8 +198,6 @@ class DiskOrigin:
             copied = self._copy_range(path, source, file, at, end)
             if copied == 0:
                 break  # the source ends here, or is on a file system that can't tell
-            if copied == _AT_ONCE:
-                begin_to_write(file, at, copied)
             at += copied
         while at < end:
             with reading(self._tree.root, path):
@@ -214,15 +212,26 @@ class DiskOrigin:
     def _copy_range(self, path: str, source: int, file: int, at: int, end: int) -> int:
         """Let the kernel copy as much as it does at once; nothing, if it can't copy between these file systems."""
         try:
-            return os.copy_file_range(source, file, min(end - at, _AT_ONCE), at, at)
+            return copy_range(source, file, at, end)
         except OSError as error:
-            if error.errno in _NOT_BY_KERNEL:
+            if error.errno in NOT_BY_KERNEL:
                 self._by_kernel = False
                 return 0
             if is_of_target(error):
                 raise
             with reading(self._tree.root, path):
                 raise
+
+
+def copy_range(source: int, file: int, at: int, end: int) -> int:
+    """Let the kernel copy the beginning of a range to the same place in another file, and the disk begin to write it.
+
+    :return: the number of bytes.
+    """
+    copied = os.copy_file_range(source, file, min(end - at, _AT_ONCE), at, at)
+    if copied == _AT_ONCE:
+        begin_to_write(file, at, copied)
+    return copied
 
 
 def _written_parts(source: int, size: int) -> Iterator[tuple[int, int]]:

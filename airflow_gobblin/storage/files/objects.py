@@ -175,6 +175,28 @@ class ObjectFiles:
         upload = self._uploads.fill(target, size, read)
         return StagedFile(target, size, "", 0, expected_etag(upload.etags), upload)
 
+    def begin_parts(self, target: str) -> str:
+        """Open an upload for parts that several tasks stage; return its id."""
+        assert self._uploads is not None
+        return self._uploads.begin(target)
+
+    def stage_part(
+        self, upload: str, target: str, start: int, end: int, read: Callable[[int, int], bytes | memoryview]
+    ) -> StagedFile:
+        """Stage a part of a file in an open upload, any number of times.
+
+        :param read: as of `stage_parts`.
+        """
+        assert self._uploads is not None
+        etags = self._uploads.send_range(target, upload, start, end, read)
+        return StagedFile(target, end - start, "", 0, "", Upload(upload, etags))
+
+    def join_parts(self, parts: Sequence[StagedFile]) -> StagedFile:
+        """Return the staged file that the parts of an upload are together."""
+        uploads = [part.upload for part in parts if part.upload is not None]
+        whole = Upload(uploads[0].id, tuple(etag for upload in uploads for etag in upload.etags))
+        return StagedFile(parts[0].path, sum(part.size for part in parts), "", 0, expected_etag(whole.etags), whole)
+
     def link(self, source: str, target: str) -> None:
         with as_os_error("copy", source):
             copy_if_absent(self._fs, self._location.scheme, self._at(source), self._at(target))

@@ -117,20 +117,22 @@ class S3Uploads:
         """
         bucket, _, key = source.partition("/")
 
-        def copied(upload: str, number: int, start: int, end: int) -> str:
-            answer = self._call(
-                "upload_part_copy",
-                target,
-                UploadId=upload,
-                PartNumber=number,
-                CopySource={"Bucket": bucket, "Key": key},
-                CopySourceIfMatch=f'"{etag}"',
-                CopySourceRange=f"bytes={start}-{end - 1}",
-            )
-            return str(answer["CopyPartResult"]["ETag"]).strip('"')
+        starts = range(0, size, COPIED_AT_ONCE)
+        with self._begun(target) as upload, as_os_error("copy a part to", target):
 
-        with as_os_error("copy a part to", target):
-            return self._filled(target, size, COPIED_AT_ONCE, PARTS_ON_THEIR_WAY, copied)
+            def copied(number: int, start: int) -> str:
+                answer = self._call(
+                    "upload_part_copy",
+                    target,
+                    UploadId=upload,
+                    PartNumber=number,
+                    CopySource={"Bucket": bucket, "Key": key},
+                    CopySourceIfMatch=f'"{etag}"',
+                    CopySourceRange=f"bytes={start}-{min(start + COPIED_AT_ONCE, size) - 1}",
+                )
+                return str(answer["CopyPartResult"]["ETag"]).strip('"')
+
+            return Upload(upload, _several(target, starts, 1, PARTS_ON_THEIR_WAY, copied))
 
     def fill(self, target: str, size: int, read: Callable[[int, int], bytes | memoryview]) -> Upload:
         """Open an upload whose parts are read and sent several at once.
@@ -140,30 +142,30 @@ class S3Uploads:
         :raises OSError: it can't be written. Like any other error of reading or writing, it aborts the upload.
         """
 
-        def sent(upload: str, number: int, start: int, end: int) -> str:
-            return self.send(target, upload, number, read(start, end))
+        with self._begun(target) as upload:
+            return Upload(upload, self.send_range(target, upload, 0, size, read))
 
-        return self._filled(target, size, PART_BYTES, _READ_AT_ONCE, sent)
+    def send_range(
+        self, target: str, upload: str, start: int, end: int, read: Callable[[int, int], bytes | memoryview]
+    ) -> tuple[str, ...]:
+        """Read and send the parts of a range of a file, several at once. To send one again changes nothing.
 
-    def _filled(
-        self, target: str, size: int, most: int, at_once: int, part: Callable[[str, int, int, int], str]
-    ) -> Upload:
-        """Open an upload and fill it.
-
-        :param most: the size of all parts but the last one.
-        :param part: stores a part, given the upload's id, the part's number, its start and its end, and returns its ETag.
+        :param start: a multiple of `PART_BYTES`.
+        :param read: returns a part, given its start and end.
+        :return: their ETags.
         """
-        starts = range(0, size, most)
-        _check_count(len(starts), most, target)
+
+        def sent(number: int, at: int) -> str:
+            return self.send(target, upload, number, read(at, min(at + PART_BYTES, end)))
+
+        return _several(target, range(start, end, PART_BYTES), 1 + start // PART_BYTES, _READ_AT_ONCE, sent)
+
+    @contextlib.contextmanager
+    def _begun(self, target: str) -> Iterator[str]:
+        """Open an upload, which is aborted by an error."""
         upload = self.begin(target)
         try:
-            with ThreadPoolExecutor(min(at_once, len(starts)), "upload") as pool:
-                etags = pool.map(
-                    lambda number, start: part(upload, number, start, min(start + most, size)),
-                    range(1, 1 + len(starts)),
-                    starts,
-                )
-                return Upload(upload, tuple(etags))
+            yield upload
         except BaseException:
             with contextlib.suppress(OSError):  # clean-up aborts it once its token can't win
                 self.abort(target, upload)
@@ -252,6 +254,18 @@ def expected_etag(etags: tuple[str, ...]) -> str:
     except ValueError:
         return ""
     return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(etags)}"
+
+
+def _several(target: str, starts: range, first: int, at_once: int, part: Callable[[int, int], str]) -> tuple[str, ...]:
+    """Store parts, several at once.
+
+    :param starts: where they begin.
+    :param first: the number of the first one.
+    :param part: stores a part, given its number and start, and returns its ETag.
+    """
+    _check_count(first - 1 + len(starts), starts.step, target)
+    with ThreadPoolExecutor(min(at_once, len(starts)), "upload") as pool:
+        return tuple(pool.map(part, range(first, first + len(starts)), starts))
 
 
 def _check_count(parts: int, size: int, target: str) -> None:

@@ -1,0 +1,241 @@
+"""Large files in parts: each part is copied by a Spark task of its own, and one task joins them in staging.
+
+In S3 the parts are those of one upload, which the driver begins and, unless they are joined, aborts. A part that is sent once
+more, however late, has the bytes of the planned file and so the ETag that it had. On a disk each try writes a part to a sparse
+file of its own, at the place that it has in the whole; one writer copies all of them, and the file system may share their blocks.
+After each part, and after joining them, the source is looked at.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import secrets
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from airflow_gobblin.connections import GuardedConnections
+from airflow_gobblin.copy.attributes import KeptAttributes
+from airflow_gobblin.copy.bundles import LEAST_PART, Bundle, BundleKind, parts_of
+from airflow_gobblin.copy.entries import Entry, EntryKind
+from airflow_gobblin.copy.failures import writing
+from airflow_gobblin.copy.transfer.copying import StagedFolder, open_origin, takes_checksums, unit_result
+from airflow_gobblin.copy.transfer.in_flight import all_of
+from airflow_gobblin.copy.transfer.local import NOT_BY_KERNEL, DiskDestination, copy_range
+from airflow_gobblin.copy.transfer.streams import Block, Checksum, FilesDestination, Origin, write_all
+from airflow_gobblin.copy.trees import joined
+from airflow_gobblin.model.work import StagedFile, UnitResult
+from airflow_gobblin.storage.files.local import LocalFiles
+from airflow_gobblin.storage.files.objects import ObjectFiles
+from airflow_gobblin.storage.locations import remote_location
+
+if TYPE_CHECKING:
+    from airflow_gobblin.copy.work import CopyWork
+    from airflow_gobblin.job import Attempt
+    from airflow_gobblin.model.plan import Plan
+    from airflow_gobblin.model.work import WorkUnit
+    from airflow_gobblin.storage.files.base import Files
+
+_AT_ONCE = 4
+"""The number of pieces of a part that are read and written at once."""
+
+
+def parts(work: CopyWork, unit: WorkUnit) -> int:
+    """Return in how many parts a unit is copied; 1: as a whole."""
+    if work.split_above is None or takes_checksums(work):
+        return 1
+    source, target = remote_location(work.source), remote_location(work.workspace)
+    by_store = source is not None and target is not None and (source.scheme, source.conn_id) == ("s3", target.conn_id)
+    if (target is not None and target.scheme != "s3") or by_store:
+        return 1
+    bundle = Bundle.of(unit)
+    if bundle.acts is not BundleKind.COPY or len(bundle.files) != 1:
+        return 1
+    entry = bundle.files[0].entry
+    if entry.kind is not EntryKind.FILE or entry.made_from is not None:
+        return 1
+    return max(1, len(parts_of(entry.size, work.split_above)))
+
+
+def open_parts(unit: WorkUnit, plan: Plan, attempt: Attempt) -> str:
+    """Return the id of a new upload, or a new folder."""
+    if isinstance(attempt.files, ObjectFiles):
+        target = _target(unit, plan)
+        with writing(attempt.files.root, target):
+            return attempt.files.begin_parts(target)
+    return posixpath.join(attempt.folder, attempt.id, f"{unit.id}-parts-{secrets.token_hex(8)}")
+
+
+def close_parts(unit: WorkUnit, plan: Plan, attempt: Attempt, place: str, *, done: bool) -> None:
+    """Remove what joining the parts left, as far as possible: the sweep removes the rest.
+
+    :param done: whether they were joined.
+    """
+    with suppress(OSError):
+        if not isinstance(attempt.files, ObjectFiles):
+            attempt.files.remove_tree(place)
+        elif not done and attempt.files.uploads is not None:
+            attempt.files.uploads.abort(_target(unit, plan), place)
+
+
+def copy_part(work: CopyWork, unit: WorkUnit, plan: Plan, attempt: Attempt) -> UnitResult:
+    """Copy the part of a file that an attempt names.
+
+    :return: as `copy_bundle`, with the staged part as its file.
+    """
+
+    def stage(connections: GuardedConnections, kept: KeptAttributes) -> tuple[StagedFile, ...]:
+        part = attempt.part
+        assert part is not None
+        entry = _entry(unit)
+        starts = _starts(work, entry)
+        start = starts[part.number]
+        end = min(start + starts.step, entry.size)
+        with closing(open_origin(work, plan, attempt, connections)) as origin:
+            if isinstance(attempt.files, ObjectFiles):
+                read = partial(origin.part, entry)
+                with writing(attempt.files.root, entry.path):
+                    return (attempt.files.stage_part(part.place, _target(unit, plan), start, end, read),)
+            return (_on_disk(attempt.files, f"{part.place}/{part.number:06d}", origin, entry, start, end),)
+
+    return unit_result(work, unit, plan, attempt, stage)
+
+
+def _on_disk(files: Files, path: str, origin: Origin, entry: Entry, start: int, end: int) -> StagedFile:
+    """Write a part to a file of its own."""
+    path = f"{path}-{secrets.token_hex(8)}"
+    with writing(files.root, entry.path), files.create(path) as out, ThreadPoolExecutor(_AT_ONCE, "part") as pool:
+
+        def copy(at: int) -> None:
+            write_all(out.fileno(), origin.part(entry, at, min(at + LEAST_PART, end)), at)
+
+        all_of(pool, copy, range(start, end, LEAST_PART))
+        made = os.fstat(out.fileno())
+    return StagedFile(path, made.st_size, "", 0, str(made.st_mtime_ns))
+
+
+def join_parts(
+    work: CopyWork, unit: WorkUnit, plan: Plan, attempt: Attempt, copied: Sequence[UnitResult]
+) -> UnitResult:
+    """Join the parts of a file. Parts on a disk stay: another try may be joining them, too.
+
+    :param copied: their results, in order.
+    :return: as `copy_bundle`.
+    """
+    staged = [result.files[0] for result in copied]
+
+    def stage(connections: GuardedConnections, kept: KeptAttributes) -> tuple[StagedFile, ...]:
+        entry = _entry(unit)
+        with (
+            closing(open_origin(work, plan, attempt, connections)) as source,
+            closing(_destination(plan, attempt, unit, kept, staged)) as destination,
+        ):
+            try:
+                whole = destination.stage(entry, _Parts(attempt.files.root, staged, _starts(work, entry), source))
+                source.part(entry, 0, 1)  # it is still as it was planned
+                destination.finish()
+            except BaseException:
+                if isinstance(destination, DiskDestination):  # an upload isn't this try's alone
+                    destination.abort()
+                raise
+            return (whole,)
+
+    return unit_result(work, unit, plan, attempt, stage)
+
+
+def _destination(
+    plan: Plan, attempt: Attempt, unit: WorkUnit, kept: KeptAttributes, staged: Sequence[StagedFile]
+) -> DiskDestination | FilesDestination:
+    folder = StagedFolder.apart(unit, attempt).path
+    if isinstance(attempt.files, LocalFiles):
+        return DiskDestination(attempt.files, folder, kept, checksums=False)
+    assert isinstance(attempt.files, ObjectFiles)
+    ways = [_JoinedUpload(attempt.files, staged)]
+    return FilesDestination(attempt.files, folder, plan.folder, kept, copies=ways, checksums=False)
+
+
+def _entry(unit: WorkUnit) -> Entry:
+    return Bundle.of(unit).files[0].entry
+
+
+def _starts(work: CopyWork, entry: Entry) -> range:
+    assert work.split_above is not None
+    return parts_of(entry.size, work.split_above)
+
+
+def _target(unit: WorkUnit, plan: Plan) -> str:
+    return joined(plan.folder, _entry(unit).path)
+
+
+class _JoinedUpload:
+    """The parts of an upload, which need nothing more. `Copies` of one file."""
+
+    def __init__(self, files: ObjectFiles, staged: Sequence[StagedFile]) -> None:
+        self._files = files
+        self._staged = staged
+
+    def takes(self, entry: Entry) -> bool:
+        return True
+
+    def stage(self, entry: Entry, target: str) -> StagedFile:
+        return self._files.join_parts(self._staged)
+
+
+class _Parts:
+    """The parts of a file on a disk. An `Origin` of this file.
+
+    :param root: the target's root.
+    :param starts: where they begin, in them as in the file.
+    """
+
+    parallel = 1
+
+    def __init__(self, root: str, staged: Sequence[StagedFile], starts: range, source: Origin) -> None:
+        self._root = root
+        self._staged = staged
+        self._starts = starts
+        self._source = source
+
+    def blocks(self, entry: Entry) -> Iterator[Block]:
+        raise NotImplementedError("parts are joined by the kernel")
+
+    def part(self, entry: Entry, start: int, end: int) -> Block:
+        return self._source.part(entry, start, end)
+
+    def copy_to_disk(self, entry: Entry, file: int, checksum: Checksum) -> None:
+        for staged, start in zip(self._staged, self._starts, strict=True):
+            part = os.open(f"{self._root}/{staged.path}", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                found = os.fstat(part)
+                if (found.st_size, str(found.st_mtime_ns)) != (staged.size, staged.stamp):
+                    raise OSError(errno.ESTALE, "a staged part isn't as it was written", staged.path)
+                _copy(part, file, start, staged.size)
+            finally:
+                os.close(part)
+
+    def link(self, entry: Entry) -> str:
+        raise NotImplementedError("a part is none of a link")
+
+    def close(self) -> None:
+        """Nothing of its own is open."""
+
+
+def _copy(source: int, file: int, start: int, end: int) -> None:
+    """Copy a range to the same place in another file."""
+    at = start
+    try:
+        while at < end and (copied := copy_range(source, file, at, end)):
+            at += copied
+    except OSError as error:
+        if error.errno not in NOT_BY_KERNEL:
+            raise
+    while at < end:
+        block = os.pread(source, min(end - at, LEAST_PART), at)
+        if not block:
+            raise OSError(errno.EIO, "a staged part is shorter than it was")
+        write_all(file, block, at)
+        at += len(block)

@@ -1,0 +1,272 @@
+"""Large files in parts, each copied by a task of its own and joined by one; and what late, repeated and broken tasks do."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_gobblin.copy import bundles
+from airflow_gobblin.copy.bundles import LEAST_PART, Bundle, parts_of
+from airflow_gobblin.copy.conversion.converters import Gzip
+from airflow_gobblin.copy.options import Existing, Keep
+from airflow_gobblin.copy.transfer import splitting
+from airflow_gobblin.copy.work import CopyWork
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.job import Attempt, UnitPart
+from airflow_gobblin.mirror import Mirror
+from airflow_gobblin.model.plan import Plan, RunPlan
+from airflow_gobblin.model.work import UnitResult, UnitState, WorkUnit
+from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.execute import execute_commit_steps
+from airflow_gobblin.run.finish import finish
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.plan import create_work_units
+from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.storage.files import s3_uploads
+from airflow_gobblin.testing import inprocess
+from tests.copy.mirrors import statuses
+from tests.services.s3 import S3Access, S3Server
+
+PART = 5 << 20
+LARGE = os.urandom(2 * PART + 5)
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (bundles, splitting):
+        monkeypatch.setattr(module, "LEAST_PART", PART)
+    monkeypatch.setattr("airflow_gobblin.mirror.LEAST_PART", PART)
+    monkeypatch.setattr(s3_uploads, "PART_BYTES", PART)
+
+
+@pytest.mark.parametrize("above", [PART, PART + 1, 2 * PART, 7 * PART - 1])
+@pytest.mark.parametrize("size", [0, 1, PART, PART + 1, 2 * PART, 2 * PART + 1, 13 * PART, 14 * PART + 3])
+def test_parts_are_not_larger_than_the_bound_and_none_is_empty(size: int, above: int) -> None:
+    starts = parts_of(size, above)
+    sizes = [min(start + starts.step, size) - start for start in starts]
+    assert sum(sizes) == size
+    assert all(0 < one <= above for one in sizes)
+    assert all(start % PART == 0 for start in starts)
+    assert (len(starts) <= 1) == (size <= above)
+
+
+@dataclass
+class Split:
+    """A mirror with a file of three parts, whose tasks are run one by one."""
+
+    opened: OpenJob
+    run: RunPlan
+    source: Path
+    results: dict[int, UnitResult] = field(default_factory=dict)
+
+    @property
+    def work(self) -> CopyWork:
+        work = self.opened.staging.work(self.run.run)
+        assert isinstance(work, CopyWork)
+        return work
+
+    @property
+    def plan(self) -> Plan:
+        (ref,) = (ref for pack in self.run.packs for ref in pack.datasets)
+        plan = self.opened.staging.plan(ref.token)
+        assert plan is not None
+        return plan
+
+    @property
+    def unit(self) -> WorkUnit:
+        (unit,) = (one for one in self.opened.staging.units(self.plan) if self.work.parts(one) > 1)
+        return unit
+
+    @property
+    def attempt(self) -> Attempt:
+        folder = self.opened.staging.token_folder(self.plan.token)
+        return Attempt("a0", self.opened.files, folder, self.opened.connections)
+
+    def open(self) -> str:
+        return self.work.open_parts(self.unit, self.plan, self.attempt)
+
+    def part(self, number: int, place: str) -> UnitResult:
+        return self.work.run(self.unit, self.plan, replace(self.attempt, part=UnitPart(number, place)))
+
+    def parts(self, place: str) -> list[UnitResult]:
+        found = [self.part(number, place) for number in range(self.work.parts(self.unit))]
+        assert [result.why for result in found] == [""] * 3
+        return found
+
+    def join(self, place: str, parts: list[UnitResult]) -> UnitResult:
+        return self.work.join(self.unit, self.plan, self.attempt, place, parts)
+
+    def close(self, place: str, *, joined: bool) -> None:
+        self.work.close_parts(self.unit, self.plan, self.attempt, place, joined=joined)
+
+    def keep(self, result: UnitResult) -> None:
+        """Accept a result, as the driver does, and copy the other files."""
+        assert result.why == ""
+        self.opened.staging.put_result(self.plan.token, result)
+        inprocess.extract(self.opened, self.run, self.opened.connections)
+        for pack in self.run.packs:
+            write_commit_steps(self.opened, self.run, pack)
+
+    def publish(self) -> dict[str, str]:
+        for pack in self.run.packs:
+            execute_commit_steps(self.opened, self.run, pack)
+        return statuses({report.urn: report for report in finish(self.opened, self.run)})
+
+    def change(self) -> None:
+        (self.source / "large").write_bytes(LARGE[::-1])
+        os.utime(self.source / "large", (1, 1))
+
+    def published(self) -> dict[str, bytes]:
+        return {name: self.opened.files.read(name) for name in ("large", "small") if self.opened.files.identity(name)}
+
+    def left(self) -> list[Any]:
+        """Open uploads, and files of parts."""
+        parts = [path for path in self.opened.files.walk(self.opened.staging.folder) if "-parts-" in path]
+        return [*self.opened.staging.open_uploads(), *parts]
+
+
+def mirrored(source: Path, target: str, connections: Any = None, **options: Any) -> OpenJob:
+    source.mkdir(exist_ok=True)
+    for name, data in (("large", LARGE), ("small", b"x")):
+        (source / name).write_bytes(data)
+        os.utime(source / name, (time.time() - 60,) * 2)
+    given = {"split_above": PART, "existing": Existing.UPDATE, **options}
+    return inprocess.open_job(Mirror("m", str(source), target, "unused", **given), connections)
+
+
+@pytest.fixture(params=["disk", "S3"])
+def split(request: pytest.FixtureRequest, tmp_path: Path) -> Split:
+    source = tmp_path / "source"
+    if request.param == "disk":
+        opened = mirrored(source, str(tmp_path / "target"), keep=Keep("tp"))
+    else:
+        server: S3Server = request.getfixturevalue("versitygw")
+        bucket = request.getfixturevalue("bucket")
+        opened = mirrored(source, server.access.url(f"{bucket}/to"), server.access)
+    return Split(opened, create_work_units(opened, RunRequest("split")), source)
+
+
+def test_parts_are_joined_and_published_as_one_file(split: Split) -> None:
+    place = split.open()
+    parts = split.parts(place)
+    result = split.join(place, parts)
+    split.close(place, joined=True)
+    (staged,) = result.files
+    assert staged.size == len(LARGE)
+    split.keep(result)
+    assert split.publish() == {"m#files": "committed"}
+    assert split.published() == {"large": LARGE, "small": b"x"}
+    assert split.left() == []
+    again = create_work_units(split.opened, RunRequest("again"))
+    assert [pack for pack in again.packs if pack.datasets] == []
+
+
+def test_a_part_that_is_tried_twice_is_joined_once(split: Split) -> None:
+    place = split.open()
+    first = split.parts(place)
+    second = [split.part(2, place), split.part(0, place), split.part(1, place)]
+    result = split.join(place, [second[1], first[1], second[0]])
+    split.close(place, joined=True)
+    split.keep(result)
+    assert split.publish() == {"m#files": "committed"}
+    assert split.published()["large"] == LARGE
+    assert split.left() == []
+
+
+def test_a_late_part_and_a_late_join_harm_nothing_that_is_decided(split: Split) -> None:
+    place = split.open()
+    parts = split.parts(place)
+    result = split.join(place, parts)
+    split.keep(result)
+    split.part(1, place)  # before the parts are removed
+    assert split.join(place, parts).why == ""
+    split.close(place, joined=True)
+    split.part(1, place)
+    split.join(place, parts)
+    split.change()
+    for late in (split.part(2, place), split.join(place, parts)):
+        assert "changed since it was planned" in late.why or "large" in late.why
+    assert split.publish() == {"m#files": "committed"}
+    assert split.published() == {"large": LARGE, "small": b"x"}
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 3], ids="after {} parts".format)
+def test_a_source_that_changes_between_parts_fails_its_file_set(split: Split, after: int) -> None:
+    place = split.open()
+    parts = [split.part(number, place) for number in range(after)]
+    assert {result.state for result in parts} <= {UnitState.SUCCESSFUL}
+    split.change()
+    late = split.part(after, place) if after < 3 else split.join(place, parts)
+    split.close(place, joined=False)
+    assert (late.state, late.files) == (UnitState.FAILED, ())
+    assert "large" in late.why
+    assert "changed since it was planned" in late.why
+    assert split.left() == []
+    assert split.published() == {}
+
+
+def test_a_part_that_was_changed_is_not_joined(tmp_path: Path) -> None:
+    opened = mirrored(tmp_path / "source", str(tmp_path / "target"))
+    split = Split(opened, create_work_units(opened, RunRequest("split")), tmp_path / "source")
+    place = split.open()
+    parts = split.parts(place)
+    os.utime(tmp_path / "target" / parts[1].files[0].path, (1, 1))
+    assert "isn't as it was written" in split.join(place, parts).why
+    os.unlink(tmp_path / "target" / parts[1].files[0].path)
+    assert "large" in split.join(place, parts).why
+
+
+def test_after_the_driver_has_given_up_a_late_part_fails_or_is_swept(split: Split) -> None:
+    place = split.open()
+    split.part(0, place)
+    split.close(place, joined=False)
+    assert split.left() == []
+    split.part(1, place)
+    inprocess.extract(split.opened, split.run, split.opened.connections)  # the next try copies it as a whole
+    for pack in split.run.packs:
+        write_commit_steps(split.opened, split.run, pack)
+    assert split.publish() == {"m#files": "committed"}
+    assert split.published() == {"large": LARGE, "small": b"x"}
+    assert split.left() == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"split_above": None}, {"convert": (Gzip(),)}, {"checksums": True}, {"split_above": len(LARGE)}],
+    ids=["no bound", "converted", "checksums", "not above"],
+)
+def test_what_isnt_split(tmp_path: Path, options: dict[str, Any]) -> None:
+    opened = mirrored(tmp_path / "source", str(tmp_path / "target"), **options)
+    plan = create_work_units(opened, RunRequest("whole"))
+    work = opened.staging.work(plan.run)
+    assert isinstance(work, CopyWork)
+    plans = [opened.staging.plan(ref.token) for pack in plan.packs for ref in pack.datasets]
+    units = [unit for one in plans if one is not None for unit in opened.staging.units(one)]
+    assert {work.parts(unit) for unit in units} == {1}
+
+
+def test_what_a_store_copies_by_itself_isnt_split(tmp_path: Path, versitygw: S3Server, bucket: str) -> None:
+    split = mirrored(tmp_path / "source", versitygw.access.url(f"{bucket}/to"), versitygw.access)
+    (unit,) = (
+        unit
+        for pack in create_work_units(split, RunRequest("r")).packs
+        for ref in pack.datasets
+        for unit in split.staging.units(split.staging.plan(ref.token))  # type: ignore[arg-type]
+        if Bundle.of(unit).files[0].entry.path == "large"
+    )
+    work = split.job.work
+    assert isinstance(work, CopyWork)
+    access: S3Access = versitygw.access
+    assert work.parts(unit) == 3
+    assert replace(work, source=access.url(f"{bucket}/from")).parts(unit) == 1
+
+
+def test_a_bound_below_the_least_part_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    with pytest.raises(ConfigurationError, match="a part has at least 16777216 bytes"):
+        Mirror("m", str(tmp_path), "/elsewhere", "unused", split_above=LEAST_PART - 1)

@@ -369,6 +369,19 @@ def test_the_disk_begins_to_write_a_large_file_while_it_is_copied(
     assert seen(copying.staged(result)) == seen(Path(copying.source))
 
 
+def test_a_large_file_alone_waits_for_nothing_else_on_its_disk(
+    copying: Copying, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sync(self: durability.FolderSync) -> None:
+        raise AssertionError("everything is synced")
+
+    monkeypatch.setattr(durability.FolderSync, "sync", sync)
+    with traced() as trace:
+        result = copied(copying, unit=copying.unit(copying.entries()[:1]))
+    at = Path(copying.target, result.files[0].path)
+    assert {str(at), str(at.parent), str(at.parent.parent)} <= {*trace.of("fsync")}
+
+
 def test_without_syncfs_each_file_and_each_folder_is_synced(copying: Copying, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durability, "_has_syncfs", lambda: False)
     with traced() as trace:

@@ -33,6 +33,8 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _AT_ONCE = 32 << 20
 """The bytes that the kernel copies before the disk begins to write them: it is then as busy as the copying."""
 NOT_BY_KERNEL = (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM, errno.EBADF)
+_FEW = 2
+"""So many files are synced one by one: all else that is being written to the same disk needn't be waited for."""
 _SECTOR = 512
 _LONGEST_PATH = 4096
 """Linux's `PATH_MAX`, with the byte that ends a path."""
@@ -317,7 +319,7 @@ class DiskDestination:
 
     def finish(self) -> None:
         with writing(self._files.root, "."):
-            if self._sync.at_once:
+            if self._sync.at_once and len(self._made) > _FEW:
                 self._sync.sync()
             else:
                 sync_files([f"{self._files.root}/{self._folder}/{path}" for path in self._written])

@@ -11,7 +11,7 @@ from airflow_gobblin.copy.comparing import Comparison
 from airflow_gobblin.copy.entries import Entry, shown
 from airflow_gobblin.copy.options import Compare, Delete, Existing
 from airflow_gobblin.copy.owners import settable
-from airflow_gobblin.copy.planning import Survey
+from airflow_gobblin.copy.survey import Survey
 from airflow_gobblin.copy.trees import joined
 from airflow_gobblin.model.verification import Deviation, FileState
 from airflow_gobblin.storage.files.base import Attributes
@@ -105,7 +105,7 @@ class _Check:
         return self._differing(source, target) or f"its {'content' if by_content else 'time'} is not the source's"
 
     def _target(self, path: str) -> Entry | None:
-        return self.survey.target.entry(self._in_target(path))
+        return self.survey.sides.target.entry(self._in_target(path))
 
     def _of(self, path: str, state: FileState, size: int, detail: str) -> Deviation:
         return Deviation(shown(self._in_target(path)), state, size, detail)

@@ -54,6 +54,8 @@ class KeptAttributes:
         :return: the file as it is then.
         :raises ConfigurationError: it can't keep one of them, and has to.
         """
+        if not self.keep.letters and entry.made_from is None:
+            return os.stat(target, **place)
         asked, wanted = self.wanted(entry, _DISK)
         refused = give_attributes(target, wanted, **place)
         made = os.stat(target, **place)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import posixpath
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from airflow_gobblin.copy.entries import Entry, shown
 from airflow_gobblin.errors import GobblinError, Remedy, SourceChangedError, SourceDataError, SourceError, StoreError
@@ -18,8 +18,26 @@ _NO_NAME = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL)
 _NEXT_RUN = "The next run plans anew, and copies it as it is then."
 
 
-@contextmanager
-def reading(root: str, path: str) -> Iterator[None]:
+class _Converting:
+    """Converts errors of one file. A context manager of its own, as there are several for each file, and generators are slow.
+
+    :param error_of: returns the error to raise, given `root`, `path` and the storage's error.
+    """
+
+    __slots__ = ("_error_of", "_path", "_root")
+
+    def __init__(self, error_of: Callable[[str, str, OSError], GobblinError], root: str, path: str) -> None:
+        self._error_of, self._root, self._path = error_of, root, path
+
+    def __enter__(self) -> None:
+        """Begin to use the file."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and not isinstance(error, GobblinError):
+            raise self._error_of(self._root, self._path, error) from error
+
+
+def reading(root: str, path: str) -> AbstractContextManager[None]:
     """Convert errors of reading a file of the source.
 
     :param root: the root of the source's tree.
@@ -27,50 +45,47 @@ def reading(root: str, path: str) -> Iterator[None]:
     :raises SourceChangedError: it is gone.
     :raises SourceError: it can't be read.
     """
-    try:
-        yield
-    except GobblinError:
-        raise
-    except OSError as error:
-        if error.errno in _GONE or isinstance(error, FileNotFoundError):
-            raise gone(root, path) from error
-        if error.errno in _SOMETHING_ELSE:
-            raise changed(root, path, "a file", "something else in its place") from error
-        hint = "See whether its storage answers."
-        if error.errno in _NOT_ALLOWED:
-            hint = "Let the user that Spark's tasks run as read it, or exclude it."
-        raise SourceError(
-            operation="read", subject=_named(root, path), cause=_why(error), hint=hint, remedy=Remedy.EXTRACT
-        ) from error
+    return _Converting(_unreadable, root, path)
 
 
-@contextmanager
-def writing(root: str, path: str) -> Iterator[None]:
+def _unreadable(root: str, path: str, error: OSError) -> GobblinError:
+    if error.errno in _GONE or isinstance(error, FileNotFoundError):
+        return gone(root, path)
+    if error.errno in _SOMETHING_ELSE:
+        return changed(root, path, "a file", "something else in its place")
+    hint = "See whether its storage answers."
+    if error.errno in _NOT_ALLOWED:
+        hint = "Let the user that Spark's tasks run as read it, or exclude it."
+    return SourceError(
+        operation="read", subject=_named(root, path), cause=_why(error), hint=hint, remedy=Remedy.EXTRACT
+    )
+
+
+def writing(root: str, path: str) -> AbstractContextManager[None]:
     """Convert errors of writing a copy.
 
     :param root: the root of the target.
     :param path: the file, relative to its file set.
     :raises StoreError: it can't be written.
     """
-    try:
-        yield
-    except GobblinError:
-        raise
-    except OSError as error:
-        hint = "See whether the target's storage answers."
-        if error.errno in _NO_ROOM:
-            hint = "Make room there, or copy less: nothing of this file set is published before all of it is copied."
-        elif error.errno in _NOT_ALLOWED:
-            hint = "Let the user that Spark's tasks run as write there."
-        elif error.errno in _NO_NAME:
-            hint = "If the target can't hold a file of this name, rename or exclude it."
-        raise StoreError(
-            operation="write",
-            subject=f"the copy of {shown(path)!r} in {root}",
-            cause=_why(error),
-            hint=hint,
-            remedy=Remedy.EXTRACT,
-        ) from error
+    return _Converting(_unwritable, root, path)
+
+
+def _unwritable(root: str, path: str, error: OSError) -> GobblinError:
+    hint = "See whether the target's storage answers."
+    if error.errno in _NO_ROOM:
+        hint = "Make room there, or copy less: nothing of this file set is published before all of it is copied."
+    elif error.errno in _NOT_ALLOWED:
+        hint = "Let the user that Spark's tasks run as write there."
+    elif error.errno in _NO_NAME:
+        hint = "If the target can't hold a file of this name, rename or exclude it."
+    return StoreError(
+        operation="write",
+        subject=f"the copy of {shown(path)!r} in {root}",
+        cause=_why(error),
+        hint=hint,
+        remedy=Remedy.EXTRACT,
+    )
 
 
 def is_of_target(error: OSError) -> bool:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import cached_property
 from threading import Lock
 from typing import Protocol
 
@@ -37,9 +38,12 @@ class Checksum:
 
     def __init__(self, wanted: bool) -> None:
         self.wanted = wanted
-        self._hash = hashlib.sha256()
         self._pool: ThreadPoolExecutor | None = None
         self._under_way: Future[None] | None = None
+
+    @cached_property
+    def _hash(self) -> hashlib._Hash:
+        return hashlib.sha256()
 
     def add(self, block: Block) -> None:
         """Add the next block."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +122,19 @@ def _s3_session(profile: str | None) -> Any:
     session = AioSession(profile=profile)
     session.register_component("data_loader", _service_models())
     session.unregister("before-call.s3", add_expect_header)
+    session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parse_time)
     return session
+
+
+def parse_time(text: str | float) -> datetime:
+    """Parse a time in an answer of S3: those of listings, which are many, without botocore's slow parser of all formats."""
+    from botocore.utils import parse_timestamp
+
+    if isinstance(text, str) and text[10:11] == "T":
+        with suppress(ValueError):
+            return datetime.fromisoformat(text)
+    found: datetime = parse_timestamp(text)
+    return found
 
 
 @lru_cache

@@ -285,6 +285,15 @@ class UploadingWork(Protocol):
 
 
 @runtime_checkable
+class LightWork(Protocol):
+    """A work whose units may be too light for Spark tasks of their own."""
+
+    @property
+    def task_weight(self) -> int:
+        """The weight of units, above 0, that is worth a further Spark task once each core has one."""
+
+
+@runtime_checkable
 class JudgedWork(Protocol):
     """A work that judges a dataset once its units are done, before it is decided."""
 

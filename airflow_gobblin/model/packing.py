@@ -36,6 +36,15 @@ def worst_fit_decreasing(
     return tuple(tuple(some) for some in filled)
 
 
+def worthwhile_bins(weight: int, worth: int, least: int, most: int) -> int:
+    """Return how many bins to distribute a weight over.
+
+    :param worth: the weight that is worth a bin; 0: any is.
+    :param least: the number of bins that are there anyway.
+    """
+    return most if not worth else min(most, max(least, weight // worth))
+
+
 def pack_datasets(datasets: Iterable[DatasetRef], max_packs: int) -> tuple[Pack, ...]:
     """Put whole datasets into packs. A pack of one dataset is labelled as the dataset, others by number."""
     return _packs(worst_fit_decreasing(datasets, max_packs, weight=lambda d: d.weight, name=lambda d: d.urn))

@@ -19,11 +19,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_gobblin.errors import GobblinError, LostRaceError, Remedy, StoreError
-from airflow_gobblin.job import Attempt, Held, SplitWork, UnitPart, Work
+from airflow_gobblin.job import Attempt, Held, LightWork, SplitWork, UnitPart, Work
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.naming import many
-from airflow_gobblin.model.packing import worst_fit_decreasing
+from airflow_gobblin.model.packing import worst_fit_decreasing, worthwhile_bins
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.progress import ProgressCount
 from airflow_gobblin.model.registry import built_in_modules, import_kinds
@@ -259,7 +259,8 @@ class _PackRun:
         clock = time.monotonic()
         cores = probe_executors(self._spark, modules, folder)
         self._probe_seconds = time.monotonic() - clock
-        groups = _groups([one for one in missing if one.split is None], cores)
+        worth = work.task_weight if isinstance(work, LightWork) else 0
+        groups = _groups([one for one in missing if one.split is None], cores, worth)
         tasks = [
             partial(self._run_part, run, one, one.split, part)
             for one in missing
@@ -423,11 +424,13 @@ def _without_result(one: _MissingUnit, cause: str) -> Failure:
     return Failure.of(GobblinError(operation="extract", subject=subject, cause=cause))
 
 
-def _groups(units: list[_MissingUnit], cores: int) -> list[_Group]:
-    """Return the units of each Spark task, the heaviest group first; if there are few units, each alone."""
-    groups = worst_fit_decreasing(
-        units, GROUPS_PER_CORE * cores, weight=lambda one: one.weight, name=lambda one: one.name
-    )
+def _groups(units: list[_MissingUnit], cores: int, worth: int) -> list[_Group]:
+    """Return the units of each Spark task, the heaviest group first; if there are few units, each alone.
+
+    :param worth: the weight that is worth a task; 0: any is.
+    """
+    tasks = worthwhile_bins(sum(one.weight for one in units), worth, cores, GROUPS_PER_CORE * cores)
+    groups = worst_fit_decreasing(units, tasks, weight=lambda one: one.weight, name=lambda one: one.name)
     return sorted(groups, key=lambda group: -sum(one.weight for one in group))
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.model.packing import pack_datasets, pack_up_to, worst_fit_decreasing
+from airflow_gobblin.model.packing import pack_datasets, pack_up_to, worst_fit_decreasing, worthwhile_bins
 from airflow_gobblin.model.work import DatasetRef
 
 datasets = st.lists(
@@ -72,6 +72,11 @@ def test_at_least_one_pack_is_needed() -> None:
     assert worst_fit_decreasing([], 3, weight=int, name=str) == ()
     with pytest.raises(ConfigurationError, match="into 0 packs"):
         worst_fit_decreasing([1], 0, weight=int, name=str)
+
+
+def test_there_are_as_many_bins_as_their_weight_is_worth() -> None:
+    assert [worthwhile_bins(weight, 10, 2, 8) for weight in (0, 29, 30, 79, 80, 1000)] == [2, 2, 3, 7, 8, 8]
+    assert worthwhile_bins(1, 0, 2, 8) == 8, "whatever their weight"
 
 
 def test_up_to_a_weight_the_first_have_room_and_a_heavier_one_has_a_pack_alone() -> None:

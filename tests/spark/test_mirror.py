@@ -14,11 +14,12 @@ from xml import __path__ as xml
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_gobblin.copy.bundles import LEAST_PART, Bundle
+from airflow_gobblin.copy.bundles import LEAST_PART, MOST_BYTES, Bundle
 from airflow_gobblin.copy.checks import AtLeastFiles
 from airflow_gobblin.copy.conversion.archives import Unpack
 from airflow_gobblin.copy.conversion.converters import Gunzip
 from airflow_gobblin.copy.options import Delete, Keep
+from airflow_gobblin.copy.work import CopyWork
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.finish import finish
@@ -26,7 +27,7 @@ from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
-from airflow_gobblin.spark.pack import run_pack
+from airflow_gobblin.spark.pack import GROUPS_PER_CORE, run_pack
 from airflow_gobblin.spark.ship import ship
 from tests.copy.hostile_archives import tar
 from tests.copy.mirrors import Trees, content, statuses
@@ -120,19 +121,23 @@ def root_only(trees: Trees) -> str:
     return ".d..t...... ./\n" if differences(trees).startswith(".d..t...... ./") else ""
 
 
-def test_a_file_set_of_many_bundles_is_copied_by_many_spark_tasks(
-    shipped_spark: SparkSession, trees: Trees, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("worth", "of_a_core"), [(1, GROUPS_PER_CORE), (MOST_BYTES, 1)])
+def test_a_file_set_of_many_bundles_is_copied_by_as_many_spark_tasks_as_it_is_worth(
+    shipped_spark: SparkSession, trees: Trees, monkeypatch: pytest.MonkeyPatch, worth: int, of_a_core: int
 ) -> None:
     monkeypatch.setattr("airflow_gobblin.copy.bundles.MOST_FILES", 5)
+    monkeypatch.setattr(CopyWork, "task_weight", worth)
     opened = trees.opened()
     plan = create_work_units(opened, RunRequest("many"))
     units = [u for _, of in opened.staging.plans() for u in opened.staging.units(of)]  # type: ignore[arg-type]
     assert len(units) > 10
     assert {len(Bundle.of(unit).files) for unit in units} <= set(range(6))
     for pack in plan.packs:
-        run_pack(
+        report = run_pack(
             shipped_spark, opened.files.root, opened.staging.folder, plan.run, pack.index, (), SparkConnections({})
         )
+        bundles = sum(group.units for group in report.groups)
+        assert len(report.groups) == min(bundles, of_a_core * report.cores)
         write_commit_steps(opened, plan, pack)
         execute_commit_steps(opened, plan, pack)
     assert trees.equal()

@@ -94,9 +94,11 @@ class Figures:
         return max((mb for mb in found if mb is not None), default=None)
 
 
-def alternately(contenders: Sequence[Contender], rounds: int, folder: Path) -> list[Figures]:
+def alternately(contenders: Sequence[Contender], rounds: int, folder: Path, *, stays: bool = False) -> list[Figures]:
     """Measure so many rounds; in each every contender once, in an order drawn from the seed.
 
+    :param stays: whether what a contender made is removed by the caller. For minutes ext4 uses no freed inode again, and
+        looks at each of them for every new file: the contender after thousands of removed files would pay for them.
     :raises AssertionError: contenders' facts differ: they have not done the same work.
     """
     order, taken = random.Random(SEED), {c.who: list[Once]() for c in contenders}
@@ -107,7 +109,8 @@ def alternately(contenders: Sequence[Contender], rounds: int, folder: Path) -> l
             own = folder / f"{number}-{len(taken[contender.who])}-{abs(hash(contender.who)) % 10**6}"
             own.mkdir(parents=True)
             once = contender.run(own)
-            shutil.rmtree(own)
+            if not stays:
+                shutil.rmtree(own)
             taken[contender.who].append(once)
             print(f"  round {number} of {rounds}: {once.seconds:8.2f} s  {contender.who}", flush=True)
     facts = {who: {tuple(sorted(once.facts.items())) for once in found} for who, found in taken.items()}

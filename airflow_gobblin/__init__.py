@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         WholeTree,
     )
     from airflow_gobblin.copy.options import Compare, Delete, Existing, Keep, Links
+    from airflow_gobblin.copy.registering import HiveTable, PlacedFileSet, Registration
     from airflow_gobblin.copy.trees.base import Tree
     from airflow_gobblin.errors import (
         AlreadyCoveredError,
@@ -90,7 +91,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.events.notifier import IngestionNotifier
     from airflow_gobblin.hooks.connections import AirflowConnections
     from airflow_gobblin.ingestion import Ingestion
-    from airflow_gobblin.job import Attempt, DatasetLike, Held, Job, Site, Work, WorkPlan, WorkRequest
+    from airflow_gobblin.job import Attempt, DatasetLike, Held, Job, Work, WorkPlan, WorkRequest
     from airflow_gobblin.journal.journal import Journal
     from airflow_gobblin.journal.published import PublishedDataset, PublishedFile
     from airflow_gobblin.mirror import Mirror
@@ -103,6 +104,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.model.plan import Plan
     from airflow_gobblin.model.policy import CommitPolicy
     from airflow_gobblin.model.request import RangeRequest
+    from airflow_gobblin.model.site import Site
     from airflow_gobblin.model.state import DatasetState
     from airflow_gobblin.model.watermark import (
         Json,
@@ -230,6 +232,7 @@ __all__ = [
     "Gunzip",
     "Gzip",
     "Held",
+    "HiveTable",
     "Holds",
     "InRange",
     "IncompleteRunError",
@@ -262,6 +265,7 @@ __all__ = [
     "ParquetSink",
     "PausedError",
     "Phase",
+    "PlacedFileSet",
     "PlacedReader",
     "Plan",
     "PlanRequest",
@@ -276,6 +280,7 @@ __all__ = [
     "Reader",
     "Ready",
     "RecordError",
+    "Registration",
     "Remedy",
     "RenameColumns",
     "RowCheck",
@@ -404,6 +409,7 @@ _MODULES = {
     "Gunzip": "copy.conversion.converters",
     "Gzip": "copy.conversion.converters",
     "Held": "job",
+    "HiveTable": "copy.registering",
     "Holds": "model.holds",
     "InRange": "rows.converters.checks",
     "IncompleteRunError": "errors",
@@ -436,6 +442,7 @@ _MODULES = {
     "ParquetSink": "rows.sinks.parquet",
     "PausedError": "errors",
     "Phase": "steps.base",
+    "PlacedFileSet": "copy.registering",
     "PlacedReader": "rows.sources.base",
     "Plan": "model.plan",
     "PlanRequest": "rows.sources.base",
@@ -450,13 +457,14 @@ _MODULES = {
     "Reader": "rows.sources.base",
     "Ready": "copy.finders",
     "RecordError": "errors",
+    "Registration": "copy.registering",
     "Remedy": "errors",
     "RenameColumns": "rows.converters.columns",
     "RowCheck": "rows.converters.base",
     "RunLimits": "model.limits",
     "SchemaConflictError": "errors",
     "Sink": "rows.sinks.base",
-    "Site": "job",
+    "Site": "model.site",
     "SnapshotSource": "rows.sources.base",
     "Source": "rows.sources.base",
     "SourceChangedError": "errors",

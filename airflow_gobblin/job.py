@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from airflow_gobblin.connections import Connections, GuardedConnections
@@ -22,6 +21,7 @@ from airflow_gobblin.model.limits import RunLimits
 from airflow_gobblin.model.plan import Binding, Plan, PlannedAct
 from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.request import RangeRequest
+from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.verification import Deviation
 from airflow_gobblin.model.watermark import Watermark
@@ -34,13 +34,13 @@ __all__ = [
     "Attempt",
     "BatchedJob",
     "DatasetLike",
+    "DriverWork",
     "Held",
     "Job",
     "JudgedWork",
     "LimitedJob",
     "OutlinedWork",
     "RankedDataset",
-    "Site",
     "SplitWork",
     "TellsOfFiles",
     "UnitPart",
@@ -53,15 +53,6 @@ __all__ = [
     "check_roots",
     "connections_of",
 ]
-
-
-class Site(StrEnum):
-    """Where the units of a work run."""
-
-    TASK = "task"
-    """Each in a Spark task."""
-    DRIVER = "driver"
-    """On the driver, as DataFrames."""
 
 
 class DatasetLike(Protocol):
@@ -356,6 +347,15 @@ class VerifiedWork(Protocol):
         :param content: whether files of equal size and time are read and compared.
         :raises GobblinError: the source or the target can't be listed or read.
         """
+
+
+@runtime_checkable
+class DriverWork(Protocol):
+    """A work that may publish by steps which only Spark's driver can carry out."""
+
+    @property
+    def needs_driver(self) -> bool:
+        """Whether it does."""
 
 
 @runtime_checkable

@@ -12,6 +12,7 @@ from airflow_gobblin.copy.conversion.converters import AnyConverter, ConnectedCo
 from airflow_gobblin.copy.conversion.openpgp import Encrypt
 from airflow_gobblin.copy.finders import DatasetFinder, Place, WholeTree
 from airflow_gobblin.copy.options import Compare, Delete, Existing, Keep, Links
+from airflow_gobblin.copy.registering import Registration
 from airflow_gobblin.copy.work import CopyWork
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.job import check_numbers
@@ -60,6 +61,7 @@ class Mirror:
     :param checks: what a file set has to fulfil to be published: `(AtLeastFiles(100),)`.
     :param backup: the folder where replaced and deleted files are kept, as `<token of the plan>/<path in the target>`: below
         the workspace and apart from both trees; or `_gobblin/backup` in the workspace.
+    :param register: registers what is published, such as `HiveTable("lake", "{dataset}", columns=("id bigint",))`.
     :param place: where a file set lies below the target, as a template: `archive/{folder}`. Its parts are `{folder}`, the folder
         that the finder gives it, `{dataset}`, the URN of its dataset, `{set}`, its name in that, and `{name}`, the last part of
         its folder in the source. By default it is `{folder}`.
@@ -70,7 +72,7 @@ class Mirror:
     :param max_pack_weight: the maximum weight of a pack, in bytes, 64 KiB added for each file; a heavier file set has a pack
         alone, and those that don't fit wait for the next run. `None`: everything planned fits.
     :param attempts: the number of runs that fail to finish a slot before its file set is quarantined.
-    :param code: modules with the author's own finders, converters and checks.
+    :param code: modules with the author's own finders, converters, checks and registrations.
     :raises ConfigurationError: the name, a location, an option or a number is invalid, or one tree lies in the other.
     """
 
@@ -95,6 +97,7 @@ class Mirror:
     convert: tuple[AnyConverter, ...] = ()
     unpack: Unpack | None = None
     checks: tuple[FileSetCheck, ...] = ()
+    register: Registration | None = None
     place: str = ""
     first: tuple[str, ...] = ()
     limits: RunLimits = field(default_factory=RunLimits)
@@ -114,6 +117,11 @@ class Mirror:
             self._check_patterns(name)
         self._check_records("convert", (FileConverter, ConnectedConverter), "converters", "(Gunzip(),)")
         self._check_records("checks", (FileSetCheck,), "checks", "(AtLeastFiles(10),)")
+        if self.register is not None:
+            if not isinstance(self.register, Registration):
+                example = "Write register=HiveTable('lake', 'clicks', columns=('id bigint',))."
+                raise self._refused(f"register={self.register!r}", "it registers nothing", example)
+            wire.kind_of(self.register)
         if self.place:
             Place(self.place)
         if self.compare is Compare.CHECKSUM and any(isinstance(one, Encrypt) for one in self.convert):
@@ -240,6 +248,7 @@ class Mirror:
             place=self.place,
             first=self.first,
             backup=self.backup or "",
+            register=self.register,
             code=self.code,
         )
 

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from airflow_gobblin.model.failure import Failure
+from airflow_gobblin.model.site import Site
 from airflow_gobblin.spark.application import arguments_of_all, end, run_application
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.session import spark_session
@@ -18,13 +19,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--verb", required=True, type=StepVerb, help="'write' or 'carry_out'")
     parser.add_argument("--work", required=True, help="the folder of the work, relative to the target root")
     parser.add_argument(
-        "--pieces", required=True, type=int, action="append", help="how many pieces a phase has; once for each"
+        "--pieces",
+        required=True,
+        type=_group,
+        action="append",
+        help="where the pieces of a group are worked on, and their number, as 'task:3'; once for each group",
     )
     parser.add_argument("--urn", required=True, help="the dataset")
     parser.add_argument("--token", required=True, help="the plan's token")
     parser.add_argument("--slot", default=0, type=int, help="the slot, if it has one")
     asked = parser.parse_args(arguments)
     return run_application(lambda tag, connections: _run(asked, tag, connections), asked.connection)
+
+
+def _group(text: str) -> tuple[Site, int]:
+    site, _, count = text.partition(":")
+    return Site(site), int(count)
 
 
 def _run(asked: argparse.Namespace, tag: str, connections: SparkConnections) -> Failure | None:

@@ -24,6 +24,7 @@ from tests.services import s3
 from tests.services.emulators import Emulator, running_azurite, running_gcs
 from tests.services.environment import ROOT, TEMPORARY, hurry_java, use_environment
 from tests.services.hdfs import Hdfs, running_hdfs
+from tests.services.hive import Metastore, running_metastore
 from tests.services.kafka import Kafka, running_kafka
 from tests.services.packages import build_wheel
 from tests.services.postgres import Postgres, running_postgres
@@ -43,6 +44,7 @@ SERVICES = frozenset(
             "gcs",
             "hdfs",
             "kafka",
+            "metastore",
             "mortal",
             "moto",
             "s3_proxy",
@@ -168,6 +170,13 @@ def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
     """A running HDFS: a namenode and a datanode."""
     with running_hdfs(tmp_path_factory.mktemp("hdfs")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastore]:
+    """A running Hive metastore."""
+    with running_metastore(tmp_path_factory.mktemp("metastore")) as server:
         yield server
 
 

@@ -25,6 +25,7 @@ from airflow_gobblin.copy.conversion.converters import FileConverter, Gunzip
 from airflow_gobblin.copy.conversion.openpgp import CheckDetachedSignature, CheckSignature, Decrypt, Encrypt
 from airflow_gobblin.copy.finders import DatasetFinder, DatePartitions, WholeTree
 from airflow_gobblin.copy.options import Keep
+from airflow_gobblin.copy.registering import HiveTable, Registration
 from airflow_gobblin.job import Work
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.coverage import Coverage, Range
@@ -67,6 +68,7 @@ STANDS_FOR: dict[Any, type[Any]] = {
     Converter: AddColumn,
     FileConverter: Gunzip,
     FileSetCheck: AtLeastFiles,
+    Registration: HiveTable,
     RowCheck: NotNull,
     Sink: ParquetSink,
     Source: SqlSource,
@@ -80,6 +82,7 @@ SAMPLES: dict[Any, Any] = {
     Decrypt: Decrypt("keys", (_FINGERPRINT,), ".pgp", 3, 3),
     Encrypt: Encrypt("keys", (_FINGERPRINT,), _FINGERPRINT, ".pgp"),
     DatePartitions: DatePartitions("clicks", "%Y-%m-%d", 7, "Europe/Zurich"),
+    HiveTable: HiveTable("lake", "{dataset}", ("id bigint",), ("dt date",), "orc", "s3a://lake", drop=True),
     Json: {"offsets": [1, 2.5, None, True]},
     Keep: Keep("pt"),
     ParquetSink: ParquetSink("/lake"),

@@ -13,7 +13,7 @@ of this may be repeated by any process, at any time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -45,6 +45,7 @@ from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.policy import DEFAULT_ATTEMPTS, DEFAULT_RETENTION
+from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.work import UnitResult, UnitState, UnitSummary, WorkUnit
 from airflow_gobblin.steps.base import CommitStep, FenceResult, HighWatermarkStep, Phase, StepContext, batches
 from airflow_gobblin.steps.execution import carry_out, carry_out_all, fence, sync
@@ -143,7 +144,7 @@ class Committer:
         self.cleanup = Cleanup(journal, self._context, self.homes, retention)
         """Removes the files that its slots leave."""
         self.runner: StepRunner | None = None
-        """Writes and carries out long sequences elsewhere, if set."""
+        """Writes and carries out long sequences elsewhere, and steps that need Spark's driver, if set."""
         self.after_step: AfterStep | None = None
         """Called after each step that was done here, whichever run decided it."""
 
@@ -198,8 +199,9 @@ class Committer:
         plan = proposal.plan
         if not proposal.publishes:
             return ()
-        if self.runner is not None and proposal.files > self.runner.above:
-            return self.journal.put_shards(plan.urn, self.runner.write(plan, results(), proposal.staging))
+        runner = self._runner_for(proposal.files)
+        if runner is not None:
+            return self.journal.put_shards(plan.urn, runner.write(plan, results(), proposal.staging))
         return self.journal.put_steps(plan.urn, plan.token, publish(results()))
 
     def _draft(self, proposal: Proposal, history: History) -> Decision:
@@ -280,12 +282,12 @@ class Committer:
         """Carry out the stored steps phase by phase, and make the results of each durable before the next (rule 13); an existing
         outcome ends this at once.
         """
-        if self.runner is not None and decision.steps > self.runner.above and decision.staging is not None:
-            return self._carry_out_elsewhere(self.runner, decision, decision.staging)
+        if self._runner_for(decision.steps) is not None and decision.staging is not None:
+            return self._carry_out_elsewhere(decision, [*Phase], [*Site])
         seen = done = 0
         for phase in Phase:
             folders: set[str] = set()
-            for batch in batches(self.journal.steps(decision, decision.of(phase)), STEPS_PER_BATCH):
+            for batch in batches(self.journal.steps(decision, decision.of(phase, Site.TASK)), STEPS_PER_BATCH):
                 outcome = self.journal.outcome(decision.urn, decision.slot)
                 if outcome is not None:
                     return outcome
@@ -296,17 +298,34 @@ class Committer:
                         self.after_step(decision, seen, decision.steps)
                 folders.update(folder for step in batch for folder in step.folders())
             self._sync(folders)
+            outcome = self._carry_out_elsewhere(decision, [phase], [Site.DRIVER])
+            if outcome is not None:
+                return outcome
         if seen:
             _log_done(decision, seen, done, "here")
         return None
 
-    def _carry_out_elsewhere(self, runner: StepRunner, decision: Decision, staging: str) -> Outcome | None:
+    def _runner_for(self, steps: int) -> StepRunner | None:
+        """Return the runner for a whole sequence, if it is long enough to be handed over."""
+        long = self.runner is not None and self.runner.above is not None and steps > self.runner.above
+        return self.runner if long else None
+
+    def _carry_out_elsewhere(
+        self, decision: Decision, phases: Iterable[Phase], sites: Collection[Site]
+    ) -> Outcome | None:
+        """Let the runner carry out the steps of some phases and sites; an existing outcome ends this at once."""
+        groups = [(site, decision.of(phase, site)) for phase in phases for site in sites]
+        steps = sum(shard.steps for _, shards in groups for shard in shards)
+        if not steps:
+            return None
         outcome = self.journal.outcome(decision.urn, decision.slot)
         if outcome is not None:
             return outcome
-        phases = (self.journal.shards(decision, decision.of(phase)) for phase in Phase)
-        done = runner.carry_out(decision.urn, decision.slot, staging, phases)
-        _log_done(decision, decision.steps - 1, done, "on Spark")
+        if self.runner is None:
+            raise _no_driver(decision)
+        read = ((site, self.journal.shards(decision, shards)) for site, shards in groups if shards)
+        done = self.runner.carry_out(decision.urn, decision.slot, decision.staging or "", read)
+        _log_done(decision, steps, done, "on Spark")
         return None
 
     def _carry_out(self, decision: Decision, step: CommitStep) -> bool:
@@ -475,6 +494,16 @@ def _has_fences(decision: Decision) -> bool:
 def _decided(draft: Decision, shards: tuple[ShardRef, ...], last: HighWatermarkStep) -> Decision:
     """Return a decision with its steps, if it has any."""
     return draft if draft.action is Action.NOOP else replace(draft, shards=shards, hand_over=last)
+
+
+def _no_driver(decision: Decision) -> StepError:
+    return StepError(
+        operation="publish",
+        subject=f"slot {decision.slot} of dataset {decision.urn!r}",
+        cause="some of its steps need Spark's driver, and no Spark is known here",
+        hint="Nothing is lost: the tasks of its DAG carry them out, by their `SparkOptions`.",
+        remedy=Remedy.CARRY_OUT,
+    )
 
 
 def _log_done(decision: Decision, seen: int, done: int, where: str) -> None:

@@ -21,6 +21,7 @@ from airflow_gobblin.journal.records import ShardRef
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import UnitResult, WorkUnit
 from airflow_gobblin.storage.files.base import Files
@@ -41,11 +42,13 @@ FILES_PER_PIECE = 1000
 
 
 class StepRunner(Protocol):
-    """Writes and carries out the steps of long sequences elsewhere, many at once. Safe at any time, as the steps are."""
+    """Writes and carries out the steps of long sequences elsewhere, many at once, and all that need Spark's driver. Safe at any
+    time, as the steps are.
+    """
 
     @property
-    def above(self) -> int:
-        """The number of steps above which a sequence is handed to it."""
+    def above(self) -> int | None:
+        """The number of steps above which a sequence is handed to it; `None`: only those are that need the driver."""
 
     def write(
         self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], staging: str
@@ -58,11 +61,10 @@ class StepRunner(Protocol):
         :raises TargetError: the target isn't available where the work is done.
         """
 
-    def carry_out(self, urn: str, slot: int, staging: str, phases: Iterable[Iterable[bytes]]) -> int:
-        """Carry out the steps of some shards, phase by phase, and make the results of each durable before the next.
+    def carry_out(self, urn: str, slot: int, staging: str, groups: Iterable[tuple[Site, Iterable[bytes]]]) -> int:
+        """Carry out the steps of some shards, group by group, and make the results of each durable before the next.
 
-        :param phases: the shards of each phase, in order.
-
+        :param groups: where the steps of some shards of one phase are carried out, and these shards, in order.
         :return: how many were done there.
         :raises StepError: a step can't be done; the first such error.
         :raises TargetError: as `write`.

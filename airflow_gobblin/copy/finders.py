@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import string
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol, runtime_checkable
@@ -89,17 +89,10 @@ class Place:
 
     def __post_init__(self) -> None:
         try:
-            parts = [*string.Formatter().parse(self.template)]
+            named = parts_of(self.template, _PARTS)
         except ValueError as error:
             raise self._refused(error) from error
-        wrong = [
-            name
-            for _, name, spec, conversion in parts
-            if name is not None and (name not in _PARTS or spec or conversion)
-        ]
-        if wrong:
-            raise self._refused(f"{wrong[0]!r} is none of its parts")
-        if not any(name for _, name, _, _ in parts):
+        if not named:
             raise self._refused("all file sets would have one folder")
 
     def of(self, one: FileSet) -> str:
@@ -125,6 +118,19 @@ class Place:
 
 
 _PARTS = ("folder", "dataset", "set", "name")
+
+
+def parts_of(template: str, known: Collection[str]) -> set[str]:
+    """Return the parts that a template names, such as `{dataset}`.
+
+    :raises ValueError: it names another than the known ones, or is malformed.
+    """
+    named: set[str] = set()
+    for _, name, spec, conversion in string.Formatter().parse(template):
+        if name is not None and (name not in known or spec or conversion):
+            raise ValueError(f"{name!r} is none of its parts")
+        named.update(() if name is None else (name,))
+    return named
 
 
 class CopyableDataset(Protocol):

@@ -72,5 +72,5 @@ def plan_copy(
     if first is None:
         return None
     new_folder = survey.sides.on_disk and survey.target_root is None
-    binding = CopyBinding(dataset.source_folder, dataset.keep, dataset.compare, new_folder)
+    binding = CopyBinding(dataset.source_folder, dataset.keep, dataset.compare, new_folder, dataset.name)
     return WorkPlan(chain((first,), units), dataset.folder, binding, metadata=dataset.metadata)

@@ -13,9 +13,11 @@ from airflow_gobblin.copy.conversion.archives import Unpack
 from airflow_gobblin.copy.conversion.converters import AnyConverter, ConnectedConverter
 from airflow_gobblin.copy.finders import DatasetFinder, FileSet
 from airflow_gobblin.copy.options import Compare, Delete, Existing, Keep, Links
+from airflow_gobblin.copy.registering import PlacedFileSet, Registration, registered
 from airflow_gobblin.copy.trees import joined, open_tree
 from airflow_gobblin.errors import NoSuchRangeError
-from airflow_gobblin.job import Attempt, DatasetLike, Held, Site
+from airflow_gobblin.job import Attempt, DatasetLike, Held
+from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import UnitState
 from airflow_gobblin.storage.locations import client_of, path_below, remote_location
@@ -43,12 +45,14 @@ class CopyBinding:
     :param keep: what its copies keep, in place of what the mirror's do.
     :param compare: how its files are compared, in place of how the mirror's are.
     :param new_folder: whether the target had no such folder, so that all of it may be placed by one rename.
+    :param name: the file set's name in its dataset.
     """
 
     source_folder: str
     keep: Keep | None = None
     compare: Compare | None = None
     new_folder: bool = False
+    name: str = ""
 
     @staticmethod
     def of(plan: Plan) -> CopyBinding:
@@ -91,6 +95,7 @@ class CopyWork:
     place: str = ""
     first: tuple[str, ...] = ()
     backup: str = ""
+    register: Registration | None = None
     code: tuple[str, ...] = ()
 
     @property
@@ -150,6 +155,8 @@ class CopyWork:
         assert isinstance(dataset, FileSet)
         if (backup := self._backup) is not None:
             check_backup(files, backup)
+        if self.register is not None:  # what can't be is known before anything is copied
+            tuple(self.register.steps(self._placed(dataset.dataset, dataset.name, dataset.folder)))
         found = plan_copy(self.of(dataset), dataset, states, request, files, connections)
         return None if found is None else self._in_workspace(found)
 
@@ -259,11 +266,18 @@ class CopyWork:
     def publish(
         self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], files: Files, staging: str
     ) -> Iterator[CommitStep]:
-        """Return the steps that place, replace and delete files, and those about folders."""
+        """Return the steps that place, replace and delete files, those about folders, and those that register what is placed."""
+        copied = ((Bundle.of(unit), result) for unit, result in published)
+        name = CopyBinding.of(plan).name
+        placed = self._placed(plan.urn.removesuffix(f"#{name}"), name, self._below_target(plan.folder))
+        return registered(copied, lambda some: self._steps(plan, some, files, staging), self.register, placed)
+
+    def _steps(
+        self, plan: Plan, copied: Iterable[tuple[Bundle, UnitResult]], files: Files, staging: str
+    ) -> Iterator[CommitStep]:
         from airflow_gobblin.copy.backups import Backup
         from airflow_gobblin.copy.publishing import copy_steps
 
-        copied = ((Bundle.of(unit), result) for unit, result in published)
         strict = self.of(CopyBinding.of(plan)).keep.strict
         if (folder := self._backup) is None:
             return copy_steps(plan, copied, files, staging, strict=strict)
@@ -276,6 +290,19 @@ class CopyWork:
     def _backup(self) -> str | None:
         """The backup folder below the workspace, if there is one."""
         return path_below(self.workspace, self.backup) if self.backup else None
+
+    @property
+    def needs_driver(self) -> bool:
+        """Whether steps of it are carried out on Spark's driver: registrations may be."""
+        return self.register is not None and self.register.site is Site.DRIVER
+
+    def _placed(self, dataset: str, name: str, folder: str) -> PlacedFileSet:
+        return PlacedFileSet(dataset, name, self.target, self.workspace, folder)
+
+    def _below_target(self, folder: str) -> str:
+        """Return a file set's folder below the target, from that below the workspace."""
+        target = path_below(self.workspace, self.target)
+        return "." if folder == target else folder if target == "." else folder.removeprefix(f"{target}/")
 
 
 class _NothingHeld:

@@ -17,6 +17,7 @@ from airflow_gobblin.hooks.spark import ConnectHook, close_output, code_folder, 
 from airflow_gobblin.hooks.spark_jobs import spark_job
 from airflow_gobblin.job import connections_of
 from airflow_gobblin.model.naming import many
+from airflow_gobblin.model.site import Site
 from airflow_gobblin.spark.connections import give_connections
 from airflow_gobblin.spark.ship import ship
 
@@ -35,14 +36,14 @@ log = logging.getLogger(__name__)
 
 
 class StepsOnSpark:
-    """A `StepRunner`: each sequence is one Spark application, each shard of it one Spark task.
+    """A `StepRunner`: each sequence is one Spark application, each shard of it one Spark task, or the driver's.
 
     :param opened: the opened job of the ingestion.
     :param options: how applications are submitted: arguments of `SparkSubmitHook`.
-    :param above: it runs sequences of more steps than this.
+    :param above: as of `StepRunner`.
     """
 
-    def __init__(self, opened: OpenJob, options: Mapping[str, Any], above: int) -> None:
+    def __init__(self, opened: OpenJob, options: Mapping[str, Any], above: int | None) -> None:
         self.above = above
         self._opened = opened
         self._options = options
@@ -54,14 +55,14 @@ class StepsOnSpark:
         """See `StepRunner.write`."""
         with self._work(staging) as work:
             pieces = work.put(pieces_of(self._opened.job.work, published))
-            yield from work.shards(self._run("write", work, (pieces,), plan.urn, staging))
+            yield from work.shards(self._run("write", work, [(Site.TASK, pieces)], plan.urn, staging))
 
-    def carry_out(self, urn: str, slot: int, staging: str, phases: Iterable[Iterable[bytes]]) -> int:
+    def carry_out(self, urn: str, slot: int, staging: str, groups: Iterable[tuple[Site, Iterable[bytes]]]) -> int:
         """See `StepRunner.carry_out`."""
         with self._work(staging) as work:
-            pieces: list[int] = []
-            for phase in phases:
-                pieces.append(work.put(phase, start=sum(pieces)))
+            pieces: list[tuple[Site, int]] = []
+            for site, shards in groups:
+                pieces.append((site, work.put(shards, start=sum(count for _, count in pieces))))
             answers = self._run("carry_out", work, pieces, urn, staging, slot)
         return sum(answer.steps for answer in answers.answers)
 
@@ -81,7 +82,7 @@ class StepsOnSpark:
                 work.remove()
 
     def _run(
-        self, verb: str, work: StepFolder, pieces: Sequence[int], urn: str, staging: str, slot: int = 0
+        self, verb: str, work: StepFolder, pieces: Sequence[tuple[Site, int]], urn: str, staging: str, slot: int = 0
     ) -> StepAnswers:
         """Run a piece of work on Spark.
 
@@ -100,13 +101,14 @@ class StepsOnSpark:
             "slot": slot,
         }
         arguments = [f"--{name}={value}" for name, value in told_to.items()]
-        arguments += [f"--pieces={count}" for count in pieces]
+        arguments += [f"--pieces={site}:{count}" for site, count in pieces]
         arguments += [f"--code={module}" for module in job.work.code]
         arguments += [f"--connection={conn_id}" for conn_id in connections_of(job.work)]
         secrets = give_connections(AirflowConnections(), connections_of(job.work))
-        log.info("dataset %r: its steps are %s on Spark, in %s", urn, _DONE[verb], many(sum(pieces), "piece"))
+        total = many(sum(count for _, count in pieces), "piece")
+        log.info("dataset %r: its steps are %s on Spark, in %s", urn, _DONE[verb], total)
         self._hook = driver_hook(self._options, f"{job.name} {verb} steps", arguments, [str(shipped)], secrets)
-        failure = self._submit()
+        failure, on_driver = self._submit(), any(site is Site.DRIVER for site, _ in pieces)
         answers = work.answers()
         if answers is None:
             self._opened.staging.check_shared()
@@ -114,7 +116,7 @@ class StepsOnSpark:
                 operation=_DOING[verb],
                 subject=f"the commit steps of dataset {urn!r} on Spark",
                 cause=told(str(failure)) or str(failure or "the driver left no answers"),
-                hint="Nothing is lost. The task itself can carry out the steps: raise `steps_above` of SparkOptions.",
+                hint="Nothing is lost." if on_driver else f"Nothing is lost. {_RAISE}",
                 remedy=Remedy.REPEAT,
             ) from failure
         if answers.failure is not None:
@@ -133,5 +135,6 @@ class StepsOnSpark:
         return None
 
 
+_RAISE = "The task itself can carry out the steps: raise `steps_above` of SparkOptions."
 _DOING = {"write": "write", "carry_out": "carry out"}
 _DONE = {"write": "written", "carry_out": "carried out"}

@@ -11,11 +11,12 @@ from airflow_gobblin.model import wire
 from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.holds import Holds
+from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.state import Provenance, UnitRef
 from airflow_gobblin.model.watermark import Watermark
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import UnitSummary
-from airflow_gobblin.steps.base import CommitStep, HighWatermarkStep, Phase, batches
+from airflow_gobblin.steps.base import CommitStep, HighWatermarkStep, Phase, batches, site_of
 
 
 class Action(StrEnum):
@@ -66,12 +67,14 @@ class ShardRef:
     :param phase: the phase of all its steps.
     :param steps: their number.
     :param fenced: whether any of them has a fence.
+    :param site: where all of them are carried out.
     """
 
     digest: str
     phase: Phase
     steps: int
     fenced: bool
+    site: Site = Site.TASK
 
 
 @record("decision")
@@ -135,9 +138,12 @@ class Decision:
         """The number of its steps, the last one included."""
         return sum(shard.steps for shard in self.shards) + (self.hand_over is not None)
 
-    def of(self, phase: Phase) -> tuple[ShardRef, ...]:
-        """Return the shards of a phase."""
-        return tuple(shard for shard in self.shards if shard.phase is phase)
+    def of(self, phase: Phase, *sites: Site) -> tuple[ShardRef, ...]:
+        """Return the shards of a phase.
+
+        :param sites: only those that are carried out there; none: all.
+        """
+        return tuple(shard for shard in self.shards if shard.phase is phase and (not sites or shard.site in sites))
 
     @property
     def by_run(self) -> str:
@@ -192,7 +198,7 @@ class Shard:
 
 
 def shards(token: str, steps: Iterable[CommitStep], files: int) -> Iterator[tuple[ShardRef, bytes]]:
-    """Encode steps as shards of one phase each; the phases are in no order.
+    """Encode steps as shards of one phase and site each; they are in no order.
 
     :param files: about how many files' steps go into each.
     :raises ConfigurationError: a step's class isn't registered.
@@ -201,7 +207,7 @@ def shards(token: str, steps: Iterable[CommitStep], files: int) -> Iterator[tupl
     for some in batches(registered, files):
         data = wire.dumps(Shard(some, token))
         fenced = any(step.fence is not None for step in some)
-        yield ShardRef(wire.digest(data), some[0].phase, len(some), fenced), data
+        yield ShardRef(wire.digest(data), some[0].phase, len(some), fenced, site_of(some[0])), data
 
 
 class NoteKind(StrEnum):

@@ -92,7 +92,7 @@ class _TaskOperator(BaseOperator):
 
     def _open_job(self) -> OpenJob:
         opened = open_job(self.job)
-        if self.spark is not None and self.spark.steps_above is not None:
+        if self.spark is not None:
             from airflow_gobblin.hooks.steps import StepsOnSpark
 
             self._on_spark = StepsOnSpark(opened, self.spark.submit_arguments(), self.spark.steps_above)

@@ -36,6 +36,7 @@ from airflow_gobblin.copy.finders import (
     Ready,
     WholeTree,
 )
+from airflow_gobblin.copy.registering import HiveTable, Registration
 from airflow_gobblin.errors import ConfigurationError, GobblinError, RecordError
 from airflow_gobblin.hooks.ingestion import check_journal
 from airflow_gobblin.ingestion import Ingestion
@@ -364,6 +365,7 @@ _BUILT_IN: dict[Any, Mapping[str, type[Any]]] = {
         "newest_versions": NewestVersions,
         "ready": Ready,
     },
+    Registration: {"hive_table": HiveTable},
 }
 _MODULES = {
     Converter: "airflow_gobblin.rows.converters.columns",
@@ -419,6 +421,8 @@ class _Loading:
         if hint in _BUILT_IN or hint in _MODULES:
             return self._part(hint, value, path)
         options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+        if isinstance(value, dict) and (port := next((option for option in options if option in _BUILT_IN), None)):
+            return self._part(port, value, path)
         if isinstance(value, list):
             element = next(get_args(option)[0] for option in options if get_origin(option) is tuple)
             items = tuple(self._fitted(element, item, (*path, index)) for index, item in enumerate(value))

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import GobblinError, NoSuchRangeError
-from airflow_gobblin.job import Attempt, DatasetLike, Site
+from airflow_gobblin.job import Attempt, DatasetLike
+from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.watermark import Json
 from airflow_gobblin.model.wire import kind_of, record
 from airflow_gobblin.model.work import Dataset, Limits

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from airflow_gobblin.errors import (
+    ConfigurationError,
     GobblinError,
     NoSuchRangeError,
     OverlapError,
@@ -18,7 +19,7 @@ from airflow_gobblin.errors import (
     StoreError,
     TargetError,
 )
-from airflow_gobblin.job import BatchedJob, DatasetLike, LimitedJob, OutlinedWork, RankedDataset
+from airflow_gobblin.job import BatchedJob, DatasetLike, DriverWork, LimitedJob, OutlinedWork, RankedDataset
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.records import now
 from airflow_gobblin.model.failure import Failure
@@ -52,10 +53,12 @@ def create_work_units(opened: OpenJob, request: RunRequest) -> RunPlan:
     A dataset that can't be planned leaves a note, and the others go on.
 
     :raises SourceError: the source can't be reached.
-    :raises ConfigurationError: a requested dataset doesn't exist; as `check_target`; or another DAG has the ingestion's name.
+    :raises ConfigurationError: a requested dataset doesn't exist; as `check_target`; another DAG has its name; or steps
+        of it need Spark, and there is none.
     :raises TargetError: as `check_target`.
     :raises GobblinError: no dataset can be planned, and a retry may succeed.
     """
+    _check_driver(opened)
     planning = begin(opened, request)
     found: dict[str, DatasetRef | DatasetNote | GobblinError] = {}
     counted: dict[str, _Counted] = {}
@@ -101,6 +104,21 @@ def _keep_held(opened: OpenJob, planning: Planning, notes: Iterable[DatasetNote]
     held = others | {note.urn: note.detail for note in notes if note.status is Status.HELD}
     if held or (before is not None and before.details):
         opened.staging.put_held(HeldDatasets(held, now()))
+
+
+def _check_driver(opened: OpenJob) -> None:
+    """Make sure that there is a Spark, if steps need its driver: what is decided without one would stay pending.
+
+    :raises ConfigurationError: there is none.
+    """
+    work = opened.job.work
+    if isinstance(work, DriverWork) and work.needs_driver and opened.committer.runner is None:
+        raise ConfigurationError(
+            operation="plan",
+            subject=f"a run of {opened.job.name!r}",
+            cause="what it publishes is registered by Spark's driver, and no Spark is known here",
+            hint="Run it by a DAG, whose tasks have `SparkOptions`, or leave `register` out.",
+        )
 
 
 @dataclass

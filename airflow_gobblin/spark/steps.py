@@ -1,4 +1,6 @@
-"""Commit steps on Spark: each Spark task writes, or carries out, one piece of a long sequence (see `step_work`)."""
+"""Commit steps on Spark: each Spark task writes, or carries out, one piece of a long sequence (see `commit/remote.py`). Pieces
+of steps that need Spark itself are carried out by the driver.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ from airflow_gobblin.journal.records import Shard, shards
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.registry import import_kinds
+from airflow_gobblin.model.site import Site
 from airflow_gobblin.redaction import redacted_output
 from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
 from airflow_gobblin.spark.worker import forget_zips
@@ -60,10 +63,10 @@ class StepOrder:
     connections: SparkConnections
 
 
-def run_steps(spark: SparkSession, order: StepOrder, pieces: Sequence[int]) -> StepAnswers:
-    """Do the work, and write the answers. A failed piece is an answer; the others of its phase go on, and no later phase begins.
+def run_steps(spark: SparkSession, order: StepOrder, pieces: Sequence[tuple[Site, int]]) -> StepAnswers:
+    """Do the work, and write the answers. A failed piece is an answer; the others of its group go on, and no later group begins.
 
-    :param pieces: the number of pieces of each phase, in order.
+    :param pieces: where the pieces of each group are worked on, and their number, in order.
     :raises TargetError: the driver doesn't see the target; nothing was written there.
     """
     files = open_files(order.target, order.connections)
@@ -82,11 +85,20 @@ def run_steps(spark: SparkSession, order: StepOrder, pieces: Sequence[int]) -> S
                     yield pa.RecordBatch.from_pydict({"answer": pa.array([answer], pa.binary())})
         forget_zips()
 
-    together, first = StepAnswers(()), 0
-    for count in filter(None, pieces):
+    def on_tasks(first: int, count: int) -> list[StepAnswer]:
         rows = spark.range(first, first + count, 1, count).mapInArrow(task, "answer binary").collect()
         found = [wire.loads(bytes(row.answer), StepAnswers, "an answer of a Spark task") for row in rows]
-        answers = sorted((answer for some in found for answer in some.answers), key=lambda answer: answer.piece)
+        return sorted((answer for some in found for answer in some.answers), key=lambda answer: answer.piece)
+
+    def on_driver(first: int, count: int) -> list[StepAnswer]:
+        connections = order.connections.guarded()
+        return [_work_on(order, number, connections, spark) for number in range(first, first + count)]
+
+    together, first = StepAnswers(()), 0
+    for site, count in pieces:
+        if not count:
+            continue
+        answers = on_driver(first, count) if site is Site.DRIVER else on_tasks(first, count)
         together, first = StepAnswers((*together.answers, *answers)), first + count
         if together.failure is not None:
             break
@@ -95,15 +107,18 @@ def run_steps(spark: SparkSession, order: StepOrder, pieces: Sequence[int]) -> S
     return together
 
 
-def _work_on(order: StepOrder, number: int, connections: GuardedConnections) -> StepAnswer:
+def _work_on(
+    order: StepOrder, number: int, connections: GuardedConnections, spark: SparkSession | None = None
+) -> StepAnswer:
     """Work on one piece.
 
+    :param spark: the session, on the driver.
     :raises BaseException: only if it is no `Exception` and shows no secret.
     """
     subject = f"piece {number} of the steps of dataset {order.urn!r}"
     try:
         import_kinds(order.code)
-        context = StepContext(open_files(order.target, connections), connections)
+        context = StepContext(open_files(order.target, connections), connections, spark)
         Staging(context.files, order.staging).check_shared()
         work = StepFolder(context.files, order.work)
         verb = _write if order.verb is StepVerb.WRITE else _carry_out

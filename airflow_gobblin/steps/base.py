@@ -10,12 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from airflow_gobblin.connections import GuardedConnections, NoConnections
+from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.watermark import Watermark
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.storage.files.base import FileIdentity, Files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Phase(StrEnum):
@@ -59,10 +63,12 @@ class StepContext:
 
     :param files: the file system under the target root.
     :param connections: access to secrets: of the connections that the ingestion names.
+    :param spark: the session of Spark's driver, for steps that are carried out there.
     """
 
     files: Files
     connections: GuardedConnections = field(default_factory=lambda: GuardedConnections(NoConnections()))
+    spark: SparkSession | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +167,23 @@ class CommitStep(Protocol):
         """Return the folders whose names must be durable before the next phase begins, or the outcome is written."""
 
 
+@runtime_checkable
+class SitedStep(Protocol):
+    """A step that says where it is carried out; all others are at home on a worker and in a Spark task alike.
+
+    On the driver, `StepContext.spark` is a session for `verify` and `execute`; `fence` and `undo` are called on workers.
+    """
+
+    @property
+    def site(self) -> Site:
+        """Where it is carried out."""
+
+
+def site_of(step: CommitStep) -> Site:
+    """Return where a step is carried out."""
+    return step.site if isinstance(step, SitedStep) else Site.TASK
+
+
 @record("high_watermark_step")
 @dataclass(frozen=True)
 class HighWatermarkStep:
@@ -174,17 +197,17 @@ class HighWatermarkStep:
 
 
 def batches(steps: Iterable[CommitStep], files: int) -> Iterator[tuple[CommitStep, ...]]:
-    """Yield steps in batches of one phase each that publish about this many files, which bounds their size in memory and in a
-    record. Batches of several phases are in no order.
+    """Yield steps in batches of one phase and site each that publish about this many files, which bounds their size in memory and
+    in a record. Batches of several phases and sites are in no order.
     """
-    some: dict[Phase, list[CommitStep]] = {}
-    counts: Counter[Phase] = Counter()
+    some: dict[tuple[Phase, Site], list[CommitStep]] = {}
+    counts: Counter[tuple[Phase, Site]] = Counter()
     for step in steps:
-        phase = Phase(step.phase)
-        some.setdefault(phase, []).append(step)
-        counts[phase] += max(1, len(step.files()))
-        if counts[phase] >= files:
-            yield tuple(some.pop(phase))
-            del counts[phase]
+        kind = Phase(step.phase), site_of(step)
+        some.setdefault(kind, []).append(step)
+        counts[kind] += max(1, len(step.files()))
+        if counts[kind] >= files:
+            yield tuple(some.pop(kind))
+            del counts[kind]
     for rest in some.values():
         yield tuple(rest)

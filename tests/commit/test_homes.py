@@ -23,6 +23,7 @@ from airflow_gobblin.hooks.wording import worded, worded_error
 from airflow_gobblin.journal.history import take_snapshot
 from airflow_gobblin.journal.records import Home, NoteKind, now
 from airflow_gobblin.model import wire
+from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import Dataset, ExtractKind
@@ -422,7 +423,7 @@ def test_a_driver_or_an_executor_of_long_sequences_that_does_not_see_the_target_
         verb, (), str(lab.folder), staging, f"{staging}/s/{token}/work", "a", token, 2, connections=nothing
     )
     with pytest.raises(TargetError, match="workers, driver and executors share"):
-        run_steps(cast(Any, None), order, [1])
+        run_steps(cast(Any, None), order, [(Site.TASK, 1)])
     answers = StepAnswers((work_on(order, 0, nothing.guarded()),))
     failure = wire.loads(wire.dumps(answers), StepAnswers, "answers").failure
     assert failure is not None

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_gobblin.copy.conversion.converters import FileConverter
+from airflow_gobblin.copy.registering import HiveTable
 from airflow_gobblin.mirror import Mirror
 from tests.copy.mirrors import Trees, statuses
 from tests.services.environment import ROOT
@@ -29,7 +30,7 @@ def run(name: str) -> dict[str, Any]:
 
 
 def test_every_block_is_run() -> None:
-    assert set(BLOCKS) == {"mirror", "converter", "check", "finder"}
+    assert set(BLOCKS) == {"mirror", "converter", "check", "register", "finder"}
 
 
 def test_a_dag_of_a_mirror() -> None:
@@ -79,6 +80,12 @@ def test_a_check_of_ones_own(tmp_path: Path) -> None:
     reports = trees.run()
     assert statuses(reports) == {"a#files": "committed", "b#files": "failed"}
     assert "1 files are empty, the first is 'empty'" in reports["b#files"].text
+
+
+def test_a_mirror_that_registers_tables() -> None:
+    defined = run("register")
+    assert isinstance(defined["lake"].register, HiveTable)
+    assert defined["dag"].get_task("lake.pack.execute_commit_steps").spark.conf == defined["hive"]
 
 
 def test_the_dag_that_mirrors_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

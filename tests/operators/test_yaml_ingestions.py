@@ -36,6 +36,7 @@ from airflow_gobblin.copy.finders import (
     WholeTree,
 )
 from airflow_gobblin.copy.options import Compare, Delete, Existing, Keep, Links
+from airflow_gobblin.copy.registering import HiveTable
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.mirror import Mirror
@@ -291,6 +292,7 @@ bandwidth: 1000000
 split_above: 1073741824
 convert: [gunzip: {}, zstd: {level: 5}]
 checks: [at_least_files: {count: 3}]
+register: {hive_table: {database: lake, table: "{dataset}", columns: [id bigint], partitions: [dt date], drop: true}}
 place: archive/{folder}
 backup: /srv/photos/_gobblin/backup
 first: [urgent]
@@ -325,6 +327,7 @@ code: []
         split_above=1 << 30,
         convert=(Gunzip(), Zstd(5)),
         checks=(AtLeastFiles(3),),
+        register=HiveTable("lake", "{dataset}", ("id bigint",), ("dt date",), drop=True),
         place="archive/{folder}",
         backup="/srv/photos/_gobblin/backup",
         first=("urgent",),
@@ -517,6 +520,7 @@ CLASSES: tuple[type[Any], ...] = (
     Matches,
     Mirror,
     Keep,
+    HiveTable,
     RunLimits,
     *(type(finder) for finder in FINDERS),
 )

@@ -14,7 +14,7 @@ import pytest
 
 from airflow_gobblin.connections import Connections, GuardedConnections, NoConnections
 from airflow_gobblin.errors import GobblinError, NoSuchRangeError
-from airflow_gobblin.job import Attempt, DatasetLike, Held, Job, Site, Work, WorkPlan, WorkRequest
+from airflow_gobblin.job import Attempt, DatasetLike, Held, Job, Work, WorkPlan, WorkRequest
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.failure import Failure
@@ -22,6 +22,7 @@ from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.request import RangeRequest
+from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.wire import record

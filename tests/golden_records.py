@@ -84,7 +84,7 @@ SAMPLES: dict[Any, Any] = {
     DatePartitions: DatePartitions("clicks", "%Y-%m-%d", 7, "Europe/Zurich"),
     HiveTable: HiveTable("lake", "{dataset}", ("id bigint",), ("dt date",), "orc", "s3a://lake", drop=True),
     Json: {"offsets": [1, 2.5, None, True]},
-    Keep: Keep("pt"),
+    Keep: Keep("pt", owner="ann", group=100, permission=0o640, folder_permission=0o750),
     ParquetSink: ParquetSink("/lake"),
     Range: Range(LongWatermark(3), LongWatermark(7)),
     SqlSource: SqlSource("shop_db", (ORDERS, SqlTable("customers", ExtractKind.SNAPSHOT_ONLY))),

@@ -45,7 +45,7 @@ class KeptAttributes:
     @property
     def mode(self) -> int:
         """The permission to create files with: nobody reads a file early that is to have a narrower one."""
-        return 0o600 if self.keep.permission else 0o666
+        return 0o600 if self.keep.narrows else 0o666
 
     def give(self, entry: Entry, target: int | str, **place: Any) -> os.stat_result:
         """Give a file, after its last byte, or a link its attributes.
@@ -92,9 +92,8 @@ class KeptAttributes:
 
     def letters(self, entry: Entry) -> str:
         """Return the letters of what there is to keep of a file."""
-        asked = replace(self.keep.of(entry.attributes), modified=_time(entry))
-        kept = {letter for name, letter in _LETTERS.items() if getattr(asked, name) not in (None, ())}
-        return "".join(letter for letter in self.keep.letters if letter in kept)
+        asked = replace(self.keep.of(entry.attributes), modified=_time(entry) if self.keep.times else None)
+        return "".join(letter for name, letter in _LETTERS.items() if getattr(asked, name) not in (None, ()))
 
     def miss(self, letter: str, entry: Entry, why: str) -> None:
         """Count a file that can't keep an attribute.

@@ -81,16 +81,33 @@ class Delete:
 @dataclass(frozen=True)
 class Keep:
     """What a copy keeps of its file, by DistCp's letters: `t` times, `p` permission, `u` user, `g` group, `a` access control list
-    and permission, `x` extended attributes; and in HDFS `r` replication, `b` block size.
+    and permission, `x` extended attributes; and in HDFS `r` replication, `b` block size. And what it gets in place of that.
 
     :param letters: for example "t" or "pug".
     :param strict: whether it is an error if the target can't keep them; otherwise it is reported once.
+    :param owner: the user that files and folders belong to, in place of the source's: a name, or on a disk a number.
+    :param group: likewise.
+    :param permission: that of files, in place of the source's: `0o640`.
+    :param folder_permission: that of folders, also of those that are made above a new file set.
     """
 
     letters: str = ""
     strict: bool = False
+    owner: str | int | None = None
+    group: str | int | None = None
+    permission: int | None = None
+    folder_permission: int | None = None
 
     def __post_init__(self) -> None:
+        for name in ("permission", "folder_permission"):
+            bits = getattr(self, name)
+            if bits is not None and not (isinstance(bits, int) and 0 <= bits <= 0o7777):
+                raise ConfigurationError(
+                    operation="use",
+                    subject=f"Keep({name}={bits!r})",
+                    cause="it is no permission",
+                    hint="Write it in octal digits, such as 0o640.",
+                )
         wrong = next((letter for letter in self.letters if letter not in LETTERS), None)
         if wrong is not None or len({*self.letters}) != len(self.letters):
             other = _OTHER_LETTERS.get(wrong or "")
@@ -108,19 +125,13 @@ class Keep:
         return "t" in self.letters
 
     @property
-    def permission(self) -> bool:
-        """Whether permissions are kept."""
+    def narrows(self) -> bool:
+        """Whether a file may have a permission that is narrower than usual."""
+        return self._keeps_mode or self.permission is not None
+
+    @property
+    def _keeps_mode(self) -> bool:
         return "p" in self.letters or self.acl
-
-    @property
-    def user(self) -> bool:
-        """Whether owners are kept."""
-        return "u" in self.letters
-
-    @property
-    def group(self) -> bool:
-        """Whether groups are kept."""
-        return "g" in self.letters
 
     @property
     def acl(self) -> bool:
@@ -135,20 +146,28 @@ class Keep:
     @property
     def in_place(self) -> bool:
         """Whether something is kept that can be set without a copy: times are compared with the content."""
-        return not {*self.letters} <= {"t", "b"}
+        return not {*self.letters} <= {"t", "b"} or self.gives
 
-    def of(self, attributes: Attributes) -> Attributes:
-        """Return those attributes that are kept, without times."""
+    @property
+    def gives(self) -> bool:
+        """Whether copies get something in place of what the source has."""
+        return any(one is not None for one in (self.owner, self.group, self.permission, self.folder_permission))
+
+    def of(self, attributes: Attributes, *, folder: bool = False) -> Attributes:
+        """Return those of a source's attributes that are kept, and what is given in place of others, without times."""
+        kept, permission = self.letters, self.folder_permission if folder else self.permission
+        mode = attributes.mode if self._keeps_mode else None
+        owner, group = attributes.owner if "u" in kept else None, attributes.group if "g" in kept else None
         return replace(
             attributes,
-            mode=attributes.mode if self.permission else None,
-            owner=attributes.owner if self.user else None,
-            group=attributes.group if self.group else None,
+            mode=mode if permission is None else permission,
+            owner=owner if self.owner is None else self.owner,
+            group=group if self.group is None else self.group,
             modified=None,
             acl=attributes.acl if self.acl else None,
             extended=attributes.extended if self.extended else None,
-            replication=attributes.replication if "r" in self.letters else None,
-            block_size=attributes.block_size if "b" in self.letters else None,
+            replication=attributes.replication if "r" in kept else None,
+            block_size=attributes.block_size if "b" in kept else None,
         )
 
 

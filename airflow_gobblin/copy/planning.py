@@ -67,10 +67,12 @@ def plan_copy(
     Whatever forbids the plan raises at the end of its units at the latest, and nothing of it is carried out.
     """
     survey = Survey.of(work, dataset, files, connections)
+    survey.check_owners()
     units = units_of(bundled(survey.acts(), work.split_above), dataset.urn)
     first = next(units, None)
     if first is None:
         return None
     new_folder = survey.sides.on_disk and survey.target_root is None
-    binding = CopyBinding(dataset.source_folder, dataset.keep, dataset.compare, new_folder, dataset.name)
+    above = survey.missing_above() if work.keep.gives else ()
+    binding = CopyBinding(dataset.source_folder, dataset.keep, dataset.compare, new_folder, dataset.name, above)
     return WorkPlan(chain((first,), units), dataset.folder, binding, metadata=dataset.metadata)

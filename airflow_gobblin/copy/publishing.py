@@ -10,6 +10,9 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from airflow_gobblin.copy.bundles import Bundle, FolderEntry
+from airflow_gobblin.copy.entries import NO_ATTRIBUTES
+from airflow_gobblin.copy.options import KEEPS_NOTHING, Keep
+from airflow_gobblin.copy.owners import in_form, settable
 from airflow_gobblin.copy.transfer.copying import whole_folder
 from airflow_gobblin.copy.trees import folders_of, joined
 from airflow_gobblin.copy.work import CopyBinding
@@ -38,7 +41,7 @@ def copy_steps(
     staging: str,
     backup: Callable[[str], str] = lambda path: "",
     *,
-    strict: bool = False,
+    keep: Keep = KEEPS_NOTHING,
 ) -> Iterator[CommitStep]:
     """Yield the steps of a file set, bundle by bundle, and at the end those that remove folders: they depend on one another.
 
@@ -47,10 +50,11 @@ def copy_steps(
     :param published: each bundle, with the result of its unit: its files are in the bundle's order.
     :param staging: the folder of the plan's token, in which each file to be deleted gets a trash of its own.
     :param backup: returns where a file that is replaced or deleted is kept; empty: it is not.
-    :param strict: whether it is an error if a file can't have the attributes that it is to keep.
+    :param keep: what copies keep or get.
     :raises StepLostError: staged files are gone.
     """
-    steps = _Steps(plan.folder, files, staging, backup, strict)
+    steps = _Steps(plan.folder, files, staging, backup, keep.strict)
+    yield from _above(CopyBinding.of(plan).above, keep, files)
     if CopyBinding.of(plan).new_folder:
         first, more, published = _first(published)
         whole = None if more else _whole(plan, first, files, staging)
@@ -60,6 +64,13 @@ def copy_steps(
     for bundle, result in published:
         yield from steps.of(bundle, result)
     yield from steps.at_the_end()
+
+
+def _above(folders: Iterable[str], keep: Keep, files: Files) -> Iterator[CommitStep]:
+    """Yield the steps that give attributes to new folders above a file set's."""
+    wanted = settable(in_form(keep.of(NO_ATTRIBUTES, folder=True), files.keeps), None, files.keeps, folder=True)
+    if wanted != NO_ATTRIBUTES:
+        yield from (FolderAttributesStep(path, wanted) for path in folders)
 
 
 def _first(published: Iterable[_Copied]) -> tuple[list[_Copied], bool, Iterator[_Copied]]:

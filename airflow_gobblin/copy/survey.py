@@ -24,8 +24,9 @@ from airflow_gobblin.copy.finders import FileSet
 from airflow_gobblin.copy.options import Existing, Links
 from airflow_gobblin.copy.owners import in_form, may_be_set, settable
 from airflow_gobblin.copy.sides import Sides, is_plain
-from airflow_gobblin.copy.trees import joined
+from airflow_gobblin.copy.trees import folders_of, joined
 from airflow_gobblin.copy.work import CopyWork
+from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.storage.files.base import Attributes, each
 from airflow_gobblin.storage.locations import path_below
@@ -196,7 +197,7 @@ class Survey:
 
     def wanted_attributes(self, source: Entry) -> Attributes:
         """Return the attributes of a source's entry that are to be kept, as the target has them."""
-        wanted = in_form(self.work.keep.of(source.attributes), self.keeps)
+        wanted = in_form(self.work.keep.of(source.attributes, folder=source.kind is EntryKind.FOLDER), self.keeps)
         # The size of blocks is that of the first copy: it can't be set.
         return replace(wanted, mode=None if source.kind is EntryKind.LINK else wanted.mode, block_size=None)
 
@@ -247,10 +248,29 @@ class Survey:
             return self.sides.files.may_change(self._in_files(self._in_target(folder.path)))
         if folder.path != ".":
             return True
-        at = self.dataset.folder
-        while at != "." and self.sides.target.entry(at) is None:
-            at = posixpath.dirname(at) or "."
+        missing = (*self.missing_above(), self.dataset.folder)
+        at = posixpath.dirname(missing[0]) or "."
         return self.sides.target.entry(at) is None or self.sides.files.may_change(self._in_files(at))
+
+    def missing_above(self) -> tuple[str, ...]:
+        """Return the folders above the file set's that the target doesn't have, the outermost first."""
+        return tuple(path for path in folders_of(self.dataset.folder) if self.sides.target.entry(path) is None)
+
+    def check_owners(self) -> None:
+        """Make sure that the owner and the group to be given are known.
+
+        :raises ConfigurationError: one isn't.
+        """
+        keep = self.work.keep
+        known = in_form(Attributes(owner=keep.owner, group=keep.group), self.keeps)
+        for what, given, found in (("user", keep.owner, known.owner), ("group", keep.group, known.group)):
+            if given is not None and found is None:
+                raise ConfigurationError(
+                    operation="mirror",
+                    subject=f"file set {self.dataset.urn!r}",
+                    cause=f"this host knows no {what} {given!r}, to whom its copies are to belong",
+                    hint="Correct Keep(…), or make it known on the hosts of all tasks. Nothing was changed.",
+                )
 
     def _in_target(self, path: str) -> str:
         """Return the path in the target of a path of the file set."""
@@ -293,7 +313,7 @@ class Survey:
     def _keeps_all(self, folder: _Open) -> bool:
         """Return whether everything that is to be kept of a folder can be."""
         assert folder.source is not None
-        wanted, asked = self.wanted_attributes(folder.source), self.work.keep.of(folder.source.attributes)
+        wanted, asked = self.wanted_attributes(folder.source), self.work.keep.of(folder.source.attributes, folder=True)
         all_kept = self._kept(folder) == wanted and not (
             (asked.acl and wanted.acl is None) or (asked.extended and wanted.extended != asked.extended)
         )

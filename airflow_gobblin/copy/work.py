@@ -46,6 +46,7 @@ class CopyBinding:
     :param compare: how its files are compared, in place of how the mirror's are.
     :param new_folder: whether the target had no such folder, so that all of it may be placed by one rename.
     :param name: the file set's name in its dataset.
+    :param above: the folders above it that the target didn't have, if they get attributes.
     """
 
     source_folder: str
@@ -53,6 +54,7 @@ class CopyBinding:
     compare: Compare | None = None
     new_folder: bool = False
     name: str = ""
+    above: tuple[str, ...] = ()
 
     @staticmethod
     def of(plan: Plan) -> CopyBinding:
@@ -176,6 +178,8 @@ class CopyWork:
         folder, binding = target if plan.folder == "." else joined(target, plan.folder), plan.binding
         if folder == "." and isinstance(binding, CopyBinding):
             binding = replace(binding, new_folder=False)  # what is staged lies in it
+        if isinstance(binding, CopyBinding) and target != ".":
+            binding = replace(binding, above=tuple(joined(target, path) for path in binding.above))
         return replace(plan, folder=folder, binding=binding)
 
     def modules(self, connections: Connections) -> tuple[str, ...]:
@@ -278,13 +282,13 @@ class CopyWork:
         from airflow_gobblin.copy.backups import Backup
         from airflow_gobblin.copy.publishing import copy_steps
 
-        strict = self.of(CopyBinding.of(plan)).keep.strict
+        keep = self.of(CopyBinding.of(plan)).keep
         if (folder := self._backup) is None:
-            return copy_steps(plan, copied, files, staging, strict=strict)
+            return copy_steps(plan, copied, files, staging, keep=keep)
         target = path_below(self.workspace, self.target)
         assert target is not None, "checked when the job is opened"
         backup = Backup(folder, plan.token, target, files, staging).of
-        return copy_steps(plan, copied, files, staging, backup, strict=strict)
+        return copy_steps(plan, copied, files, staging, backup, keep=keep)
 
     @property
     def _backup(self) -> str | None:

@@ -155,6 +155,25 @@ def test_the_size_of_blocks_is_that_of_the_source(hdfs: Hdfs) -> None:
     assert statuses(inprocess.run(job)) == {"m#files": "idle"}
 
 
+def test_copies_and_new_folders_get_owner_and_permission(hdfs: Hdfs, tmp_path: Path) -> None:
+    folder, client = hdfs.create_folder(), hdfs.client()
+    write(tmp_path / "a/deep/file", "file")
+    keep = Keep("t", owner="etl", group="lake", permission=0o640, folder_permission=0o750)
+    mirror = Mirror(
+        "m", str(tmp_path), hdfs.url(folder), "unused", EachFolder(), place="new/{folder}", keep=keep, **OPTIONS
+    )
+    job = inprocess.open_job(mirror, hdfs)
+    assert statuses(inprocess.run(job)) == {"a#files": "committed"}
+    for path, permission in (("", "750"), ("/a", "750"), ("/a/deep", "750"), ("/a/deep/file", "640")):
+        found = client.status(f"/{folder}/new{path}")
+        assert found is not None
+        assert (found["owner"], found["group"], found["permission"]) == ("etl", "lake", permission), path
+    assert statuses(inprocess.run(job)) == {"a#files": "idle"}
+    client.set("SETOWNER", f"/{folder}/new/a/deep/file", owner="ann")
+    assert statuses(inprocess.run(job)) == {"a#files": "committed"}
+    assert statuses(inprocess.run(job)) == {"a#files": "idle"}
+
+
 def test_files_are_converted_and_unpacked_on_their_way_to_hdfs(hdfs: Hdfs, tmp_path: Path) -> None:
     target = hdfs.url(hdfs.create_folder())
     options = {**OPTIONS, "convert": (Gunzip(),), "unpack": Unpack()}

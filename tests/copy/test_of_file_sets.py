@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,3 +167,58 @@ def test_two_file_sets_in_one_place_are_refused(tmp_path: Path) -> None:
         trees.write(f"{name}/file")
     with pytest.raises(ConfigurationError, match="have one folder"):
         trees.run()
+
+
+@record("tests.given")
+@dataclass(frozen=True)
+class Given:
+    """Each folder is a file set, whose copies get owner, group and permission."""
+
+    keep: Keep
+
+    def find(self, tree: Tree, mirror: str) -> Iterator[_Given]:
+        return (_Given(name, self.keep) for name in tree.folders())
+
+
+@dataclass(frozen=True)
+class _Given:
+    urn: str
+    keep: Keep
+
+    def file_sets(self, tree: Tree) -> list[FileSet]:
+        return [FileSet(self.urn, "files", self.urn, f"lake/new/{self.urn}", keep=self.keep)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other users")
+def test_its_copies_and_each_folder_that_is_made_for_them_get_owner_and_permission(tmp_path: Path) -> None:
+    keep = Keep("t", owner="daemon", group=1234, permission=0o640, folder_permission=0o2750)
+    trees = Trees(tmp_path, {"datasets": Given(keep)})
+    for path in ("a/file", "a/deep/other", "b/file"):
+        trees.write(path)
+    (trees.target / "lake").mkdir(parents=True)
+    before = (trees.target / "lake").stat()
+    assert statuses(trees.run()) == {"a#files": "committed", "b#files": "committed"}
+    new = trees.target / "lake/new"
+    user = pwd.getpwnam("daemon").pw_uid
+    for made in (new, *new.rglob("*")):
+        found = made.stat()
+        expected = 0o2750 if made.is_dir() else 0o640
+        assert (found.st_uid, found.st_gid, found.st_mode & 0o7777) == (user, 1234, expected), made
+    after = (trees.target / "lake").stat()
+    assert (after.st_mode, after.st_uid) == (before.st_mode, before.st_uid), "it was there"
+    assert statuses(trees.run()) == {"a#files": "idle", "b#files": "idle"}
+    (new / "a/file").chmod(0o600)
+    os.chown(new / "b", 0, 0)
+    assert statuses(trees.run()) == {"a#files": "committed", "b#files": "committed"}
+    assert (new / "a/file").stat().st_mode & 0o7777 == 0o640
+    assert (new / "b").stat().st_uid == user
+
+
+def test_an_owner_that_nobody_knows_is_named(tmp_path: Path) -> None:
+    trees = Trees(tmp_path, {"datasets": Given(Keep(group="no-such-group"))})
+    trees.write("a/file")
+    report = trees.run()["a#files"]
+    assert report.status == "failed"
+    assert "this host knows no group 'no-such-group'" in report.text
+    with pytest.raises(ConfigurationError, match="it is no permission"):
+        Keep(permission=0o17777)

@@ -283,7 +283,7 @@ filter_file: /etc/photos.rules
 compare: checksum
 existing: update
 delete: {at_most: 0.05}
-keep: {letters: tp, strict: true}
+keep: {letters: tp, strict: true, owner: etl, group: 1234, folder_permission: 0o750}
 links: copy
 empty_folders: true
 workspace: /srv/photos
@@ -318,7 +318,7 @@ code: []
         compare=Compare.CHECKSUM,
         existing=Existing.UPDATE,
         delete=Delete(0.05),
-        keep=Keep("tp", strict=True),
+        keep=Keep("tp", strict=True, owner="etl", group=1234, folder_permission=0o750),
         links=Links.COPY,
         empty_folders=True,
         workspace="/srv/photos",

@@ -25,7 +25,7 @@ from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.verification import Deviation
 from airflow_gobblin.model.watermark import Watermark
-from airflow_gobblin.model.work import UnitResult, WorkUnit
+from airflow_gobblin.model.work import StagedFile, UnitResult, WorkUnit
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.storage.locations import path_below, remote_location
@@ -41,6 +41,7 @@ __all__ = [
     "LimitedJob",
     "OutlinedWork",
     "RankedDataset",
+    "ReusingWork",
     "SplitWork",
     "TellsOfFiles",
     "UnitPart",
@@ -332,6 +333,23 @@ class SplitWork(Protocol):
 
         :param joined: whether the unit succeeded: what its result names stays.
         """
+
+
+@runtime_checkable
+class ReusingWork(Protocol):
+    """A work whose units can take files that a failed try of them finished, or an earlier plan that is given up."""
+
+    def reuses(self, plan: Plan, earlier: Plan) -> bool:
+        """Return whether a plan may go on with an earlier one, or take its files: these were made in the same way."""
+
+    def finished(self, unit: WorkUnit, result: UnitResult, staging: str) -> Mapping[str, StagedFile]:
+        """Return the files of a result that can be taken, by their paths in the dataset.
+
+        :param staging: the folder of the token that they are staged under.
+        """
+
+    def guids(self, plan: Plan, unit: WorkUnit) -> Mapping[str, bytes]:
+        """Return what tells whether another file is the same, for each one that a unit may take, by its path in the dataset."""
 
 
 @runtime_checkable

@@ -21,7 +21,7 @@ from functools import cached_property, partial
 
 from airflow_gobblin.commit.cleanup import Cleanup
 from airflow_gobblin.commit.homes import Homes
-from airflow_gobblin.commit.preconditions import check_goes_on, check_preconditions, check_whole
+from airflow_gobblin.commit.preconditions import can_win, check_goes_on, check_preconditions, check_whole
 from airflow_gobblin.commit.remote import StepRunner
 from airflow_gobblin.connections import GuardedConnections, NoConnections
 from airflow_gobblin.errors import (
@@ -183,6 +183,36 @@ class Committer:
                     continue  # another run decided meanwhile, and this plan was swept: report that instead
             self.homes.check_here()
             self.journal.put_decision(_decided(draft, shards, HighWatermarkStep(coverage.edge)))
+
+    def give_up(self, plan: Plan, run: str, reason: str) -> bool:
+        """Make sure that a plan is never decided from now on, by an ABORT of its token if it could still win.
+
+        :param run: the DAG run that does it.
+        :return: whether that is so; otherwise it was decided before.
+        :raises PausedError: the dataset is paused.
+        """
+        while True:
+            history = self.journal.history(plan.urn)
+            slot = history.by_token(plan.token)
+            if slot is not None:
+                return slot.decision.action is Action.ABORT
+            if not can_win(plan, history):
+                return True
+            check_goes_on(history)
+            self.journal.put_decision(
+                Decision(
+                    slot=history.state.head + 1,
+                    action=Action.ABORT,
+                    urn=plan.urn,
+                    token=plan.token,
+                    run_key="",  # it answers no run
+                    generation=history.state.generation,
+                    previous=history.last_digest,
+                    at=now(),
+                    reason=reason,
+                    run=run,
+                )
+            )
 
     def _standing(self, slot: Slot, plan: Plan) -> Slot:
         if slot.decision.action is Action.ABORT or slot.abandoned:

@@ -43,17 +43,15 @@ class Sweeper:
         :return: the tokens that were swept.
         """
         staging = self._staging
-        swept = []
+        swept: list[str] = []
         runs = staging.runs()  # before the tokens: a run is written after its plans
         uploads = self._open_uploads()  # before the tokens, too: an upload begins after its plan is written
-        for token, plan in staging.plans():
+        for token in self._unneeded():
             try:
-                if self._needed(plan):
-                    continue
-                self._abort_uploads_of(plan, uploads)
+                self._abort_uploads_of(staging.plan(token), uploads)
                 staging.remove_token(token)
-            except (GobblinError, OSError):  # an unreadable record might need it
-                log.warning("staging of token %s can't be judged or removed, and is kept", token, exc_info=True)
+            except (GobblinError, OSError):
+                log.warning("staging of token %s can't be removed, and is kept", token, exc_info=True)
                 continue
             swept.append(token)
         tokens = set(staging.tokens())
@@ -72,6 +70,19 @@ class Sweeper:
             except (GobblinError, OSError):
                 log.warning("the upload to %s can't be judged or aborted, and is kept", target, exc_info=True)
         return tuple(swept)
+
+    def _unneeded(self) -> list[str]:
+        """Return the tokens that aren't needed, by their own plan or by one that takes finished files from them."""
+        needed, others = set[str](), list[str]()
+        for token, plan in self._staging.plans():
+            try:
+                if self._needed(plan):
+                    needed.update((token, *(plan.takes_from if isinstance(plan, Plan) else ())))
+                else:
+                    others.append(token)
+            except (GobblinError, OSError):  # an unreadable record might need it
+                log.warning("staging of token %s can't be judged, and is kept", token, exc_info=True)
+        return [token for token in others if token not in needed]
 
     def _open_uploads(self) -> tuple[tuple[str, str], ...]:
         try:

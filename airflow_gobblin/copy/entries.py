@@ -6,6 +6,7 @@ surrogate for each odd byte. Entries are ordered by `sort_key`, which is the ord
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass
 from enum import StrEnum
@@ -96,6 +97,23 @@ def sort_key(path: str, *, folder: bool = False) -> bytes:
 def key_of(entry: Entry) -> bytes:
     """Return the key by which an entry is ordered."""
     return sort_key(entry.path, folder=entry.kind is EntryKind.FOLDER)
+
+
+def guid_of(entry: Entry, kept: Attributes) -> bytes:
+    """Return what tells whether a finished copy is that of an entry: path, length, time, stamp and all else that it is made by.
+
+    Each part has its length before it, so that no two entries give the same bytes.
+
+    :param kept: those of its attributes that the copy keeps.
+    """
+    source = entry.made_from
+    made_from = () if source is None else (source.path, source.size, source.stamp, source.member, source.checksum)
+    parts = (entry.path, entry.kind.value, entry.size, entry.modified, entry.stamp, entry.link, *made_from)
+    digest = hashlib.sha256()
+    for part in (*parts, kept):
+        data = os.fsencode(str(part))
+        digest.update(len(data).to_bytes(8, "big") + data)
+    return digest.digest()
 
 
 def shown(path: str) -> str:

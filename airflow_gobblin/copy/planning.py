@@ -74,5 +74,7 @@ def plan_copy(
         return None
     new_folder = survey.sides.on_disk and survey.target_root is None
     above = survey.missing_above() if work.keep.gives else ()
-    binding = CopyBinding(dataset.source_folder, dataset.keep, dataset.compare, new_folder, dataset.name, above)
+    binding = CopyBinding(
+        dataset.source_folder, dataset.keep, dataset.compare, new_folder, dataset.name, above, work.recipe
+    )
     return WorkPlan(chain((first,), units), dataset.folder, binding, metadata=dataset.metadata)

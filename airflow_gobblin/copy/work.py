@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING
 from airflow_gobblin.copy.bundles import MOST_BYTES, Bundle
 from airflow_gobblin.copy.checks import CopiedFileSet, FileSetCheck, judge, totals_of
 from airflow_gobblin.copy.conversion.archives import Unpack
-from airflow_gobblin.copy.conversion.converters import AnyConverter, ConnectedConverter
+from airflow_gobblin.copy.conversion.converters import UNCHANGING, AnyConverter, ConnectedConverter
+from airflow_gobblin.copy.entries import guid_of
 from airflow_gobblin.copy.finders import DatasetFinder, FileSet
 from airflow_gobblin.copy.options import Compare, Delete, Existing, Keep, Links
 from airflow_gobblin.copy.registering import PlacedFileSet, Registration, registered
 from airflow_gobblin.copy.trees import joined, open_tree
 from airflow_gobblin.errors import NoSuchRangeError
 from airflow_gobblin.job import Attempt, DatasetLike, Held
+from airflow_gobblin.model import wire
 from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import UnitState
-from airflow_gobblin.storage.locations import client_of, path_below, remote_location
+from airflow_gobblin.storage.locations import client_of, object_location, path_below, remote_location
 
 if TYPE_CHECKING:
     from airflow_gobblin.connections import Connections, GuardedConnections
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.model.request import RangeRequest
     from airflow_gobblin.model.state import DatasetState
     from airflow_gobblin.model.verification import Deviation
-    from airflow_gobblin.model.work import UnitResult, WorkUnit
+    from airflow_gobblin.model.work import StagedFile, UnitResult, WorkUnit
     from airflow_gobblin.steps.base import CommitStep
     from airflow_gobblin.storage.files.base import Files
 
@@ -47,6 +49,7 @@ class CopyBinding:
     :param new_folder: whether the target had no such folder, so that all of it may be placed by one rename.
     :param name: the file set's name in its dataset.
     :param above: the folders above it that the target didn't have, if they get attributes.
+    :param recipe: a digest of what decides how its files are copied; empty: finished copies are not used again.
     """
 
     source_folder: str
@@ -55,6 +58,7 @@ class CopyBinding:
     new_folder: bool = False
     name: str = ""
     above: tuple[str, ...] = ()
+    recipe: str = ""
 
     @staticmethod
     def of(plan: Plan) -> CopyBinding:
@@ -170,6 +174,41 @@ class CopyWork:
             compare=self.compare if one.compare is None else one.compare,
             existing=self.existing if isinstance(one, CopyBinding) or one.existing is None else one.existing,
         )
+
+    @property
+    def takes_checksums(self) -> bool:
+        """Whether the SHA-256 of each file is taken when it is copied."""
+        return bool(self.checksums or self.checks or self.compare is Compare.CHECKSUM)
+
+    @property
+    def recipe(self) -> str:
+        """A digest of what decides how a file is copied; empty if a finished copy is not to be used again.
+
+        A converter that needs keys, or is the author's own, may give something else by the next run. And where checksums are
+        compared since times aren't trusted, the time of a file doesn't tell that its copy is still right.
+        """
+        may_differ = any(type(converter) not in UNCHANGING for converter in self.convert)
+        by_time_only = self.compare is Compare.CHECKSUM and object_location(self.source) is None
+        if may_differ or by_time_only:
+            return ""
+        how = (self.source, self.links, self.keep, self.convert, self.unpack, self.takes_checksums)
+        return wire.digest(wire.canonical(wire.to_json(how)))
+
+    def reuses(self, plan: Plan, earlier: Plan) -> bool:
+        """Return whether copies that were finished for an earlier plan may be used. See `ReusingWork`."""
+        mine, theirs = CopyBinding.of(plan), CopyBinding.of(earlier)
+        return bool(mine.recipe) and (mine.recipe, mine.source_folder) == (theirs.recipe, theirs.source_folder)
+
+    def finished(self, unit: WorkUnit, result: UnitResult, staging: str) -> Mapping[str, StagedFile]:
+        """Return the staged files of a result, in the folders of its try; an upload belongs to its plan for good."""
+        files = (file for file in result.files if file.upload is None and file.segment is None)
+        return {file.path.removeprefix(f"{staging}/").split("/", 2)[2]: file for file in files}
+
+    def guids(self, plan: Plan, unit: WorkUnit) -> Mapping[str, bytes]:
+        """Return the GUIDs of a bundle's files; none of members of an archive, which is read to its end."""
+        bundle, keep = Bundle.of(unit), self.of(CopyBinding.of(plan)).keep
+        entries = () if bundle.archive else (file.entry for file in bundle.files)
+        return {entry.path: guid_of(entry, keep.of(entry.attributes)) for entry in entries}
 
     def _in_workspace(self, plan: WorkPlan) -> WorkPlan:
         """Return a plan with its folder below the workspace, in place of that below the target."""

@@ -431,12 +431,12 @@ class History:
         """Yield the results of the units of each run, published or not, the newest first, as far as they are kept."""
         seen = set[str]()
         told = chain.from_iterable(
-            (*((n.token, n.units) for n in reversed(slot.notes)), (slot.decision.token, slot.decision.units))
+            (*((n.run_key, n.units) for n in reversed(slot.notes)), (slot.decision.run_key, slot.decision.units))
             for slot in reversed(self.slots)
         )
-        for token, units in chain(told, ((n.token, n.units) for n in reversed(self.early_notes))):
-            if units and token not in seen:
-                seen.add(token)
+        for run_key, units in chain(told, ((n.run_key, n.units) for n in reversed(self.early_notes))):
+            if units and run_key not in seen:
+                seen.add(run_key)
                 yield units
 
     def until(self, slot: int) -> History:

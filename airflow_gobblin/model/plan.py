@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
@@ -61,6 +61,7 @@ class Plan:
     :param provenance: the origin of its data, and the DAG that reads it.
     :param head: the dataset's newest slot when it was planned.
     :param metadata: what its work adds to the events of its slot.
+    :param takes_from: the tokens of earlier plans whose finished files its units may take. They were given up before.
     """
 
     token: str
@@ -84,6 +85,21 @@ class Plan:
     provenance: Provenance | None = None
     head: int = 0
     metadata: Mapping[str, str] = field(default_factory=dict)
+    takes_from: tuple[str, ...] = ()
+
+    def answering(self, run: RunPlan) -> Plan:
+        """Return it as the answer to a run, which may go on with the plan of an earlier one."""
+        return replace(self, run_key=run.run_key, run=run.dag_run)
+
+    def is_like(self, other: Plan) -> bool:
+        """Return whether it is the same as another one, whichever run made it and when, apart from the units."""
+        return self._timeless() == other._timeless()
+
+    def _timeless(self) -> Plan:
+        """Return it without what another run's would have otherwise."""
+        provenance = None if self.provenance is None else replace(self.provenance, homes=0)
+        bare = replace(self, token="", run_key="", run="", head=0, provenance=provenance)
+        return replace(bare, units=(), more=False, takes_from=())
 
     @property
     def asked(self) -> str:
@@ -250,6 +266,7 @@ class RunPlan:
 
     :param backfill: whether it was for a range, which no other run fills.
     :param at: when it was planned, used only for fairness.
+    :param dag_run: the DAG run, as named in the request.
     """
 
     run: str
@@ -258,6 +275,7 @@ class RunPlan:
     notes: tuple[DatasetNote, ...]
     backfill: bool = False
     at: datetime | None = None
+    dag_run: str = ""
 
 
 @record("held_datasets")

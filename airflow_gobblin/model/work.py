@@ -101,6 +101,7 @@ class WorkUnit:
     :param properties: its own properties. They override the ingestion's options, which are never copied here.
     :param files: the number of files that it copies, in a mirror.
     :param bytes: their size.
+    :param finished: files that earlier plans or tries finished and that it may take, by their paths in the dataset.
     """
 
     id: str
@@ -111,6 +112,7 @@ class WorkUnit:
     properties: Mapping[str, Json] = field(default_factory=dict)
     files: int = 0
     bytes: int = 0
+    finished: Mapping[str, StagedFile] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.id or not self.id.isascii() or not self.id.replace("_", "a").isalnum():
@@ -232,6 +234,7 @@ class UnitResult:
     :param attempt: the attempt (one run of a Spark driver) that it belongs to.
     :param state: SUCCESSFUL, FAILED or SKIPPED.
     :param actual_high: where the unit really ended: the first position that it did not read.
+    :param files: its staged files. Those of a failed one are whole, but are never published as they are.
     :param expected_rows: the number of rows in the range according to the source, if known; compared with `rows_read`.
     :param properties: values that the source or the writer leaves for the next run.
     :param failure: the first error, if it failed.
@@ -329,6 +332,7 @@ def summarize(unit: WorkUnit, result: UnitResult | None) -> UnitSummary:
     """Summarize a unit from its accepted result; without one it failed."""
     if result is None:
         result = UnitResult(unit.id, "", UnitState.FAILED)
+    made = result.files if result.state is UnitState.SUCCESSFUL else ()
     return UnitSummary(
         unit=unit.id,
         state=result.state,
@@ -338,8 +342,8 @@ def summarize(unit: WorkUnit, result: UnitResult | None) -> UnitSummary:
         rows_read=result.rows_read,
         rows_written=result.rows_written,
         rows_dropped=result.rows_dropped,
-        files=len(result.files),
-        bytes=result.bytes_written,
+        files=len(made),
+        bytes=sum(file.size for file in made),
         weight=unit.weight,
         seconds=result.seconds,
         properties=result.properties,

@@ -36,14 +36,15 @@ def write_commit_steps(opened: OpenJob, run: RunPlan, pack: Pack) -> tuple[Datas
     :raises ConfigurationError: as `check_target`.
     """
     opened.check_target()
-    return tuple(_write(opened, ref, run.run_key) for ref in pack.datasets)
+    return tuple(_write(opened, ref, run) for ref in pack.datasets)
 
 
-def _write(opened: OpenJob, ref: DatasetRef, run_key: str) -> DatasetReport:
+def _write(opened: OpenJob, ref: DatasetRef, run: RunPlan) -> DatasetReport:
     try:
         plan = opened.staging.plan(ref.token)
         if plan is None:
-            return swept(opened, ref, run_key, opened.journal.history(ref.urn))
+            return swept(opened, ref, run.run_key, opened.journal.history(ref.urn))
+        plan = plan.answering(run)
         history = opened.journal.history(ref.urn)
         slot = history.by_token(ref.token)
         if slot is None:
@@ -69,7 +70,7 @@ def _write(opened: OpenJob, ref: DatasetRef, run_key: str) -> DatasetReport:
         if report.failure is not None and not isinstance(error, TargetError):
             _keep_unwritten(opened, ref, report.failure)
         if report.failure is not None:
-            keep_failure(opened, ref.urn, run_key, report.failure)
+            keep_failure(opened, ref.urn, run.run_key, report.failure)
         return report
 
 

@@ -24,7 +24,8 @@ def missing_units(opened: OpenJob, pack: Pack) -> Iterator[tuple[Plan, WorkUnit]
         try:
             plan = opened.staging.plan(ref.token)
             if plan is not None and can_win(plan, opened.journal.history(ref.urn)):
-                yield from ((plan, unit) for unit, done in opened.staging.units_done(plan) if not done)
+                missing = (unit for unit, done in opened.staging.units_done(plan) if not done)
+                yield from ((plan, unit) for unit in opened.staging.with_finished(opened.job.work, ref.token, missing))
         except (RecordError, LostRaceError) as error:  # write_commit_steps will report it; the others go on
             log.warning("dataset %r is not extracted: %s", ref.urn, error)
 

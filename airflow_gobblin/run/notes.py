@@ -26,7 +26,7 @@ def keep_unpublished(opened: OpenJob, plan: Plan, units: tuple[UnitSummary, ...]
     notes = [n for n in (slot.notes if slot else history.early_notes) if n.says is NoteKind.UNPUBLISHED]
     if notes and (notes[-1].token, notes[-1].units) == (plan.token, units):
         return
-    of_runs = {note.token: _failures(note.units) for note in notes}
+    of_runs = {note.run_key: _failures(note.units) for note in notes}
     newest = [*of_runs.values()][-STUCK_AFTER:]
     if newest == [_failures(units)] * STUCK_AFTER:
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -43,6 +43,7 @@ from airflow_gobblin.run.notes import keep_failure
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.recover import finish_left
 from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.run.reuse import earlier_plans, with_earlier
 
 log = logging.getLogger(__name__)
 
@@ -63,9 +64,11 @@ def create_work_units(opened: OpenJob, request: RunRequest) -> RunPlan:
     found: dict[str, DatasetRef | DatasetNote | GobblinError] = {}
     counted: dict[str, _Counted] = {}
     left: list[DatasetNote] = []
+    earlier = earlier_plans(opened)
     for dataset, history in with_histories(opened, planning, left):
-        counted[dataset.urn] = _Counted()
-        found[dataset.urn] = _plan(opened, dataset, history, planning, counted[dataset.urn])
+        urn = dataset.urn
+        counted[urn] = _Counted()
+        found[urn] = _plan(opened, dataset, history, planning, counted[urn], earlier.get(urn, ()))
     idle = [urn for urn, plan in found.items() if isinstance(plan, DatasetNote) and plan.status is Status.IDLE]
     found |= _without_folders(opened, idle, planning)
     for urn, plan in found.items():
@@ -85,9 +88,12 @@ def create_work_units(opened: OpenJob, request: RunRequest) -> RunPlan:
             notes.append(_unplanned(dataset.urn, answer) if isinstance(answer, GobblinError) else answer)
     packs, waiting = _packed(opened, planned, planning, counted)
     for ref, why in waiting.items():
-        opened.staging.remove_token(ref.token)
+        if not counted[ref.urn].reuses:
+            opened.staging.remove_token(ref.token)
         notes.append(_waiting(ref, why, request))
-    run = RunPlan(uuid.uuid4().hex, planning.run_key, packs, tuple(notes), request.backfill, now())
+    run = RunPlan(
+        uuid.uuid4().hex, planning.run_key, packs, tuple(notes), request.backfill, now(), planning.request.dag_run
+    )
     opened.staging.put_run(run, opened.job.work)
     opened.staging.finish_earlier_tries(run)
     _keep_held(opened, planning, notes)
@@ -123,10 +129,15 @@ def _check_driver(opened: OpenJob) -> None:
 
 @dataclass
 class _Counted:
-    """What the units of a dataset would copy."""
+    """What the units of a dataset would copy.
+
+    :param reuses: whether its plan has files that earlier runs finished.
+    """
 
     files: int = 0
     bytes: int = 0
+    weight: int = 0
+    reuses: bool = False
 
     @classmethod
     def of(cls, units: Iterable[WorkUnit]) -> _Counted:
@@ -140,13 +151,22 @@ class _Counted:
         for unit in units:
             self.files += unit.files
             self.bytes += unit.bytes
+            self.weight += unit.weight
             yield unit
 
 
 def _plan(
-    opened: OpenJob, dataset: DatasetLike, history: History | GobblinError, planning: Planning, counted: _Counted
+    opened: OpenJob,
+    dataset: DatasetLike,
+    history: History | GobblinError,
+    planning: Planning,
+    counted: _Counted,
+    earlier: Sequence[str],
 ) -> DatasetRef | DatasetNote | GobblinError:
-    """Plan a dataset and return where its plan is, or why there is none."""
+    """Plan a dataset and return where its plan is, or why there is none.
+
+    :param earlier: the tokens of earlier plans of it.
+    """
     urn, request = dataset.urn, planning.request
     try:
         if isinstance(history, GobblinError):
@@ -161,10 +181,13 @@ def _plan(
         plan, units = proposed
         opened.claims.check(opened.journal, urn, plan.folder, history)
         opened.committer.homes.settle(planning.tenant)
-        weight = opened.staging.put_plan(plan, counted.through(units))
+        plan, new_units = with_earlier(opened, plan, counted.through(units), earlier)
+        if new_units is not None:
+            opened.staging.put_plan(plan, new_units)
+        counted.reuses = new_units is None or bool(plan.takes_from)
         # A covered range isn't necessarily a replaced one.
         planned = None if request.replace else plan.planned
-        return DatasetRef(plan.urn, plan.token, weight, planned, plan.open_end)
+        return DatasetRef(plan.urn, plan.token, counted.weight, planned, plan.open_end)
     except QuarantinedError as error:
         return DatasetNote(urn, Status.QUARANTINED, error.text)
     except PausedError as error:  # a backfill of a paused dataset would wait in vain

@@ -80,7 +80,7 @@ def _results(spec: TaskSpec, connections: GuardedConnections) -> Iterator[pa.Rec
         wanted, snapshot = frozenset(units), spec.snapshots.get(token, "")
         attempt = Attempt(spec.attempt, staging.files, folder, connections, snapshot, spec.share, spec.part)
         of_order = (unit for unit in staging.units(plan) if unit.id in wanted)
-        for unit in islice(of_order, len(wanted)):
+        for unit in staging.with_finished(work, token, islice(of_order, len(wanted))):
             started = time.time()
             result = _joined(work, unit, plan, attempt, spec) if spec.joined else work.run(unit, plan, attempt)
             times = {"started": started, "finished": time.time()}

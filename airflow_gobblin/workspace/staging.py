@@ -36,7 +36,7 @@ from airflow_gobblin.errors import (
     StoreError,
     TargetError,
 )
-from airflow_gobblin.job import Work
+from airflow_gobblin.job import ReusingWork, Work
 from airflow_gobblin.model import plan as plans
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.failure import Failure
@@ -98,21 +98,17 @@ class Staging:
         """Return the folder of a token's files, below the workspace root."""
         return f"{self.folder}/s/{token}"
 
-    def put_plan(self, plan: Plan, units: Iterable[WorkUnit] = ()) -> int:
+    def put_plan(self, plan: Plan, units: Iterable[WorkUnit] = ()) -> None:
         """Write a plan, before anything is read, and then the units that it has no room for, as they come.
 
         :param plan: the plan without its units.
-        :return: the weight of all units.
         """
         self.files.make_private(self.folder)
         pieces = _pieces(units)
         first, more = next(pieces, ((), False))
         put_or_read(self._store, f"p/{plan.token}", wire.dumps(replace(plan, units=first, more=more)))
-        weight = sum(unit.weight for unit in first)
         for number, (some, more) in enumerate(pieces):
             put_or_read(self._store, _piece(plan.token, number), wire.dumps(PlanPiece(some, more)))
-            weight += sum(unit.weight for unit in some)
-        return weight
 
     def plan(self, token: str) -> Plan | None:
         """Return a plan; `None` if its token was swept."""
@@ -332,6 +328,14 @@ class Staging:
         """
         return frozenset(result.unit for _, result in self.results(token, units, snapshot))
 
+    def count_results(self, token: str) -> int:
+        """Return how many valid results a plan's units once had."""
+        return sum(1 for _ in self._store.list(f"s/{token}/results/"))
+
+    def has_results(self, token: str) -> bool:
+        """Return whether a try of any of a plan's units has ended."""
+        return self.count_results(token) > 0 or bool(self._readable_failed_results(token))
+
     def same_results(self, token: str, numbers: Mapping[str, int], snapshot: str = "") -> Iterator[UnitResult]:
         """Yield the same results as read before, in the order of the units.
 
@@ -368,14 +372,38 @@ class Staging:
             yield some[0][0], all(there for _, there in some)
 
     def failed_results(self, token: str) -> dict[str, UnitResult]:
-        """Return the newest failed result of each unit that has one, by when it ended: attempts have no order of their own."""
-        newest: dict[str, UnitResult] = {}
+        """Return the newest failed result of each unit that has one."""
+        return {unit: results[-1] for unit, results in self.all_failed_results(token).items()}
+
+    def all_failed_results(self, token: str) -> dict[str, list[UnitResult]]:
+        """Return the failed results of each unit that has some, by when they ended: attempts have no order of their own."""
+        found: dict[str, list[UnitResult]] = {}
         for attempt in self.files.folders(self.token_folder(token)):
             for key, data in self._store.get_many([*self._store.list(f"s/{token}/{attempt}/failed/")]):
                 if data is not None:
                     result = wire.loads(data, UnitResult, key)
-                    newest[result.unit] = max(result, newest.get(result.unit, result), key=lambda result: result.ended)
-        return newest
+                    found.setdefault(result.unit, []).append(result)
+        return {unit: sorted(results, key=lambda result: result.ended) for unit, results in found.items()}
+
+    def with_finished(self, work: Work, token: str, units: Iterable[WorkUnit]) -> Iterator[WorkUnit]:
+        """Yield units of a plan, each with the files that failed tries of it finished, if its work can take them."""
+        if not isinstance(work, ReusingWork):
+            yield from units
+            return
+        failed: dict[str, list[UnitResult]] | None = None
+        for unit in units:
+            if failed is None:
+                failed = self._readable_failed_results(token)
+            finished = dict(unit.finished)
+            for result in failed.get(unit.id, ()):
+                finished |= work.finished(unit, result, self.token_folder(token))
+            yield replace(unit, finished=finished)
+
+    def _readable_failed_results(self, token: str) -> dict[str, list[UnitResult]]:
+        try:
+            return self.all_failed_results(token)
+        except RecordError:
+            return {}  # whatever they finished is made anew
 
     def put_unwritten(self, token: str, failure: Failure, at: datetime) -> None:
         """Write why a plan's commit steps could not be written, unless that is the newest reason. Of two at once, one counts."""

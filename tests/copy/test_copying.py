@@ -57,11 +57,15 @@ def copied(copying: Copying, **options: Any) -> UnitResult:
 
 
 def failed(copying: Copying, **options: Any) -> str:
-    """The failure of a copy, which leaves no staged file."""
+    """The failure of a copy, which leaves only the files that it names, and these are whole."""
     result = copying.run(**options)
-    assert (result.state, result.files) == (UnitState.FAILED, ())
-    staging = Path(copying.target, STAGING)
-    assert not staging.exists() or seen(staging) == {}
+    assert result.state is UnitState.FAILED
+    left = {file.path for file in result.files}
+    staged = {path for path in Path(copying.target, STAGING).rglob("*") if path.is_symlink() or not path.is_dir()}
+    assert {str(path.relative_to(copying.target)) for path in staged} == left
+    for path in staged:
+        source = Path(copying.source, *path.relative_to(Path(copying.target, STAGING)).parts[2:])
+        assert path.read_bytes() == source.read_bytes()
     return result.why
 
 

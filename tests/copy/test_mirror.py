@@ -100,7 +100,8 @@ def without_trash(trees: Trees) -> None:
 
 
 def decided_by_another(trees: Trees) -> None:
-    """Another run is quicker with `b`."""
+    """Another run is quicker with `b`, and has something else to do."""
+    trees.write("b/more")
     assert statuses(trees.run(RunRequest("quicker", datasets=(B,)))) == {B: "committed"}
 
 
@@ -136,7 +137,7 @@ STAGES: dict[str, tuple[str, Disturbance, str, str]] = {
     "a file has vanished": ("extract", vanish("b/new/file"), "failed", "new/file"),
     "a file has changed": ("extract", grow("b/changes"), "failed", "changes"),
     "staged files are lost": ("write", without_staged, "failed", "its extract did not finish"),
-    "another run was quicker": ("write", decided_by_another, "lost", "slot 2"),
+    "another run was quicker": ("write", decided_by_another, "lost", "a newer plan took its place"),
     "a folder is made": ("execute", target("b/new"), "failed", "folder 'b/new'"),
     "a new file is placed": ("execute", target("b/new/file"), "failed", "file 'b/new/file'"),
     "a file is replaced": ("execute", target("b/changes"), "failed", "file 'b/changes'"),
@@ -485,8 +486,8 @@ def test_of_two_plans_one_loses_and_publishes_nothing(trees: Trees) -> None:
     late = trees.opened()
     plan = create_work_units(late, RunRequest("late"))
     inprocess.extract(late, plan, NoConnections())
-    trees.run()
-    trees.write("a/changes", "changed once more")
+    for path in ("a/changes", "b/changes"):
+        trees.write(path, "changed once more")
     trees.run()
     before = content(trees.target)
     reports = {report.urn: report for pack in plan.packs for report in write_commit_steps(late, plan, pack)}

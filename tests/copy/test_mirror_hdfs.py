@@ -29,6 +29,7 @@ from airflow_gobblin.testing import inprocess
 from tests.copy.copies import Copying
 from tests.copy.hostile_archives import tar
 from tests.copy.mirrors import content, statuses
+from tests.copy.test_reuse import copying
 from tests.services.hdfs import Hdfs
 
 THEN = 1_600_000_000_123_456_789
@@ -288,3 +289,22 @@ def test_a_user_who_may_not_write_there_is_told_so(hdfs: Hdfs, tmp_path: Path) -
     mirror = Mirror("m", str(tmp_path / "source"), hdfs.url(hdfs.create_folder()), "unused", **OPTIONS)
     with pytest.raises(GobblinError, match="Permission denied"):
         inprocess.run(inprocess.open_job(mirror, Nobody()))
+
+
+def test_finished_copies_are_taken_by_renames(hdfs: Hdfs, tmp_path: Path) -> None:
+    """Of a plan that is given up, and of a try that failed."""
+    folder, source = hdfs.create_folder(), tmp_path / "source"
+    for number in range(6):
+        write(source / f"deep/{number}", str(number))
+    opened = inprocess.open_job(Mirror("there", str(source), hdfs.url(folder), "unused", **OPTIONS), hdfs)
+    for bad, expected in (("deep/4", 5), ("deep/4", 0)):
+        with copying(bad) as read:
+            assert statuses(inprocess.run(opened)) == {"there#files": "failed"}
+        assert len(read) == expected
+    write(source / "deep/2", "changed")
+    with copying() as read:
+        assert statuses(inprocess.run(opened)) == {"there#files": "committed"}
+    assert [entry.path for entry in read] == ["deep/2", "deep/4"]
+    texts = ["0", "1", "changed", "3", "4", "5"]
+    assert [opened.files.read(f"deep/{number}").decode() for number in range(6)] == texts
+    assert statuses(inprocess.run(opened)) == {"there#files": "idle"}

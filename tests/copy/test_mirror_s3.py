@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_gobblin.admin.actions import Administration
+from airflow_gobblin.copy import bundles
 from airflow_gobblin.copy.finders import EachFolder, WholeTree
 from airflow_gobblin.copy.options import Delete, Existing
 from airflow_gobblin.mirror import Mirror
@@ -22,6 +23,7 @@ from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.storage.files.s3_uploads import S3Uploads
 from airflow_gobblin.testing import inprocess
 from tests.copy.mirrors import content, statuses
+from tests.copy.test_reuse import copying
 from tests.services.s3 import S3Server
 from tests.services.s3_proxy import Proxy
 
@@ -183,3 +185,29 @@ def test_a_plan_that_loses_leaves_no_upload(server: S3Server, tmp_path: Path) ->
     assert statuses(inprocess.run(opened)) == {"there#files": "committed"}
     assert opened.files.read("one") == b"one"
     assert [*opened.staging.open_uploads()] == []
+
+
+def test_bundles_that_a_failed_run_finished_are_used_as_long_as_its_plan_is_right(
+    moto: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Uploads belong to their plan for good."""
+    monkeypatch.setattr(bundles, "MOST_FILES", 2)
+    bucket, connections = moto.create_bucket(), OneConnection(moto.access.connection)
+    for number in range(6):
+        write(tmp_path / f"source/{number}", "." * (1 if number < 3 else 100_000))
+    mirror = Mirror("there", str(tmp_path / "source"), f"s3://store@{bucket}", "unused", **OPTIONS)
+    opened = inprocess.open_job(mirror, connections)
+
+    def run_reads(status: str, *unreadable: str) -> str:
+        """The names of the files that a run reads, without those of the last bundle, which fails at one of its files."""
+        with copying(*unreadable) as read:
+            assert statuses(inprocess.run(opened)) == {"there#files": status}
+        return "".join(sorted(entry.path for entry in read if entry.path < "4"))
+
+    assert run_reads("failed", "4") == "0123"
+    assert run_reads("failed", "4") == ""
+    write(tmp_path / "source/2", "changed")
+    assert run_reads("failed", "5") == "0123"
+    assert run_reads("committed") == ""
+    assert [opened.files.read(str(number)) for number in (0, 2)] == [b".", b"changed"]
+    assert statuses(inprocess.run(opened)) == {"there#files": "idle"}

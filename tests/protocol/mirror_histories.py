@@ -1,5 +1,5 @@
-"""Random histories of a mirror: runs, crashes and errors at any call of its stores and files, changes of the source, outsiders at
-the target, people who abandon or pause, late tasks.
+"""Random histories of a mirror: runs, crashes and errors at any call of its stores and files, changes of the source and files
+of it that can't be read, outsiders at the target, people who abandon or pause, late tasks.
 
 At every moment no file is half there and nothing of an outsider's is lost; at rest the target is the source.
 
@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
@@ -26,17 +26,22 @@ from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.commit.committer import Committer
 from airflow_gobblin.commit.preconditions import can_win
 from airflow_gobblin.connections import NoConnections
+from airflow_gobblin.copy.entries import Entry
 from airflow_gobblin.copy.finders import EachFolder
 from airflow_gobblin.copy.options import Compare, Delete, Existing
-from airflow_gobblin.errors import GobblinError
-from airflow_gobblin.journal.history import History
+from airflow_gobblin.copy.transfer.local import DiskOrigin
+from airflow_gobblin.errors import GobblinError, SourceError
+from airflow_gobblin.job import Attempt
+from airflow_gobblin.journal.history import History, Slot
 from airflow_gobblin.journal.journal import Journal
-from airflow_gobblin.journal.records import Action
+from airflow_gobblin.journal.records import Action, NoteKind
 from airflow_gobblin.mirror import Mirror
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.plan import Plan, RunPlan
+from airflow_gobblin.model.work import WorkUnit
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
+from airflow_gobblin.run.extract import missing_units
 from airflow_gobblin.run.finish import finish
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
@@ -56,7 +61,7 @@ from tests.protocol.world import PAUSING
 SETS = ("a", "b", "c")
 NAMES = ("v", "w", "x", "d/x", "d/y", "d/e/z")
 _FAULTS = (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.CRASH_BEFORE, Fault.ANSWER_LOST, Fault.ERROR)
-_EVENTS = {"run": 6, "change": 5, "outsider": 2, "abandon": 1, "pause": 1, "late": 3}
+_EVENTS = {"run": 6, "change": 5, "outsider": 2, "abandon": 1, "pause": 1, "late": 4}
 
 
 class Broken(AssertionError):
@@ -65,10 +70,14 @@ class Broken(AssertionError):
 
 @dataclass(frozen=True)
 class Planned:
-    """A run that a process planned and may still be at work on."""
+    """A run that a process planned and may still be at work on.
+
+    :param missing: the units that its Spark application found without a result when it began.
+    """
 
     opened: OpenJob
     plan: RunPlan
+    missing: tuple[tuple[Plan, WorkUnit], ...]
 
 
 @dataclass
@@ -86,7 +95,14 @@ class MirrorHistory:
         self.store = MemoryStore()
         self.source, self.target = self.folder / "source", self.folder / "target"
         self.backup = f"{self.target}/{ROOT}/backup" if self.random.random() < 0.5 else None
+        self.compare = self.random.choice([Compare.CHECKSUM, Compare.SIZE_AND_TIME, Compare.SIZE_AND_TIME])
         self.written = 0
+        self.unreadable: set[str] = set()
+        """The files of the source that can't be read for now, by their names."""
+        self.taken = 0
+        """How many finished copies were there to be used again."""
+        self.touched: set[str] = set()
+        """The files of the target that outsiders wrote or deleted."""
         self.late: list[Planned] = []
         self.heads: dict[str, int] = {}
         """The newest slot that each plan saw, by its token."""
@@ -118,10 +134,14 @@ class MirrorHistory:
         fault = self.random.choice(_FAULTS)
         outsider_at = self.random.choice([None, self.random.randrange(500)])
         abandon_at = self.random.choice([None, self.random.randrange(80), self.random.randrange(16)])
-        told = f"{fault.value if at is not None else 'no fault'} at {at}, an outsider at {outsider_at}"
+        self.unreadable = {*self.random.sample(NAMES, self.random.choice([0, 0, 1, 2]))}
+        late_at = self.random.choice([None, None, self.random.randrange(100)])
+        told = f"{self.unreadable or 'nothing'} unreadable, {fault.value if at is not None else 'no fault'} at {at}"
+        told = f"{told}, an outsider at {outsider_at}, a late decision at {late_at}"
         self.log.append(f"run, {told}, somebody who abandons at {abandon_at}")
-        with _Process(self, at, fault, outsider_at, abandon_at) as opened:
+        with _Process(self, at, fault, outsider_at, abandon_at, late_at) as opened:
             self._carry_out(opened, RunRequest(f"run {len(self.log)}"))
+        self.unreadable = set()
         self.executing = False
         for name, before in self.after_abandon.items():
             now = self._tree(self.target / name)
@@ -131,7 +151,9 @@ class MirrorHistory:
     def _carry_out(self, opened: OpenJob, request: RunRequest) -> None:
         verify_recover(opened, request)
         plan = create_work_units(opened, request)
-        self.late.append(Planned(opened, plan))
+        missing = tuple(one for pack in plan.packs for one in missing_units(opened, pack))
+        self.taken += sum(len(unit.finished) for _, unit in missing)
+        self.late.append(Planned(opened, plan, missing))
         for _, planned in opened.staging.plans():
             if isinstance(planned, Plan):
                 self.heads[planned.token] = planned.head
@@ -173,6 +195,9 @@ class MirrorHistory:
         if not self.late:
             return
         one = self.random.choice(self.late[-4:])
+        if self.random.random() < 0.4:
+            self._copy_late(one)
+            return
         task = self.random.choice([write_commit_steps, write_commit_steps, execute_commit_steps, None])
         self.log.append(f"late {'finish' if task is None else task.__name__}")
         with self._process(None, Fault.ERROR, None) as opened, suppress(GobblinError):
@@ -181,6 +206,25 @@ class MirrorHistory:
             for pack in one.plan.packs:
                 if task is not None:
                     task(opened, one.plan, pack)
+
+    def _copy_late(self, one: Planned) -> None:
+        """Spark tasks of an earlier run, which look at nothing before they copy what they were given."""
+        self.log.append("late copies")
+        with self._process(None, Fault.ERROR, None) as opened, suppress(GobblinError):
+            for plan, unit in one.missing:
+                folder = opened.staging.token_folder(plan.token)
+                result = opened.job.work.run(unit, plan, Attempt("late", opened.files, folder, NoConnections()))
+                opened.staging.put_result(plan.token, result)
+
+    def decide_late(self) -> None:
+        """An earlier run decides what it has, while another one is at work."""
+        if len(self.late) < 2:
+            return
+        one = self.random.choice(self.late[-3:-1])
+        self.log.append("meanwhile an earlier run decides")
+        with self._process(None, Fault.ERROR, None) as opened, suppress(GobblinError):
+            for pack in one.plan.packs:
+                write_commit_steps(opened, one.plan, pack)
 
     def _change(self) -> None:
         for _ in range(self.random.randrange(1, 6)):
@@ -201,6 +245,7 @@ class MirrorHistory:
         for name in self.after_abandon:
             if path.is_relative_to(self.target / name):
                 return  # what it has from now on is compared
+        self.touched.add(str(path.relative_to(self.target)))
         if path.is_file() and self.random.random() < 0.3:
             content = path.read_text()
             path.unlink()
@@ -293,6 +338,19 @@ class MirrorHistory:
         needed = {plan.token for plan in plans if can_win(plan, self._history(plan.urn))}
         self._expect(staged <= needed, f"staging is left: {staged - needed}")
 
+    @contextmanager
+    def unreadable_files(self) -> Iterator[None]:
+        """The files of the source can't be read while they are named in `unreadable`."""
+        opens = DiskOrigin._open
+
+        def checked(origin: DiskOrigin, entry: Entry) -> tuple[int, str, os.stat_result]:
+            if entry.path in self.unreadable:
+                raise SourceError(operation="read", subject=f"file {entry.path!r}", cause="injected")
+            return opens(origin, entry)
+
+        with mock.patch.object(DiskOrigin, "_open", checked):
+            yield
+
     # what holds
 
     def check(self, after: str) -> None:
@@ -328,6 +386,19 @@ class MirrorHistory:
                     f"{urn}: slot {slot.decision.slot} was planned before another one",
                 )
             self._expect(history.state.live == {}, f"{urn} has live units")
+            if history.pending is not None:
+                self._check_staged(urn, history.pending)
+
+    def _check_staged(self, urn: str, slot: Slot) -> None:
+        """Whatever a slot is to place is staged or placed, as long as nobody shut it out, or touched its place."""
+        notes = self._journal().notes(urn, slot.decision.slot)
+        if any(note.says is NoteKind.ABANDONING for note in notes):
+            return
+        files = LocalFiles(self.target)
+        for step in self._journal().steps(slot.decision, slot.decision.of(Phase.PUBLISH)):
+            if isinstance(step, PlaceStep) and step.target not in self.touched:
+                there = step.identity in (files.identity(step.source), files.identity(step.target))
+                self._expect(there, f"{urn}: {slot.named} is to place {step.target}, and its copy is gone")
 
     def _expected(self, path: str, identity: FileIdentity) -> bool:
         """Whether a decided step was to replace or delete exactly this file."""
@@ -350,7 +421,9 @@ class MirrorHistory:
 
     def _write(self, path: Path) -> str:
         self.written += 1
-        content = f"<{self.written}{'.' * self.random.randrange(30)}>"
+        # Where contents aren't compared, an outsider's newer file of the same size is taken for the source's.
+        dots = self.random.randrange(30) if self.compare is Compare.CHECKSUM else self.written
+        content = f"<{self.written}{'.' * dots}>"
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_name(f".{path.name}.{self.written}")
         new.write_text(content)
@@ -385,7 +458,7 @@ class MirrorHistory:
             datasets=EachFolder(),
             existing=Existing.UPDATE,
             delete=Delete(1),
-            compare=Compare.CHECKSUM,
+            compare=self.compare,
             backup=self.backup,
             max_packs=2,
             attempts=100,
@@ -402,14 +475,23 @@ class _Process:
 
     :param outsider_at: the call before which an outsider acts, where the process is at work.
     :param abandon_at: the call of carrying out slots before which somebody abandons them.
+    :param late_at: the call of an earlier task before which a run from before decides.
     """
 
     def __init__(
-        self, history: MirrorHistory, at: int | None, fault: Fault, outsider_at: int | None, abandon_at: int | None
+        self,
+        history: MirrorHistory,
+        at: int | None,
+        fault: Fault,
+        outsider_at: int | None,
+        abandon_at: int | None,
+        late_at: int | None = None,
     ) -> None:
         self._history = history
         self._outsider_at = outsider_at
         self._abandon_at = abandon_at
+        self._late_at = late_at
+        self._before_take = history.random.random() < 0.7
         self._looked_at = ""
         self._in_trash = history.random.random() < 0.5
         self._after_looks = history.random.choice([None, history.random.randrange(24)])
@@ -420,6 +502,11 @@ class _Process:
     def _hook(self, call: Call) -> None:
         history = self._history
         into_trash = call.operation == "replace" and "/trash-" in call.subject
+        takes = call.operation == "replace" and call.subject.startswith(ROOT) and not into_trash
+        due = self._late_at is not None and len(self._faults.calls) >= self._late_at
+        if not history.executing and (due or (takes and self._before_take)):
+            self._late_at, self._before_take = None if due else self._late_at, False
+            history.decide_late()
         has_looked, self._has_looked = self._has_looked, False
         if call.place == "files" and call.subject.partition("/")[2] in NAMES and call.subject.startswith(SETS):
             self._looked_at = call.subject
@@ -492,7 +579,8 @@ def play(seed: int) -> MirrorHistory:
     try:
         history = MirrorHistory(folder, seed)
         no_wait: Callable[[int], None] = lambda fd: None  # noqa: E731
-        with mock.patch("os.fsync", no_wait), mock.patch.object(execution, "THREADS", 1):
+        no_threads = mock.patch.object(execution, "THREADS", 1)
+        with mock.patch("os.fsync", no_wait), no_threads, history.unreadable_files():
             history.play()
         return history
     finally:

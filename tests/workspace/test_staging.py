@@ -204,7 +204,7 @@ def units_of(count: int) -> Iterator[WorkUnit]:
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5, 6, 7])
 def test_the_units_of_a_large_plan_are_in_pieces(staging: Staging, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(plan_module, "UNITS_TOGETHER", 2)
-    assert staging.put_plan(PLAN, units_of(count)) == sum(range(count))
+    staging.put_plan(PLAN, units_of(count))
     plan = staging.plan("t")
     assert plan == replace(PLAN, units=(*units_of(min(count, 2)),), more=count > 2)
     assert [*staging.units(plan)] == [*units_of(count)]

@@ -276,6 +276,10 @@ def _check_level(converter: object, level: int, most: int) -> None:
         )
 
 
+UNCHANGING = (Gunzip, Bunzip2, Unzstd, Gzip, Bzip2, Zstd)
+"""The converters that always make the same of the same bytes."""
+
+
 class _Compressor(Protocol):
     def compress(self, data: bytes, /) -> bytes: ...
 

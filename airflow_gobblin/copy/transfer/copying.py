@@ -10,9 +10,9 @@ import posixpath
 import secrets
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from airflow_gobblin.copy.attributes import KeptAttributes
 from airflow_gobblin.copy.bundles import Bundle
 from airflow_gobblin.copy.conversion.converters import Chain
 from airflow_gobblin.copy.conversion.converting import ConvertingOrigin
-from airflow_gobblin.copy.options import Compare
+from airflow_gobblin.copy.entries import Entry
 from airflow_gobblin.copy.transfer.bandwidth import Pace, PacedOrigin
 from airflow_gobblin.copy.transfer.hdfs import HdfsDestination
 from airflow_gobblin.copy.transfer.in_flight import in_flight
@@ -33,7 +33,7 @@ from airflow_gobblin.copy.trees import Tree, open_tree
 from airflow_gobblin.copy.trees.local import LocalTree
 from airflow_gobblin.copy.trees.objects import ObjectTree
 from airflow_gobblin.copy.work import CopyBinding
-from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.errors import GobblinError, SourceError
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.work import StagedFile, UnitResult, UnitState
 from airflow_gobblin.storage.files.base import Files
@@ -47,7 +47,11 @@ if TYPE_CHECKING:
     from airflow_gobblin.model.work import WorkUnit
 
 
+Staged = tuple[tuple[StagedFile, ...], SourceError | None]
+"""The files that a try staged, and the first error of one that it could not, if it went on after that."""
 _WHOLE = "whole"
+_MOST_ERRORS = 10
+"""After as many files that can't be copied the others of a bundle aren't tried: its source may be gone."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +105,8 @@ def copy_bundle(work: CopyWork, unit: WorkUnit, plan: Plan, attempt: Attempt) ->
 
     Where staged files are uploads, each is one to its published name.
 
-    :return: a SUCCESSFUL result, with the files in the bundle's order, or a FAILED one with the first error, whose files are
-        removed.
+    :return: a SUCCESSFUL result, with the files in the bundle's order; or a FAILED one with the first error. If that is of the
+        source, it has the files that are whole all the same, for another try; otherwise they are removed.
     :raises BaseException: only if it is no `Exception` and shows no secret.
     """
     return unit_result(work, unit, plan, attempt, partial(_staged, work, unit, plan, attempt))
@@ -113,9 +117,9 @@ def unit_result(
     unit: WorkUnit,
     plan: Plan,
     attempt: Attempt,
-    stage: Callable[[GuardedConnections, KeptAttributes], tuple[StagedFile, ...]],
+    stage: Callable[[GuardedConnections, KeptAttributes], Staged],
 ) -> UnitResult:
-    """Stage files and return the result, which is FAILED if that raises an error. See `copy_bundle`."""
+    """Stage files and return the result, which is FAILED if that raises an error, or returns one. See `copy_bundle`."""
     started = time.monotonic()
     given = attempt.connections
     connections = given if isinstance(given, GuardedConnections) else GuardedConnections(given)
@@ -123,7 +127,9 @@ def unit_result(
     staged: tuple[StagedFile, ...] = ()
     failure = None
     try:
-        staged = stage(connections, kept)
+        staged, failed = stage(connections, kept)
+        if failed is not None:
+            failure = Failure.of(failed, connections.redactor.brief)
     except BaseException as error:
         if not isinstance(error, Exception) and not connections.redactor.shows_secret(error):
             raise
@@ -143,10 +149,11 @@ def unit_result(
 
 def _staged(
     work: CopyWork, unit: WorkUnit, plan: Plan, attempt: Attempt, connections: GuardedConnections, kept: KeptAttributes
-) -> tuple[StagedFile, ...]:
+) -> Staged:
+    """Stage a bundle's files. See `_copied`."""
     bundle = Bundle.of(unit)
     if not bundle.files:
-        return ()
+        return (), None
     folder = StagedFolder.of(unit, plan, attempt)
     tree, source_folder = open_tree(work.source, connections, work.links), _source_folder(plan)
     plain = _plain_origin(tree, source_folder, work)
@@ -155,23 +162,65 @@ def _staged(
         closing(ConvertingOrigin(paced, Chain(work.convert), tree, source_folder, connections)) as origin,
         closing(_destination(work, plan, bundle, plain, paced, attempt.files, folder, kept)) as destination,
     ):
+        failed = None
         try:
-            staged = _copied(work, bundle, origin, destination)
+            staged, failed = _copied(work, bundle, unit.finished, origin, destination)
             destination.finish()
-        except BaseException:
+        except BaseException as error:
             destination.abort()
-            raise
-        return staged
+            if failed is None or not isinstance(error, Exception):
+                raise
+            return (), failed  # the first error is the one to tell
+        return staged, failed
 
 
 def _copied(
-    work: CopyWork, bundle: Bundle, origin: ConvertingOrigin, destination: Destination
-) -> tuple[StagedFile, ...]:
-    if bundle.archive is None:
-        most = max(origin.parallel, destination.parallel)
-        return tuple(in_flight(partial(destination.stage, origin=origin), (f.entry for f in bundle.files), most))
-    assert work.unpack is not None
-    return origin.unpack(bundle.archive, bundle.files, work.unpack, destination)
+    work: CopyWork,
+    bundle: Bundle,
+    finished: Mapping[str, StagedFile],
+    origin: ConvertingOrigin,
+    destination: Destination,
+) -> Staged:
+    """Stage the files of a bundle.
+
+    :return: those that are whole, in their order, and the first error of another one.
+    """
+    if bundle.archive is not None:
+        assert work.unpack is not None
+        return origin.unpack(bundle.archive, bundle.files, work.unpack, destination), None
+    copier = _Copier(origin, destination, finished)
+    most = max(origin.parallel, destination.parallel)
+    tried = [*in_flight(copier.stage, (file.entry for file in bundle.files), most)]
+    failed = next((one for one in tried if isinstance(one, SourceError)), None)
+    return tuple(one for one in tried if isinstance(one, StagedFile)), failed
+
+
+@dataclass
+class _Copier:
+    """Stages files, each by taking a finished one if there is one. Goes on after errors of some files of the source.
+
+    :param finished: by their paths in the file set.
+    """
+
+    origin: Origin
+    destination: Destination
+    finished: Mapping[str, StagedFile]
+    errors: list[SourceError] = field(default_factory=list)
+
+    def stage(self, entry: Entry) -> StagedFile | SourceError:
+        if len(self.errors) >= _MOST_ERRORS:
+            return self.errors[-1]
+        finished = self.finished.get(entry.path) if self.destination.renames else None
+        taken = None if finished is None else self.destination.take(entry, finished)
+        if taken is not None:
+            return taken
+        try:
+            return self.destination.stage(entry, self.origin)
+        except SourceError as error:
+            if not self.destination.renames:
+                raise
+            self.errors.append(error)
+            return error
 
 
 def open_origin(work: CopyWork, plan: Plan, attempt: Attempt, connections: GuardedConnections) -> Origin:
@@ -183,11 +232,6 @@ def open_origin(work: CopyWork, plan: Plan, attempt: Attempt, connections: Guard
 
 def _paced(plain: Origin, work: CopyWork, attempt: Attempt) -> Origin:
     return plain if work.bandwidth is None else PacedOrigin(plain, Pace(work.bandwidth * attempt.share))
-
-
-def takes_checksums(work: CopyWork) -> bool:
-    """Return whether the SHA-256 of each file is taken."""
-    return bool(work.checksums or work.checks or work.compare is Compare.CHECKSUM)
 
 
 def _source_folder(plan: Plan) -> str:
@@ -210,7 +254,7 @@ def _destination(
     folder: StagedFolder,
     kept: KeptAttributes,
 ) -> Destination:
-    checksums = takes_checksums(work)
+    checksums = work.takes_checksums
     if isinstance(files, LocalFiles):
         return DiskDestination(files, folder.path, kept, checksums=checksums, shared=folder.shared)
     if isinstance(files, HdfsFiles):

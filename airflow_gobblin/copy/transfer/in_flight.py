@@ -8,22 +8,21 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from airflow_gobblin.copy.entries import Entry
-from airflow_gobblin.model.work import StagedFile
 
 T = TypeVar("T")
 MOST_HELD = 64 << 20
 """The total size of files in flight at once; a larger one is alone, and has several parts in flight."""
 
 
-def in_flight(stage: Callable[[Entry], StagedFile], entries: Iterable[Entry], most: int) -> Iterator[StagedFile]:
-    """Stage files, and yield them in order. After an error no more is begun, and it is raised once all threads have ended.
+def in_flight(stage: Callable[[Entry], T], entries: Iterable[Entry], most: int) -> Iterator[T]:
+    """Stage files, and yield what comes of each, in order. After an error no more is begun; it is raised once all threads ended.
 
     :param most: the number of files at once.
     """
     if most == 1:
         yield from map(stage, entries)
         return
-    waiting: deque[tuple[int, Future[StagedFile]]] = deque()
+    waiting: deque[tuple[int, Future[T]]] = deque()
     held = 0
     pool = ThreadPoolExecutor(most, "copy")
     try:

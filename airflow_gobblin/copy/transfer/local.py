@@ -19,7 +19,7 @@ from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.failures import changed, described, is_of_target, reading, writing
 from airflow_gobblin.copy.options import Links
 from airflow_gobblin.copy.transfer.durability import FolderSync, begin_to_write, sync_files
-from airflow_gobblin.copy.transfer.streams import BLOCK, Block, Checksum, Origin, write_all
+from airflow_gobblin.copy.transfer.streams import BLOCK, Block, Checksum, Origin, taken_over, write_all
 from airflow_gobblin.copy.trees import joined
 from airflow_gobblin.copy.trees.local import LocalTree
 from airflow_gobblin.model.work import StagedFile
@@ -267,6 +267,7 @@ class DiskDestination:
     """
 
     parallel = 1
+    renames = True
 
     def __init__(
         self, files: LocalFiles, folder: str, kept: KeptAttributes, *, checksums: bool, shared: bool = False
@@ -280,28 +281,47 @@ class DiskDestination:
             files.make_folder(folder)
             self._folders = OpenFolder(f"{files.root}/{folder}", make=True)
             self._sync = FolderSync(self._folders.root)
-        self._made: list[str] = []
+        self._made: dict[str, EntryKind] = {}
         self._lock = Lock()  # the open folder is one for all threads
-        self._written: list[str] = []
 
     def stage(self, entry: Entry, origin: Origin) -> StagedFile:
         path = contained(entry.path)
         with writing(self._files.root, path):
             _check_length(f"{self._files.root}/{self._folder}/{path}")
-        if entry.kind is EntryKind.LINK:
-            checksum, made = "", self._link(entry, origin.link(entry))
-        else:
-            checksum, made = self._copy(entry, origin)
-            if entry.known_size not in (None, made.st_size):
-                raise changed("the source", path, described(entry), f"given {made.st_size} bytes")
+        try:
+            checksum, made = self._new(entry, origin)
+        except BaseException:
+            self._remove(path)
+            raise
         return StagedFile(joined(self._folder, path), made.st_size, checksum, 0, str(made.st_mtime_ns))
+
+    def take(self, entry: Entry, finished: StagedFile) -> StagedFile | None:
+        path = contained(entry.path)
+        with writing(self._files.root, path):
+            taken = taken_over(self._files, finished, joined(self._folder, path))
+        if taken is not None:
+            self._made[path] = entry.kind
+        return taken
+
+    def _new(self, entry: Entry, origin: Origin) -> tuple[str, os.stat_result]:
+        if entry.kind is EntryKind.LINK:
+            return "", self._link(entry, origin.link(entry))
+        checksum, made = self._copy(entry, origin)
+        if entry.known_size not in (None, made.st_size):
+            raise changed("the source", entry.path, described(entry), f"given {made.st_size} bytes")
+        return checksum, made
+
+    def _remove(self, path: str) -> None:
+        """Remove a file that this destination has made, if it has."""
+        if self._made.pop(path, None) is not None:
+            with suppress(OSError):
+                self._files.unlink(joined(self._folder, path))
 
     def _copy(self, entry: Entry, origin: Origin) -> tuple[str, os.stat_result]:
         with writing(self._files.root, entry.path), self._lock:
             folder, name = self._folders.of(entry.path)
             file = os.open(name, _NEW, self._kept.mode, dir_fd=folder)
-        self._made.append(entry.path)
-        self._written.append(entry.path)
+        self._made[entry.path] = entry.kind
         try:
             with writing(self._files.root, entry.path):
                 checksum = Checksum(self._checksums)
@@ -314,7 +334,7 @@ class DiskDestination:
         with writing(self._files.root, entry.path), self._lock:
             folder, name = self._folders.of(entry.path)
             os.symlink(text, name, dir_fd=folder)
-            self._made.append(entry.path)
+            self._made[entry.path] = entry.kind
             return self._kept.give(entry, name, dir_fd=folder, follow_symlinks=False)
 
     def finish(self) -> None:
@@ -322,14 +342,14 @@ class DiskDestination:
             if self._sync.at_once and len(self._made) > _FEW:
                 self._sync.sync()
             else:
-                sync_files([f"{self._files.root}/{self._folder}/{path}" for path in self._written])
+                written = (path for path, kind in self._made.items() if kind is EntryKind.FILE)
+                sync_files([f"{self._files.root}/{self._folder}/{path}" for path in written])
                 for folder in sorted({joined(self._folder, path).rpartition("/")[0] for path in self._made}):
                     self._files.sync_folder(folder)  # and those that it is in
 
     def abort(self) -> None:
-        for path in self._made if self._shared else ():
-            with suppress(OSError):
-                self._files.unlink(joined(self._folder, path))
+        for path in [*self._made] if self._shared else ():
+            self._remove(path)
         with suppress(OSError):
             if not self._shared:
                 self._files.remove_tree(self._folder)

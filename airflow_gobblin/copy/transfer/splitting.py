@@ -23,7 +23,7 @@ from airflow_gobblin.copy.attributes import KeptAttributes
 from airflow_gobblin.copy.bundles import LEAST_PART, Bundle, BundleKind, parts_of
 from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.failures import writing
-from airflow_gobblin.copy.transfer.copying import StagedFolder, open_origin, takes_checksums, unit_result
+from airflow_gobblin.copy.transfer.copying import Staged, StagedFolder, open_origin, unit_result
 from airflow_gobblin.copy.transfer.in_flight import all_of
 from airflow_gobblin.copy.transfer.local import NOT_BY_KERNEL, DiskDestination, copy_range
 from airflow_gobblin.copy.transfer.streams import Block, Checksum, FilesDestination, Origin, write_all
@@ -45,8 +45,8 @@ _AT_ONCE = 4
 
 
 def parts(work: CopyWork, unit: WorkUnit) -> int:
-    """Return in how many parts a unit is copied; 1: as a whole."""
-    if work.split_above is None or takes_checksums(work):
+    """Return in how many parts a unit is copied; 1: as a whole, or not at all, since a finished copy is taken."""
+    if work.split_above is None or work.takes_checksums or unit.finished:
         return 1
     source, target = remote_location(work.source), remote_location(work.workspace)
     by_store = source is not None and target is not None and (source.scheme, source.conn_id) == ("s3", target.conn_id)
@@ -88,7 +88,7 @@ def copy_part(work: CopyWork, unit: WorkUnit, plan: Plan, attempt: Attempt) -> U
     :return: as `copy_bundle`, with the staged part as its file.
     """
 
-    def stage(connections: GuardedConnections, kept: KeptAttributes) -> tuple[StagedFile, ...]:
+    def stage(connections: GuardedConnections, kept: KeptAttributes) -> Staged:
         part = attempt.part
         assert part is not None
         entry = _entry(unit)
@@ -99,8 +99,8 @@ def copy_part(work: CopyWork, unit: WorkUnit, plan: Plan, attempt: Attempt) -> U
             if isinstance(attempt.files, ObjectFiles):
                 read = partial(origin.part, entry)
                 with writing(attempt.files.root, entry.path):
-                    return (attempt.files.stage_part(part.place, _target(unit, plan), start, end, read),)
-            return (_on_disk(attempt.files, f"{part.place}/{part.number:06d}", origin, entry, start, end),)
+                    return (attempt.files.stage_part(part.place, _target(unit, plan), start, end, read),), None
+            return (_on_disk(attempt.files, f"{part.place}/{part.number:06d}", origin, entry, start, end),), None
 
     return unit_result(work, unit, plan, attempt, stage)
 
@@ -128,7 +128,7 @@ def join_parts(
     """
     staged = [result.files[0] for result in copied]
 
-    def stage(connections: GuardedConnections, kept: KeptAttributes) -> tuple[StagedFile, ...]:
+    def stage(connections: GuardedConnections, kept: KeptAttributes) -> Staged:
         entry = _entry(unit)
         with (
             closing(open_origin(work, plan, attempt, connections)) as source,
@@ -142,7 +142,7 @@ def join_parts(
                 if isinstance(destination, DiskDestination):  # an upload isn't this try's alone
                     destination.abort()
                 raise
-            return (whole,)
+            return (whole,), None
 
     return unit_result(work, unit, plan, attempt, stage)
 

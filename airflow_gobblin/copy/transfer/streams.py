@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import posixpath
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from threading import Lock
 from typing import Protocol
@@ -22,6 +24,7 @@ from airflow_gobblin.copy.transfer.durability import begin_to_write
 from airflow_gobblin.copy.trees import Tree, joined
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.work import Segment, StagedFile
+from airflow_gobblin.steps.publishing import staged_identity
 from airflow_gobblin.storage.files.base import Files, StagedOutput, contained
 
 Block = bytes | memoryview
@@ -115,8 +118,18 @@ class Destination(Protocol):
     def parallel(self) -> int:
         """The number of small files worth staging at once."""
 
+    @property
+    def renames(self) -> bool:
+        """Whether a finished file can be taken over by a rename."""
+
     def stage(self, entry: Entry, origin: Origin) -> StagedFile:
-        """Copy a file, or make a link. Any number of threads may do so at once, until all have ended."""
+        """Copy a file, or make a link. Any number of threads may do so at once, until all have ended.
+
+        After an error nothing of it is left.
+        """
+
+    def take(self, entry: Entry, finished: StagedFile) -> StagedFile | None:
+        """Take over a finished file, in place of a copy; `None` if it isn't there as it was. Threads may do so as in `stage`."""
 
     def finish(self) -> None:
         """Make everything durable, names included."""
@@ -199,6 +212,25 @@ def write_all(file: int, block: Block, at: int) -> None:
         begin_to_write(file, start, at - start)
 
 
+def taken_over(files: Files, finished: StagedFile, path: str) -> StagedFile | None:
+    """Take over a finished file by a rename, which only one process can do.
+
+    :param path: its new path, in a folder that nobody else writes to.
+    :return: it, under that path; `None` if it wasn't there as it was.
+    """
+    taken = replace(finished, path=path)
+    try:
+        files.make_folder(posixpath.dirname(path))
+        files.replace(finished.path, path)
+    except OSError:
+        return None
+    if staged_identity(taken, files) is not None:
+        return taken
+    with suppress(FileNotFoundError):
+        files.unlink(path)
+    return None
+
+
 class Copies(Protocol):
     """A shorter way than block by block. Errors are `GobblinError`, and name the file."""
 
@@ -254,6 +286,17 @@ class FilesDestination:
     @property
     def parallel(self) -> int:
         return self._files.parallel
+
+    @property
+    def renames(self) -> bool:
+        return self._files.moves_folders
+
+    def take(self, entry: Entry, finished: StagedFile) -> StagedFile | None:
+        with writing(self._files.root, entry.path):
+            taken = taken_over(self._files, finished, joined(self._folder, contained(entry.path)))
+        if taken is not None:
+            self._staged.append(taken)
+        return taken
 
     def stage(self, entry: Entry, origin: Origin) -> StagedFile:
         path = contained(entry.path)

@@ -43,6 +43,7 @@ class Child:
         self.pid = os.fork()
         if self.pid == 0:
             _be_the_child(work, reading, writing)
+        gc.unfreeze()
         os.close(writing)
         self._pipe = reading
         self._heard = b""

@@ -60,12 +60,11 @@ def with_earlier(
     earlier = [one for one in earlier if _is_left(one, history) and not _was_refused(opened, one)]
     earlier.sort(key=lambda one: _given_up_at(one, history))
     standing = [one for one in earlier if can_win(one, history) and one.is_like(plan)]
-    if standing:
-        furthest = max(standing, key=lambda one: opened.staging.count_results(one.token))
-        same, units = _compared(opened, furthest, units)
+    for one in sorted(standing, key=lambda one: opened.staging.count_results(one.token), reverse=True):
+        same, units = _compared(opened, one, units)
         if same:
             log.info("dataset %r: a plan that an earlier run left is still right, and is carried out", plan.urn)
-            return furthest, None
+            return one, None
     if not opened.files.moves_folders:  # nothing can be taken over by a rename
         return plan, units
     given_up = [one for one in earlier if opened.committer.give_up(one, plan.run, "a newer plan took its place")]

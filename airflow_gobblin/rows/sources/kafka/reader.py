@@ -17,6 +17,8 @@ from airflow_gobblin.rows.sources.kafka.records import batch_of
 
 _AT_ONCE = 10_000
 """The most records of a batch."""
+_WAIT = 0.1
+"""For how many seconds a batch is collected, while fewer records come: so long the end of each unit waits."""
 _FETCHING = {
     "fetch.min.bytes": 1 << 20,
     "fetch.wait.max.ms": 100,
@@ -96,7 +98,7 @@ class KafkaReader:
     def _consume(self) -> list[Message]:
         assert self._consumer is not None
         try:
-            return self._consumer.consume(_AT_ONCE, 1.0)
+            return self._consumer.consume(_AT_ONCE, _WAIT)
         except KafkaException as error:
             raise self._cluster.failed("read", self._subject, error.args[0]) from error
 

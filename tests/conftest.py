@@ -55,7 +55,9 @@ SERVICES = frozenset(
         *("spark", "spark_connect", "spark_standalone"),
     )
 )
-SLOW_FOLDERS = frozenset((*lanes.WAITING, "benchmarks", "events", "operators", "protocol", "services", "testing"))
+SLOW_FOLDERS = frozenset(
+    ("airflow", "benchmarks", "demo", "events", "operators", "plugins", "protocol", "services", "spark", "testing")
+)
 
 use_environment()
 hurry_java()

@@ -52,6 +52,8 @@ MARKS = "marks/"
 """The prefix of the records in an ingestion's staging folder that identify its target: see `homes.py`."""
 KEPT = 10_000
 """How many results, with their files, are kept in memory to be read only once: some MB."""
+_FILES_TOGETHER = 2_000
+"""From how many files on no more results are in memory to be looked at."""
 T = TypeVar("T")
 
 
@@ -365,11 +367,12 @@ class Staging:
 
     def _looked_at(self, results: Iterable[UnitResult]) -> Iterator[tuple[UnitResult, bool]]:
         """Yield each result, and whether its files keep their identity, checking as many files at once as pays."""
-        files = ((result, file) for result in results for file in _one_of_each_segment(result) or (None,))
-        looked = each(self.files, lambda of: (of[0], of[1] is None or self._is_there(of[1])), files)
-        for _, found in groupby(looked, key=lambda of: of[0].unit):
-            some = [*found]
-            yield some[0][0], all(there for _, there in some)
+        for together in _of_some_files(results):
+            files = ((result, file) for result in together for file in _one_of_each_segment(result) or (None,))
+            looked = each(self.files, lambda of: (of[0], of[1] is None or self._is_there(of[1])), files)
+            for _, found in groupby(looked, key=lambda of: of[0].unit):
+                some = [*found]
+                yield some[0][0], all(there for _, there in some)
 
     def failed_results(self, token: str) -> dict[str, UnitResult]:
         """Return the newest failed result of each unit that has one."""
@@ -606,6 +609,20 @@ def _result(token: str, unit: str, number: int, snapshot: str) -> str:
 def _snapshot_folder(snapshot: str) -> str:
     """Return the folder of the results read in a snapshot; a custom source may give the snapshot any name."""
     return snapshot and wire.digest(snapshot.encode())[:16]
+
+
+def _of_some_files(results: Iterable[UnitResult]) -> Iterator[list[UnitResult]]:
+    """Yield results in groups with a bounded number of files, few of which may have to be looked at: one of each segment."""
+    together: list[UnitResult] = []
+    count = 0
+    for result in results:
+        together.append(result)
+        count += 1 + len(result.files)
+        if count >= _FILES_TOGETHER:
+            yield together
+            together, count = [], 0
+    if together:
+        yield together
 
 
 def _one_of_each_segment(result: UnitResult) -> tuple[StagedFile, ...]:

@@ -41,6 +41,7 @@ from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.storage.files import base
 from airflow_gobblin.storage.stores.local import LocalStore
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.testing import inprocess
@@ -259,7 +260,12 @@ def test_while_steps_are_written_few_of_many_files_are_in_memory(tmp_path: Path,
     assert targets == [f"a/{plan.token}-{unit.id}-{n}.txt" for unit in plan.units for n in range(FILES_A_UNIT)]
 
 
-def test_of_many_results_few_are_in_memory_while_their_files_are_looked_at(tmp_path: Path, new_heap: None) -> None:
+@pytest.mark.parametrize("slow", [False, True])
+def test_of_many_results_few_are_in_memory_while_their_files_are_looked_at(
+    tmp_path: Path, new_heap: None, monkeypatch: pytest.MonkeyPatch, slow: bool
+) -> None:
+    if slow:  # then many files are looked at at once
+        monkeypatch.setattr(base, "_SECONDS_OF_A_CALL", 0.0)
     opened, _, plan = extracted(tmp_path)
     found = opened.staging.results(plan.token, (unit.id for unit in plan.units))
     counts = [alive() for number, _ in enumerate(found) if number % 20 == 0]

@@ -387,6 +387,16 @@ def test_a_topic_is_held_until_enough_waits(kafka: Kafka, tmp_path: Path) -> Non
     assert len(lake.journal.read_dataset(topic).paths) == 2
 
 
+def test_a_first_batch_by_size_comes_due_though_no_size_is_learned_yet(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.create_topic()
+    lake = Lake(kafka, tmp_path, topic, {"batch": Batch(bytes=1000)})
+    told = []
+    for _ in range(2):
+        kafka.produce(topic, numbered(5))
+        told.append(lake.run().status)
+    assert told == ["held", "committed"]
+
+
 def test_the_oldest_record_makes_a_batch_due(kafka: Kafka, tmp_path: Path) -> None:
     topic = kafka.create_topic(partitions=2, retention_ms="-1")
     lake = Lake(kafka, tmp_path, topic, {"batch": Batch(age=timedelta(hours=1))})

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Isolation", "KafkaSource", "OutOfRange", "Start"]
 
-MIB = 1 << 20
-
 
 class Start(StrEnum):
     """Where the first load of a topic begins."""

@@ -70,7 +70,7 @@ def plan_topic(source: KafkaSource, topic: Topic, state: DatasetState, request: 
         gaps = state.coverage.gaps(Range(_offsets(low), _offsets(high)))
         pieces = [Piece(p, a.value, b.value) for p, gap in enumerate(gaps) for a, b in gap]  # type: ignore[attr-defined]
     lost, pieces = _split_lost(source, topic, pieces, log_of, asked=bool(request.ranges))
-    row_bytes = state.published_row_bytes
+    row_bytes = state.published_row_bytes or _RECORD_BYTES
     backlog = None
     if request.batch is not None:
         backlog = _backlog(topic, pieces, lost, row_bytes, request.batch, request.now)
@@ -80,7 +80,7 @@ def plan_topic(source: KafkaSource, topic: Topic, state: DatasetState, request: 
     if not pieces and not lost:
         units = (*_first_watermark(source, topic, planned, state),)
         return DatasetPlan(units, SCHEMA, planned if units else None, backlog=backlog)
-    units = (*_lost_units(topic, lost, planned), *_units(source, topic, pieces, planned, state, request))
+    units = (*_lost_units(topic, lost, planned), *_units(source, topic, pieces, planned, state, request, row_bytes))
     kept = _offsets(log_of.starts.get(p, low[p]) for p in range(width))
     return DatasetPlan(units, SCHEMA, planned, kept, Consistency.UNCHANGING, backlog)
 
@@ -222,11 +222,10 @@ def _split_lost(
 
 
 def _backlog(
-    topic: Topic, pieces: Sequence[Piece], lost: Sequence[Piece], row_bytes: float | None, batch: Batch, now: datetime
+    topic: Topic, pieces: Sequence[Piece], lost: Sequence[Piece], row_bytes: float, batch: Batch, now: datetime
 ) -> Backlog:
     """Return what waits. Its age is known to an eighth of the longest that it may wait."""
     rows = sum(map(len, pieces))
-    size = None if row_bytes is None else round(rows * row_bytes)
     if not rows:
         return Backlog(now, 0, 0)
     settings = topic.settings
@@ -239,8 +238,8 @@ def _backlog(
         of_each: Offsets = {}
         for piece in pieces:
             of_each[piece.partition] = of_each.get(piece.partition, 0) + len(piece)
-        used = max(used, max(of_each.values()) * (row_bytes or _RECORD_BYTES) / most)
-    return Backlog(now, rows, size, oldest, keeps, 1.0 if lost else used)
+        used = max(used, max(of_each.values()) * row_bytes / most)
+    return Backlog(now, rows, round(rows * row_bytes), oldest, keeps, 1.0 if lost else used)
 
 
 def _keeps(settings: Mapping[str, str]) -> timedelta | None:
@@ -285,9 +284,10 @@ def _resting(low: Sequence[int], state: DatasetState, request: PlanRequest) -> l
 def _planned(resting: Sequence[int], pieces: Sequence[Piece]) -> Range:
     """Return the range from the lowest piece of each partition to its highest; an empty one where it has none."""
     lows, highs = [*resting], [*resting]
-    for p in {piece.partition for piece in pieces}:
-        lows[p] = min(piece.low for piece in pieces if piece.partition == p)
-        highs[p] = max(piece.high for piece in pieces if piece.partition == p)
+    for piece in sorted(pieces, reverse=True):
+        lows[piece.partition] = piece.low
+    for piece in sorted(pieces):
+        highs[piece.partition] = piece.high
     return Range(_offsets(lows), _offsets(highs))
 
 
@@ -298,9 +298,9 @@ def _units(
     planned: Range,
     state: DatasetState,
     request: PlanRequest,
+    row_bytes: float,
 ) -> Iterator[WorkUnit]:
     """Yield units that read about one file each: several partitions in one, or a part of one. What failed before is apart."""
-    row_bytes = state.published_row_bytes or _RECORD_BYTES
     size = source.unit_bytes or request.file_bytes or _UNIT_BYTES
     total = sum(map(len, pieces))
     count = min(source.max_units, max(1, math.ceil(total * row_bytes / size)))
@@ -382,7 +382,7 @@ def resolve_range(topic: Topic, request: RangeRequest) -> Range:
     lows = [max(o, log_of.starts[p]) for p, o in enumerate(asked(request.start))]
     highs = [log_of.ends[p] for p in partitions] if request.end is None else asked(request.end)
     highs = [max(low, min(high, log_of.ends[p])) for p, (low, high) in enumerate(zip(lows, highs, strict=True))]
-    part = Range(_offsets(min(a, b) for a, b in zip(lows, highs, strict=True)), _offsets(highs))
+    part = Range(_offsets(lows), _offsets(highs))
     if part.empty:
         until = "its end" if request.end is None else request.end
         raise NoSuchRangeError(

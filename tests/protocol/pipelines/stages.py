@@ -1,0 +1,447 @@
+"""The stages of the model: versions with parents, roots and state; barrier, lineage and restore."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any, Protocol
+
+from tests.protocol.pipelines.chains import (
+    Action,
+    Chain,
+    Decision,
+    Fold,
+    Process,
+    Row,
+    StoppedError,
+    Store,
+    Unit,
+    ended,
+)
+from tests.protocol.pipelines.sources import Source, content, standing
+
+TOGETHER = 8
+"""The most versions that one run of a stage takes."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of a stage as published: the unit of its slot.
+
+    :param version: the version.
+    :param parents: the units that it consumed, of each upstream.
+    :param took: the upstreams that had sealed the version; an optional one that is late isn't among them.
+    :param audit: a second channel: the number of rows, and the name of the evaluation.
+    :param state: the name of its state's file.
+    """
+
+    name: str
+    version: int
+    parents: Mapping[str, frozenset[str]]
+    roots: frozenset[str]
+    took: frozenset[str]
+    rows: Mapping[str, Row]
+    audit: tuple[int, str]
+    state: str
+
+
+@dataclass(frozen=True)
+class State:
+    """What a stage keeps: by key, the values of all rows so far. :param of: the evaluation that made it."""
+
+    of: str
+    values: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    made: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What an upstream has.
+
+    :param sealed: the versions that it sealed, with the units of everything up to each.
+    :param units: its live units.
+    """
+
+    sealed: Mapping[int, frozenset[str]]
+    units: Mapping[str, Unit]
+
+    def roots(self, version: int, datasets: frozenset[str]) -> frozenset[str]:
+        """Return the units of some sources that everything up to a version was made from."""
+        roots = frozenset().union(*(self.units[name].roots for name in self.sealed[version]))
+        return frozenset(root for root in roots if root.split("#")[0] in datasets)
+
+
+class Upstream(Protocol):
+    """What a stage reads: a dataset of a source, or a stage."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def chain(self) -> Chain[Any]: ...
+
+    @property
+    def reach(self) -> frozenset[str]:
+        """The datasets of sources that it is made from, but for those that only an optional upstream brings."""
+
+    def read(self) -> Process[Reading]:
+        """Return what it has."""
+
+
+@dataclass(frozen=True)
+class DatasetOf:
+    """A dataset of a source, as a stage reads it."""
+
+    source: Source
+    number: int
+
+    @property
+    def name(self) -> str:
+        return self.source.datasets[self.number].name
+
+    @property
+    def chain(self) -> Chain[Any]:
+        return self.source.datasets[self.number].chain
+
+    @property
+    def reach(self) -> frozenset[str]:
+        return frozenset({self.name})
+
+    def read(self) -> Process[Reading]:
+        """The seals are read before the chains, which then have all that the seals name."""
+        yield
+        seals = tuple(self.source.seals)
+        folds = yield from self.source.folds()
+        fold = folds[self.name]
+        stand = standing(seals, folds)
+        return Reading({seal.version: content(seal.heads[self.name], fold) for seal in stand}, fold.live)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A version that a stage is about to make: bound to the head of its chain.
+
+    :param retires: the version that it replaces.
+    :param inputs: the rows that it takes, of each upstream.
+    """
+
+    head: int
+    generation: int
+    version: int
+    parents: Mapping[str, frozenset[str]]
+    roots: frozenset[str]
+    took: frozenset[str]
+    inputs: Mapping[str, Mapping[str, Row]]
+    state: State | None
+    retires: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a look at lineage found. :param retired: parents. :param upto: how far it looked, per upstream."""
+
+    retired: frozenset[str]
+    upto: Mapping[str, int]
+
+
+class Stage:
+    """A stage.
+
+    :param optional: the names of the upstreams that it doesn't wait for.
+    :param stateful: whether it has state.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        upstreams: Sequence[Upstream],
+        store: Store,
+        optional: Iterable[str] = (),
+        stateful: bool = False,
+    ) -> None:
+        self.name = name
+        self.upstreams = upstreams
+        self.optional = frozenset(optional)
+        self.stateful = stateful
+        self.chain: Chain[Version] = Chain(name, store)
+        self.states: dict[str, State] = {}
+        self.written: dict[str, State] = {}
+        """Every state ever, for the checks."""
+
+    @property
+    def required(self) -> Sequence[Upstream]:
+        """The upstreams that it waits for."""
+        return [upstream for upstream in self.upstreams if upstream.name not in self.optional]
+
+    @property
+    def reach(self) -> frozenset[str]:
+        return frozenset().union(*(upstream.reach for upstream in self.required))
+
+    def read(self) -> Process[Reading]:
+        """A stage seals a version by publishing it."""
+        yield
+        versions = in_order(self.chain.fold())
+        names = [version.name for version in versions]
+        sealed = {version.version: frozenset(names[: number + 1]) for number, version in enumerate(versions)}
+        return Reading(sealed, {version.name: version for version in versions})
+
+    def run(self) -> Process[None]:
+        """Make every version that is ready, in order, a slot each; before that, restore what lost a parent."""
+        for _ in range(TOGETHER):
+            plan = yield from self.plan()
+            if plan is None:
+                return
+            yield
+            version = self.evaluate(plan)
+            yield
+            yield from self.decide(plan, version)
+
+    def plan(self) -> Process[Plan | None]:
+        """Return the next version to make, if one is ready."""
+        while True:
+            own = yield from ended(self.chain)
+            look = yield from self.look(own, in_order(own))
+            oldest = oldest_to_restore(in_order(own), look.retired)
+            if oldest is None:
+                break
+            yield from self.restore(own, oldest, look.upto)
+        readings: dict[str, Reading] = {}
+        for upstream in self.upstreams:
+            readings[upstream.name] = yield from upstream.read()
+        version = next_ready(self, own, readings)
+        return None if version is None else self._plan(own, version, readings)
+
+    def _plan(self, own: Fold[Version], version: int, readings: Mapping[str, Reading]) -> Plan:
+        took = frozenset(name for name, reading in readings.items() if version in reading.sealed)
+        parents = {
+            name: readings[name].sealed[version] - consumed(name, own) if name in took else frozenset()
+            for name in readings
+        }
+        units = {name: [readings[name].units[unit] for unit in sorted(parents[name])] for name in parents}
+        return Plan(
+            head=own.slot,
+            generation=own.generation,
+            version=version,
+            parents=parents,
+            roots=frozenset().union(*(unit.roots for some in units.values() for unit in some)),
+            took=took,
+            inputs={
+                name: {key: row for unit in some for key, row in unit.rows.items()} for name, some in units.items()
+            },
+            state=state_before(self, own),
+        )
+
+    def evaluate(self, plan: Plan) -> Version:
+        """Evaluate the function once: all channels and the state come from this, and nothing comes out twice in the same way."""
+        name = f"{self.name}#{self.chain.store.token()}"
+        if plan.state is None:
+            rows, file = _together(self.name, name, plan), ""
+        else:
+            state, rows = _grouped(self.name, name, plan, plan.state)
+            file = keep_state(self, name, plan, state)
+        audit = (len(rows), name)
+        return Version(name, plan.version, plan.parents, plan.roots, plan.took, rows, audit, file)
+
+    def decide(self, plan: Plan, version: Version) -> Process[None]:
+        """Publish a version, unless another one was decided since, or a parent was retired."""
+        considered = self.chain.store.moment
+        own = yield from ended(self.chain)
+        if not still_holds(plan, own):
+            return
+        look = yield from look_to_decide(self, own, version)
+        if look.retired:
+            return  # the next plan restores
+        yield
+        decision = Decision(Action.COMMIT, plan.generation, (version,), plan.retires, look.upto, own.floor, considered)
+        if self.chain.take(own.slot + 1, decision):
+            yield
+            self.chain.end(own.slot + 1)
+
+    def look(self, own: Fold[Version], versions: Sequence[Version]) -> Process[Look]:
+        """Look up the parents of versions in the slots since the last look that the stage's own chain has on record."""
+        retired: set[str] = set()
+        upto = {}
+        for upstream in self.upstreams:
+            yield
+            since, fold = own.looked.get(upstream.name, 0), upstream.chain.fold()
+            parents = frozenset().union(*(version.parents[upstream.name] for version in versions))
+            retired |= retired_of(parents, upstream.chain, fold, since)
+            upto[upstream.name] = looked_upto(upstream.chain)
+        return Look(frozenset(retired), upto)
+
+    def restore(self, own: Fold[Version], version: int, looked: Mapping[str, int]) -> Process[None]:
+        """Take back a version and all after it.
+
+        :raises StoppedError: the state before that was given up.
+        """
+        retires = frozenset(v.name for v in own.live.values() if v.version >= version)
+        before = [v for v in in_order(own) if v.name not in retires]
+        if self.stateful and before and own.slots[before[-1].name] < own.floor:
+            raise StoppedError(f"{self.name} can't be restored to before version {version}: its state is given up")
+        yield
+        decision = Decision[Version](Action.REWIND, own.generation + 1, (), retires, looked, own.floor)
+        if self.chain.take(own.slot + 1, decision):
+            yield
+            self.chain.end(own.slot + 1)
+
+    def rewind(self, version: int) -> Process[None]:
+        """Restore to before a version, because a person asks for it."""
+        own = yield from ended(self.chain)
+        if any(v.version >= version for v in own.live.values()):
+            yield from self.restore(own, version, own.looked)
+
+    def replace(self, number: int) -> Process[None]:
+        """Make one of the live versions again, from the same parents."""
+        own = yield from ended(self.chain)
+        versions = in_order(own)
+        if self.stateful or not versions:
+            return
+        old = versions[number % len(versions)]
+        readings: dict[str, Reading] = {}
+        for upstream in self.upstreams:
+            readings[upstream.name] = yield from upstream.read()
+        if not all(names <= readings[upstream].units.keys() for upstream, names in old.parents.items()):
+            return  # a run restores
+        units = {name: [readings[name].units[unit] for unit in sorted(old.parents[name])] for name in old.parents}
+        inputs = {name: {key: row for unit in some for key, row in unit.rows.items()} for name, some in units.items()}
+        retires = frozenset({old.name})
+        plan = Plan(own.slot, own.generation, old.version, old.parents, old.roots, old.took, inputs, None, retires)
+        version = self.evaluate(plan)
+        yield
+        yield from self.decide(plan, version)
+
+    def clean(self, keep: int) -> Process[None]:
+        """Give up all state but that of the newest versions."""
+        own = yield from ended(self.chain)
+        versions = in_order(own)
+        if not self.stateful or len(versions) <= keep:
+            return
+        floor = own.slots[versions[-keep].name]
+        if not (yield from give_up_state(self, own, floor)):
+            return
+        gone = [v.state for v in versions if own.slots[v.name] < floor]
+        for file in gone:
+            yield
+            self.states.pop(file, None)
+
+
+def in_order(own: Fold[Version]) -> Sequence[Version]:
+    """Return the live versions of a stage, the oldest first."""
+    return sorted(own.live.values(), key=lambda version: version.version)
+
+
+def consumed(upstream: str, own: Fold[Version]) -> frozenset[str]:
+    """Return what live versions consumed of an upstream."""
+    return frozenset().union(*(version.parents[upstream] for version in own.live.values()))
+
+
+def oldest_to_restore(versions: Sequence[Version], retired: frozenset[str]) -> int | None:
+    """Return the oldest version with a retired parent."""
+    return next((version.version for version in versions if retired & _parents(version)), None)
+
+
+def _parents(version: Version) -> frozenset[str]:
+    return frozenset().union(*version.parents.values())
+
+
+def retired_of(parents: frozenset[str], chain: Chain[Any], fold: Fold[Any], since: int) -> frozenset[str]:
+    """Return the parents that an upstream retired after a slot. Where it was trimmed since, its live units tell."""
+    if since < chain.trimmed:
+        return parents - fold.live.keys()
+    return parents & chain.retired_since(since, fold.slot)
+
+
+def looked_upto(chain: Chain[Any]) -> int:
+    """Return how far a look at an upstream goes: never past a slot without an outcome."""
+    return chain.fold().slot
+
+
+def next_ready(stage: Stage, own: Fold[Version], readings: Mapping[str, Reading]) -> int | None:
+    """Return the oldest version that every required upstream has sealed, on the same roots: the barrier."""
+    newest = max((version.version for version in own.live.values()), default=0)
+    sealed = [readings[upstream.name].sealed.keys() for upstream in stage.required]
+    versions = sorted(frozenset.intersection(*map(frozenset, sealed)))
+    return next((v for v in versions if v > newest and same_roots(stage, v, readings)), None)
+
+
+def same_roots(stage: Stage, version: int, readings: Mapping[str, Reading]) -> bool:
+    """Return whether what the required upstreams have up to a version was made from the same units of sources."""
+    for one, other in combinations(stage.required, 2):
+        common = one.reach & other.reach
+        if readings[one.name].roots(version, common) != readings[other.name].roots(version, common):
+            return False
+    return True
+
+
+def still_holds(plan: Plan, own: Fold[Version]) -> bool:
+    """Return whether nothing was decided since a plan was made."""
+    return own.slot == plan.head
+
+
+def look_to_decide(stage: Stage, own: Fold[Version], version: Version) -> Process[Look]:
+    """Look up the parents of a version that is about to be published, and of all live ones."""
+    return stage.look(own, [*own.live.values(), version])
+
+
+def state_before(stage: Stage, own: Fold[Version]) -> State | None:
+    """Return the state of the newest version; empty for the first, and none for a stage without state.
+
+    :raises KeyError: it is gone.
+    """
+    versions = in_order(own)
+    if not stage.stateful:
+        return None
+    return stage.states[versions[-1].state] if versions else State("")
+
+
+def keep_state(stage: Stage, name: str, plan: Plan, state: State) -> str:
+    """Write the state of a version to a file that only this evaluation has; return its name."""
+    stage.states[name] = stage.written[name] = state
+    return name
+
+
+def give_up_state(stage: Stage, own: Fold[Version], floor: int) -> Process[bool]:
+    """Decide that the state of slots below a floor is given up, before any of it is removed; return whether it is decided."""
+    if floor > own.floor:
+        yield
+        if not stage.chain.take(own.slot + 1, Decision(Action.FLOOR, own.generation, looked=own.looked, floor=floor)):
+            return False
+        yield
+        stage.chain.end(own.slot + 1)
+    return True
+
+
+def _together(stage: str, name: str, plan: Plan) -> Mapping[str, Row]:
+    """A function without state: a row for each key, from the rows that any upstream has for it."""
+    keys = sorted({key for rows in plan.inputs.values() for key in rows})
+    found = {key: [rows[key] for rows in plan.inputs.values() if key in rows] for key in keys}
+    return {key: _made(f"{stage}({'+'.join(row.value for row in rows)})", rows, name) for key, rows in found.items()}
+
+
+def _grouped(stage: str, name: str, plan: Plan, before: State) -> tuple[State, Mapping[str, Row]]:
+    """A function with state: a row for each group that the version touches, with everything that the group ever had."""
+    groups: dict[str, list[Row]] = {}
+    for rows in plan.inputs.values():
+        for key, row in rows.items():
+            groups.setdefault("even" if int(key[-1], 36) % 2 == 0 else "odd", []).append(row)
+    values = {**before.values}
+    for group, found in groups.items():
+        values[group] = values.get(group, frozenset()) | {row.value for row in found}
+    made = before.made.union({name}, *(row.made for some in groups.values() for row in some))
+    out = {
+        f"{stage}:{plan.version}:{group}": _made(f"{stage}[{digest(values[group])}]", found, name, before.made)
+        for group, found in groups.items()
+    }
+    return State(name, values, made), out
+
+
+def _made(value: str, rows: Sequence[Row], name: str, before: frozenset[str] = frozenset()) -> Row:
+    origins: frozenset[tuple[str, str]] = frozenset().union(*(row.origins for row in rows))
+    return Row(value, origins, before.union({name}, *(row.made for row in rows)))
+
+
+def digest(values: Iterable[str]) -> str:
+    """Return a short digest of values in any order."""
+    return hashlib.sha256("\n".join(sorted(values)).encode()).hexdigest()[:12]

@@ -80,6 +80,8 @@ class KeptAttributes:
 
         :raises ConfigurationError: it has to keep it.
         """
+        if self._asks_for_checksum_type(entry):
+            self.miss("c", entry, "only HDFS's own client sets it")
         for name, letter in _LETTERS.items():
             has, wanted = getattr(found, name), getattr(asked, name)
             if wanted is not None and wanted != (() if wanted == () and has is None else has):
@@ -90,10 +92,19 @@ class KeptAttributes:
         """Return the time to give a file, in ns since 1970. What is converted or unpacked is recognized by it."""
         return _time(entry) if self.keep.times or entry.made_from is not None else None
 
+    def time_in_metadata(self, entry: Entry) -> int | None:
+        """Return the time that a copy keeps in its metadata, in ns since 1970, if times are kept."""
+        return _time(entry) if self.keep.times else None
+
     def letters(self, entry: Entry) -> str:
         """Return the letters of what there is to keep of a file."""
         asked = replace(self.keep.of(entry.attributes), modified=_time(entry) if self.keep.times else None)
-        return "".join(letter for name, letter in _LETTERS.items() if getattr(asked, name) not in (None, ()))
+        found = "".join(letter for name, letter in _LETTERS.items() if getattr(asked, name) not in (None, ()))
+        return found + ("c" if self._asks_for_checksum_type(entry) else "")
+
+    def _asks_for_checksum_type(self, entry: Entry) -> bool:
+        """Return whether the type of a file's checksums is to be kept: only a file of an HDFS has one."""
+        return "c" in self.keep.letters and entry.attributes.replication is not None
 
     def miss(self, letter: str, entry: Entry, why: str) -> None:
         """Count a file that can't keep an attribute.
@@ -135,4 +146,6 @@ def _said(name: str, value: Any) -> str:
     """Describe the value of an attribute: values of extended ones are nobody's business."""
     if name == "extended" and value is not None:
         return f"({', '.join(key for key, _ in value)})"
+    if name == "mode" and value is not None:
+        return f"{value:o}"
     return "none" if value is None else str(value)

@@ -84,11 +84,15 @@ class FolderEntry:
 
     :param attributes: those to give it; `None` in it is left as it is.
     :param modified: the time to give it, in ns since 1970; 0 for none.
+    :param files: the number of files below it, if it is new and everything in it is copied: it may be placed whole then.
+    :param folders: the number of folders below it, if it may be placed whole.
     """
 
     path: str
     attributes: Attributes = NO_ATTRIBUTES
     modified: int = 0
+    files: int = 0
+    folders: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,8 @@ from airflow_gobblin.copy.trees import Tree, joined
 from airflow_gobblin.errors import SourceError, TargetError
 
 _BLOCK = 4 << 20
-_SECOND = 1_000_000_000
-_GRAINS = (1_000, 1_000_000, _SECOND)
-"""Steps, in ns, in which some file systems keep times."""
+_STEPS = (1_000, 1_000_000, 1_000_000_000)
+"""Steps, in ns, in which times may be kept where that can't be tried out."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,7 @@ class Comparison:
     :param blocks: reads a converted file of the source, as it would be copied.
     :param source_folder: the folder in the source tree that the entries' paths are relative to.
     :param target_folder: the same in the target tree.
+    :param step: the step, in ns, in which the target keeps times.
     """
 
     compare: Compare
@@ -37,25 +37,26 @@ class Comparison:
     blocks: Callable[[Entry], Iterator[Block]]
     source_folder: str = "."
     target_folder: str = "."
+    step: int = 1
 
     def same(self, source: Entry, target: Entry) -> bool:
         """Return whether the target's file or link is like the source's."""
         if source.kind is not target.kind:
             return False
         if source.kind is EntryKind.LINK:
-            return source.link == target.link and (not self.times or same_time(source, target))
+            return source.link == target.link and (not self.times or same_time(source, target, self.step))
         if source.known_size not in (None, target.size):
             return False
         if self.compare is Compare.CHECKSUM:
             return self._same_content(source, target)
         if source.made_from is not None and target.inode:
-            return same_time(source, target)
+            return same_time(source, target, self.step)
         if not self.times:
             return target.modified >= source.modified
         if self.in_metadata:
             found = self.target.entry(joined(self.target_folder, target.path))
             return found is not None and found.modified == source.modified
-        return same_time(source, target)
+        return same_time(source, target, self.step)
 
     @property
     def takes_calls(self) -> bool:
@@ -78,11 +79,12 @@ class Comparison:
         return _sha256(self.target, joined(self.target_folder, target.path), TargetError)
 
 
-def same_time(source: Entry, target: Entry) -> bool:
-    """Return whether the target's time is the source's, as exactly as the target keeps times."""
-    if source.modified == target.modified:
-        return True
-    return any(target.modified == source.modified - source.modified % grain for grain in _GRAINS)
+def same_time(source: Entry, target: Entry, step: int = 1) -> bool:
+    """Return whether the target's time is the source's, as exactly as the target keeps times.
+
+    :param step: the step, in ns, in which it is known to keep them.
+    """
+    return any(target.modified == source.modified - source.modified % grain for grain in (step, *_STEPS))
 
 
 def _sha256(tree: Tree, path: str, error: type[SourceError | TargetError]) -> bytes:

@@ -20,9 +20,9 @@ LETTERS = {
     "x": "extended attributes",
     "r": "replication",
     "b": "block size",
+    "c": "checksum type",
 }
-"""What `Keep` keeps, by DistCp's letters."""
-_OTHER_LETTERS = {"c": "checksum type"}
+"""What `Keep` keeps, by DistCp's letters; the last one is only reported, as WebHDFS sets none."""
 
 
 class Compare(StrEnum):
@@ -81,7 +81,8 @@ class Delete:
 @dataclass(frozen=True)
 class Keep:
     """What a copy keeps of its file, by DistCp's letters: `t` times, `p` permission, `u` user, `g` group, `a` access control list
-    and permission, `x` extended attributes; and in HDFS `r` replication, `b` block size. And what it gets in place of that.
+    and permission, `x` extended attributes; and in HDFS `r` replication, `b` block size, while `c`, the type of checksums, is
+    reported as not kept. And what it gets in place of that.
 
     :param letters: for example "t" or "pug".
     :param strict: whether it is an error if the target can't keep them; otherwise it is reported once.
@@ -110,8 +111,7 @@ class Keep:
                 )
         wrong = next((letter for letter in self.letters if letter not in LETTERS), None)
         if wrong is not None or len({*self.letters}) != len(self.letters):
-            other = _OTHER_LETTERS.get(wrong or "")
-            cause = f"{wrong!r} ({other}) can't be kept yet" if other else f"{wrong!r} is none of its letters"
+            cause = f"{wrong!r} is none of its letters"
             raise ConfigurationError(
                 operation="use",
                 subject=f"Keep({self.letters!r})",
@@ -146,7 +146,7 @@ class Keep:
     @property
     def in_place(self) -> bool:
         """Whether something is kept that can be set without a copy: times are compared with the content."""
-        return not {*self.letters} <= {"t", "b"} or self.gives
+        return not {*self.letters} <= {"t", "b", "c"} or self.gives
 
     @property
     def gives(self) -> bool:

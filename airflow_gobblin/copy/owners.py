@@ -9,7 +9,8 @@ import stat
 from dataclasses import replace
 from functools import lru_cache
 
-from airflow_gobblin.copy.entries import NO_ATTRIBUTES
+from airflow_gobblin.copy.entries import NO_ATTRIBUTES, Entry, EntryKind
+from airflow_gobblin.copy.options import Keep
 from airflow_gobblin.storage.files.acls import Acl, permission_without
 from airflow_gobblin.storage.files.base import Attributes, Keeps
 from airflow_gobblin.storage.files.disk_attributes import OF_THIS_OWNER
@@ -19,7 +20,7 @@ Owner = int | str | None
 
 def in_form(attributes: Attributes, keeps: Keeps) -> Attributes:
     """Return attributes as a storage has them: without an owner or group that this host doesn't know, and what it can't keep."""
-    mode = None if attributes.mode is None else attributes.mode & keeps.permission
+    mode = attributes.mode & keeps.permission if attributes.mode is not None and keeps.permission else None
     acl = _acl(attributes.acl, names=keeps.names) if keeps.acl else None
     if acl is None and attributes.acl and mode is not None:
         mode = permission_without(attributes.acl, mode)
@@ -33,6 +34,13 @@ def in_form(attributes: Attributes, keeps: Keeps) -> Attributes:
         acl=acl,
         extended=extended and tuple(pair for pair in extended if pair[0].startswith(keeps.extended)),
     )
+
+
+def to_keep(entry: Entry, keep: Keep, keeps: Keeps) -> Attributes:
+    """Return the attributes that an entry of the source is to keep in a storage, of those that can be set in place."""
+    wanted = in_form(keep.of(entry.attributes, folder=entry.kind is EntryKind.FOLDER), keeps)
+    # The size of blocks is that of the first copy: it can't be set.
+    return replace(wanted, mode=None if entry.kind is EntryKind.LINK else wanted.mode, block_size=None)
 
 
 def settable(wanted: Attributes, target: Attributes | None, keeps: Keeps, *, folder: bool = False) -> Attributes:

@@ -67,14 +67,13 @@ def plan_copy(
     Whatever forbids the plan raises at the end of its units at the latest, and nothing of it is carried out.
     """
     survey = Survey.of(work, dataset, files, connections)
-    survey.check_owners()
+    survey.check_keep()
     units = units_of(bundled(survey.acts(), work.split_above), dataset.urn)
     first = next(units, None)
     if first is None:
         return None
-    new_folder = survey.sides.on_disk and survey.target_root is None
     above = survey.missing_above() if work.keep.gives else ()
     binding = CopyBinding(
-        dataset.source_folder, dataset.keep, dataset.compare, new_folder, dataset.name, above, work.recipe
+        dataset.source_folder, dataset.keep, dataset.compare, survey.sides.on_disk, dataset.name, above, work.recipe
     )
     return WorkPlan(chain((first,), units), dataset.folder, binding, metadata=dataset.metadata)

@@ -7,22 +7,21 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain
 
 from airflow_gobblin.copy.bundles import Bundle, FolderEntry
-from airflow_gobblin.copy.entries import NO_ATTRIBUTES
+from airflow_gobblin.copy.entries import NO_ATTRIBUTES, Entry
 from airflow_gobblin.copy.options import KEEPS_NOTHING, Keep
-from airflow_gobblin.copy.owners import in_form, settable
-from airflow_gobblin.copy.transfer.copying import whole_folder
-from airflow_gobblin.copy.trees import folders_of, joined
+from airflow_gobblin.copy.owners import in_form, settable, to_keep
+from airflow_gobblin.copy.trees import joined
+from airflow_gobblin.copy.whole_folders import Copied, WholeFolders
 from airflow_gobblin.copy.work import CopyBinding
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.work import UnitResult
-from airflow_gobblin.steps.attributes import FileAttributesStep
-from airflow_gobblin.steps.base import CommitStep
+from airflow_gobblin.steps.attributes import ExpectedFile, FileAttributesStep
+from airflow_gobblin.steps.base import CommitStep, TargetFile
 from airflow_gobblin.steps.deleting import delete_files
 from airflow_gobblin.steps.folders import FolderAttributesStep, MakeFolderStep, remove_folders
-from airflow_gobblin.steps.placing import ForgetStep, PlaceFolderStep, place_file, place_folder
+from airflow_gobblin.steps.placing import ForgetStep, place_file
 from airflow_gobblin.steps.trash import make_trashes
 from airflow_gobblin.storage.files.base import Attributes, Files
 
@@ -31,12 +30,10 @@ _MADE = 10_000
 _AT_ONCE = 20_000
 """The maximum number of files placed by one rename: its step names them all."""
 
-_Copied = tuple[Bundle, UnitResult]
-
 
 def copy_steps(
     plan: Plan,
-    published: Iterable[_Copied],
+    published: Iterable[Copied],
     files: Files,
     staging: str,
     backup: Callable[[str], str] = lambda path: "",
@@ -45,7 +42,7 @@ def copy_steps(
 ) -> Iterator[CommitStep]:
     """Yield the steps of a file set, bundle by bundle, and at the end those that remove folders: they depend on one another.
 
-    A new file set is placed by one rename, if one run of a driver wrote all of it and its folder is still new.
+    A folder that is new, as that of a new file set, is placed by one rename, if one run of a driver wrote all of it.
 
     :param published: each bundle, with the result of its unit: its files are in the bundle's order.
     :param staging: the folder of the plan's token, in which each file to be deleted gets a trash of its own.
@@ -53,16 +50,12 @@ def copy_steps(
     :param keep: what copies keep or get.
     :raises StepLostError: staged files are gone.
     """
-    steps = _Steps(plan.folder, files, staging, backup, keep.strict)
+    steps = _Steps(plan.folder, files, staging, backup, keep)
     yield from _above(CopyBinding.of(plan).above, keep, files)
-    if CopyBinding.of(plan).new_folder:
-        first, more, published = _first(published)
-        whole = None if more else _whole(plan, first, files, staging)
-        if whole is not None:
-            yield from steps.at_once(whole, (bundle for bundle, _ in first))
-            return
-    for bundle, result in published:
-        yield from steps.of(bundle, result)
+    for some in _in_groups(published) if CopyBinding.of(plan).together else ([one] for one in published):
+        whole = WholeFolders.of(some, plan.folder, files)
+        for bundle, result in some:
+            yield from steps.of(bundle, result, whole)
     yield from steps.at_the_end()
 
 
@@ -70,31 +63,21 @@ def _above(folders: Iterable[str], keep: Keep, files: Files) -> Iterator[CommitS
     """Yield the steps that give attributes to new folders above a file set's."""
     wanted = settable(in_form(keep.of(NO_ATTRIBUTES, folder=True), files.keeps), None, files.keeps, folder=True)
     if wanted != NO_ATTRIBUTES:
-        yield from (FolderAttributesStep(path, wanted) for path in folders)
+        yield from (FolderAttributesStep(path, wanted, keep.strict) for path in folders)
 
 
-def _first(published: Iterable[_Copied]) -> tuple[list[_Copied], bool, Iterator[_Copied]]:
-    """Return the first bundles, whether others follow, and then all of them."""
-    some: list[_Copied] = []
-    rest, count = iter(published), 0
-    for copied in rest:
-        some.append(copied)
+def _in_groups(published: Iterable[Copied]) -> Iterator[list[Copied]]:
+    """Yield bundles in groups, each with so many files as one rename may place."""
+    some: list[Copied] = []
+    count = 0
+    for copied in published:
         count += len(copied[1].files)
-        if count > _AT_ONCE:
-            return some, True, chain(some, rest)
-    return some, False, iter(some)
-
-
-def _whole(plan: Plan, published: list[_Copied], files: Files, staging: str) -> PlaceFolderStep | None:
-    """Return the step that places all files at once; `None` if that can't be done by one rename."""
-    attempt = next((result.attempt for _, result in published if result.files), "")
-    source = whole_folder(staging, attempt)
-    pairs = (zip(bundle.files, result.files, strict=True) for bundle, result in published)
-    staged = {file.entry.path: copy for pair in pairs for file, copy in pair}
-    filled = {"."}.union(*map(folders_of, staged))
-    if any(folder.path not in filled for bundle, _ in published for folder in bundle.folders):
-        return None
-    return place_folder(source, plan.folder, staged, files)
+        if some and count > _AT_ONCE:
+            yield some
+            some, count = [], len(copied[1].files)
+        some.append(copied)
+    if some:
+        yield some
 
 
 @dataclass
@@ -109,51 +92,59 @@ class _Steps:
     files: Files
     staging: str
     backup: Callable[[str], str]
-    strict: bool
+    keep: Keep
     made: set[str] = field(default_factory=set)
     gone: list[str] = field(default_factory=list)
     times: dict[str, int] = field(default_factory=dict)
 
-    def of(self, bundle: Bundle, result: UnitResult) -> Iterator[CommitStep]:
-        """Yield the steps of a bundle, except for removals of folders, which are kept for the end."""
+    def of(self, bundle: Bundle, result: UnitResult, whole: WholeFolders) -> Iterator[CommitStep]:
+        """Yield the steps of a bundle, except for removals of folders, which are kept for the end.
+
+        :param whole: the folders that are placed whole.
+        """
         for entry in bundle.folders:
-            yield from self._folder(entry)
+            yield from self._folder(entry, whole)
         kept = [self._at(file.entry.path) for file in bundle.files if file.replaces is not None]
         kept = [path for path in kept if self.backup(path)]
         trashes = dict(zip(kept, make_trashes(len(kept), self.staging, self.files), strict=True))
+        placed: list[TargetFile] = []
         for file, staged in zip(bundle.files, result.files, strict=True):
             target = self._at(file.entry.path)
+            if whole.above(file.entry.path) is not None:
+                placed.append(whole.files[target])
+                continue
             yield from self._made(posixpath.dirname(target))
             trash = trashes.get(target, "")
             backup = self.backup(target) if trash else ""
-            yield from place_file(staged, target, result.unit, self.files, file.replaces, trash=trash, backup=backup)
+            steps = place_file(staged, target, result.unit, self.files, file.replaces, trash=trash, backup=backup)
+            placed += steps[0].files()
+            yield from steps
+        yield from self._look_again(zip((file.entry for file in bundle.files), placed, strict=True))
         for path in sorted({staged.segment.path for staged in result.files if staged.segment is not None}):
             yield ForgetStep(path)
         yield from delete_files(
             ((self._at(one.path), one.identity) for one in bundle.deletes), self.staging, self.files, self.backup
         )
-        for one in bundle.changed:
-            yield FileAttributesStep(self._at(one.path), one.identity, one.attributes, self.strict)
+        yield from self._set((ExpectedFile(self._at(one.path), one.identity), one.attributes) for one in bundle.changed)
         self.gone += map(self._at, bundle.gone_folders)
 
-    def at_once(self, whole: PlaceFolderStep, bundles: Iterable[Bundle]) -> Iterator[CommitStep]:
-        """Yield the steps of a new file set whose files are placed by one rename.
+    def _look_again(self, placed: Iterable[tuple[Entry, TargetFile]]) -> Iterator[CommitStep]:
+        """Yield the steps that look, once files are placed, whether they have the attributes that they keep."""
+        keeps = self.files.keeps if self.keep.in_place else None
+        if keeps is not None:
+            yield from self._set(
+                (ExpectedFile(file.path, file.identity), settable(to_keep(entry, self.keep, keeps), None, keeps))
+                for entry, file in placed
+            )
 
-        Its folders get their attributes before, so that they have them from the first moment on, but for what would keep us from
-        moving or removing them. Where that can't be, the steps do it.
-        """
-        entries = [entry for bundle in bundles for entry in bundle.folders]
-        for entry in entries:
-            wanted = self._wanted(entry)
-            with suppress(OSError):
-                self.files.set_folder(
-                    joined(whole.source, entry.path) if entry.path != "." else whole.source,
-                    replace(wanted, mode=None if wanted.mode is None else wanted.mode | stat.S_IRWXU),
-                )
-        yield from self._made(posixpath.dirname(self.folder))
-        yield whole
-        for entry in entries:
-            yield from self._attributes(entry)
+    def _set(self, wanted: Iterable[tuple[ExpectedFile, Attributes]]) -> Iterator[CommitStep]:
+        """Yield the steps that give files attributes: one for all that get the same."""
+        alike: dict[Attributes, list[ExpectedFile]] = {}
+        for file, attributes in wanted:
+            if attributes != NO_ATTRIBUTES:
+                alike.setdefault(attributes, []).append(file)
+        for attributes, files in alike.items():
+            yield FileAttributesStep(tuple(files), attributes, self.keep.strict)
 
     def at_the_end(self) -> Iterator[CommitStep]:
         """Yield the steps that remove folders."""
@@ -163,15 +154,34 @@ class _Steps:
         """Return the path below the root of the files of a path in the file set."""
         return self.folder if path == "." else joined(self.folder, path)
 
-    def _folder(self, entry: FolderEntry) -> Iterator[CommitStep]:
-        yield from self._made(self._at(entry.path))
+    def _folder(self, entry: FolderEntry, whole: WholeFolders) -> Iterator[CommitStep]:
+        """Yield the steps that make a folder, or place it with what is in it, and give it its attributes."""
+        path, above = self._at(entry.path), whole.above(entry.path)
+        if above is None:
+            yield from self._made(path)
+        else:
+            self._prepare(entry, above.source + path[len(above.target) :])
+            if path == above.target:
+                yield from self._made(posixpath.dirname(path))
+                yield above
         yield from self._attributes(entry)
+
+    def _prepare(self, entry: FolderEntry, staged: str) -> None:
+        """Give a staged folder its attributes, so that it has them from the first moment on in its place.
+
+        What would keep us from moving or removing it is left to the steps, and so is what can't be set here.
+        """
+        wanted = self._wanted(entry)
+        if wanted != Attributes():
+            with suppress(OSError):
+                mode = None if wanted.mode is None else wanted.mode | stat.S_IRWXU
+                self.files.set_folder(staged, replace(wanted, mode=mode))
 
     def _attributes(self, entry: FolderEntry) -> Iterator[CommitStep]:
         """Yield the step that gives a folder its attributes, if it is to have any."""
         path, wanted = self._at(entry.path), self._wanted(entry)
         if wanted != Attributes():
-            yield FolderAttributesStep(path, wanted)
+            yield FolderAttributesStep(path, wanted, self.keep.strict)
         if entry.modified:
             self.times[path] = entry.modified
 

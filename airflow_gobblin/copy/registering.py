@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NoReturn, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NoReturn, Protocol, runtime_checkable
 
 from airflow_gobblin.copy.bundles import Bundle
 from airflow_gobblin.copy.finders import parts_of
@@ -18,6 +18,10 @@ from airflow_gobblin.model.work import UnitResult
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.steps.hive import HiveTableStep, key_of
 from airflow_gobblin.storage.locations import HDFS_SCHEMES, local_path, path_below, remote_location
+from airflow_gobblin.storage.parsed_connection import ParsedConnection
+
+if TYPE_CHECKING:
+    from airflow_gobblin.connections import Connections
 
 _NAME = re.compile(r"\w+", re.ASCII)
 _COLUMN = re.compile(r"\w+\s+[\w<>(),:\s]+", re.ASCII)
@@ -72,6 +76,17 @@ class Registration(Protocol):
         """
 
 
+@runtime_checkable
+class ConnectedRegistration(Registration, Protocol):
+    """A registration whose steps need a Spark with settings of its own, which come from a connection."""
+
+    def settings(self, connections: Connections) -> Mapping[str, str]:
+        """Return the settings that Spark has to begin with, without secrets: they are on its command line.
+
+        :raises ConfigurationError: the connection is missing, or isn't fit for it.
+        """
+
+
 @record("hive_table")
 @dataclass(frozen=True)
 class HiveTable:
@@ -88,6 +103,8 @@ class HiveTable:
     :param location: the mirror's target as Spark and the metastore name it, such as `hdfs://namenode:8020/lake`. By default a
         disk's `file:/…`, or `s3a://…`.
     :param drop: whether partitions without files are dropped.
+    :param conn_id: the connection of the metastore, of type `hive_metastore`: its host and port are given to Spark. Without it,
+        the metastore is the one that Spark knows.
     :raises ConfigurationError: a name, a column or the format is invalid.
     """
 
@@ -98,6 +115,7 @@ class HiveTable:
     format: str = "parquet"
     location: str = ""
     drop: bool = False
+    conn_id: str = ""
 
     def __post_init__(self) -> None:
         try:
@@ -118,6 +136,20 @@ class HiveTable:
     def site(self) -> Site:
         """The driver, whose Spark knows the metastore."""
         return Site.DRIVER
+
+    def settings(self, connections: Connections) -> dict[str, str]:
+        """Return Spark's settings for the metastore of the connection; none without one.
+
+        :raises ConfigurationError: it is missing, or of another type, or has no host.
+        """
+        if not self.conn_id:
+            return {}
+        found = ParsedConnection(self.conn_id, connections.uri(self.conn_id))
+        found.expect("hive_metastore")
+        if not found.host:
+            raise found.unfit("it names no host", f"Give the metastore's host, and its port if it isn't {_PORT}.")
+        uris = ",".join(f"thrift://{host}:{found.port or _PORT}" for host in found.host.split(","))
+        return {"spark.sql.catalogImplementation": "hive", "spark.hadoop.hive.metastore.uris": uris}
 
     def steps(self, placed: PlacedFileSet) -> Iterator[CommitStep]:
         """Yield the step that makes the table agree with the file set's folder."""
@@ -183,6 +215,8 @@ class HiveTable:
 
 
 _SCHEMES = {"s3": "s3a"}
+_PORT = 9083
+"""The usual port of a metastore."""
 
 
 def registered(

@@ -11,7 +11,7 @@ import os
 import posixpath
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from airflow_gobblin.copy.diff import Change, Difference, differences, without_c
 from airflow_gobblin.copy.entries import Entry, EntryKind, shown
 from airflow_gobblin.copy.finders import FileSet
 from airflow_gobblin.copy.options import Existing, Links
-from airflow_gobblin.copy.owners import in_form, may_be_set, settable
+from airflow_gobblin.copy.owners import in_form, may_be_set, settable, to_keep
 from airflow_gobblin.copy.sides import Sides, is_plain
 from airflow_gobblin.copy.trees import folders_of, joined
 from airflow_gobblin.copy.work import CopyWork
@@ -48,6 +48,9 @@ class _Open:
     :param used: whether the target needs it, for what is copied into it.
     :param touched: whether something in it, not in its folders, is made, replaced or deleted.
     :param left: whether the target has something in it that stays.
+    :param files: how many files are copied into it and its folders.
+    :param folders: how many new folders are below it.
+    :param bare: whether one of these gets no file.
     """
 
     source: Entry | None
@@ -56,6 +59,9 @@ class _Open:
     used: bool = False
     touched: bool = False
     left: bool = False
+    files: int = 0
+    folders: int = 0
+    bare: bool = False
 
 
 @dataclass
@@ -163,6 +169,7 @@ class Survey:
             self.sides.origin.blocks,
             mine,
             theirs,
+            self.keeps.time,
         )
 
     def _file(self, one: Difference, folder: _Open) -> Iterator[Act]:
@@ -180,6 +187,7 @@ class Survey:
             yield Doomed(one.path, one.target.identity)
         elif not self.sides.is_skipped(one.source):
             folder.touched = folder.used = True
+            folder.files += 1
             yield CopyFile(one.source, None if one.target is None else one.target.identity)
 
     def _new_attributes(self, one: Difference) -> Iterator[Act]:
@@ -197,9 +205,7 @@ class Survey:
 
     def wanted_attributes(self, source: Entry) -> Attributes:
         """Return the attributes of a source's entry that are to be kept, as the target has them."""
-        wanted = in_form(self.work.keep.of(source.attributes, folder=source.kind is EntryKind.FOLDER), self.keeps)
-        # The size of blocks is that of the first copy: it can't be set.
-        return replace(wanted, mode=None if source.kind is EntryKind.LINK else wanted.mode, block_size=None)
+        return to_keep(source, self.work.keep, self.keeps)
 
     def _is_left(self, one: Difference) -> bool:
         """Return whether the target's entry stays as it is."""
@@ -235,12 +241,17 @@ class Survey:
         new = folder.target is None and (folder.used or (self.work.empty_folders and not self._is_target_root(folder)))
         if new:
             above.used = above.touched = True
+        if new and stack:
+            above.files += folder.files
+            above.folders += folder.folders + 1
+            above.bare |= folder.bare or not folder.files
         if not self.sides.on_disk or not (new or folder.target):
             return
-        if not self._keeps_all(folder):
+        changes = new or self._has_other_attributes(folder)
+        if (changes or self.work.keep.strict) and not self._keeps_all(folder):
             self.not_kept.add(folder.path)
-        if new or self._has_other_attributes(folder):
-            yield self._folder_entry(folder)
+        if changes:
+            yield self._folder_entry(folder, whole=new and not folder.bare)
 
     def _may_change(self, folder: _Open) -> bool:
         """Return whether this process may make and remove names in a folder of the target; `True` if it will make it itself."""
@@ -256,12 +267,19 @@ class Survey:
         """Return the folders above the file set's that the target doesn't have, the outermost first."""
         return tuple(path for path in folders_of(self.dataset.folder) if self.sides.target.entry(path) is None)
 
-    def check_owners(self) -> None:
-        """Make sure that the owner and the group to be given are known.
+    def check_keep(self) -> None:
+        """Make sure that the owner and the group to be given are known, and that the target keeps permissions where it has to.
 
-        :raises ConfigurationError: one isn't.
+        :raises ConfigurationError: one isn't, or it doesn't.
         """
         keep = self.work.keep
+        if keep.strict and keep.narrows and not self.keeps.permission:
+            raise ConfigurationError(
+                operation="mirror",
+                subject=f"file set {self.dataset.urn!r}",
+                cause="the target keeps no permissions: what a new file is given has no effect",
+                hint="Take 'p' and 'a', permission=… or strict=True out of `keep`. Nothing was changed.",
+            )
         known = in_form(Attributes(owner=keep.owner, group=keep.group), self.keeps)
         for what, given, found in (("user", keep.owner, known.owner), ("group", keep.group, known.group)):
             if given is not None and found is None:
@@ -315,14 +333,18 @@ class Survey:
         assert folder.source is not None
         wanted, asked = self.wanted_attributes(folder.source), self.work.keep.of(folder.source.attributes, folder=True)
         all_kept = self._kept(folder) == wanted and not (
-            (asked.acl and wanted.acl is None) or (asked.extended and wanted.extended != asked.extended)
+            (asked.mode is not None and wanted.mode is None)
+            or (asked.acl and wanted.acl is None)
+            or (asked.extended and wanted.extended != asked.extended)
         )
         return all_kept and self._keeps_time(folder) == self._wants_time(folder)
 
-    def _folder_entry(self, folder: _Open) -> FolderEntry:
+    def _folder_entry(self, folder: _Open, *, whole: bool) -> FolderEntry:
+        """Return what the target has to have. :param whole: whether it is new, with something copied into each folder of it."""
         assert folder.source is not None
         modified = self._time(folder.source) if self._keeps_time(folder) else 0
-        return FolderEntry(folder.path, self._kept(folder), modified)
+        inside = (folder.files, folder.folders) if whole else ()
+        return FolderEntry(folder.path, self._kept(folder), modified, *inside)
 
     def _time(self, entry: Entry) -> int:
         """Return the time of an entry as the target keeps it."""

@@ -14,7 +14,7 @@ from airflow_gobblin.copy.conversion.converters import UNCHANGING, AnyConverter,
 from airflow_gobblin.copy.entries import guid_of
 from airflow_gobblin.copy.finders import DatasetFinder, FileSet
 from airflow_gobblin.copy.options import Compare, Delete, Existing, Keep, Links
-from airflow_gobblin.copy.registering import PlacedFileSet, Registration, registered
+from airflow_gobblin.copy.registering import ConnectedRegistration, PlacedFileSet, Registration, registered
 from airflow_gobblin.copy.trees import joined, open_tree
 from airflow_gobblin.errors import NoSuchRangeError
 from airflow_gobblin.job import Attempt, DatasetLike, Held
@@ -46,7 +46,7 @@ class CopyBinding:
     :param source_folder: the file set's folder in the source tree; `.` for the root.
     :param keep: what its copies keep, in place of what the mirror's do.
     :param compare: how its files are compared, in place of how the mirror's are.
-    :param new_folder: whether the target had no such folder, so that all of it may be placed by one rename.
+    :param together: whether its files are staged together, so that new folders of it may be placed by one rename.
     :param name: the file set's name in its dataset.
     :param above: the folders above it that the target didn't have, if they get attributes.
     :param recipe: a digest of what decides how its files are copied; empty: finished copies are not used again.
@@ -55,7 +55,7 @@ class CopyBinding:
     source_folder: str
     keep: Keep | None = None
     compare: Compare | None = None
-    new_folder: bool = False
+    together: bool = False
     name: str = ""
     above: tuple[str, ...] = ()
     recipe: str = ""
@@ -163,6 +163,7 @@ class CopyWork:
             check_backup(files, backup)
         if self.register is not None:  # what can't be is known before anything is copied
             tuple(self.register.steps(self._placed(dataset.dataset, dataset.name, dataset.folder)))
+            self.driver_settings(connections)
         found = plan_copy(self.of(dataset), dataset, states, request, files, connections)
         return None if found is None else self._in_workspace(found)
 
@@ -215,8 +216,6 @@ class CopyWork:
         target = path_below(self.workspace, self.target)
         assert target is not None, "checked when the job is opened"
         folder, binding = target if plan.folder == "." else joined(target, plan.folder), plan.binding
-        if folder == "." and isinstance(binding, CopyBinding):
-            binding = replace(binding, new_folder=False)  # what is staged lies in it
         if isinstance(binding, CopyBinding) and target != ".":
             binding = replace(binding, above=tuple(joined(target, path) for path in binding.above))
         return replace(plan, folder=folder, binding=binding)
@@ -257,7 +256,7 @@ class CopyWork:
         """Open a place for the parts of a file."""
         from airflow_gobblin.copy.transfer import splitting
 
-        return splitting.open_parts(unit, plan, attempt)
+        return splitting.open_parts(self.of(CopyBinding.of(plan)), unit, plan, attempt)
 
     def join(self, unit: WorkUnit, plan: Plan, attempt: Attempt, place: str, parts: Sequence[UnitResult]) -> UnitResult:
         """Join the parts of a file."""
@@ -338,6 +337,10 @@ class CopyWork:
     def needs_driver(self) -> bool:
         """Whether steps of it are carried out on Spark's driver: registrations may be."""
         return self.register is not None and self.register.site is Site.DRIVER
+
+    def driver_settings(self, connections: Connections) -> Mapping[str, str]:
+        """Return the settings that Spark needs for registrations."""
+        return self.register.settings(connections) if isinstance(self.register, ConnectedRegistration) else {}
 
     def _placed(self, dataset: str, name: str, folder: str) -> PlacedFileSet:
         return PlacedFileSet(dataset, name, self.target, self.workspace, folder)

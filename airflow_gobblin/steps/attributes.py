@@ -1,40 +1,52 @@
-"""The step of mirrors that gives a file of the target other attributes, whose content stays as it is.
+"""The step of mirrors that gives files of the target their attributes, and leaves their content as it is.
 
-Like those of a folder, they can't be made safe from a late process: nothing is taken over or away, so nothing can be consumed. It
-does no harm late: each plan compares them again.
+It looks once more at what its slot placed, and sets in place what differs. Like the steps of folders it can't be made safe from a
+late process: nothing is taken over or away, so nothing can be consumed. It does no harm late: each plan compares them again.
 """
 
 from __future__ import annotations
 
 import errno
 import logging
-import posixpath
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.steps.base import Phase, StepContext, StepStatus, TargetFile
-from airflow_gobblin.storage.files.base import Attributes, FileIdentity
+from airflow_gobblin.storage.files.base import Attributes, FileIdentity, Files, each
 
-__all__ = ["FileAttributesStep"]
+__all__ = ["NOT_POSSIBLE", "ExpectedFile", "FileAttributesStep"]
 
 log = logging.getLogger(__name__)
 
-_NOT_POSSIBLE = (errno.EPERM, errno.EACCES, errno.EROFS, errno.ENOTSUP, errno.EINVAL, errno.ENOSPC)
+NOT_POSSIBLE = (errno.EPERM, errno.EACCES, errno.EROFS, errno.ENOTSUP, errno.EINVAL, errno.ENOSPC)
+"""The errors of an attribute that can't be set, by this process or at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedFile:
+    """A file of the target, as long as it is the one that was seen or placed.
+
+    :param path: relative to the target root.
+    :param identity: the identity that it had at planning, or has since it was placed.
+    """
+
+    path: str
+    identity: FileIdentity
 
 
 @record("file_attributes_step")
 @dataclass(frozen=True, slots=True)
 class FileAttributesStep:
-    """The step that sets the attributes of a file, if it is still the one that the plan saw.
+    """The step that sets the attributes of files that don't have them. One that somebody replaced since is left to the next plan.
 
-    :param path: the file, relative to the target root.
-    :param identity: the identity that it had at planning.
-    :param attributes: those that it gets; `None` for each that stays as it is.
+    :param of: the files, all of which get the same.
+    :param attributes: those that they get; `None` for each that stays as it is.
     :param strict: whether it is an error if one of them can't be set; otherwise it is reported.
     """
 
-    path: str
-    identity: FileIdentity
+    of: tuple[ExpectedFile, ...]
     attributes: Attributes
     strict: bool = False
     phase = Phase.SETTLE
@@ -43,25 +55,42 @@ class FileAttributesStep:
 
     @property
     def subject(self) -> str:
-        return f"attributes of file {self.path!r}"
+        first = f"file {self.of[0].path!r}"
+        return f"attributes of {first}" + (f" and {len(self.of) - 1:,} more" if len(self.of) > 1 else "")
+
+    @property
+    def entries(self) -> int:
+        """The number of files that it is about."""
+        return len(self.of)
+
+    def _lacking(self, files: Files) -> Iterator[ExpectedFile]:
+        looked = each(files, lambda one: (one, files.lacks(one.path, one.identity, self.attributes)), self.of)
+        return (one for one, lacks in looked if lacks)
 
     def verify(self, context: StepContext) -> StepStatus:
-        """A file that somebody replaced since is left to the next plan."""
-        files = context.files
-        left = files.identity(self.path) != self.identity or files.has(self.path, self.attributes)
-        return StepStatus.DONE if left else StepStatus.TODO
+        return StepStatus.DONE if next(self._lacking(context.files), None) is None else StepStatus.TODO
 
     def execute(self, context: StepContext) -> None:
-        """Set the attributes.
+        """Set the attributes, and look whether the files have them.
 
-        :raises OSError: one of them can't be set, and has to.
+        :raises OSError: a file doesn't get one of them, and has to.
         """
+        refused = [(file, why) for file in [*self._lacking(context.files)] if (why := self._set(file, context.files))]
+        if refused:
+            (first, why), count = refused[0], many(len(refused), "file")
+            log.warning("Not all attributes are kept of %s, the first is %r: %s", count, first.path, why)
+
+    def _set(self, file: ExpectedFile, files: Files) -> str:
+        """Set the attributes of a file; return why it doesn't have all of them then, or nothing."""
         try:
-            context.files.set_file(self.path, self.identity, self.attributes)
+            files.set_file(file.path, file.identity, self.attributes)
+            if not files.lacks(file.path, file.identity, self.attributes):
+                return ""
+            raise OSError(errno.ENOTSUP, "the target doesn't keep them", file.path)
         except OSError as error:
-            if self.strict or error.errno not in _NOT_POSSIBLE:
-                raise
-            log.warning("File %r doesn't get all of its attributes: %s", self.path, error.strerror)
+            if self.strict or error.errno not in NOT_POSSIBLE:
+                raise OSError(error.errno, error.strerror, file.path) from error
+            return error.strerror or str(error)
 
     def undo(self, context: StepContext) -> None:
         """They stay: the next plan compares them."""
@@ -70,4 +99,4 @@ class FileAttributesStep:
         return ()
 
     def folders(self) -> tuple[str, ...]:
-        return (posixpath.dirname(self.path) or ".",)
+        return ()  # no name changes

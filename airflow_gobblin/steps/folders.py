@@ -1,19 +1,24 @@
 """The steps of mirrors about folders: made before files are placed, and then given their attributes, or removed if empty.
 
-None of them can be made safe from a late process, and none does harm late: each plan compares the folders again.
+None of them can be made safe from a late process, and none does harm late: each plan compares the folders again, and a folder
+that is placed whole takes the place of empty ones.
 """
 
 from __future__ import annotations
 
+import logging
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from airflow_gobblin.model.wire import record
+from airflow_gobblin.steps.attributes import NOT_POSSIBLE
 from airflow_gobblin.steps.base import Phase, StepContext, StepStatus, TargetFile
 from airflow_gobblin.storage.files.base import Attributes
 
 __all__ = ["FolderAttributesStep", "MakeFolderStep", "RemoveFolderStep", "remove_folders"]
+
+log = logging.getLogger(__name__)
 
 
 @record("make_folder_step")
@@ -63,10 +68,12 @@ class FolderAttributesStep:
 
     :param path: the folder, relative to the target root.
     :param attributes: those that it gets; `None` for each that stays as it is.
+    :param strict: whether it is an error if one of them can't be set; otherwise it is reported.
     """
 
     path: str
     attributes: Attributes
+    strict: bool = False
     phase = Phase.SETTLE
     fence = None
     conflict = "something that is no folder stands there"
@@ -83,8 +90,16 @@ class FolderAttributesStep:
         return StepStatus.DONE if context.files.has(self.path, self.attributes) else StepStatus.TODO
 
     def execute(self, context: StepContext) -> None:
-        """Set the attributes."""
-        context.files.set_folder(self.path, self.attributes)
+        """Set the attributes.
+
+        :raises OSError: one of them can't be set, and has to.
+        """
+        try:
+            context.files.set_folder(self.path, self.attributes)
+        except OSError as error:
+            if self.strict or error.errno not in NOT_POSSIBLE:
+                raise
+            log.warning("Folder %r doesn't get all of its attributes: %s", self.path, error.strerror)
 
     def undo(self, context: StepContext) -> None:
         """They stay: the next plan compares them."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
 import posixpath
 from collections.abc import Mapping
 from contextlib import suppress
@@ -237,6 +238,9 @@ class PlaceFolderStep:
 
     The folder was written by one run of a Spark driver, each file by one try, which is over: nobody writes there any more.
 
+    Empty folders in its place, of which it has each itself, give way: a process of an earlier slot may make them late. None of
+    them is removed that has something in it, and each of those that it places has.
+
     :param source: the staged folder, relative to the target root.
     :param target: its place, relative to the target root.
     :param content: the files in it, and nothing else is.
@@ -250,11 +254,18 @@ class PlaceFolderStep:
     def verify(self, context: StepContext) -> StepStatus:
         files = context.files
         for _ in range(2):  # somebody may place it between the two looks
-            if files.identity(self.target) is not None:
+            if files.identity(self.target) is not None and not self._gives_way(files):
                 return StepStatus.DONE if self._is_placed(files) else StepStatus.CONFLICT
             if self.is_staged(files):
                 return StepStatus.TODO
-        return StepStatus.LOST if files.identity(self.source + FENCED) is None else StepStatus.FENCED
+        return StepStatus.LOST if files.identity(self._fenced) is None else StepStatus.FENCED
+
+    @property
+    def _fenced(self) -> str:
+        """The name that a fence gives to the staged folder: no file set has it, and it is short, whatever the folder's is."""
+        return posixpath.join(
+            posixpath.dirname(self.source), f"{FENCED}-{hashlib.sha256(os.fsencode(self.source)).hexdigest()[:16]}"
+        )
 
     def is_staged(self, files: Files) -> bool:
         """Return whether the staged folder holds its files, as they were written, and nothing else."""
@@ -285,21 +296,43 @@ class PlaceFolderStep:
         """
         return any(files.identity(f"{self.target}/{file.path}") == file.identity for file in self.content)
 
+    def _targets(self) -> Mapping[str, Mapping[str, FileIdentity | None]]:
+        """Return what is in each folder once it is placed, the outermost first."""
+        return {self.target + path[len(self.source) :]: inside for path, inside in sorted(self._folders().items())}
+
+    def _gives_way(self, files: Files) -> bool:
+        """Return whether nothing but empty folders, of those that are placed, is in its place."""
+        for path, inside in self._targets().items():
+            found = files.identities(path)
+            if any(inside.get(name, self) is not None for name in found):
+                return False
+            if not found and files.folder(path) is None and files.identity(path) is not None:
+                return False  # it is no folder
+        return True
+
     def execute(self, context: StepContext) -> None:
         """Give the folder its place.
 
-        :raises FileExistsError: something exists there.
+        :raises FileExistsError: something exists there that doesn't give way.
         :raises FileNotFoundError: its source is gone or changed, or the folder above its place is gone.
         """
-        if not self.is_staged(context.files):
+        files = context.files
+        if not self.is_staged(files):
             raise FileNotFoundError(errno.ENOENT, "it is not there as it was written", self.source)
-        context.files.rename_new(self.source, self.target)
+        try:
+            files.rename_new(self.source, self.target)
+        except FileExistsError:
+            if not self._gives_way(files):
+                raise
+            for path in reversed([*self._targets()]):
+                files.remove_folder(path)
+            files.rename_new(self.source, self.target)
 
     def fence(self, context: StepContext) -> FenceResult:
         """Take the staged name away, by one rename: of a folder that is removed file by file the rest could still be placed."""
         files = context.files
         with suppress(FileNotFoundError, FileExistsError):
-            files.move_folder(self.source, self.source + FENCED)
+            files.move_folder(self.source, self._fenced)
         return FenceResult.DONE if self._is_placed(files) else FenceResult.HOLDS
 
     def undo(self, context: StepContext) -> None:
@@ -397,7 +430,7 @@ class PutStep(OfOneObject):
         data = context.files.read_part(self.segment.path, self.segment.start, size) if size else b""
         if hashlib.sha256(data).hexdigest() != self.checksum:
             raise OSError(errno.EIO, f"its bytes in {self.segment.path!r} aren't those that were staged", self.target)
-        uploads_of(context.files).put(self.target, data)
+        uploads_of(context.files).put(self.target, data, self.segment.modified)
 
     def fence(self, context: StepContext) -> FenceResult:
         """Take its bytes away, and with them those of the others: their slot is the same one."""

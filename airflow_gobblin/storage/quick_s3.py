@@ -15,7 +15,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from obstore.store import S3Credential, S3Store
 
@@ -83,15 +83,17 @@ class QuickS3:
         found = self._store.get(self._root + key)
         return bytes(found.bytes()), str(found.meta["e_tag"])
 
-    def put_new(self, key: str, data: bytes) -> None:
+    def put_new(self, key: str, data: bytes, metadata: Mapping[str, str]) -> None:
         """Create an object.
+
+        :param metadata: the author's own, by name.
 
         :raises FileExistsError: it exists.
         """
         from obstore.exceptions import AlreadyExistsError
 
         try:
-            self._store.put(self._root + key, data, mode="create", use_multipart=False)
+            self._store.put(self._root + key, data, mode="create", use_multipart=False, attributes={**metadata})
         except AlreadyExistsError as error:
             raise FileExistsError(errno.EEXIST, "an object exists there", key) from error
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import http.client
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -99,6 +99,14 @@ class WebHdfs:
             raise OSError(
                 errno.ENOTSUP, "this gateway has no rename that never overwrites: name the namenode itself", target
             )
+
+    def concat(self, path: str, others: Sequence[str]) -> None:
+        """Append other files to a file of the same folder, by moving their blocks; they are gone afterwards. Atomic.
+
+        :param others: without commas in their paths, and with blocks that aren't larger.
+        :raises FileNotFoundError: one of them is missing.
+        """
+        self._call("POST", "CONCAT", path, sources=",".join(others))
 
     def make_folder(self, path: str, *, permission: str = "") -> None:
         """Make a folder and those above it; harmless if it exists.

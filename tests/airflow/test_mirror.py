@@ -32,8 +32,7 @@ def log(airflow: Airflow, run_id: str, name: str) -> str:
 
 
 def test_the_example_mirrors_a_package_and_the_next_run_is_idle(airflow: Airflow) -> None:
-    spark = {"connection_id": "spark_default", "conn_type": "spark", "host": "local[1]"}
-    airflow.request("POST", "connections", json=spark)
+    airflow.put_connection(connection_id="spark_default", conn_type="spark", host="local[1]")
     airflow.add_dag("mirror_dataset.py", (ROOT / "dags" / "mirror_dataset.py").read_text(), DAG_ID)
     target = airflow.home / "mirror" / "copy"
     run_id, state = airflow.run(DAG_ID)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_gobblin.admin.actions import Administration
-from airflow_gobblin.connections import NoConnections
+from airflow_gobblin.connections import Connections, NoConnections
 from airflow_gobblin.copy.finders import EachFolder
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.mirror import Mirror
@@ -39,6 +39,7 @@ class Trees:
     folder: Path
     options: dict[str, Any] = field(default_factory=dict)
     store: Store = field(default_factory=MemoryStore)
+    connections: Connections = field(default_factory=NoConnections)
 
     @property
     def source(self) -> Path:
@@ -63,7 +64,7 @@ class Trees:
         return Journal.create(self.store, "photos")
 
     def opened(self) -> OpenJob:
-        return OpenJob(self.mirror, self.journal, NoConnections())
+        return OpenJob(self.mirror, self.journal, self.connections)
 
     @property
     def admin(self) -> Administration:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import struct
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,14 +22,22 @@ from airflow_gobblin.errors import ConfigurationError, StepError
 from airflow_gobblin.model.plan import ActKind
 from airflow_gobblin.run.plan import would_plan
 from airflow_gobblin.run.request import RunRequest
-from airflow_gobblin.steps.attributes import FileAttributesStep
-from airflow_gobblin.steps.base import StepContext, StepStatus
+from airflow_gobblin.steps.attributes import ExpectedFile, FileAttributesStep
+from airflow_gobblin.steps.base import StepContext, StepStatus, batches
 from airflow_gobblin.steps.execution import carry_out
 from airflow_gobblin.storage.files import Attributes, FileIdentity, Keeps, LocalFiles, acls
 from tests.copy.made_trees import NOBODY, as_nobody, open_folder
 from tests.copy.mirrors import Trees, statuses
+from tests.services.environment import ROOT
+from tests.services.mounts import HAS_BINDFS, MAY_MOUNT, mounted_through, mounted_with_whole_seconds
 
 A = "a#files"
+UNSHARE = ["unshare", "--user", "--map-root-user"]
+"""Be root in a container that knows no other user."""
+MAY_UNSHARE = (
+    shutil.which("unshare") is not None
+    and not subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode
+)
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other users")
 
 
@@ -115,6 +126,53 @@ def test_a_user_without_rights_sets_what_it_can_and_plans_nothing_else() -> None
         assert mode(trees.target / "a/roots") == 0o644
 
 
+# The look after publishing
+
+
+def test_what_somebody_sets_while_a_file_is_published_is_set_back_by_the_same_run(tmp_path: Path) -> None:
+    for new in (True, False):  # placed by one rename, and one by one
+        trees = Trees(tmp_path / str(new), {"keep": Keep("p", permission=None), "existing": "update"})
+        if not new:
+            trees.write("a/before")
+            assert statuses(trees.run()) == {A: "committed"}
+        trees.write("a/file").chmod(0o640)
+        trees.write("a/other").chmod(0o604)
+
+        def open_to_all(trees: Trees) -> None:
+            for name in trees.staged():
+                if name.endswith(("/file", "/other")):
+                    (trees.target / trees.opened().staging.folder / "s" / name).chmod(0o666)
+
+        assert statuses(trees.run(between={"execute": open_to_all})) == {A: "committed"}
+        assert [mode(trees.target / path) for path in ("a/file", "a/other")] == [0o640, 0o604]
+        assert statuses(trees.run()) == {A: "idle"}
+
+
+def test_files_are_looked_at_once_for_all_that_keep_the_same(tmp_path: Path) -> None:
+    trees = Trees(tmp_path, {"keep": Keep("tp", group=os.getegid())})
+    for number in range(30):
+        trees.write(f"a/{number}").chmod(0o640 if number % 3 else 0o604)
+    opened, _ = trees.decided()
+    (slot,) = opened.journal.history(A).slots
+    steps = [step for step in opened.journal.steps(slot.decision) if isinstance(step, FileAttributesStep)]
+    assert sorted((step.attributes.mode, step.attributes.group, step.entries) for step in steps) == [
+        (0o604, os.getegid(), 10),
+        (0o640, os.getegid(), 20),
+    ]
+    trees = Trees(tmp_path / "times", {"keep": Keep("t")})
+    trees.write("a/file")
+    opened, _ = trees.decided()
+    (slot,) = opened.journal.history(A).slots
+    kinds = {type(step) for step in opened.journal.steps(slot.decision)}
+    assert FileAttributesStep not in kinds, "its time is a part of a file's identity"
+
+
+def test_steps_about_many_files_count_as_many(tmp_path: Path) -> None:
+    some = tuple(ExpectedFile(f"{number}", FileIdentity(1, 2, "3")) for number in range(400))
+    steps = [FileAttributesStep(some, Attributes(mode=number)) for number in range(5)]
+    assert [len(batch) for batch in batches(steps, 1000)] == [3, 2]
+
+
 # The step
 
 
@@ -127,9 +185,13 @@ def placed(root: Path) -> tuple[StepContext, FileIdentity]:
     return StepContext(files), found
 
 
+def step_of(identity: FileIdentity, mode: int, *, strict: bool = False) -> FileAttributesStep:
+    return FileAttributesStep((ExpectedFile("file", identity),), Attributes(mode=mode), strict)
+
+
 def test_a_file_that_took_its_place_since_is_left(tmp_path: Path) -> None:
     context, identity = placed(tmp_path)
-    step = FileAttributesStep("file", identity, Attributes(mode=0o600))
+    step = step_of(identity, 0o600)
     (tmp_path / "file").rename(tmp_path / "before")
     assert step.verify(context) is StepStatus.DONE, "it is gone"
     step.execute(context)
@@ -148,8 +210,8 @@ def test_what_cant_be_set_is_an_error_only_if_it_is_asked_for() -> None:
     with open_folder() as folder:
         context, identity = placed(folder)
         with as_nobody():
-            carry_out(FileAttributesStep("file", identity, Attributes(mode=0o666)), context, A, 1)
-            strict = FileAttributesStep("file", identity, Attributes(mode=0o666), strict=True)
+            carry_out(step_of(identity, 0o666), context, A, 1)
+            strict = step_of(identity, 0o666, strict=True)
             with pytest.raises(StepError, match=r"attributes of file 'file'.*Operation not permitted"):
                 carry_out(strict, context, A, 1)
         assert mode(folder / "file") == 0o644
@@ -163,7 +225,7 @@ def test_an_error_of_the_disk_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(os, "chmod", fail)
     with pytest.raises(StepError, match="Input/output error"):
-        carry_out(FileAttributesStep("file", identity, Attributes(mode=0o600)), context, A, 1)
+        carry_out(step_of(identity, 0o600), context, A, 1)
 
 
 @root_only
@@ -173,7 +235,7 @@ def test_a_file_that_its_owner_may_not_read_is_set_too() -> None:
         os.chown(folder / "file", NOBODY, NOBODY)
         (folder / "file").chmod(0)
         with as_nobody():
-            carry_out(FileAttributesStep("file", identity, Attributes(mode=0o640)), context, A, 1)
+            carry_out(step_of(identity, 0o640), context, A, 1)
         assert mode(folder / "file") == 0o640
 
 
@@ -277,3 +339,93 @@ def test_what_a_disk_cant_keep_is_named_by_its_letter(tmp_path: Path) -> None:
         ConfigurationError, match="can't keep the replication of file 'file': it has none there, in place of 3"
     ):
         KeptAttributes(Keep("r", strict=True)).give(entry, str(path))
+
+
+def test_the_type_of_checksums_is_reported_for_files_that_have_one(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "other").touch()
+    of_disk = Entry("file", EntryKind.FILE, attributes=Attributes(mode=0o644))
+    of_hdfs = Entry("other", EntryKind.FILE, attributes=Attributes(mode=0o644, replication=3))
+    kept = KeptAttributes(Keep("c"))
+    for entry in (of_disk, of_hdfs):
+        kept.give(entry, str(tmp_path / entry.path))
+    assert kept.metrics == {"not_kept_checksum_type": 1}
+    assert [kept.letters(entry) for entry in (of_disk, of_hdfs)] == ["", "c"], "so in object stores"
+    with pytest.raises(ConfigurationError, match="can't keep the checksum type of file 'other'"):
+        KeptAttributes(Keep("c", strict=True)).give(of_hdfs, str(tmp_path / "other"))
+
+
+# What a target can't keep
+
+
+@pytest.mark.skipif(not HAS_BINDFS, reason="this needs root and bindfs (Debian: apt-get install bindfs)")
+@pytest.mark.parametrize("policy", ["ignore", "deny"])
+def test_a_target_that_keeps_no_permission_and_no_owner_is_told_of_once(tmp_path: Path, policy: str) -> None:
+    options = tuple(f"--{call}-{policy}" for call in ("chmod", "chown", "chgrp"))
+    trees = Trees(tmp_path, {"keep": Keep("tpug"), "existing": "fail"})
+    trees.write("a/file").chmod(0o604)
+    os.chown(trees.source / "a/file", 1234, 4321)
+    trees.write("a/folder/x").parent.chmod(0o750)
+    with mounted_through(tmp_path / "disk", trees.target, options):
+        for letters in (
+            {"user", "group", "permission"},
+            {"permission"},
+        ):  # into a new target, and into one that is there
+            assert statuses(trees.run()) == {A: "committed"}
+            (unit,) = (one for one in trees.journal.history(A).slots[-1].decision.units if one.files)
+            told = unit.properties["not_kept"]
+            assert isinstance(told, dict)
+            assert {*told} == letters
+            assert statuses(trees.run()) == {A: "idle"}
+            (trees.source / "a/file").chmod(0o640)
+            os.chown(trees.source / "a/file", 4321, 1234)
+            assert statuses(trees.run()) == {A: "idle"}, "it can't be set, so it isn't what differs"
+            trees.write("a/more").chmod(0o620)
+        strict = trees.using(keep=Keep("tp", strict=True)).run()[A]
+        assert strict.status == "failed"
+        assert "the target keeps no permissions" in strict.text
+        assert statuses(trees.using(keep=Keep("t", strict=True), existing="update").run()) == {A: "committed"}
+
+
+@pytest.mark.skipif(not MAY_MOUNT, reason="this needs root, loop devices and mke2fs")
+def test_a_target_that_keeps_times_in_seconds_is_like_its_source_then(tmp_path: Path) -> None:
+    trees = Trees(tmp_path, {"keep": Keep("tp"), "existing": "fail"})
+    for number, path in enumerate(("a/file", "a/folder/x")):
+        os.utime(trees.write(path), ns=(1, 10**18 + number * 10**9 + 123_456_789))
+    os.utime(trees.source / "a/folder", ns=(1, 10**18 + 987_654_321))
+    with mounted_with_whole_seconds(tmp_path / "image", trees.target):
+        assert statuses(trees.run()) == {A: "committed"}
+        assert (trees.target / "a/folder").stat().st_mtime_ns == 10**18
+        assert LocalFiles(trees.target).keeps.time == 10**9
+        assert statuses(trees.run()) == {A: "idle"}
+
+
+def test_a_disk_of_ones_own_keeps_all(trees: Trees) -> None:
+    found = LocalFiles(trees.target).keeps
+    assert (found.time, found.permission, found.user) == (1, 0o7777, os.geteuid())
+    assert found.sets_owners is (os.geteuid() == 0)
+    assert not [path for path in (trees.target / "_gobblin").iterdir() if "tried" in path.name]
+
+
+IN_CONTAINER = """
+import sys
+from pathlib import Path
+from airflow_gobblin.copy.options import Keep
+from airflow_gobblin.storage.files import LocalFiles
+from tests.copy.mirrors import Trees, statuses
+
+trees = Trees(Path(sys.argv[1]), {"keep": Keep("pug", owner=7), "existing": "fail"})
+print([*statuses(trees.run()).values(), *statuses(trees.run()).values()])
+(trees.source / "a/file").chmod(0o600)
+print(statuses(trees.using(existing="update").run()), LocalFiles(trees.target).keeps.sets_owners)
+"""
+
+
+@pytest.mark.skipif(not MAY_UNSHARE, reason="this kernel gives no user namespaces to this user")
+def test_root_who_may_give_files_to_nobody_keeps_what_it_can(tmp_path: Path) -> None:
+    Trees(tmp_path).write("a/file")
+    command = [*UNSHARE, sys.executable, "-c", IN_CONTAINER, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["['committed', 'idle']", "{'a#files': 'committed'} False"]
+    assert mode(tmp_path / "target/a/file") == 0o600

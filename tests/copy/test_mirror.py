@@ -69,6 +69,13 @@ def change(trees: Trees, name: str) -> None:
 # One file set fails
 
 
+def by_file(trees: Trees) -> Trees:
+    """The same trees with an empty folder in each new one, which is then not placed whole."""
+    for name in "ab":
+        (trees.source / name / "new/empty").mkdir()
+    return trees.using(empty_folders=True)
+
+
 def target(path: str, text: str = "an outsider's") -> Disturbance:
     """An outsider writes to the target."""
 
@@ -138,8 +145,9 @@ STAGES: dict[str, tuple[str, Disturbance, str, str]] = {
     "a file has changed": ("extract", grow("b/changes"), "failed", "changes"),
     "staged files are lost": ("write", without_staged, "failed", "its extract did not finish"),
     "another run was quicker": ("write", decided_by_another, "lost", "a newer plan took its place"),
-    "a folder is made": ("execute", target("b/new"), "failed", "folder 'b/new'"),
+    "a folder is made": ("execute", target("b/new"), "failed", "folder 'b/new/empty'"),
     "a new file is placed": ("execute", target("b/new/file"), "failed", "file 'b/new/file'"),
+    "a new folder is placed": ("execute", target("b/new/file"), "failed", "folder 'b/new'"),
     "a file is replaced": ("execute", target("b/changes"), "failed", "file 'b/changes'"),
     "a file is deleted": ("execute", without_trash, "failed", "is gone"),
 }
@@ -155,6 +163,8 @@ def file_for_folder(path: Path, other: str = "") -> None:
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_file_set_that_fails_leaves_the_other_one_published(trees: Trees, stage: str) -> None:
     before, act, status, told = STAGES[stage]
+    if stage in ("a folder is made", "a new file is placed"):
+        trees = by_file(trees)
     if before == "plan":
         act(trees)
         reports = trees.run()
@@ -167,11 +177,22 @@ def test_a_file_set_that_fails_leaves_the_other_one_published(trees: Trees, stag
 
 
 @pytest.mark.parametrize(
-    "step", [MakeFolderStep, PlaceStep, DeleteStep, CloseTrashStep, FolderAttributesStep, RemoveFolderStep]
+    "step",
+    [
+        MakeFolderStep,
+        PlaceStep,
+        PlaceFolderStep,
+        DeleteStep,
+        CloseTrashStep,
+        FolderAttributesStep,
+        RemoveFolderStep,
+    ],
 )
 def test_a_step_of_any_kind_that_fails_leaves_the_other_one_published(
     trees: Trees, step: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if step is not PlaceFolderStep:
+        trees = by_file(trees)
     with monkeypatch.context() as patched:
         fail_in_b(step, patched)
         reports = trees.run()

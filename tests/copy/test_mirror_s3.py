@@ -12,7 +12,9 @@ import pytest
 from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.copy import bundles
 from airflow_gobblin.copy.finders import EachFolder, WholeTree
-from airflow_gobblin.copy.options import Delete, Existing
+from airflow_gobblin.copy.options import Delete, Existing, Keep
+from airflow_gobblin.copy.transfer.streams import SMALL
+from airflow_gobblin.copy.trees import open_tree
 from airflow_gobblin.mirror import Mirror
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
@@ -211,3 +213,33 @@ def test_bundles_that_a_failed_run_finished_are_used_as_long_as_its_plan_is_righ
     assert run_reads("committed") == ""
     assert [opened.files.read(str(number)) for number in (0, 2)] == [b".", b"changed"]
     assert statuses(inprocess.run(opened)) == {"there#files": "idle"}
+
+
+def test_times_are_kept_in_metadata_whichever_way_a_file_takes(server: S3Server, tmp_path: Path) -> None:
+    bucket, connections = server.create_bucket(), OneConnection(server.access.connection)
+    source, small = tmp_path / "source", ("a/empty", "a/small", "a/replaced")
+    for number, (path, size) in enumerate((*dict.fromkeys(small, 9).items(), ("a/medium", SMALL + 1))):
+        write(source / path, "x" * (0 if path == "a/empty" else size))
+        os.utime(source / path, ns=(1, 1_600_000_000_123_456_789 + number))
+    options = {**OPTIONS, "keep": Keep("t")}
+    up = inprocess.open_job(
+        Mirror("there", str(source), f"s3://store@{bucket}/tree", "unused", EachFolder(), **options), connections
+    )
+    assert statuses(inprocess.run(up)) == {"a#files": "committed"}
+    os.utime(source / "a/replaced", ns=(1, 1_500_000_000_987_654_321))
+    assert statuses(inprocess.run(up)) == {"a#files": "committed"}
+    assert statuses(inprocess.run(up)) == {"a#files": "idle"}
+    tree = open_tree(f"s3://store@{bucket}/tree", connections)
+    for path in (*small, "a/medium"):
+        found = tree.entry(path)
+        assert found is not None
+        assert found.modified == (source / path).stat().st_mtime_ns
+
+    within = Mirror(
+        "within", f"s3://store@{bucket}/tree", f"s3://store@{bucket}/copy", "unused", EachFolder(), **options
+    )
+    copies = inprocess.open_job(within, connections)
+    assert statuses(inprocess.run(copies)) == {"a#files": "committed"}
+    assert statuses(inprocess.run(copies)) == {"a#files": "idle"}
+    told = [unit.properties for unit in copies.journal.history("a#files").slots[-1].decision.units]
+    assert told == [{}]

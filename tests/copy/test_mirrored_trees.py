@@ -9,11 +9,13 @@ import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from airflow_gobblin.copy import bundles, publishing
 from airflow_gobblin.copy.finders import DatasetFinder, EachFolder, WholeTree
 from airflow_gobblin.copy.options import Delete, Keep
 from tests.copy.made_trees import Folder, Seen, histories, make_tree, open_folder, process_of_nobody, seen_whole
@@ -40,6 +42,12 @@ def make_sources(root: Path, history: list[Folder]) -> None:
         (source / SET).mkdir(parents=True)
         make_tree(source / SET, tree)
         subprocess.run(["chmod", "-R", "a+rX", source], check=True)
+
+
+def mirror_in_pieces(root: Path, count: int, options: Mapping[str, Any], most: int, at_once: int) -> None:
+    """Mirror them with so many files in a bundle, and in a folder that is placed whole, at the most."""
+    with patch.object(bundles, "MOST_FILES", most), patch.object(publishing, "_AT_ONCE", at_once):
+        mirror_them(root, count, options)
 
 
 def mirror_them(root: Path, count: int, options: Mapping[str, Any]) -> None:
@@ -98,14 +106,19 @@ def as_is(work: Callable[[], None]) -> None:
 @pytest.mark.parametrize("finder", [WholeTree(), EachFolder()], ids=str)
 @pytest.mark.parametrize("user", [as_is, process_of_nobody], ids=["root", "another user"])
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(history=histories(), backup=st.booleans())
+@given(history=histories(), backup=st.booleans(), most=st.integers(1, 6), at_once=st.integers(1, 12))
 def test_the_target_is_what_cp_makes_of_the_source(
-    user: Callable[[Callable[[], None]], None], finder: DatasetFinder, history: list[Folder], backup: bool
+    user: Callable[[Callable[[], None]], None],
+    finder: DatasetFinder,
+    history: list[Folder],
+    backup: bool,
+    most: int,
+    at_once: int,
 ) -> None:
     with open_folder() as root:
         make_sources(root, history)
         options = {"datasets": finder, "backup": f"{root}/target/_gobblin/backup" if backup else None}
-        user(lambda: mirror_them(root, len(history), options))
+        user(lambda: mirror_in_pieces(root, len(history), options, most, at_once))
 
 
 def test_the_source_may_be_a_link(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A new file set is placed by one rename, where one run of a driver wrote all of it; else its files are placed one by one."""
+"""A new folder is placed by one rename, where one run of a driver wrote all of it; else its files are placed one by one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import stat
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -129,16 +130,55 @@ def no_rename(run: Run, trees: Trees) -> None:
     run.opened.files._renames_new = False  # type: ignore[attr-defined]
 
 
+def a_folder_in_it_meanwhile(run: Run, trees: Trees) -> None:
+    run.copy()
+    (trees.target / "a/deep").mkdir(parents=True)
+
+
 @pytest.mark.parametrize(
-    "happens", [two_runs_of_a_driver, a_second_try, something_else_staged, a_folder_meanwhile, no_rename]
+    ("happens", "placed"),
+    [
+        (two_runs_of_a_driver, ["deep/er", "other"]),
+        (a_second_try, ["deep/er", "other"]),
+        (something_else_staged, ["other"]),
+        (a_folder_meanwhile, ["deep", "other"]),
+        (a_folder_in_it_meanwhile, ["deep/er", "other"]),
+        (no_rename, []),
+    ],
 )
-def test_files_are_placed_one_by_one_otherwise(trees: Trees, happens: Callable[[Run, Trees], None]) -> None:
+def test_files_are_placed_one_by_one_otherwise_and_the_folders_that_can_be_whole(
+    trees: Trees, happens: Callable[[Run, Trees], None], placed: list[str]
+) -> None:
     run = Run(trees)
     happens(run, trees)
     steps = run.decide()
-    assert sum(isinstance(step, PlaceStep) for step in steps) == 7
-    assert not any(isinstance(step, PlaceFolderStep) for step in steps)
+    folders = [step for step in steps if isinstance(step, PlaceFolderStep)]
+    assert sorted(step.target.removeprefix("a/") for step in folders) == placed
+    assert sum(isinstance(step, PlaceStep) for step in steps) == 7 - sum(len(step.content) for step in folders)
     run.execute()
+    assert trees.equal()
+
+
+def test_a_new_folder_of_a_file_set_that_is_known_is_placed_by_one_rename(trees: Trees) -> None:
+    assert statuses(trees.run()) == {A: "committed"}
+    for path in ("newer/one", "newer/est/one", "newer/est/two", "deep/newest/one", "deep/three"):
+        trees.write(f"a/{path}")
+    run = Run(trees)
+    run.copy()
+    placed = [step.target for step in run.decide() if isinstance(step, PlaceFolderStep | PlaceStep)]
+    assert sorted(placed) == ["a/deep/newest", "a/deep/three", "a/newer"]
+    run.execute()
+    assert trees.equal()
+
+
+def test_the_root_of_the_target_is_never_moved_as_our_own_files_lie_in_it(trees: Trees) -> None:
+    from airflow_gobblin.copy.finders import WholeTree
+
+    trees = trees.using(datasets=WholeTree())
+    trees.write("top")
+    assert statuses(trees.run()) == {"photos#files": "committed"}
+    decision = trees.journal.history("photos#files").slots[-1].decision
+    assert [step.target for step in trees.journal.steps(decision) if isinstance(step, PlaceFolderStep)] == ["a"]
     assert trees.equal()
 
 
@@ -146,16 +186,37 @@ def test_a_folder_without_files_is_made_and_the_files_placed_one_by_one(trees: T
     (trees.source / "a/empty").mkdir()
     run = Run(trees.using(empty_folders=True))
     run.copy()
-    assert not any(isinstance(step, PlaceFolderStep) for step in run.decide())
+    placed = [step.target for step in run.decide() if isinstance(step, PlaceFolderStep)]
+    assert sorted(placed) == ["a/deep", "a/other"]
     run.execute()
     assert trees.equal()
 
 
 def test_more_files_than_a_step_names_are_placed_one_by_one(trees: Trees, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_gobblin.copy.publishing._AT_ONCE", 6)
+    monkeypatch.setattr("airflow_gobblin.copy.publishing._AT_ONCE", 4)
     run = Run(trees)
     run.copy()
-    assert sum(isinstance(step, PlaceStep) for step in run.decide()) == 7
+    steps = run.decide()
+    assert all(len(step.content) <= 4 for step in steps if isinstance(step, PlaceFolderStep))
+    assert any(isinstance(step, PlaceStep) for step in steps)
+    run.execute()
+    assert trees.equal()
+
+
+@pytest.mark.parametrize("most", range(1, 8))
+@pytest.mark.parametrize("at_once", range(1, 9))
+def test_however_bundles_and_groups_are_cut_no_step_is_in_the_way_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, at_once: int
+) -> None:
+    monkeypatch.setattr(bundles, "MOST_FILES", most)
+    monkeypatch.setattr("airflow_gobblin.copy.publishing._AT_ONCE", at_once)
+    trees = Trees(tmp_path, {"empty_folders": True})
+    for path in ("top", "b/c/d/one", "b/c/e/one", "b/c/f", "b/g/h/i", "b/g/h/j", "k/l/m", "k/n", "o/p"):
+        trees.write(f"a/{path}")
+    (trees.source / "a/k/empty/er").mkdir(parents=True)
+    run = Run(trees)
+    run.copy()
+    run.decide()
     run.execute()
     assert trees.equal()
 
@@ -262,3 +323,78 @@ def test_without_syncfs_the_names_of_all_its_files_are_synced(trees: Trees, monk
     for result in results:
         for file in result.files:
             assert trace.at("fsync", trees.target / os.path.dirname(file.path)), file.path
+
+
+def test_a_fence_holds_whatever_the_folders_are_called(trees: Trees) -> None:
+    """One may be called as another one that is fenced was, and have as long a name as there is."""
+    assert statuses(trees.run()) == {A: "committed"}
+    names = ("x", "x.fenced", "x.fenced.fenced", "y" * 255)
+    for name in names:
+        trees.write(f"a/{name}/file")
+    run = Run(trees)
+    run.copy()
+    steps = run.decide()
+    assert sorted(step.target for step in steps if isinstance(step, PlaceFolderStep)) == [f"a/{name}" for name in names]
+    pending = run.opened.journal.history(A).pending
+    assert pending is not None
+    assert run.opened.committer.abandon(pending, "ann's", "ann", "it was a mistake").abandoned
+    for step in steps:
+        with suppress(FileNotFoundError):
+            step.execute(run.opened.committer._context)  # of a process that looked at the outcome before
+    assert not [name for name in names if (trees.target / "a" / name).exists()]
+    assert statuses(trees.run()) == {A: "committed"}
+    assert trees.equal()
+
+
+def test_folders_that_an_earlier_slot_makes_late_are_in_no_ones_way(trees: Trees) -> None:
+    run = Run(trees)
+    run.copy()
+    assert [type(step) for step in run.decide()] == [PlaceFolderStep]
+    for path in ("a", "a/deep/er"):
+        MakeFolderStep(path).execute(run.opened.committer._context)
+    run.execute()
+    assert run.opened.journal.history(A).slots[-1].done
+    assert trees.equal()
+
+
+@pytest.mark.parametrize("theirs", ["a/theirs/", "a/top/", "a/deep/er/theirs/", "a/deep/er", "a/deep/one"])
+def test_whatever_else_is_in_its_place_stays(trees: Trees, theirs: str) -> None:
+    run = Run(trees)
+    run.copy()
+    run.decide()
+    path = trees.target / theirs
+    (path if theirs.endswith("/") else path.parent).mkdir(parents=True)
+    if not theirs.endswith("/"):
+        path.write_text("theirs")
+    assert "something else stands there" in run.execute()
+    assert [at for at in (trees.target / "a").rglob("*") if at.is_file() or at == path] == [path]
+
+
+def test_a_link_in_its_place_stays(trees: Trees) -> None:
+    run = Run(trees)
+    run.copy()
+    run.decide()
+    (trees.folder / "empty").mkdir()
+    (trees.target / "a").symlink_to(trees.folder / "empty")
+    assert "something else stands there" in run.execute()
+    assert (trees.target / "a").is_symlink()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders to other groups")
+@pytest.mark.parametrize("root", [0o755, 0o2775])
+def test_a_new_folder_has_the_group_that_the_one_above_it_gives(trees: Trees, root: int) -> None:
+    trees.target.mkdir()
+    os.chown(trees.target, 0, 34)
+    trees.target.chmod(root)
+    assert statuses(trees.run()) == {A: "committed"}
+    os.chown(trees.target / "a/deep", 0, 56)
+    (trees.target / "a/deep").chmod(0o2775)
+    for path in ("deep/new/one", "deep/new/er/one", "new/one"):
+        trees.write(f"a/{path}")
+    run = Run(trees)
+    run.copy()
+    assert [step.target for step in run.decide() if isinstance(step, PlaceFolderStep)] == ["a/new"]
+    run.execute()
+    given = {path: (trees.target / "a" / path).stat() for path in ("deep/new", "deep/new/er", "new")}
+    assert [one.st_gid for one in given.values()] == [56, 56, 34 if root & stat.S_ISGID else 0]
+    assert all(given[path].st_mode & stat.S_ISGID for path in ("deep/new", "deep/new/er"))

@@ -15,26 +15,10 @@ from airflow_gobblin.copy.trees.local import LocalTree
 from airflow_gobblin.copy.trees.objects import ObjectTree
 from airflow_gobblin.storage.filesystems import open_filesystem
 from airflow_gobblin.storage.locations import object_location
+from airflow_gobblin.testing.trees import NAMES, ODD_NAMES
 from tests.services.s3 import S3Server
 
-PATHS = [
-    "a",
-    "a!",
-    "a-b",
-    "a.b/c",
-    "a0",
-    "ab/c/d",
-    "ab/c.d",
-    "A/b",
-    "é/x",
-    "e\u0301/x",
-    "\U0001f600",
-    "\ufffd",
-    " ",
-    "#1",
-    "%41",
-]
-PATHS += ["b/a", "b/c/a", "b/c/b", "b/c/d/a", "b/e", "b+/x", "b'", 'b"&<>', "z" * 200]
+PATHS = ["a", *NAMES, *ODD_NAMES]
 
 
 @pytest.fixture(params=["versitygw", "moto"])

@@ -423,8 +423,9 @@ def counted(root: Path) -> tuple[int, int, float]:
     return int(units), int(megabytes), float(seconds)
 
 
-def test_100000_files_are_planned_in_little_memory(tmp_path: Path) -> None:
-    fill_with(tmp_path, 50, 1000)
+@pytest.mark.parametrize(("folders", "count"), [(50, 1000), (1, 50_000)], ids=["many folders", "one folder"])
+def test_100000_files_are_planned_in_little_memory(tmp_path: Path, folders: int, count: int) -> None:
+    fill_with(tmp_path, folders, count)
     units, megabytes, _ = counted(tmp_path)
     assert units == 100 + 100
     assert megabytes < 15, "all entries would take 60 MB"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -214,3 +214,41 @@ def test_without_spark_a_run_is_refused_at_planning_and_nothing_is_changed(trees
     assert not trees.target.exists()
     prospect = would_plan(trees.opened(), RunRequest("dry"))
     assert {one.urn for one in prospect.datasets} == {"sales#files", "stock#files"}, "what it would do can be seen"
+
+
+@dataclass(frozen=True)
+class Known:
+    """One connection."""
+
+    text: str
+
+    def uri(self, conn_id: str) -> str:
+        return self.text
+
+
+@pytest.mark.parametrize(
+    ("connection", "uris"),
+    [
+        ("hive-metastore://one", "thrift://one:9083"),
+        ("hive-metastore://user:secret@one:9999", "thrift://one:9999"),
+        ("hive-metastore://one%2Cother:9999", "thrift://one:9999,thrift://other:9999"),
+    ],
+)
+def test_a_connection_says_where_the_metastore_is(connection: str, uris: str) -> None:
+    given = replace(TABLE, conn_id="metastore").settings(Known(connection))
+    assert given == {"spark.sql.catalogImplementation": "hive", "spark.hadoop.hive.metastore.uris": uris}
+    assert TABLE.settings(Known(connection)) == {}
+
+
+@pytest.mark.parametrize(
+    ("connection", "cause"),
+    [("postgres://one", "it is of type 'postgres'"), ("hive-metastore://", "it names no host")],
+)
+def test_a_connection_that_is_none_of_a_metastore_is_named_before_anything_is_copied(
+    trees: Trees, connection: str, cause: str
+) -> None:
+    trees = trees.using(register=replace(TABLE, conn_id="metastore"))
+    trees.connections = Known(connection)
+    for prospect in would_plan(trees.opened(), RunRequest("dry")).datasets:
+        assert prospect.status == "failed"
+        assert cause in prospect.detail

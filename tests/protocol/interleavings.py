@@ -33,6 +33,7 @@ from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.testing.memory_files import MemoryFiles, MemoryObjects
 from tests.faults import Call, Effect, Fault, FaultyFiles, FaultyStore
+from tests.proofs import sampled
 from tests.protocol.acts import Fences
 from tests.protocol.attempts import Attempt, Determined, deterministic
 from tests.protocol.mutants import mutated
@@ -40,6 +41,7 @@ from tests.protocol.rows import RowSource, Table, stage_rows
 from tests.protocol.world import NAME, Look, Process, Run
 
 T = TypeVar("T")
+Choose = Callable[[list["Scenario"]], list["Scenario"]]
 WORKERS = 2
 URN = "flights"
 _MOST = 10_000
@@ -443,14 +445,15 @@ class Explorer:
         return play.happened
 
 
-def explore_part(part: int, name: str = "", parts: int = WORKERS) -> Tally:
-    """Play a part of all cases. :param name: the beginning of the scenarios' names."""
+def explore_part(part: int, name: str = "", parts: int = WORKERS, choose: Choose = list) -> Tally:
+    """Play a part of all cases. :param name: the beginning of the scenarios' names. :param choose: among those."""
     tally = Tally()
     with deterministic() as determined:
         determined.stop_clock()  # so that equal states are equal
         determined.begin(0)
-        for scenario in [*scenarios()]:  # all begin before any is played, lest an id be given twice
-            for bound in scenario.bounds if scenario.name.startswith(name) else ():
+        every = [*scenarios()]  # all begin before any is played, lest an id be given twice
+        for scenario in choose([scenario for scenario in every if scenario.name.startswith(name)]):
+            for bound in scenario.bounds:
                 explorer = Explorer(scenario, bound, determined, part, parts)
                 explorer.explore()
                 tally.add(replace(explorer.tally, states=len(explorer.recovered)))
@@ -468,11 +471,11 @@ def first_broken(mutant: str, name: str) -> str | None:
     return found[0] if found else None
 
 
-def explore(share: int = 1, seed: int = 0) -> Tally:
-    """One case in `share`, chosen by a seed and spread over some processes."""
+def explore(share: int = 1, of_scenarios: int = 1, seed: int = 0) -> Tally:
+    """One case in `share` of one scenario in `of_scenarios`, chosen by a seed and spread over some processes."""
     tally, first = Tally(), WORKERS * (seed % share)
+    explore_its = partial(explore_part, parts=WORKERS * share, choose=partial(sampled, share=of_scenarios, seed=seed))
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
-        parts = range(first, first + WORKERS)
-        for part in pool.map(partial(explore_part, parts=WORKERS * share), parts):
+        for part in pool.map(explore_its, range(first, first + WORKERS)):
             tally.add(part)
     return tally

@@ -450,6 +450,13 @@ def outsider(*changes: Outside) -> Callable[[Process], None]:
     return work
 
 
+def makes_folders(process: Process) -> None:
+    """A process of an earlier slot that makes folders late, one a turn."""
+    for path in (FOLDER, f"{FOLDER}/deep"):
+        process.slot.files.make_folder(path)
+        process.turn()
+
+
 # The promises
 
 
@@ -478,7 +485,7 @@ def check_end(slot: Slot, error: BaseException | None) -> None:
     if slot.outcome is None:
         foreign = content(slot.files, TARGET) not in (NEW, OLD, None) or bool(slot.owed)
         if isinstance(slot.steps[0], PlaceFolderStep):
-            foreign = foreign or slot.files.folder(FOLDER) is not None
+            foreign = foreign or any(slot.files.walk(FOLDER))
         if not isinstance(error, _FENCED) or not (foreign or slot.acts):
             raise BrokenPromise(f"it isn't finished: {error!r}")
         if any(path.startswith(TRASH) and content(slot.files, path) == NEW for path in slot.files.walk(STAGING)):
@@ -700,6 +707,8 @@ def scenarios() -> Iterator[Scenario]:
     for name, start in (("new", place), ("new by a link", _LINKED), ("replace", replace), ("at once", place_at_once)):
         yield Scenario(f"{name}: executors, abandon, outsider", start, (execute, execute, abandon, _SAVES_AND_REMOVES))
         yield Scenario(f"{name}: abandoned twice, outsider", start, (execute, abandon, abandon, _SAVES))
+    for works in ((execute, execute, abandon, makes_folders), (execute, execute, makes_folders, makes_folders)):
+        yield Scenario(f"at once: late folders, {len({*works})} kinds", place_at_once, works)
     for told, start, renames in (
         ("replace, kept", replace_and_keep, True),
         ("replace by a link, kept", _KEPT_BY_LINK, False),
@@ -781,6 +790,18 @@ def _places_what_is_left(step: PlaceFolderStep, context: StepContext) -> None:
     context.files.rename_new(step.source, step.target)
 
 
+def _nothing_gives_way(step: PlaceFolderStep, files: Files) -> bool:
+    return False
+
+
+def _removes_the_folder(step: PlaceFolderStep, context: StepContext) -> None:
+    if not step.is_staged(context.files):
+        raise FileNotFoundError
+    if step._gives_way(context.files):
+        context.files.remove_tree(step.target)
+    context.files.rename_new(step.source, step.target)
+
+
 def _removes_the_trash_at_once(
     files: Files, rubbish: str, closing: str, path: str, identity: FileIdentity, end: object
 ) -> None:
@@ -852,6 +873,8 @@ MUTANTS: dict[str, tuple[str, tuple[tuple[Any, str, Any], ...]]] = {
     "a fence leaves a folder": ("at once", ((PlaceFolderStep, "fence", _leaves_what_is_staged),)),
     "a fence removes a folder file by file": ("at once", ((PlaceFolderStep, "fence", _fences_file_by_file),)),
     "a fence renames what a folder is in": ("at once", ((PlaceFolderStep, "fence", _renames_the_folder_above),)),
+    "an empty folder is in the way of another": ("at once", ((PlaceFolderStep, "_gives_way", _nothing_gives_way),)),
+    "what gives way is removed with what is in it": ("at once", ((PlaceFolderStep, "execute", _removes_the_folder),)),
     "a folder is placed with what is left": (
         "at once",
         ((PlaceFolderStep, "fence", _fences_file_by_file), (PlaceFolderStep, "execute", _places_what_is_left)),

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 from unittest import mock
 
 from airflow_gobblin.admin.actions import Administration
@@ -28,7 +29,7 @@ from airflow_gobblin.commit.preconditions import can_win
 from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.copy.entries import Entry
 from airflow_gobblin.copy.finders import EachFolder
-from airflow_gobblin.copy.options import Compare, Delete, Existing
+from airflow_gobblin.copy.options import Compare, Delete, Existing, Keep
 from airflow_gobblin.copy.transfer.local import DiskOrigin
 from airflow_gobblin.errors import GobblinError, SourceError
 from airflow_gobblin.job import Attempt
@@ -56,6 +57,7 @@ from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.testing import inprocess
 from airflow_gobblin.workspace.staging import ROOT
 from tests.faults import Call, Crash, Fault, Faults, FaultyFiles, FaultyStore
+from tests.proofs import fresh_seed
 from tests.protocol.world import PAUSING
 
 SETS = ("a", "b", "c")
@@ -96,6 +98,8 @@ class MirrorHistory:
         self.source, self.target = self.folder / "source", self.folder / "target"
         self.backup = f"{self.target}/{ROOT}/backup" if self.random.random() < 0.5 else None
         self.compare = self.random.choice([Compare.CHECKSUM, Compare.SIZE_AND_TIME, Compare.SIZE_AND_TIME])
+        self.modes = random.Random(f"modes {self.seed}")
+        self.keep = Keep(self.modes.choice(["", "p"]))
         self.written = 0
         self.unreadable: set[str] = set()
         """The files of the source that can't be read for now, by their names."""
@@ -240,7 +244,10 @@ class MirrorHistory:
                 self.log.append(f"source has {path.relative_to(self.source)}")
 
     def _outsider(self, path: Path | None = None) -> None:
-        """An outsider writes to the target, or deletes from it."""
+        """An outsider writes to the target, or deletes from it, and gives a file of it, be it staged, another permission."""
+        files = sorted(name for name, _ in _files(self.target))
+        if files and self.modes.random() < 0.7:
+            (self.target / self.modes.choice(files)).chmod(0o666)
         path = path or self.target / self._interesting()
         for name in self.after_abandon:
             if path.is_relative_to(self.target / name):
@@ -333,6 +340,12 @@ class MirrorHistory:
         mine = {name: self._tree(self.source / name) for name in sets}
         copy = {name: self._tree(self.target / name) for name in sets}
         self._expect(mine == copy, f"at rest the source is {mine}, and the target {copy}")
+        if self.keep.letters:
+            for name in sets:
+                wanted, found = _modes(self.source / name), _modes(self.target / name)
+                self._expect(
+                    wanted == found, f"at rest the source has the permissions {wanted}, and the target {found}"
+                )
         staged = {path.parent.name for path in self.target.glob(f"{ROOT}/photos-*/s/*/*")}
         plans = [plan for _, plan in self._opened(Faults()).staging.plans() if isinstance(plan, Plan)]
         needed = {plan.token for plan in plans if can_win(plan, self._history(plan.urn))}
@@ -427,6 +440,7 @@ class MirrorHistory:
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_name(f".{path.name}.{self.written}")
         new.write_text(content)
+        new.chmod(self.modes.choice([0o640, 0o604]))
         new.rename(path)
         self.known.add(content)
         return content
@@ -459,6 +473,7 @@ class MirrorHistory:
             existing=Existing.UPDATE,
             delete=Delete(1),
             compare=self.compare,
+            keep=self.keep,
             backup=self.backup,
             max_packs=2,
             attempts=100,
@@ -572,6 +587,10 @@ def _files(folder: Path) -> Iterator[tuple[str, str]]:
                 yield str(path.relative_to(folder)), path.read_bytes().decode(errors="replace")
 
 
+def _modes(folder: Path) -> dict[str, str]:
+    return {path: f"{(folder / path).stat().st_mode & 0o7777:o}" for path, _ in _files(folder)}
+
+
 def play(seed: int) -> MirrorHistory:
     """Play one history. :raises Broken: a promise is broken."""
     shm = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -585,6 +604,33 @@ def play(seed: int) -> MirrorHistory:
         return history
     finally:
         shutil.rmtree(folder)
+
+
+class Played(Protocol):
+    """A history that was played. `calls` and `crashes` are their numbers."""
+
+    calls: int
+    crashes: int
+
+
+def play_all(
+    play: Callable[[int], Played], known: int, fresh: int, what: str, proved: Callable[[str, str, str], None]
+) -> tuple[int, int]:
+    """Play histories of known and of fresh seeds, and report them as a proof.
+
+    :param play: plays one, and raises if it breaks a promise.
+    :return: the number of all calls, and of all crashes.
+    """
+    first = fresh_seed()
+    seeds = [*range(known), *range(first, first + fresh)]
+    histories = [(one.calls, one.crashes) for one in map(play, seeds)]
+    calls, crashes = (sum(counts) for counts in zip(*histories, strict=True))
+    proved(
+        what,
+        f"{len(seeds)} histories with {calls:,} calls and {crashes} crashes; 0 broke a promise",
+        f"seeds 0 to {known - 1}, and {first} to {seeds[-1]}",
+    )
+    return calls, crashes
 
 
 if __name__ == "__main__":

@@ -63,6 +63,8 @@ def running_hdfs(folder: Path) -> Iterator[Hdfs]:
     command += ["-XX:-UsePerfData", f"-Djava.io.tmpdir={folder}", "-cp", os.pathsep.join(map(str, jars))]
     command += ["org.apache.hadoop.mapreduce.MiniHadoopClusterManager", "-format", "-nomr"]
     command += ["-nnhttpport", str(port), "-D", "dfs.namenode.acls.enabled=true", "-writeDetails", str(details)]
+    # To close a file, the namenode must have heard of its last block; it is asked again after 5 ms, and not after 400.
+    command += ["-D", "dfs.client.block.write.locateFollowingBlock.initial.delay.ms=5"]
     process = start_process(command, log=log, cwd=folder)
     try:
         deadline = time.monotonic() + 120

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,6 +20,7 @@ from pyspark.sql.connect.session import SparkSession as RemoteSession
 from airflow_gobblin.copy.options import Delete
 from airflow_gobblin.copy.registering import HiveTable
 from airflow_gobblin.errors import ConfigurationError, StepConflictError, StepError
+from airflow_gobblin.hooks.connections import AirflowConnections
 from airflow_gobblin.hooks.steps import StepsOnSpark
 from airflow_gobblin.operators.spark_options import SparkOptions
 from airflow_gobblin.run.execute import execute_commit_steps
@@ -268,6 +273,22 @@ def lake(
     return lake
 
 
+def test_the_metastore_may_be_an_airflow_connection(
+    hive: Any, database: str, lake: Lake, metastore: Metastore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_METASTORE", f"hive-metastore://127.0.0.1:{metastore.port}")
+    lake.connections = AirflowConnections()
+    lake.options["register"] = HiveTable(database, "{dataset}", COLUMNS, DAYS, conn_id="metastore")
+    lake.spark = SparkOptions("spark_here", steps_above=None)
+    assert statuses(lake.run()) == {"sales#files": "committed"}
+    assert [row[0] for row in hive.sql(f"SHOW PARTITIONS {database}.sales").collect()] == ["dt=1", "dt=2"]
+    lake.write_rows("sales/dt=3/a.parquet", [4])
+    lake.spark = SparkOptions("spark_warm", steps_above=None)
+    report = lake.run()["sales#files"]
+    assert report.status == "failed"
+    assert "this Spark runs already, and can't be given spark.sql.catalogImplementation" in report.text
+
+
 def test_runs_register_what_they_publish_also_what_another_one_left(hive: Any, database: str, lake: Lake) -> None:
     opened, plan = lake.decided()
     opened.committer.runner = None
@@ -285,3 +306,46 @@ def test_runs_register_what_they_publish_also_what_another_one_left(hive: Any, d
     lake.spark = SparkOptions("spark_warm", steps_above=1)  # so the whole sequence goes to Spark
     assert statuses(lake.run()) == {"sales#files": "committed"}
     assert [row[0] for row in hive.sql(f"SHOW PARTITIONS {database}.sales").collect()] == ["dt=2", "dt=3"]
+
+
+@pytest.mark.soak
+def test_a_driver_killed_among_its_statements_leaves_what_the_next_run_completes(
+    hive: Any, database: str, lake: Lake
+) -> None:
+    days = [f"dt={number:04d}" for number in range(PARTITIONS)]
+    for day in days:
+        lake.write_rows(f"sales/{day}/a.parquet", [1])
+    with ThreadPoolExecutor(1) as pool:
+        killed = pool.submit(kill_in_the_middle, hive, f"{database}.sales", PARTITIONS)
+        report = lake.run()["sales#files"]
+        there = killed.result()
+    assert report.status == "failed"
+    assert lake.equal(), "all files are placed"
+    assert 0 < there < PARTITIONS
+    (slot,) = lake.journal.history("sales#files").slots
+    assert slot.outcome is None
+
+    lake.spark = SparkOptions("spark_warm", steps_above=None)
+    assert statuses(lake.run()) == {"sales#files": "idle"}, "its slot was finished first"
+    (slot,) = lake.journal.history("sales#files").slots
+    assert slot.done
+    expected = [*days, "dt=1", "dt=2"]
+    assert [row[0] for row in hive.sql(f"SHOW PARTITIONS {database}.sales").collect()] == sorted(expected)
+
+
+PARTITIONS = 1_500
+"""So many take several statements."""
+
+
+def kill_in_the_middle(hive: Any, table: str, partitions: int) -> int:
+    """Kill the driver once a table has some of its partitions. :return: how many it has then."""
+    deadline = time.monotonic() + 240
+    while time.monotonic() < deadline:
+        if hive.catalog.tableExists(table) and 0 < len(hive.sql(f"SHOW PARTITIONS {table}").collect()) < partitions:
+            for process in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):
+                    if any("carry_out_steps.py" in word for word in process.cmdline()):
+                        process.kill()
+            return len(hive.sql(f"SHOW PARTITIONS {table}").collect())
+        time.sleep(0.02)
+    raise AssertionError(f"{table} never had some of its partitions")

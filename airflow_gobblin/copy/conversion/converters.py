@@ -11,7 +11,7 @@ import io
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from airflow_gobblin.copy.conversion.limits import MOST_BYTES, MOST_RATIO, check_limits
 from airflow_gobblin.errors import ConfigurationError, MissingExtraError
@@ -137,10 +137,9 @@ def _before(converter: AnyConverter, path: str) -> Iterator[str]:
             yield other
 
 
-@record("gunzip")
 @dataclass(frozen=True)
-class Gunzip:
-    """Decompresses `*.gz`, of one or several members.
+class _Decompressor:
+    """What the converters that decompress have in common.
 
     :param most_bytes: the maximum size of a file's content.
     :param most_ratio: how many times the size of the source's file its content may have, if it is above 10 MiB.
@@ -148,56 +147,42 @@ class Gunzip:
 
     most_bytes: int = MOST_BYTES
     most_ratio: int = MOST_RATIO
-    takes, gives = ".gz", ""
+    takes: ClassVar[str]
+    gives: ClassVar[str] = ""
+    codec: ClassVar[str]
 
     def __post_init__(self) -> None:
         check_limits(self, "most_bytes", "most_ratio")
 
     def convert(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the decompressed bytes."""
-        return decompressed(blocks, "gzip")
+        return decompressed(blocks, self.codec)
+
+
+@record("gunzip")
+@dataclass(frozen=True)
+class Gunzip(_Decompressor):
+    """Decompresses `*.gz`, of one or several members, to a content of at most `most_bytes`, and of at most `most_ratio` times the
+    size of the source's file, if it is above 10 MiB.
+    """
+
+    takes, codec = ".gz", "gzip"
 
 
 @record("bunzip2")
 @dataclass(frozen=True)
-class Bunzip2:
-    """Decompresses `*.bz2`, of one or several streams.
+class Bunzip2(_Decompressor):
+    """Decompresses `*.bz2`, of one or several streams, with the limits of `Gunzip`."""
 
-    :param most_bytes: the maximum size of a file's content.
-    :param most_ratio: how many times the size of the source's file its content may have, if it is above 10 MiB.
-    """
-
-    most_bytes: int = MOST_BYTES
-    most_ratio: int = MOST_RATIO
-    takes, gives = ".bz2", ""
-
-    def __post_init__(self) -> None:
-        check_limits(self, "most_bytes", "most_ratio")
-
-    def convert(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield the decompressed bytes."""
-        return decompressed(blocks, "bz2")
+    takes, codec = ".bz2", "bz2"
 
 
 @record("unzstd")
 @dataclass(frozen=True)
-class Unzstd:
-    """Decompresses `*.zst`, of one or several frames.
+class Unzstd(_Decompressor):
+    """Decompresses `*.zst`, of one or several frames, with the limits of `Gunzip`."""
 
-    :param most_bytes: the maximum size of a file's content.
-    :param most_ratio: how many times the size of the source's file its content may have, if it is above 10 MiB.
-    """
-
-    most_bytes: int = MOST_BYTES
-    most_ratio: int = MOST_RATIO
-    takes, gives = ".zst", ""
-
-    def __post_init__(self) -> None:
-        check_limits(self, "most_bytes", "most_ratio")
-
-    def convert(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield the decompressed bytes."""
-        return decompressed(blocks, "zstd")
+    takes, codec = ".zst", "zstd"
 
 
 @record("gzip")

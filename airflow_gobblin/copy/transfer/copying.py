@@ -26,7 +26,7 @@ from airflow_gobblin.copy.transfer.bandwidth import Pace, PacedOrigin
 from airflow_gobblin.copy.transfer.hdfs import HdfsDestination
 from airflow_gobblin.copy.transfer.in_flight import in_flight
 from airflow_gobblin.copy.transfer.local import DiskDestination, DiskOrigin
-from airflow_gobblin.copy.transfer.objects import ObjectOrigin
+from airflow_gobblin.copy.transfer.objects import ObjectDestination, ObjectOrigin
 from airflow_gobblin.copy.transfer.store_copies import PartUploads, StoreCopies
 from airflow_gobblin.copy.transfer.streams import Copies, Destination, FilesDestination, Origin, TreeOrigin
 from airflow_gobblin.copy.trees import Tree, open_tree
@@ -39,6 +39,7 @@ from airflow_gobblin.model.work import StagedFile, UnitResult, UnitState
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.storage.files.hdfs import HdfsFiles
 from airflow_gobblin.storage.files.local import LocalFiles
+from airflow_gobblin.storage.files.objects import ObjectFiles
 
 if TYPE_CHECKING:
     from airflow_gobblin.copy.work import CopyWork
@@ -69,12 +70,12 @@ class StagedFolder:
     def of(unit: WorkUnit, plan: Plan, attempt: Attempt) -> StagedFolder:
         """Return the folder for a new try.
 
-        A file set that is new may be placed by one rename of a folder that one run of a driver wrote. Of all tries of a unit in
-        that run only the first one, which makes a file that says so, ever opens it: once the unit's result is of this try,
+        A new folder of the target may be placed by one rename of a folder that one run of a driver wrote. Of all tries of a unit
+        in that run only the first one, which makes a file that says so, ever opens it: once the unit's result is of this try,
         nobody writes the unit's files there any more, however late.
         """
         folder = posixpath.join(attempt.folder, attempt.id)
-        if CopyBinding.of(plan).new_folder:
+        if CopyBinding.of(plan).together:
             try:
                 attempt.files.create(f"{folder}/{_WHOLE}-{unit.id}").close()
             except FileExistsError:
@@ -92,7 +93,7 @@ class StagedFolder:
 
 
 def whole_folder(staging: str, attempt: str) -> str:
-    """Return the folder of a new file set that one run of a driver wrote, as far as the first try of each unit succeeded.
+    """Return the folder of a file set that one run of a driver wrote, as far as the first try of each unit succeeded.
 
     :param staging: the folder of the plan's token.
     """
@@ -101,7 +102,7 @@ def whole_folder(staging: str, attempt: str) -> str:
 
 def copy_bundle(work: CopyWork, unit: WorkUnit, plan: Plan, attempt: Attempt) -> UnitResult:
     """Copy the files of a unit into staging, under their own paths: in `<attempt's folder>/<attempt>/<unit>-<random>/`, or in the
-    folder of a new file set, `<attempt's folder>/<attempt>/whole/`.
+    folder of all units, `<attempt's folder>/<attempt>/whole/`.
 
     Where staged files are uploads, each is one to its published name.
 
@@ -259,17 +260,15 @@ def _destination(
         return DiskDestination(files, folder.path, kept, checksums=checksums, shared=folder.shared)
     if isinstance(files, HdfsFiles):
         return HdfsDestination(files, folder.path, plan.folder, kept, checksums=checksums, shared=folder.shared)
-    ways: tuple[Copies | None, ...] = (StoreCopies.between(plain, files), PartUploads.between(paced, files))
+    ways: tuple[Copies | None, ...] = (StoreCopies.between(plain, files, kept), PartUploads.between(paced, files, kept))
     replacing = [file.entry.path for file in bundle.files if file.replaces is not None]
+    copies = () if checksums else [way for way in ways if way is not None]
+    if isinstance(files, ObjectFiles) and files.uploads is not None:
+        return ObjectDestination(
+            files, folder.path, plan.folder, kept, replacing, copies, checksums=checksums, shared=folder.shared
+        )
     return FilesDestination(
-        files,
-        folder.path,
-        plan.folder,
-        kept,
-        replacing,
-        () if checksums else [way for way in ways if way is not None],
-        checksums=checksums,
-        shared=folder.shared,
+        files, folder.path, plan.folder, kept, replacing, copies, checksums=checksums, shared=folder.shared
     )
 
 

@@ -6,20 +6,21 @@ needs no second look.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
+from airflow_gobblin.copy.attributes import KeptAttributes
 from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.failures import changed, described, gone, reading
 from airflow_gobblin.copy.transfer.durability import begin_to_write
-from airflow_gobblin.copy.transfer.in_flight import all_of
-from airflow_gobblin.copy.transfer.streams import Block, Checksum, write_all, write_blocks
+from airflow_gobblin.copy.transfer.in_flight import all_of, read_ahead
+from airflow_gobblin.copy.transfer.streams import Block, Checksum, Copies, FilesDestination, write_all, write_blocks
 from airflow_gobblin.copy.trees import joined
 from airflow_gobblin.copy.trees.objects import ObjectTree
-from airflow_gobblin.storage.files.base import contained
+from airflow_gobblin.storage.files.base import StagedOutput, contained
+from airflow_gobblin.storage.files.objects import ObjectFiles
 from airflow_gobblin.storage.locations import ObjectLocation
 
 PART = 4 << 20
@@ -65,17 +66,10 @@ class ObjectOrigin:
             yield from self._parts(entry)
 
     def _parts(self, entry: Entry) -> Iterator[Block]:
-        asked: deque[Future[Block]] = deque()
-        try:
-            for start in range(0, entry.size, PART):
-                asked.append(self._pool.submit(self.part, entry, start, min(start + PART, entry.size)))
-                if len(asked) > _AHEAD:
-                    yield asked.popleft().result()
-            while asked:
-                yield asked.popleft().result()
-        finally:
-            for part in asked:
-                part.cancel()
+        def read(start: int) -> Block:
+            return self.part(entry, start, min(start + PART, entry.size))
+
+        return read_ahead(self._pool, read, range(0, entry.size, PART), _AHEAD)
 
     def part(self, entry: Entry, start: int, end: int) -> Block:
         path = self._path(entry)
@@ -133,3 +127,28 @@ class ObjectOrigin:
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
+
+
+class ObjectDestination(FilesDestination):
+    """Staged uploads and small objects in a store that keeps uploads open. A `Destination`, which keeps times in metadata."""
+
+    def __init__(
+        self,
+        files: ObjectFiles,
+        folder: str,
+        target: str,
+        kept: KeptAttributes,
+        replacing: Collection[str] = (),
+        copies: Sequence[Copies] = (),
+        *,
+        checksums: bool,
+        shared: bool = False,
+    ) -> None:
+        super().__init__(files, folder, target, kept, replacing, copies, checksums=checksums, shared=shared)
+        self._objects = files
+
+    def _begin(self, entry: Entry, path: str, target: str) -> StagedOutput:
+        return self._objects.stage_with(path, target, self._time(entry))
+
+    def _time(self, entry: Entry) -> int | None:
+        return self._kept.time_in_metadata(entry)

@@ -3,6 +3,7 @@
 In S3 the parts are those of one upload, which the driver begins and, unless they are joined, aborts. A part that is sent once
 more, however late, has the bytes of the planned file and so the ETag that it had. On a disk each try writes a part to a sparse
 file of its own, at the place that it has in the whole; one writer copies all of them, and the file system may share their blocks.
+In HDFS each try writes a part to a file of its own, too; the namenode joins those that one try renamed into its own folder first.
 After each part, and after joining them, the source is looked at.
 """
 
@@ -24,14 +25,17 @@ from airflow_gobblin.copy.bundles import LEAST_PART, Bundle, BundleKind, parts_o
 from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.failures import writing
 from airflow_gobblin.copy.transfer.copying import Staged, StagedFolder, open_origin, unit_result
-from airflow_gobblin.copy.transfer.in_flight import all_of
+from airflow_gobblin.copy.transfer.hdfs import Concatenation, HdfsDestination, stage_part
+from airflow_gobblin.copy.transfer.in_flight import all_of, read_ahead
 from airflow_gobblin.copy.transfer.local import NOT_BY_KERNEL, DiskDestination, copy_range
+from airflow_gobblin.copy.transfer.objects import ObjectDestination
 from airflow_gobblin.copy.transfer.streams import Block, Checksum, FilesDestination, Origin, write_all
 from airflow_gobblin.copy.trees import joined
 from airflow_gobblin.model.work import StagedFile, UnitResult
+from airflow_gobblin.storage.files.hdfs import HdfsFiles
 from airflow_gobblin.storage.files.local import LocalFiles
 from airflow_gobblin.storage.files.objects import ObjectFiles
-from airflow_gobblin.storage.locations import remote_location
+from airflow_gobblin.storage.locations import HDFS_SCHEMES, ObjectLocation, ServerLocation, remote_location
 
 if TYPE_CHECKING:
     from airflow_gobblin.copy.work import CopyWork
@@ -50,7 +54,7 @@ def parts(work: CopyWork, unit: WorkUnit) -> int:
         return 1
     source, target = remote_location(work.source), remote_location(work.workspace)
     by_store = source is not None and target is not None and (source.scheme, source.conn_id) == ("s3", target.conn_id)
-    if (target is not None and target.scheme != "s3") or by_store:
+    if by_store or not (target is None or target.scheme == "s3" or _concatenates(target)):
         return 1
     bundle = Bundle.of(unit)
     if bundle.acts is not BundleKind.COPY or len(bundle.files) != 1:
@@ -61,12 +65,18 @@ def parts(work: CopyWork, unit: WorkUnit) -> int:
     return max(1, len(parts_of(entry.size, work.split_above)))
 
 
-def open_parts(unit: WorkUnit, plan: Plan, attempt: Attempt) -> str:
+def _concatenates(target: ObjectLocation | ServerLocation) -> bool:
+    """Return whether a target can join parts: an HDFS is told them with commas between them."""
+    return target.scheme in HDFS_SCHEMES and "," not in target.path
+
+
+def open_parts(work: CopyWork, unit: WorkUnit, plan: Plan, attempt: Attempt) -> str:
     """Return the id of a new upload, or a new folder."""
     if isinstance(attempt.files, ObjectFiles):
         target = _target(unit, plan)
         with writing(attempt.files.root, target):
-            return attempt.files.begin_parts(target)
+            modified = KeptAttributes(work.keep).time_in_metadata(_entry(unit))
+            return attempt.files.begin_parts(target, modified)
     return posixpath.join(attempt.folder, attempt.id, f"{unit.id}-parts-{secrets.token_hex(8)}")
 
 
@@ -100,14 +110,16 @@ def copy_part(work: CopyWork, unit: WorkUnit, plan: Plan, attempt: Attempt) -> U
                 read = partial(origin.part, entry)
                 with writing(attempt.files.root, entry.path):
                     return (attempt.files.stage_part(part.place, _target(unit, plan), start, end, read),), None
-            return (_on_disk(attempt.files, f"{part.place}/{part.number:06d}", origin, entry, start, end),), None
+            path = f"{part.place}/{part.number:06d}-{secrets.token_hex(8)}"
+            if isinstance(attempt.files, HdfsFiles):
+                return (_in_hdfs(attempt.files, path, origin, entry, start, end, kept),), None
+            return (_on_disk(attempt.files, path, origin, entry, start, end),), None
 
     return unit_result(work, unit, plan, attempt, stage)
 
 
 def _on_disk(files: Files, path: str, origin: Origin, entry: Entry, start: int, end: int) -> StagedFile:
     """Write a part to a file of its own."""
-    path = f"{path}-{secrets.token_hex(8)}"
     with writing(files.root, entry.path), files.create(path) as out, ThreadPoolExecutor(_AT_ONCE, "part") as pool:
 
         def copy(at: int) -> None:
@@ -118,10 +130,23 @@ def _on_disk(files: Files, path: str, origin: Origin, entry: Entry, start: int, 
     return StagedFile(path, made.st_size, "", 0, str(made.st_mtime_ns))
 
 
+def _in_hdfs(
+    files: HdfsFiles, path: str, origin: Origin, entry: Entry, start: int, end: int, kept: KeptAttributes
+) -> StagedFile:
+    """Write a part to a file of its own, from its beginning to its end: HDFS has no holes."""
+
+    def read(at: int) -> Block:
+        return origin.part(entry, at, min(at + LEAST_PART, end))
+
+    with ThreadPoolExecutor(_AT_ONCE, "part") as pool:
+        blocks = read_ahead(pool, read, range(start, end, LEAST_PART), _AT_ONCE)
+        return stage_part(files, path, entry, kept, blocks)
+
+
 def join_parts(
     work: CopyWork, unit: WorkUnit, plan: Plan, attempt: Attempt, copied: Sequence[UnitResult]
 ) -> UnitResult:
-    """Join the parts of a file. Parts on a disk stay: another try may be joining them, too.
+    """Join the parts of a file. Parts on a disk stay: another try may be joining them, too. Those in HDFS are the first try's.
 
     :param copied: their results, in order.
     :return: as `copy_bundle`.
@@ -139,7 +164,7 @@ def join_parts(
                 source.part(entry, 0, 1)  # it is still as it was planned
                 destination.finish()
             except BaseException:
-                if isinstance(destination, DiskDestination):  # an upload isn't this try's alone
+                if not isinstance(attempt.files, ObjectFiles):  # an upload isn't this try's alone
                     destination.abort()
                 raise
             return (whole,), None
@@ -153,9 +178,12 @@ def _destination(
     folder = StagedFolder.apart(unit, attempt).path
     if isinstance(attempt.files, LocalFiles):
         return DiskDestination(attempt.files, folder, kept, checksums=False)
+    if isinstance(attempt.files, HdfsFiles):
+        concatenation = Concatenation(attempt.files, folder, staged)
+        return HdfsDestination(attempt.files, folder, plan.folder, kept, [concatenation], checksums=False)
     assert isinstance(attempt.files, ObjectFiles)
     ways = [_JoinedUpload(attempt.files, staged)]
-    return FilesDestination(attempt.files, folder, plan.folder, kept, copies=ways, checksums=False)
+    return ObjectDestination(attempt.files, folder, plan.folder, kept, copies=ways, checksums=False)
 
 
 def _entry(unit: WorkUnit) -> Entry:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 
+from airflow_gobblin.copy.attributes import KeptAttributes
 from airflow_gobblin.copy.entries import Entry
 from airflow_gobblin.copy.failures import writing
 from airflow_gobblin.copy.transfer.objects import ObjectOrigin
@@ -20,15 +21,16 @@ class StoreCopies:
     :param files: the files below the target's root.
     """
 
-    def __init__(self, files: ObjectFiles, origin: ObjectOrigin) -> None:
+    def __init__(self, files: ObjectFiles, origin: ObjectOrigin, kept: KeptAttributes) -> None:
         self._files = files
         self._origin = origin
+        self._kept = kept
 
     @staticmethod
-    def between(origin: object, files: object) -> StoreCopies | None:
+    def between(origin: object, files: object, kept: KeptAttributes) -> StoreCopies | None:
         """Return the copies within one store: both name the same connection. Otherwise `None`."""
         if isinstance(origin, ObjectOrigin) and isinstance(files, ObjectFiles) and files.shares_store(origin.location):
-            return StoreCopies(files, origin)
+            return StoreCopies(files, origin, kept)
         return None
 
     def takes(self, entry: Entry) -> bool:
@@ -43,7 +45,8 @@ class StoreCopies:
         """
         try:
             with writing(self._files.root, target):
-                staged = self._files.stage_copy(self._origin.key(entry), entry.stamp, entry.size, target)
+                modified = self._kept.time_in_metadata(entry)
+                staged = self._files.stage_copy(self._origin.key(entry), entry.stamp, entry.size, target, modified)
         except GobblinError:
             self._origin.expect(entry)
             raise
@@ -64,15 +67,16 @@ class PartUploads:
     :param files: the files below the target's root.
     """
 
-    def __init__(self, files: ObjectFiles, origin: Origin) -> None:
+    def __init__(self, files: ObjectFiles, origin: Origin, kept: KeptAttributes) -> None:
         self._files = files
         self._origin = origin
+        self._kept = kept
 
     @staticmethod
-    def between(origin: Origin, files: object) -> PartUploads | None:
+    def between(origin: Origin, files: object, kept: KeptAttributes) -> PartUploads | None:
         """Return the copies into a store that keeps uploads open; otherwise `None`."""
         if isinstance(files, ObjectFiles) and files.uploads is not None:
-            return PartUploads(files, origin)
+            return PartUploads(files, origin, kept)
         return None
 
     def takes(self, entry: Entry) -> bool:
@@ -85,4 +89,5 @@ class PartUploads:
         :param target: the path that the copy will have.
         """
         with writing(self._files.root, target):
-            return self._files.stage_parts(entry.size, target, partial(self._origin.part, entry))
+            modified = self._kept.time_in_metadata(entry)
+            return self._files.stage_parts(entry.size, target, partial(self._origin.part, entry), modified)

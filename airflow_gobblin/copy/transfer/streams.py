@@ -246,7 +246,7 @@ SMALL = 64 << 10
 
 
 class FilesDestination:
-    """Staged files behind the port of all kinds of storage. A `Destination`, which keeps no attributes.
+    """Staged files behind the port of all kinds of storage. A `Destination`, which keeps no attributes of itself.
 
     Where staged files are uploads, each takes three requests; small ones are staged in a single object, and put by their steps.
 
@@ -327,7 +327,7 @@ class FilesDestination:
         if len(data) != entry.size:
             raise changed("the source", path, described(entry), f"given {len(data)} bytes")
         with self._lock:
-            segment = Segment(self._small_files, len(self._small))
+            segment = Segment(self._small_files, len(self._small), self._time(entry))
             self._small += data
         etag, checksum = hashlib.md5(data, usedforsecurity=False).hexdigest(), hashlib.sha256(data).hexdigest()
         return StagedFile(joined(self._target, path), len(data), checksum, 0, etag, segment=segment)
@@ -351,10 +351,15 @@ class FilesDestination:
         """Open a new staged file."""
         return self._files.stage(path, target)
 
+    def _time(self, entry: Entry) -> int | None:
+        """Return the time that a file keeps in its metadata, if it does."""
+        return None
+
     def _keep(self, entry: Entry, staged: StagedFile) -> StagedFile:
         """Give a staged file what it keeps of its source's attributes."""
         for letter in self._kept.letters(entry):
-            self._kept.miss(letter, entry, "this storage keeps none")
+            if letter != "t" or self._time(entry) is None:
+                self._kept.miss(letter, entry, "this storage keeps none")
         return staged
 
     def finish(self) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_gobblin.copy.options import KEEPS_NOTHING, Keep, Links
-from airflow_gobblin.copy.trees.base import OWN_FOLDER, Tree, always, folders_of, joined
+from airflow_gobblin.copy.trees.base import Tree, always, folders_of, joined
 from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.storage.files.base import OWN_FOLDER
 from airflow_gobblin.storage.locations import HDFS_SCHEMES, ServerLocation, local_path, remote_location
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The port of trees: places that files are read from or compared with.
 
 A walk is lazy and in the order of S3's keys on both, so that two of them can be compared side by side, however many files there
-are. Only the names of the folders on the way are in memory, and those of a few folders ahead.
+are. Only the names of the folders on the way are in memory, and those of a few folders ahead. No walk shows `OWN_FOLDER`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO, Protocol
 
 from airflow_gobblin.copy.entries import Entry
-
-OWN_FOLDER = "_gobblin"
-"""What is ours in a target, and in a source that is a target of another job: no walk shows it."""
 
 
 def always(folder: str) -> bool:

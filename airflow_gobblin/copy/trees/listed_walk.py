@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from airflow_gobblin.copy.entries import Entry, EntryKind, key_of
-from airflow_gobblin.copy.trees.base import OWN_FOLDER, joined
+from airflow_gobblin.copy.trees.base import joined
+from airflow_gobblin.storage.files.base import OWN_FOLDER
 
 _AHEAD = 8
 """The number of folders in a folder that are listed ahead."""

@@ -16,8 +16,8 @@ from typing import BinaryIO, TypeVar
 
 from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.options import KEEPS_NOTHING, Keep, Links
-from airflow_gobblin.copy.trees.base import OWN_FOLDER, always, joined
-from airflow_gobblin.storage.files.base import Attributes, contained
+from airflow_gobblin.copy.trees.base import always, joined
+from airflow_gobblin.storage.files.base import OWN_FOLDER, Attributes, contained
 from airflow_gobblin.storage.files.disk_attributes import all_attributes
 
 T = TypeVar("T")

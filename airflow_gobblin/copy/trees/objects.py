@@ -13,14 +13,13 @@ from functools import cached_property
 from typing import Any, BinaryIO, cast
 
 from airflow_gobblin.copy.entries import Entry, EntryKind, sort_key
-from airflow_gobblin.copy.trees.base import OWN_FOLDER, always, joined
-from airflow_gobblin.storage.files.base import contained
+from airflow_gobblin.copy.trees.base import always, joined
+from airflow_gobblin.storage.files.base import OWN_FOLDER, contained
+from airflow_gobblin.storage.files.s3_uploads import TIME_KEY
 from airflow_gobblin.storage.filesystems import SECONDS_TO_ANSWER, as_os_error
 from airflow_gobblin.storage.locations import ObjectLocation
 from airflow_gobblin.storage.quick_s3 import QuickS3, open_quick_s3
 
-TIME_KEY = "gobblin-mtime"
-"""The metadata in which a copy keeps the time of its source, in ns since 1970."""
 _THREADS = 16
 _AHEAD = 8
 """The number of folders whose first page is asked for ahead."""

@@ -24,6 +24,8 @@ from airflow_gobblin.model.work import StagedFile, Upload
 if TYPE_CHECKING:
     from airflow_gobblin.storage.stores.base import Store
 
+OWN_FOLDER = "_gobblin"
+"""What is ours in a target, and in a source that is a target of another job."""
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -76,7 +78,7 @@ class Keeps:
     """What a storage keeps of the attributes of files and folders.
 
     :param time: the steps of times, in ns.
-    :param permission: the bits of permissions.
+    :param permission: the bits of permissions; 0: none are kept.
     :param names: whether owners and groups are names; otherwise they are numbers.
     :param sets_owners: whether this process may set any owner and group.
     :param user: its own user.
@@ -98,9 +100,10 @@ class Keeps:
 class Uploads(Protocol):
     """Uploads of an object store whose parts are stored, but which are not yet objects. Errors are `OSError`."""
 
-    def put(self, target: str, data: bytes) -> None:
+    def put(self, target: str, data: bytes, modified: int | None = None) -> None:
         """Create a small object at once, whole or not at all.
 
+        :param modified: the time that it keeps in its metadata, in ns since 1970.
         :raises FileExistsError: an object exists there.
         """
 
@@ -270,6 +273,9 @@ class Files(Protocol):
 
     def has(self, path: str, attributes: Attributes) -> bool:
         """Return whether a file or folder has those attributes that aren't `None`; none if nothing exists there."""
+
+    def lacks(self, path: str, expected: FileIdentity, attributes: Attributes) -> bool:
+        """Return whether a file is the expected one, and doesn't have those attributes that aren't `None`."""
 
     def set_file(self, path: str, expected: FileIdentity, attributes: Attributes) -> None:
         """Set the attributes of a file that aren't `None`; harmless if it isn't the expected one, or doesn't exist.

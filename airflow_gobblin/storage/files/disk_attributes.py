@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, AnyStr
 
 from airflow_gobblin.storage.files import acls
-from airflow_gobblin.storage.files.base import Attributes
+from airflow_gobblin.storage.files.base import Attributes, Keeps
 
 _NO_SUCH = (errno.ENOTSUP, errno.ENOSYS)
 """The errors of a file system without lists or extended attributes."""
@@ -19,6 +20,10 @@ _OF_USERS = "user."
 
 OF_THIS_OWNER = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 """Bits of a permission that mean something else for a file of another owner."""
+_TIME_STEPS = (1, 100, 1_000, 1_000_000, 10_000_000, 1_000_000_000, 2_000_000_000)
+"""Steps, in ns, in which file systems keep times: NTFS's is the second, exFAT's the fifth, FAT's the last."""
+_TRIED_TIME = 1_111_111_111_111_111_111
+_TRIED_MODES = (0o640, 0o604)
 Refused = dict[str, OSError]
 """Why attributes weren't given, by their names."""
 
@@ -94,6 +99,55 @@ def _has_names(path: str, name: str) -> bool:
     except OSError as error:
         return error.errno not in _NO_SUCH
     return True
+
+
+def tried(folder: str, keeps: Keeps) -> Keeps:
+    """Return what a file system keeps of permissions, owners and times, as a new file in a folder of our own shows.
+
+    Some take any and keep their own (FAT, SMB, many of FUSE); NFS with `root_squash`, and many containers, let root give files to
+    nobody else.
+
+    :param keeps: what is expected, which is returned where no file can be made.
+    """
+    path = f"{folder}/.tried-{uuid.uuid4().hex}"
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except OSError:
+        return keeps
+    try:
+        return _as_kept_of(path, keeps)
+    finally:
+        with suppress(OSError):
+            os.unlink(path)
+
+
+def _as_kept_of(path: str, keeps: Keeps) -> Keeps:
+    """Return what is kept of a new file of ours."""
+    made = os.stat(path)
+    permission = all(_takes(path, Attributes(mode=mode)) for mode in _TRIED_MODES)
+    others = [group for group in keeps.groups if group != made.st_gid]
+    owners = keeps.sets_owners and _takes(path, Attributes(owner=made.st_uid + 1, group=made.st_gid + 1))
+    any_group = owners or not others or _takes(path, Attributes(group=others[0]))
+    return replace(
+        keeps,
+        time=_step_of_times(path, keeps.time),
+        permission=keeps.permission if permission else 0,
+        sets_owners=owners,
+        user=made.st_uid,
+        groups=keeps.groups if any_group else (made.st_gid,),
+    )
+
+
+def _takes(path: str, wanted: Attributes) -> bool:
+    """Return whether a file has the attributes that it is given."""
+    return not give_attributes(path, wanted) and not wanted.differing(attributes_of(os.stat(path)))
+
+
+def _step_of_times(path: str, expected: int) -> int:
+    """Return the step, in ns, in which the times of a file are kept."""
+    give_attributes(path, Attributes(modified=_TRIED_TIME))
+    found = os.stat(path).st_mtime_ns
+    return next((step for step in _TIME_STEPS if found == _TRIED_TIME - _TRIED_TIME % step), expected)
 
 
 def give_attributes(target: int | str, wanted: Attributes, **place: Any) -> Refused:

@@ -233,10 +233,15 @@ class HdfsFiles:
 
     def has(self, path: str, attributes: Attributes) -> bool:
         found = self.client.status(self.at(path))
-        if found is None:
-            return False
-        acl, extended = attributes.acl is not None, attributes.extended is not None
-        return not attributes.differing(all_attributes(self.client, self.at(path), found, acl=acl, extended=extended))
+        return found is not None and not self._differing(path, found, attributes)
+
+    def lacks(self, path: str, expected: FileIdentity, attributes: Attributes) -> bool:
+        found = self.client.status(self.at(path))
+        return found is not None and _identity(found) == expected and self._differing(path, found, attributes)
+
+    def _differing(self, path: str, status: dict[str, Any], asked: Attributes) -> bool:
+        acl, extended = asked.acl is not None, asked.extended is not None
+        return bool(asked.differing(all_attributes(self.client, self.at(path), status, acl=acl, extended=extended)))
 
     def set_file(self, path: str, expected: FileIdentity, attributes: Attributes) -> None:
         if self.identity(path) == expected:

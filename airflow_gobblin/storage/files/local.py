@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from airflow_gobblin.model.work import Upload
 from airflow_gobblin.storage.files.base import (
+    OWN_FOLDER,
     Attributes,
     FileIdentity,
     Files,
@@ -37,6 +38,7 @@ from airflow_gobblin.storage.files.disk_attributes import (
     held,
     raise_first,
     supported,
+    tried,
 )
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ class LocalFiles:
         # Folders whose own name is known to be on disk, and by what it is recognized: see `_known_by`.
         self._durable: dict[str, tuple[int, int]] = {}
         self._renames_new: bool | None = None
+        self._keeps: dict[Keeps, Keeps] = {}
 
     @property
     def root(self) -> str:
@@ -77,7 +80,13 @@ class LocalFiles:
     def keeps(self) -> Keeps:
         user, groups = os.geteuid(), (os.getegid(), *os.getgroups())
         acl, extended = supported(self._root)
-        return Keeps(sets_owners=user == 0, user=user, groups=groups, acl=acl, extended=extended)
+        expected = Keeps(sets_owners=user == 0, user=user, groups=groups, acl=acl, extended=extended)
+        found = self._keeps.get(expected)
+        if found is None:
+            found = tried(f"{self._root}/{OWN_FOLDER}", expected)
+            if found is not expected:
+                self._keeps[expected] = found
+        return found
 
     @property
     def settles_after(self) -> timedelta:
@@ -217,7 +226,8 @@ class LocalFiles:
             mode |= stat.S_IRWXG
         if root.st_mode & stat.S_IWOTH:
             mode |= stat.S_IRWXO
-        os.chmod(folder, mode)
+        with contextlib.suppress(PermissionError):  # there are disks without permissions
+            os.chmod(folder, mode)
 
     def leads_to(self, path: str) -> str | None:
         real, root = os.path.realpath(self._at(path)), os.path.realpath(self._root)
@@ -248,12 +258,24 @@ class LocalFiles:
             raise_first(give_attributes(at, attributes))
 
     def has(self, path: str, attributes: Attributes) -> bool:
-        acl, extended = attributes.acl is not None, attributes.extended is not None
+        found = self._look(path, attributes)
+        return found is not None and not attributes.differing(found[1])
+
+    def lacks(self, path: str, expected: FileIdentity, attributes: Attributes) -> bool:
+        found = self._look(path, attributes)
+        return found is not None and found[0] == expected and bool(attributes.differing(found[1]))
+
+    def _look(self, path: str, asked: Attributes) -> tuple[FileIdentity, Attributes] | None:
+        """Return what a file or folder is, and its attributes: those that take calls of their own only if they are asked for."""
+        acl, extended, at = asked.acl is not None, asked.extended is not None, self._at(path)
         try:
-            with held(self._at(path)) as (found, at):
-                return not attributes.differing(all_attributes(at, found, acl=acl, extended=extended))
+            if not (acl or extended):
+                found = os.lstat(at)
+                return _identity(found), attributes_of(found)
+            with held(at) as (found, held_at):
+                return _identity(found), all_attributes(held_at, found, acl=acl, extended=extended)
         except (FileNotFoundError, NotADirectoryError):
-            return False
+            return None
 
     def set_file(self, path: str, expected: FileIdentity, attributes: Attributes) -> None:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), held(self._at(path)) as (found, at):

@@ -145,8 +145,15 @@ class ObjectFiles:
             self._fs.pipe_file(self._at(path), data, mode="create")
 
     def stage(self, path: str, target: str) -> StagedOutput:
+        return self.stage_with(path, target, None)
+
+    def stage_with(self, path: str, target: str, modified: int | None) -> StagedOutput:
+        """Open a new staged file for writing, as `stage` does.
+
+        :param modified: the time that it keeps in its metadata, where staged files are uploads, in ns since 1970.
+        """
         if self._uploads is not None:
-            return StagedOutput(UploadOutput(self._uploads, target))
+            return StagedOutput(UploadOutput(self._uploads, target, modified))
         return StagedOutput(_ObjectOutput(self, path))
 
     def shares_store(self, other: ObjectLocation) -> bool:
@@ -154,31 +161,38 @@ class ObjectFiles:
         here = self._location
         return self._uploads is not None and (here.scheme, here.conn_id) == (other.scheme, other.conn_id)
 
-    def stage_copy(self, source: str, etag: str, size: int, target: str) -> StagedFile:
+    def stage_copy(self, source: str, etag: str, size: int, target: str, modified: int | None = None) -> StagedFile:
         """Stage a copy of an object that isn't empty, which the store makes.
 
         :param source: its bucket and key.
         :param etag: its ETag.
+        :param modified: as of `stage_with`.
         :raises OSError: it isn't that object any more; or it can't be copied.
         """
         assert self._uploads is not None
-        upload = self._uploads.copy(source, etag, size, target)
+        upload = self._uploads.copy(source, etag, size, target, modified)
         return StagedFile(target, size, "", 0, expected_etag(upload.etags), upload)
 
-    def stage_parts(self, size: int, target: str, read: Callable[[int, int], bytes | memoryview]) -> StagedFile:
+    def stage_parts(
+        self, size: int, target: str, read: Callable[[int, int], bytes | memoryview], modified: int | None = None
+    ) -> StagedFile:
         """Stage a file of which several parts are read and sent at once, in a store that keeps uploads open.
 
         :param size: above 0.
         :param read: returns a part, given its start and end.
+        :param modified: as of `stage_with`.
         """
         assert self._uploads is not None
-        upload = self._uploads.fill(target, size, read)
+        upload = self._uploads.fill(target, size, read, modified)
         return StagedFile(target, size, "", 0, expected_etag(upload.etags), upload)
 
-    def begin_parts(self, target: str) -> str:
-        """Open an upload for parts that several tasks stage; return its id."""
+    def begin_parts(self, target: str, modified: int | None = None) -> str:
+        """Open an upload for parts that several tasks stage; return its id.
+
+        :param modified: as of `stage_with`.
+        """
         assert self._uploads is not None
-        return self._uploads.begin(target)
+        return self._uploads.begin(target, modified)
 
     def stage_part(
         self, upload: str, target: str, start: int, end: int, read: Callable[[int, int], bytes | memoryview]
@@ -244,6 +258,9 @@ class ObjectFiles:
     def has(self, path: str, attributes: Attributes) -> bool:
         contained(path)
         return attributes == Attributes()
+
+    def lacks(self, path: str, expected: FileIdentity, attributes: Attributes) -> bool:
+        return attributes != Attributes() and self.identity(path) == expected
 
     def set_file(self, path: str, expected: FileIdentity, attributes: Attributes) -> None:
         raise OSError(errno.ENOTSUP, "an object store has no files with attributes", path)

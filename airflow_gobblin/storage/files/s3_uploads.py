@@ -40,6 +40,10 @@ _PAUSES = (0.1, 0.5, 2.0)
 """Seconds between retries."""
 
 
+TIME_KEY = "gobblin-mtime"
+"""The metadata in which an object keeps the time of the file that it is a copy of, in ns since 1970."""
+
+
 class S3Uploads:
     """The uploads below a root.
 
@@ -71,26 +75,27 @@ class S3Uploads:
             log.debug("parts are sent by s3fs: %s", error)
             return None
 
-    def put(self, target: str, data: bytes) -> None:
+    def put(self, target: str, data: bytes, modified: int | None = None) -> None:
         key = self._prefix + contained(target)
         if self.quick is not None and self.quick.knows(key):
             try:
-                self.quick.put_new(key, data)
+                self.quick.put_new(key, data, metadata_of(modified))
                 return
             except FileExistsError:
                 raise
             except Exception as error:  # it may exist by now
                 log.debug("%s is put again by s3fs: %s", key, error)
         with as_os_error("put", target):
-            self._call("put_object", target, Body=data, IfNoneMatch="*")
+            self._call("put_object", target, Body=data, IfNoneMatch="*", Metadata=metadata_of(modified))
 
-    def begin(self, target: str) -> str:
+    def begin(self, target: str, modified: int | None = None) -> str:
         """Open an upload.
 
+        :param modified: the time that the object keeps in its metadata, in ns since 1970.
         :return: its id.
         """
         with as_os_error("begin an upload to", target):
-            return str(self._call("create_multipart_upload", target)["UploadId"])
+            return str(self._call("create_multipart_upload", target, Metadata=metadata_of(modified))["UploadId"])
 
     def send(self, target: str, upload: str, number: int, data: bytes | memoryview) -> str:
         """Send a part, counted from 1. Any number of threads may call it.
@@ -107,18 +112,19 @@ class S3Uploads:
             answer = self._call("upload_part", target, UploadId=upload, PartNumber=number, Body=body)
             return str(answer["ETag"]).strip('"')
 
-    def copy(self, source: str, etag: str, size: int, target: str) -> Upload:
+    def copy(self, source: str, etag: str, size: int, target: str, modified: int | None = None) -> Upload:
         """Open an upload of which the store copies the parts from another object, some at once.
 
         :param source: bucket and key.
         :param etag: the ETag of that object.
         :param size: its size, above 0.
+        :param modified: as of `begin`.
         :raises OSError: it isn't that object any more; or it can't be copied. The upload is aborted.
         """
         bucket, _, key = source.partition("/")
 
         starts = range(0, size, COPIED_AT_ONCE)
-        with self._begun(target) as upload, as_os_error("copy a part to", target):
+        with self._begun(target, modified) as upload, as_os_error("copy a part to", target):
 
             def copied(number: int, start: int) -> str:
                 answer = self._call(
@@ -134,15 +140,18 @@ class S3Uploads:
 
             return Upload(upload, _several(target, starts, 1, PARTS_ON_THEIR_WAY, copied))
 
-    def fill(self, target: str, size: int, read: Callable[[int, int], bytes | memoryview]) -> Upload:
+    def fill(
+        self, target: str, size: int, read: Callable[[int, int], bytes | memoryview], modified: int | None = None
+    ) -> Upload:
         """Open an upload whose parts are read and sent several at once.
 
         :param size: that of all of them, above 0.
         :param read: returns a part, given its start and end.
+        :param modified: as of `begin`.
         :raises OSError: it can't be written. Like any other error of reading or writing, it aborts the upload.
         """
 
-        with self._begun(target) as upload:
+        with self._begun(target, modified) as upload:
             return Upload(upload, self.send_range(target, upload, 0, size, read))
 
     def send_range(
@@ -161,9 +170,9 @@ class S3Uploads:
         return _several(target, range(start, end, PART_BYTES), 1 + start // PART_BYTES, _READ_AT_ONCE, sent)
 
     @contextlib.contextmanager
-    def _begun(self, target: str) -> Iterator[str]:
+    def _begun(self, target: str, modified: int | None) -> Iterator[str]:
         """Open an upload, which is aborted by an error."""
-        upload = self.begin(target)
+        upload = self.begin(target, modified)
         try:
             yield upload
         except BaseException:
@@ -238,6 +247,11 @@ class S3Uploads:
             raise
 
 
+def metadata_of(modified: int | None) -> dict[str, str]:
+    """Return the metadata of an object that keeps a time; none if it keeps none."""
+    return {} if modified is None else {TIME_KEY: str(modified)}
+
+
 def _code(error: BaseException) -> str:
     """Return the code of S3's error, which s3fs translates into an `OSError`."""
     for found in (error, error.__cause__):
@@ -279,10 +293,10 @@ class UploadOutput:
     It holds `PARTS_ON_THEIR_WAY` + 1 parts in memory, whatever the file's size.
     """
 
-    def __init__(self, uploads: S3Uploads, target: str) -> None:
+    def __init__(self, uploads: S3Uploads, target: str, modified: int | None = None) -> None:
         self._uploads = uploads
         self._target = contained(target)
-        self._id: str | None = uploads.begin(target)
+        self._id: str | None = uploads.begin(target, modified)
         self._pool = ThreadPoolExecutor(PARTS_ON_THEIR_WAY, "upload")
         self._parts: list[Future[str]] = []
         self._blocks: list[bytes] = []

@@ -16,7 +16,7 @@ from airflow_gobblin.model.watermark import Json
 from airflow_gobblin.model.work import Limits
 from airflow_gobblin.rows.converters.base import Converter, RowCheck
 from airflow_gobblin.rows.sinks.base import Sink
-from airflow_gobblin.rows.sources.base import Source
+from airflow_gobblin.rows.sources.base import OrderedSource, Source
 from airflow_gobblin.rows.work import RowsWork
 
 
@@ -36,6 +36,7 @@ class Ingestion:
         Spark. Snapshots, backfills and flushes are not held.
     :param attempts: the number of runs that fail to finish a slot before its dataset is quarantined.
     :param retention: how long replaced files are kept.
+    :param seals: whether scheduled runs seal versions, the ends of their data intervals, for stages that read what they publish.
     :param code: modules with the author's own sources, sinks, converters, checks, steps and watermarks.
     :raises ConfigurationError: the name, the policy or a number is invalid, or a class is not registered with `wire.record`.
     """
@@ -56,6 +57,7 @@ class Ingestion:
     retention: timedelta = DEFAULT_RETENTION
     options: Mapping[str, Json] = field(default_factory=dict)
     code: tuple[str, ...] = ()
+    seals: bool = False
 
     def __post_init__(self) -> None:
         check_ingestion_name(self.name)
@@ -70,6 +72,14 @@ class Ingestion:
                 cause="there is no such commit policy",
                 hint=f"Use one of {', '.join(repr(policy.value) for policy in CommitPolicy)}.",
             ) from error
+        ordered = isinstance(self.source, OrderedSource) and self.source.reads_in_order
+        if self.policy is CommitPolicy.PARTIAL and not ordered:
+            raise ConfigurationError(
+                operation="use",
+                subject=f"policy 'partial' of ingestion {self.name!r}",
+                cause=f"its source, a {type(self.source).__name__}, doesn't promise to read in order",
+                hint="Use 'successful'; or a source that has `reads_in_order`.",
+            )
         check_numbers(self, f"ingestion {self.name!r}")
 
     @property

@@ -42,7 +42,9 @@ __all__ = [
     "OutlinedWork",
     "RankedDataset",
     "ReusingWork",
+    "SealingJob",
     "SplitWork",
+    "TellingWork",
     "TellsOfFiles",
     "UnitPart",
     "UploadingWork",
@@ -368,12 +370,29 @@ class VerifiedWork(Protocol):
 
 
 @runtime_checkable
+class TellingWork(Protocol):
+    """A work whose source is told how far a dataset is published."""
+
+    def tell(self, urn: str, watermark: Watermark, connections: Connections) -> None:
+        """Tell it. Nothing rests on that.
+
+        :raises GobblinError: it can't be told.
+        """
+
+
+@runtime_checkable
 class DriverWork(Protocol):
     """A work that may publish by steps which only Spark's driver can carry out."""
 
     @property
     def needs_driver(self) -> bool:
         """Whether it does."""
+
+    def driver_settings(self, connections: Connections) -> Mapping[str, str]:
+        """Return the settings that Spark has to begin with for these steps, without secrets.
+
+        :raises ConfigurationError: a connection is missing, or isn't fit for it.
+        """
 
 
 @runtime_checkable
@@ -405,6 +424,15 @@ class BatchedJob(Protocol):
     @property
     def batch(self) -> Batch | None:
         """How much has to wait in the source before it is read; `None`: anything is enough."""
+
+
+@runtime_checkable
+class SealingJob(Protocol):
+    """A job whose runs seal versions, for the stages that read what it publishes."""
+
+    @property
+    def seals(self) -> bool:
+        """Whether they do."""
 
 
 @runtime_checkable

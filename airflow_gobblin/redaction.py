@@ -303,7 +303,8 @@ _SENSITIVE = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _SHOWN = re.compile(
-    r"(.*[._-])?(uri|url|id|type|name|host|user|login|port|version|timeout|mode|scheme|region|project|account|bucket|path)"
+    r"(.*[._-])?(uri|url|id|type|name|host|user|login|port|version|timeout|mode|scheme|region|project|account|bucket|path"
+    r"|servers|protocol|mechanisms?|username|location|ms)"
     r"|client_email|gssencmode|is_anonymous|keepalives.*|options|require_auth|scopes?|sslcert|sslmode|sslrootcert"
     r"|target_session_attrs|universe_domain|verify",
     re.IGNORECASE | re.ASCII,

@@ -38,6 +38,7 @@ from airflow_gobblin.rows.converters.columns import AddColumn
 from airflow_gobblin.rows.sinks.base import Sink
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.sources.base import Source
+from airflow_gobblin.rows.sources.kafka.values import AvroValues, JsonValues, ValueFormat
 from airflow_gobblin.rows.sources.sql import Predicate, SqlSource, SqlTable
 from airflow_gobblin.rows.work import RowsBinding, RowsWork
 from airflow_gobblin.steps.base import CommitStep
@@ -72,10 +73,12 @@ STANDS_FOR: dict[Any, type[Any]] = {
     RowCheck: NotNull,
     Sink: ParquetSink,
     Source: SqlSource,
+    ValueFormat: JsonValues,
     Work: RowsWork,
 }
 """The record that a field of each port holds."""
 SAMPLES: dict[Any, Any] = {
+    AvroValues: AvroValues('{"type": "record"}', "registry", "{topic}", "value_"),
     Coverage: Coverage().add(Range(LongWatermark(3), LongWatermark(7))).add(Range(LongWatermark(9), LongWatermark(10))),
     CheckDetachedSignature: CheckDetachedSignature("keys", (_FINGERPRINT,), ".rpm", (".pgp",)),
     CheckSignature: CheckSignature("keys", (_FINGERPRINT,), ".sig", 3, 3),
@@ -83,6 +86,7 @@ SAMPLES: dict[Any, Any] = {
     Encrypt: Encrypt("keys", (_FINGERPRINT,), _FINGERPRINT, ".pgp"),
     DatePartitions: DatePartitions("clicks", "%Y-%m-%d", 7, "Europe/Zurich"),
     HiveTable: HiveTable("lake", "{dataset}", ("id bigint",), ("dt date",), "orc", "s3a://lake", drop=True),
+    JsonValues: JsonValues({"id": "int64", "address": {"city": "string"}, "tags": ["string"]}, "value_"),
     Json: {"offsets": [1, 2.5, None, True]},
     Keep: Keep("pt", owner="ann", group=100, permission=0o640, folder_permission=0o750),
     ParquetSink: ParquetSink("/lake"),

@@ -70,6 +70,7 @@ _SKIPPING = frozenset({Action.SET, Action.IMPORT})
 """Actions that cover ranges without publishing them."""
 _NAMED = 5
 """The most items that a sentence names."""
+_COUNTS = ("rows_read", "rows_dropped", "dead_letters")
 
 
 # Datasets in a list
@@ -96,6 +97,7 @@ class SlotView:
     :param releases: notes of people who released it, or the claim on the dataset's folder.
     :param replaced: how many of its files took the place of others, in a mirror.
     :param deleted: how many files it deleted, in a mirror.
+    :param dead_letters: how many refused rows its files hold, which aren't among its rows.
     """
 
     slot: int
@@ -123,6 +125,7 @@ class SlotView:
     bytes: int = 0
     replaced: int = 0
     deleted: int = 0
+    dead_letters: int = 0
 
 
 @dataclass(frozen=True)
@@ -343,6 +346,7 @@ def _slot_view(slot: Slot, *, quarantined: bool = False) -> SlotView:
         bytes=slot.bytes,
         replaced=slot.replaced,
         deleted=slot.deleted,
+        dead_letters=slot.dead_letters,
     )
 
 
@@ -446,7 +450,7 @@ def dataset_detail(
         view=view(history, at),
         coverage=_positions(history.state.coverage),
         steps=None if pending is None else _pending_steps(journal, context, pending.decision, steps, verified),
-        unpublished=tuple(unit for unit in history.state.previous_units if unit.state is UnitState.FAILED),
+        unpublished=tuple(u for u in history.state.previous_units if u.state is UnitState.FAILED or u.cut),
         retired=len(history.state.retired),
         notes=journal.notes(urn, history.state.head if pending is None else pending.decision.slot),
     )
@@ -811,30 +815,31 @@ def _audit_rows(found: _Findings, journal: Journal, history: History) -> Iterato
         if not slot.done or slot.decision.action is not Action.COMMIT:
             continue
         number, units = slot.decision.slot, [*_published_units(slot.decision)]
-        read, dropped = sum(u.rows_read for u in units), sum(u.rows_dropped for u in units)
+        read, dropped, dead = (sum(getattr(u, name) for u in units) for name in _COUNTS)
         text = f"{many(read, 'row')} read, {slot.rows:,} published and {dropped:,} dropped"
-        if slot.rows + dropped < read:
+        text += f", {dead:,} dead letters" if dead else ""
+        if slot.rows + dropped + dead < read:
             yield found.problem("rows", text, number)
-        elif slot.rows + dropped > read:
+        elif slot.rows + dropped + dead > read:
             yield found.note("rows", f"{text}: converters added some", number)
-        elif dropped:
+        elif dropped or dead:
             yield found.note("rows", text, number)
     yield from _audit_rows_of_files(found, journal, history)
 
 
 def _audit_rows_of_files(found: _Findings, journal: Journal, history: History) -> Iterator[AuditFinding]:
     """Check that the files of the published units hold as many rows as the units wrote."""
-    in_files: Counter[int] = Counter()
+    in_files: Counter[tuple[int, str]] = Counter()
     for decision, file in journal.files(history, history.state.live):
-        in_files[decision.slot] += file.rows
-    written: Counter[int] = Counter()
+        in_files[decision.slot, "dead letter" if file.holds_dead_letters else "row"] += file.rows
+    written: Counter[tuple[int, str]] = Counter()
     for ref, unit in history.state.live.items():
-        written[ref.slot] += unit.rows_written
-    for number in sorted(written):
-        if written[number] != in_files[number]:
-            yield found.problem(
-                "rows", f"{many(written[number], 'row')} written, and its files hold {in_files[number]:,}", number
-            )
+        written[ref.slot, "row"] += unit.rows_written
+        written[ref.slot, "dead letter"] += unit.dead_letters
+    for number, what in sorted({*written, *in_files}):
+        count, held = written[number, what], in_files[number, what]
+        if count != held:
+            yield found.problem("rows", f"{many(count, what)} written, and its files hold {held:,}", number)
 
 
 def _audit_files(

@@ -138,6 +138,7 @@ def slot_row(one: SlotView) -> dict[str, Any]:
         "units": one.units,
         "rows_read": one.rows_read,
         "rows": one.rows,
+        "dead_letters": one.dead_letters,
         "files": one.files,
         "bytes": one.bytes,
         "replaced": one.replaced,

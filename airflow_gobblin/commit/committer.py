@@ -101,8 +101,10 @@ class Proposal:
 
     @property
     def complete(self) -> bool:
-        """Whether it contains all that was planned. A unit that stopped early counts as complete: the next run reads the rest."""
-        return all(u.state is UnitState.SUCCESSFUL for u in self.units)
+        """Whether it contains all that was planned. A unit that stopped early counts as complete: the next run reads the rest.
+        One that was cut where it failed doesn't.
+        """
+        return all(u.state is UnitState.SUCCESSFUL and not u.cut for u in self.units)
 
 
 Published = Iterator[tuple[WorkUnit, UnitResult]]

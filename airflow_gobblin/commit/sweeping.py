@@ -13,6 +13,7 @@ from airflow_gobblin.commit.preconditions import can_win
 from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.job import UploadingWork, Work
 from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.model.dead_letters import is_dead_letters
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.workspace.claims import Claims
 from airflow_gobblin.workspace.staging import Staging
@@ -145,6 +146,8 @@ class Sweeper:
         if found is None:  # the upload is in the folder of its unit
             folder, name = posixpath.split(folder)
             found = _TOKEN.match(name)
+        elif is_dead_letters(target):
+            folder = posixpath.dirname(folder)
         claim = self._claims.last(folder)  # the claim of a dropped dataset is released
         if found is None or claim is None or claim.owner[:2] != (self._journal.id, self._journal.ingestion):
             return False

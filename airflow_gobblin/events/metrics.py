@@ -4,6 +4,7 @@
 |---|---|---|
 | `gobblin.slots` | counter | published slots |
 | `gobblin.rows`, `gobblin.files`, `gobblin.bytes` | counters | their content |
+| `gobblin.dead_letters` | counter | rows that were refused and kept, of slots that have any |
 | `gobblin.replaced`, `gobblin.deleted` | counters | files of mirrors that took the place of others, or were deleted |
 | `gobblin.publish` | timer | from a slot's decision to its outcome |
 | `gobblin.lag` | gauge | seconds that a dataset's watermark is behind, if it is a time, published or not |
@@ -42,6 +43,8 @@ def count_publication(publication: Publication) -> None:
     stats.incr("gobblin.slots", tags=tags)
     for name in ("rows", "files", "bytes"):
         stats.incr(f"gobblin.{name}", getattr(publication, name), tags=tags)
+    if publication.dead_letters:
+        stats.incr("gobblin.dead_letters", publication.dead_letters, tags=tags)
     if publication.holds is Holds.DIFFERENCE:
         stats.incr("gobblin.replaced", publication.replaced, tags=tags)
         stats.incr("gobblin.deleted", publication.deleted, tags=tags)

@@ -36,6 +36,7 @@ class Publication:
     :param decided: when it was decided.
     :param done: when its outcome was written.
     :param schema: the published schema (Arrow, encoded by `schema.py`).
+    :param dead_letters: how many refused rows some of its files hold.
     :param metadata: what its work added.
     """
 
@@ -56,6 +57,7 @@ class Publication:
     done: datetime
     run_key: str
     schema: str | None
+    dead_letters: int = 0
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -111,6 +113,7 @@ def publication(ingestion: str, slot: Slot, watermark: Watermark | None) -> Publ
         done=decision.at if outcome is None else outcome.at,
         run_key=decision.run_key,
         schema=decision.schema,
+        dead_letters=slot.dead_letters,
         metadata=decision.metadata,
     )
 

@@ -51,6 +51,7 @@ def event(publication: Publication, context: Context) -> Mapping[str, Json]:
         "rows": publication.rows,
         "files": publication.files,
         "bytes": publication.bytes,
+        "dead_letters": publication.dead_letters,
         "replaced_files": publication.replaced,
         "deleted_files": publication.deleted,
         "retired_units": publication.retired,

@@ -38,11 +38,17 @@ _POSTGRES_SETTINGS = (
     "target_session_attrs",
 )
 
-_OBJECT_STORES = ("aws", "google_cloud_platform", "wasb", "adls")
+_AS_THEY_ARE = (
+    *("aws", "google_cloud_platform", "wasb", "adls"),
+    *("sftp", "ssh", "http", "https", "hdfs", "webhdfs"),
+    "hive_metastore",
+    "kafka",
+)
+"""The types whose URIs are read as Airflow writes them."""
 
 
 class AirflowConnections:
-    """Airflow's connections as URIs: `postgresql://…`, `sqlite:////path`, `aws://key:secret@/?region_name=…`.
+    """Airflow's connections as URIs: `postgresql://…`, `sqlite:////path`, `aws://key:secret@/?region_name=…`, `kafka://…`.
 
     A connection of type `gobblin_journal` is the URL of a journal.
     """
@@ -70,10 +76,12 @@ class AirflowConnections:
             return _postgres_uri(connection)
         if connection.conn_type == "sqlite":
             return _sqlite_uri(connection)
-        if connection.conn_type in _OBJECT_STORES:
+        if connection.conn_type in _AS_THEY_ARE:
             return str(connection.get_uri())
         if connection.conn_type == JOURNAL_CONNECTION:
             return _journal_url(connection)
+        if connection.conn_type == "generic" and "keys" in connection.extra_dejson:  # of OpenPGP
+            return str(connection.get_uri())
         if connection.conn_type == "generic":
             raise _refused(
                 connection,
@@ -83,7 +91,7 @@ class AirflowConnections:
         raise _refused(
             connection,
             f"it is of type {connection.conn_type!r}",
-            f"Known are connections of type 'postgres', 'sqlite', {', '.join(map(repr, _OBJECT_STORES))}, and for journals "
+            f"Known are connections of type 'postgres', 'sqlite', {', '.join(map(repr, _AS_THEY_ARE))}, and for journals "
             f"{JOURNAL_CONNECTION!r}.",
         )
 

@@ -11,11 +11,19 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_gobblin.commit.remote import StepFolder, pieces_of
-from airflow_gobblin.errors import Remedy, StepError
+from airflow_gobblin.errors import ConfigurationError, Remedy, StepError
 from airflow_gobblin.hooks.connections import AirflowConnections
-from airflow_gobblin.hooks.spark import ConnectHook, close_output, code_folder, driver_hook, told
+from airflow_gobblin.hooks.spark import (
+    CONNECT,
+    ConnectHook,
+    check_spark_connection,
+    close_output,
+    code_folder,
+    driver_hook,
+    told,
+)
 from airflow_gobblin.hooks.spark_jobs import spark_job
-from airflow_gobblin.job import connections_of
+from airflow_gobblin.job import DriverWork, connections_of
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.site import Site
 from airflow_gobblin.spark.connections import give_connections
@@ -107,8 +115,10 @@ class StepsOnSpark:
         secrets = give_connections(AirflowConnections(), connections_of(job.work))
         total = many(sum(count for _, count in pieces), "piece")
         log.info("dataset %r: its steps are %s on Spark, in %s", urn, _DONE[verb], total)
-        self._hook = driver_hook(self._options, f"{job.name} {verb} steps", arguments, [str(shipped)], secrets)
-        failure, on_driver = self._submit(), any(site is Site.DRIVER for site, _ in pieces)
+        on_driver = any(site is Site.DRIVER for site, _ in pieces)
+        options = self._with_settings() if on_driver else self._options
+        self._hook = driver_hook(options, f"{job.name} {verb} steps", arguments, [str(shipped)], secrets)
+        failure = self._submit()
         answers = work.answers()
         if answers is None:
             self._opened.staging.check_shared()
@@ -122,6 +132,23 @@ class StepsOnSpark:
         if answers.failure is not None:
             raise answers.failure.error()
         return answers
+
+    def _with_settings(self) -> Mapping[str, Any]:
+        """Return how applications are submitted whose driver carries out steps.
+
+        :raises ConfigurationError: Spark runs already, and can't be given the settings that the steps need.
+        """
+        work, conf = self._opened.job.work, self._options["conf"]
+        settings = work.driver_settings(AirflowConnections()) if isinstance(work, DriverWork) else {}
+        conn_id = self._options["conn_id"]
+        if settings and check_spark_connection(conn_id).conn_type == CONNECT:
+            raise ConfigurationError(
+                operation="carry out",
+                subject=f"the commit steps of {self._opened.job.name!r} by Spark connection {conn_id!r}",
+                cause=f"this Spark runs already, and can't be given {', '.join(settings)} any more",
+                hint="Give its server these settings, and leave the connection out of the mirror's `register`.",
+            )
+        return {**self._options, "conf": {**conf, **settings}}
 
     def _submit(self) -> AirflowException | None:
         assert self._hook is not None

@@ -23,6 +23,7 @@ from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import UnitState, UnitSummary, first_cause
 
 _PUBLISHING = frozenset({Action.COMMIT, Action.NOOP})
+_TAKING_BACK = frozenset({Action.REWIND, Action.DROP})
 _BY_PEOPLE = frozenset({NoteKind.RELEASED, NoteKind.CLAIM_RELEASED})
 
 
@@ -63,6 +64,13 @@ class Slot:
     def rows(self) -> int:
         """The number of rows in them."""
         return self.trimmed.rows if self.trimmed is not None else sum(u.rows_written for u in _good(self.decision))
+
+    @property
+    def dead_letters(self) -> int:
+        """The number of refused rows in them, which aren't among those."""
+        return (
+            self.trimmed.dead_letters if self.trimmed is not None else sum(u.dead_letters for u in _good(self.decision))
+        )
 
     @property
     def keeps_units(self) -> bool:
@@ -211,6 +219,7 @@ class TrimmedSlot:
     replaced: int = 0
     deleted: int = 0
     bytes: int = 0
+    dead_letters: int = 0
 
     def as_slot(self, urn: str) -> Slot:
         """Return it as a slot that has ended. Trimmed fields are empty."""
@@ -250,6 +259,8 @@ class Snapshot:
     :param slots: what remains of each slot, from 1 on.
     :param units: the units that were live then.
     :param unit_slots: the slot of each of these units.
+    :param origins: as of a `DatasetState`, as pairs, of slots with live units.
+    :param spoiled: as of a `DatasetState`: without it, void seals would stand again.
     """
 
     slot: int
@@ -266,6 +277,8 @@ class Snapshot:
     kept_from: Watermark | None = None
     paused: Pause | None = None
     provenance: Provenance | None = None
+    origins: tuple[tuple[int, int], ...] = ()
+    spoiled: tuple[tuple[int, int], ...] = ()
 
     @property
     def live(self) -> dict[UnitRef, UnitSummary]:
@@ -482,6 +495,8 @@ def take_snapshot(history: History, slot: int, at: datetime) -> Snapshot:
         kept_from=state.kept_from,
         paused=state.paused,
         provenance=state.provenance,
+        origins=tuple((slot, origin) for slot, origin in state.origins.items() if slot in live),
+        spoiled=state.spoiled,
     )
 
 
@@ -513,6 +528,7 @@ def _trimmed(slot: Slot) -> TrimmedSlot:
         replaced=slot.replaced,
         deleted=slot.deleted,
         bytes=slot.bytes,
+        dead_letters=slot.dead_letters,
     )
 
 
@@ -564,6 +580,8 @@ class _StateBuilder:
     kept_from: Watermark | None = None
     paused: Pause | None = None
     provenance: Provenance | None = None
+    origins: dict[int, int] = field(default_factory=dict)
+    spoiled: tuple[tuple[int, int], ...] = ()
 
     def begin(self, snapshot: Snapshot) -> None:
         """Begin with the snapshot that replaces the slots before."""
@@ -576,6 +594,8 @@ class _StateBuilder:
         self.kept_from = snapshot.kept_from
         self.paused = snapshot.paused
         self.provenance = snapshot.provenance
+        self.origins = dict(snapshot.origins)
+        self.spoiled = snapshot.spoiled
 
     def take(self, slot: Slot) -> None:
         """Add one slot."""
@@ -602,6 +622,7 @@ class _StateBuilder:
     def _publish(self, slot: Slot) -> None:
         """Retire the units that a done slot replaces, and add those it publishes."""
         decision = slot.decision
+        self._inherit(slot)
         for ref in decision.replaces:
             self.live.pop(ref, None)
             if not slot.noted(NoteKind.CLEANED):
@@ -612,6 +633,24 @@ class _StateBuilder:
             for unit in decision.units:
                 if unit.state is UnitState.SUCCESSFUL:
                     self.live[UnitRef(decision.slot, unit.unit)] = unit
+
+    def _inherit(self, slot: Slot) -> None:
+        """Keep whose version the units of a slot have that replaces others; or else, of what it takes something back.
+
+        A snapshot isn't made in place of the one before, but of what the source has by now: it has a version of its own.
+        """
+        decision = slot.decision
+        retired = (
+            self.live if decision.action is Action.DROP else [ref for ref in decision.replaces if ref in self.live]
+        )
+        oldest = min((self.origins.get(ref.slot, ref.slot) for ref in retired), default=None)
+        if oldest is None:
+            return
+        if decision.action in _TAKING_BACK:
+            longer = ((low, high) for low, high in self.spoiled if low < oldest)
+            self.spoiled = (*longer, (oldest, decision.slot))
+        elif slot.holds is None or not slot.holds.replaces_all:
+            self.origins[decision.slot] = oldest
 
 
 def _unpublished(notes: tuple[Note, ...]) -> tuple[UnitSummary, ...]:

@@ -44,6 +44,7 @@ from airflow_gobblin.journal.records import (
     shards,
 )
 from airflow_gobblin.model import wire
+from airflow_gobblin.model.dead_letters import dead_letter_schema
 from airflow_gobblin.model.naming import check_ingestion_name, dataset_key
 from airflow_gobblin.model.state import DatasetState, UnitRef
 from airflow_gobblin.steps.base import CommitStep, Phase, TargetFile
@@ -322,9 +323,15 @@ class Journal:
         :raises NeverPublishedError: no run has published it yet.
         :raises RecordError: as `history`.
         """
-        return _patient(lambda: self._read_dataset(urn, root))
+        return _patient(lambda: self._read_dataset(urn, root, dead_letters=False))
 
-    def _read_dataset(self, urn: str, root: str | None) -> PublishedDataset:
+    def read_dead_letters(self, urn: str, root: str | None = None) -> PublishedDataset:
+        """Return the dead letters of a dataset: the rows of its live units that were refused, with the reasons, as `read_dataset`
+        returns the others.
+        """
+        return _patient(lambda: self._read_dataset(urn, root, dead_letters=True))
+
+    def _read_dataset(self, urn: str, root: str | None, *, dead_letters: bool) -> PublishedDataset:
         history = self.history(urn)
         if not history.known:
             raise unknown_dataset(self, urn)
@@ -341,9 +348,11 @@ class Journal:
                 file.checksum,
             )
             for decision, file in self.files(history, history.state.live)
+            if file.holds_dead_letters is dead_letters
         )
+        schema = _dead_letter_schema() if dead_letters else history.state.schema
         shown = history.state.head if history.pending is None else history.pending.decision.slot - 1
-        return PublishedDataset(urn, shown, history.state.watermark, history.state.schema, files)
+        return PublishedDataset(urn, shown, history.state.watermark, schema, files)
 
     def steps(self, decision: Decision, shards: Iterable[ShardRef] | None = None) -> Iterator[CommitStep]:
         """Yield the stored steps of a decision, in order, one shard at a time in memory; all but the last.
@@ -707,6 +716,12 @@ class Journal:
             cause=finding,
             hint="A record was lost or changed. Restore the journal from a copy; the dataset goes no further until then.",
         )
+
+
+def _dead_letter_schema() -> str:
+    from airflow_gobblin.model import schema  # which loads Arrow
+
+    return schema.encode(dead_letter_schema())
 
 
 def ingestions(store: Store) -> tuple[str, ...]:

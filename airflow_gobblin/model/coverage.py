@@ -6,7 +6,7 @@ position; every other dataset has one position.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import zip_longest
@@ -125,7 +125,7 @@ class Coverage:
     def add(self, added: Range) -> Coverage:
         """Return this coverage with one more range.
 
-        :raises GobblinError: it overlaps a covered range (I2), is of another kind, or has fewer positions.
+        :raises GobblinError: it overlaps a covered range (I2), or is of another kind.
         """
         if self.overlaps(added):
             raise GobblinError(
@@ -141,7 +141,7 @@ class Coverage:
 
         :raises GobblinError: as `add`, except for an overlap.
         """
-        self._check_fits(added, fewest=len(self.intervals))
+        added = self._fitting(added)
         base = self.starting_at(added.low)
         return Coverage(
             base.origin,
@@ -153,9 +153,8 @@ class Coverage:
 
         :raises GobblinError: it is of another kind.
         """
-        self._check_fits(removed, fewest=len(self.intervals))
         # A coverage may have fewer positions than the range, if nothing of the newer ones is covered.
-        gone = tuple(removed._positions())[: len(self.intervals)]
+        gone = tuple(self._fitting(removed)._positions())[: len(self.intervals)]
         return Coverage(self.origin, tuple(_minus(have, part) for have, part in zip(self.intervals, gone, strict=True)))
 
     def without(self, removed: Iterable[Range]) -> Coverage:
@@ -170,7 +169,7 @@ class Coverage:
 
         :raises GobblinError: it is of another kind.
         """
-        self._check_fits(other)
+        self._fitting(other)
         return any(
             low < h and lo < high
             for have, (lo, h) in zip(self.intervals, other._positions(), strict=False)
@@ -181,9 +180,9 @@ class Coverage:
     def covers(self, other: Range) -> bool:
         """Return whether every position of `other` is covered.
 
-        :raises GobblinError: it is of another kind, or has fewer positions.
+        :raises GobblinError: it is of another kind.
         """
-        self._check_fits(other, fewest=len(self.intervals))
+        other = self._fitting(other)
         width = len(split(other.low))
         have = self.intervals + ((),) * (width - len(self.intervals))
         return all(not _uncovered(h, part) for h, part in zip(have, other._positions(), strict=True))
@@ -216,23 +215,24 @@ class Coverage:
         return join(tuple(ends), self.origin.kind)
 
     def uncovered(self, within: Range) -> tuple[Range, ...]:
-        """Return the parts of a range that are not covered, in order. Only for datasets of one position."""
-        (gaps,) = self.gaps(within)
-        return tuple(Range(low, high) for low, high in gaps)
+        """Return the parts of a range that are not covered, in order; of several positions as `ranges_of` does."""
+        return ranges_of(self.gaps(within), within.low)
 
     def gaps(self, within: Range) -> tuple[tuple[Interval, ...], ...]:
         """Return the intervals of a range that are not covered, in order, for each of its positions."""
-        self._check_fits(within)
+        self._fitting(within)
         pairs = zip_longest(self.intervals, within._positions(), fillvalue=())
         return tuple(_uncovered(have, part) for have, part in pairs if part)
 
-    def _check_fits(self, other: Range, fewest: int = 0) -> None:
-        """Check that a range can be compared with the coverage.
+    def _fitting(self, other: Range) -> Range:
+        """Return a range with at least as many positions as the coverage has: it may be of before the dataset had more.
 
-        :raises GobblinError: it can't be.
+        :raises GobblinError: it can't be compared with the coverage.
         """
-        if self.origin is None or (self.origin.kind == other.low.kind and fewest <= len(split(other.low))):
-            return
+        if self.origin is None:
+            return other
+        if self.origin.kind == other.low.kind:
+            return padded(other, self.origin)
         raise GobblinError(
             operation="compare",
             subject=f"range {other} with the coverage",
@@ -241,8 +241,24 @@ class Coverage:
         )
 
     def ranges(self) -> tuple[Range, ...]:
-        """Return the covered ranges of a dataset of one position, in order."""
-        return tuple(Range(low, high) for low, high in (self.intervals[0] if self.intervals else ()))
+        """Return the covered ranges, in order; of several positions as `ranges_of` does."""
+        return () if self.origin is None else ranges_of(self.intervals, self.origin)
+
+
+def ranges_of(intervals: Sequence[Sequence[Interval]], rest: Watermark) -> tuple[Range, ...]:
+    """Return the intervals of each position as ranges: the first one of each together, then the second of each, and so on.
+
+    :param rest: where a range is empty, in the positions that have no more intervals.
+    """
+    rows = zip_longest(*intervals)
+    return tuple(
+        _joined([part or (at, at) for part, at in zip(row, split(rest), strict=True)], rest.kind) for row in rows
+    )
+
+
+def _joined(parts: Iterable[Interval], kind: str) -> Range:
+    lows, highs = zip(*parts, strict=True)
+    return Range(join(lows, kind), join(highs, kind))
 
 
 def _uncovered(have: Iterable[Interval], part: Interval) -> tuple[Interval, ...]:

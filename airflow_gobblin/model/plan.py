@@ -259,6 +259,19 @@ class Prospect:
         return {ref.urn: number for number, pack in enumerate(self.packs, 1) for ref in pack.datasets}
 
 
+@dataclass(frozen=True)
+class Sealing:
+    """A version that a run is to seal.
+
+    :param version: the end of the run's data interval.
+    :param generations: the generation of each dataset when it was planned, by URN, where it isn't 0: what was taken back since
+        may be missing.
+    """
+
+    version: datetime
+    generations: Mapping[str, int]
+
+
 @record("run_plan")
 @dataclass(frozen=True)
 class RunPlan:
@@ -267,6 +280,8 @@ class RunPlan:
     :param backfill: whether it was for a range, which no other run fills.
     :param at: when it was planned, used only for fairness.
     :param dag_run: the DAG run, as named in the request.
+    :param flush: whether it is to publish what waited when it was planned, whoever else runs meanwhile.
+    :param seals: the version to seal at its end; `None`: none.
     """
 
     run: str
@@ -276,6 +291,16 @@ class RunPlan:
     backfill: bool = False
     at: datetime | None = None
     dag_run: str = ""
+    flush: bool = False
+    seals: Sealing | None = None
+
+
+@record("planned_again")
+@dataclass(frozen=True)
+class PlannedAgain:
+    """The plan that takes the place of one that lost, in a flush."""
+
+    ref: DatasetRef
 
 
 @record("held_datasets")

@@ -24,11 +24,13 @@ class CommitPolicy(StrEnum):
     """If one unit fails, nothing of the dataset is published."""
     SUCCESSFUL = "successful"
     """Successful units are published; the ranges of the others stay open and are planned first next time."""
+    PARTIAL = "partial"
+    """Also of a failed unit is published what was read before it failed, up to a position; for sources that read in order."""
 
 
 def publishable(policy: CommitPolicy, units: Sequence[UnitSummary]) -> tuple[UnitSummary, ...]:
     """Return the units as judged by the policy: those still successful are published, other successful ones become skipped."""
-    if policy is CommitPolicy.SUCCESSFUL or all(unit.state is UnitState.SUCCESSFUL for unit in units):
+    if policy is not CommitPolicy.FULL or all(unit.state is UnitState.SUCCESSFUL for unit in units):
         return (*units,)
     return tuple(replace(u, state=UnitState.SKIPPED) if u.state is UnitState.SUCCESSFUL else u for u in units)
 

@@ -84,6 +84,10 @@ class DatasetState:
     :param failures: run keys of the runs that failed to finish the pending slot since it was last released.
     :param provenance: its origin and DAG; `None` before the first slot, and after a drop.
     :param paused: the current pause, if there is one.
+    :param origins: the slots whose units replaced others, each with the slot whose version these have: the oldest of what they
+        replaced. A slot that isn't there has its own.
+    :param spoiled: the heads [low, high) of which something was taken back: of each rewind and drop, from the oldest slot that it
+        took a unit of to its own.
     """
 
     urn: str
@@ -100,6 +104,16 @@ class DatasetState:
     quarantined: bool = False
     paused: Pause | None = None
     provenance: Provenance | None = None
+    origins: Mapping[int, int] = field(default_factory=dict)
+    spoiled: tuple[tuple[int, int], ...] = ()
+
+    def origin(self, slot: int) -> int:
+        """Return the slot whose version the live units of a slot have."""
+        return self.origins.get(slot, slot)
+
+    def intact(self, head: int) -> bool:
+        """Return whether nothing was taken back of what was live when a slot was the newest one, or replaced it since."""
+        return not any(low <= head < high for low, high in self.spoiled)
 
     @property
     def watermark(self) -> Watermark | None:

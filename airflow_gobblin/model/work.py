@@ -6,7 +6,7 @@ Nothing here is state: the state of a work unit is derived from the records that
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from airflow_gobblin.errors import ConfigurationError
@@ -198,10 +198,12 @@ class Segment:
 
     :param path: the object, relative to the target root.
     :param start: the number of bytes before them.
+    :param modified: the time that the file keeps, in ns since 1970, if it keeps one.
     """
 
     path: str
     start: int
+    modified: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +235,9 @@ class UnitResult:
 
     :param attempt: the attempt (one run of a Spark driver) that it belongs to.
     :param state: SUCCESSFUL, FAILED or SKIPPED.
-    :param actual_high: where the unit really ended: the first position that it did not read.
-    :param files: its staged files. Those of a failed one are whole, but are never published as they are.
+    :param actual_high: where the unit really ended: the first position that it did not read. A failed one has it if its files
+        hold all before it, so that they can be published.
+    :param files: its staged files. Those of a failed one are whole.
     :param expected_rows: the number of rows in the range according to the source, if known; compared with `rows_read`.
     :param properties: values that the source or the writer leaves for the next run.
     :param failure: the first error, if it failed.
@@ -243,6 +246,8 @@ class UnitResult:
         together.
     :param replaced: how many of its files take the place of others, in a mirror.
     :param deleted: how many files publishing it deletes, in a mirror.
+    :param dead_letters: how many refused rows its last files hold.
+    :param dead_letter_files: how many files that are.
     """
 
     unit: str
@@ -262,11 +267,30 @@ class UnitResult:
     snapshot: str = ""
     replaced: int = 0
     deleted: int = 0
+    dead_letters: int = 0
+    dead_letter_files: int = 0
 
     @property
     def why(self) -> str:
         """Why it failed; empty if it didn't."""
         return "" if self.failure is None else str(self.failure)
+
+    @property
+    def files_of_rows(self) -> tuple[StagedFile, ...]:
+        """Its files without those of dead letters."""
+        return self.files[: len(self.files) - self.dead_letter_files]
+
+    @property
+    def files_of_dead_letters(self) -> tuple[StagedFile, ...]:
+        """Its files of dead letters."""
+        return self.files[len(self.files) - self.dead_letter_files :]
+
+    @property
+    def cut(self) -> UnitResult | None:
+        """What can be published of it if it failed: all before its actual high."""
+        if self.state is not UnitState.FAILED or self.actual_high is None:
+            return None
+        return replace(self, state=UnitState.SUCCESSFUL)
 
     @property
     def bytes_written(self) -> int:
@@ -280,6 +304,7 @@ class UnitSummary:
 
     :param replaced: how many of its files take the place of others, in a mirror.
     :param deleted: how many files publishing it deletes, in a mirror.
+    :param dead_letters: how many refused rows some of its files hold.
     """
 
     unit: str
@@ -298,6 +323,7 @@ class UnitSummary:
     failure: Failure | None = None
     replaced: int = 0
     deleted: int = 0
+    dead_letters: int = 0
 
     @property
     def why(self) -> str:
@@ -305,6 +331,11 @@ class UnitSummary:
         if self.failure is not None:
             return str(self.failure)
         return NO_RESULT if self.state is UnitState.FAILED else ""
+
+    @property
+    def cut(self) -> bool:
+        """Whether it failed, and is published up to where it did."""
+        return self.state is UnitState.SUCCESSFUL and self.failure is not None
 
     @property
     def range(self) -> Range | None:
@@ -350,6 +381,7 @@ def summarize(unit: WorkUnit, result: UnitResult | None) -> UnitSummary:
         failure=result.failure,
         replaced=result.replaced,
         deleted=result.deleted,
+        dead_letters=result.dead_letters,
     )
 
 
@@ -363,6 +395,6 @@ def first_cause(units: Iterable[UnitSummary], otherwise: str = NO_RESULT) -> str
 
     :param otherwise: returned if none failed.
     """
-    failed = [unit for unit in units if unit.state is UnitState.FAILED]
+    failed = [unit for unit in units if unit.state is UnitState.FAILED or unit.cut]
     failure = first_failure(failed)
     return str(failure) if failure is not None else NO_RESULT if failed else otherwise

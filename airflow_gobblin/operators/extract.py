@@ -40,6 +40,7 @@ from airflow_gobblin.job import connections_of
 from airflow_gobblin.links import DatasetLink, SparkLink
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.naming import many
+from airflow_gobblin.operators.run_requests import run_request
 from airflow_gobblin.operators.spark_options import check_conf
 from airflow_gobblin.operators.task_logs import log_replacing, log_reports, log_swept_pack
 from airflow_gobblin.operators.tasks import failing_at_once
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
 __all__ = ["ExtractOperator"]
 
 DATASETS_LOGGED = 20
+PLANS = 20
+"""The most plans of a flush in one try."""
 MISSES = 10
 """The number of failed status requests in a row that are tolerated for a durable driver."""
 _OF_SUBMITS = (
@@ -130,15 +133,38 @@ class ExtractOperator(SparkSubmitOperator):
         self._submitted = False
 
     def execute(self, context: Context) -> None:
-        """Submit the missing units, and check that none is missing afterwards."""
+        """Submit the missing units, and check that none is missing afterwards. A flush decides, and goes on if a plan lost."""
+        fresh = dict(vars(self))
+        for number in range(PLANS):
+            vars(self).update(fresh)  # each submit has a hook, an application and arguments of its own
+            opened = self._extract(context, number)
+            with failing_at_once():
+                if not self._planned_again(opened, context):
+                    return
+
+    def _planned_again(self, opened: OpenJob, context: Context) -> bool:
+        """Return whether a flush planned datasets again, because other runs committed what it had planned."""
+        run, pack = opened.staging.run(self.pack["run"]), opened.staging.pack(self.pack["run"], self.pack["pack"])
+        if run is None or pack is None or not run.flush:
+            return False
+        from airflow_gobblin.run.flush import decide_or_plan_again
+
+        return decide_or_plan_again(opened, run_request(context), run, pack)
+
+    def _extract(self, context: Context, number: int) -> OpenJob:
+        """Submit the missing units, and return the job.
+
+        :param number: how many plans of it lost in this try.
+        """
         failure: AirflowException | None = None
         with failing_at_once():
             opened = open_job(self.job)
             opened.check_target()  # else it would seem swept
             if self._is_whole(opened):
                 self._log_nothing(opened, context)
-                return
+                return opened
             self._prepare(opened)
+            self.external_id_key += f"_{number}" if number else ""
             try:
                 self._run_driver(context)
                 if self.durable and not self._submitted and not self._is_whole(opened):
@@ -154,6 +180,7 @@ class ExtractOperator(SparkSubmitOperator):
                 raise self._failed(opened, missing, failure) from failure
         if failure:
             self.log.warning("spark-submit failed, though every unit has its result: %s", failure)
+        return opened
 
     def _missing(self, opened: OpenJob) -> Iterator[tuple[str, str]]:
         """Yield the token and the id of each unit without a result, with one plan at a time in memory."""

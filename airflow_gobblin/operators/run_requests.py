@@ -19,7 +19,7 @@ from airflow.sdk import Param, timezone
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.naming import meant
-from airflow_gobblin.model.watermark import LongWatermark, TimestampWatermark
+from airflow_gobblin.model.watermark import LongWatermark, MultiLongWatermark, TimestampWatermark
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -31,8 +31,8 @@ __all__ = ["ingestion_params", "replacing_command", "run_request"]
 
 _TYPES = {
     "datasets": "a list of URNs",
-    "start": "a point in time, as ISO 8601 text, or an integer",
-    "end": "a point in time, as ISO 8601 text, or an integer",
+    "start": "a point in time, as ISO 8601 text, an integer, or offsets by partition",
+    "end": "a point in time, as ISO 8601 text, an integer, or offsets by partition",
     "replace": "true or false",
     "flush": "true or false",
     "request": "a text",
@@ -50,13 +50,14 @@ def ingestion_params(datasets: Iterable[str] = (), *, ranges: bool = True) -> di
     one: dict[str, Any] = {"type": "string", "enum": urns} if urns else {"type": "string"}
     about = {
         "datasets": "Only these datasets; none for all.",
-        "start": "Backfill from here on: a point in time; or an integer, for datasets whose positions are integers.",
+        "start": "Backfill from here on: a point in time; an integer, for datasets whose positions are integers; or offsets by "
+        'partition, {"0": 1200}.',
         "end": "Up to here, exclusive; empty: up to now.",
         "replace": "Publish the range anew, in place of what is published of it.",
         "flush": "Read what waits, however little it is for a batch.",
         "request": "Any text: with another one, the same run carries out the same request again.",
     }
-    bound = {"type": ["null", "string", "integer"], "default": None}
+    bound = {"type": ["null", "string", "integer", "object"], "default": None}
     fields: dict[str, dict[str, Any]] = {
         "datasets": {"type": "array", "default": [], "items": one, "examples": urns or None},
         "start": bound,
@@ -120,6 +121,7 @@ def run_request(context: Context) -> RunRequest:
         replace=asked.get("replace", False),
         request=asked.get("request", ""),
         flush=asked.get("flush", False),
+        scheduled=interval is not None and run.run_type == "scheduled",
     )
 
 
@@ -164,19 +166,38 @@ def _fits(name: str, value: object) -> bool:
         case "request":
             return isinstance(value, str)
         case _:
-            return isinstance(value, str | int) and not isinstance(value, bool)
+            return isinstance(value, str | int | dict) and not isinstance(value, bool)
 
 
-def _bound(name: str, value: str | int | None) -> Bound | None:
-    """Return a bound, a point in time or an integer. A text without an offset is in Airflow's default time zone."""
+def _bound(name: str, value: str | int | Mapping[str, Any] | None) -> Bound | None:
+    """Return a bound: a point in time, an integer, or offsets by partition, which may be typed into a form as JSON.
+
+    A time without an offset is in Airflow's default time zone.
+    """
     if value is None or isinstance(value, int):
         return value
     try:
+        if isinstance(value, Mapping):
+            return _offsets(value)
+        if value.lstrip().startswith("{"):
+            return _offsets(json.loads(value))
         return timezone.coerce_datetime(datetime.fromisoformat(value)).astimezone(UTC)
     except (ValueError, OverflowError):
         raise _refused(
-            f"{name} {value!r}", f"it is not {_TYPES[name]}", "For example '2026-01-31T06:00:00Z'."
+            f"{name} {value!r}",
+            f"it is not {_TYPES[name]}",
+            """For example '2026-01-31T06:00:00Z', or {"0": 1200}.""",
         ) from None
+
+
+def _offsets(value: Mapping[str, Any]) -> Mapping[int, int]:
+    """Return offsets by partition.
+
+    :raises ValueError: they are none.
+    """
+    if not value or not all(type(offset) is int and offset >= 0 for offset in value.values()):
+        raise ValueError
+    return {int(partition): offset for partition, offset in value.items()}
 
 
 def _refused(what: str, cause: str, hint: str) -> ConfigurationError:
@@ -186,7 +207,7 @@ def _refused(what: str, cause: str, hint: str) -> ConfigurationError:
 def replacing_command(context: Context, urn: str, slot: int, covered: Range | None) -> str:
     """Return the command that ingests a range of a dataset anew: a backfill of the run's interval, if it published that.
 
-    If positions are neither times nor integers, it is a rewind, which takes back everything after the range, too.
+    If positions are neither times nor integers nor lists of these, it is a rewind, which takes back what follows the range, too.
 
     :param slot: the newest of the dataset; it distinguishes the request from the one before.
     :param covered: a snapshot has none, and any run publishes it anew.
@@ -197,6 +218,11 @@ def replacing_command(context: Context, urn: str, slot: int, covered: Range | No
         return _triggering(dag_id, {"datasets": [urn]})
     conf: dict[str, Any] = {"datasets": [urn], "replace": True}
     timed = covered.low.kind == TimestampWatermark.kind
+    if isinstance(covered.low, MultiLongWatermark) and isinstance(covered.high, MultiLongWatermark):
+        pairs = enumerate(zip(covered.low.values, covered.high.values, strict=True))
+        held = {str(number): of for number, of in pairs if of[0] < of[1]}
+        conf |= {name: {number: of[n] for number, of in held.items()} for n, name in enumerate(("start", "end"))}
+        return _triggering(dag_id, conf)
     if not timed and covered.low.kind != LongWatermark.kind:
         to = shlex.quote(json.dumps(covered.low.to_json()))
         return f"airflow gobblin rewind {shlex.quote(urn)} --dag-id {dag_id} --to {to} --reason 'to ingest it anew'"

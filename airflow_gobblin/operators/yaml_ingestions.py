@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import datetime, timedelta
+from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -54,6 +55,8 @@ from airflow_gobblin.rows.converters.base import Converter, RowCheck
 from airflow_gobblin.rows.sinks.base import Sink
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.sources.base import Source
+from airflow_gobblin.rows.sources.kafka import KafkaSource
+from airflow_gobblin.rows.sources.kafka.values import AvroValues, BytesValues, JsonValues, TextValues, ValueFormat
 from airflow_gobblin.rows.sources.sql import SqlSource
 from airflow_gobblin.storage.files import check_target
 
@@ -354,7 +357,8 @@ _EXPLAINED: dict[str, Callable[[Any, Any], str]] = {
 # --- From a valid file to an ingestion ----------------------------------------------------------------------------------------
 
 _BUILT_IN: dict[Any, Mapping[str, type[Any]]] = {
-    Source: {"sql": SqlSource},
+    Source: {"sql": SqlSource, "kafka": KafkaSource},
+    ValueFormat: {"bytes": BytesValues, "text": TextValues, "json": JsonValues, "avro": AvroValues},
     Sink: {"parquet": ParquetSink},
     DatasetFinder: {
         "whole_tree": WholeTree,
@@ -431,6 +435,8 @@ class _Loading:
             return self._tried(path, lambda: timedelta(**value))
         if isinstance(value, dict) and (cls := next(filter(is_dataclass, options), None)):
             return self._built(cls, value, path)
+        if isinstance(value, str) and (member := _member(options, value)) is not None:
+            return member
         if isinstance(value, str) and datetime in options and str not in options:
             return self._tried(path, lambda: datetime.fromisoformat(value))
         return value
@@ -463,6 +469,12 @@ class _Loading:
 def _named(source: Source) -> tuple[str, ...]:
     """Return the URNs that are known without asking the source; an author's own source may have to look them up."""
     return tuple(table.urn for table in source.tables) if isinstance(source, SqlSource) else ()
+
+
+def _member(options: tuple[Any, ...], value: str) -> Enum | None:
+    """Return the member of an enumeration that a text names, if the field may be one."""
+    members = (one for kind in options if isinstance(kind, type) and issubclass(kind, Enum) for one in kind)
+    return next((one for one in members if one.value == value), None)
 
 
 @cache

@@ -7,36 +7,38 @@ FAILED, with the first error and without a secret; its staged files are removed.
 from __future__ import annotations
 
 import contextlib
+import copy
 import posixpath
 import secrets
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from airflow_gobblin.connections import Connections, GuardedConnections
 from airflow_gobblin.errors import (
-    CheckFailedError,
     ConfigurationError,
     GobblinError,
     Remedy,
     SchemaConflictError,
     SourceError,
 )
+from airflow_gobblin.model import dead_letters, wire
 from airflow_gobblin.model import schema as schemas
-from airflow_gobblin.model import wire
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.watermark import Json, Watermark
 from airflow_gobblin.model.work import StagedFile, UnitResult, UnitState, WorkUnit
-from airflow_gobblin.rows.converters.base import Converter, OnBadRow, RowCheck
+from airflow_gobblin.rows.converters.base import Converter, RefusingConverter, RowCheck
+from airflow_gobblin.rows.refusals import Refusals, good_rows
 from airflow_gobblin.rows.sinks.base import Writer
-from airflow_gobblin.rows.sources.base import Reader, ReadRequest
+from airflow_gobblin.rows.sinks.parquet_files import dead_letter_files
+from airflow_gobblin.rows.sources.base import OrderedReader, Reader, ReadRequest, RefusedRows
 from airflow_gobblin.rows.work import RowsBinding, RowsWork
 from airflow_gobblin.storage.files.base import Files
 
@@ -58,7 +60,7 @@ def converted_schema(converters: Sequence[Converter], checks: Sequence[RowCheck]
                 cause=f"it promised {_columns(promised)} and gives {_columns(batch.schema)}",
             )
     for check in checks:
-        _good_rows(check, batch)
+        good_rows(check, batch)
     return batch.schema
 
 
@@ -79,7 +81,8 @@ def extract_unit(
 
     :param staging_folder: the folder of the plan's staged files, relative to the root of `files`.
     :param snapshot: the snapshot to read in, as `PackSnapshot.of` its plan returns it.
-    :return: a SUCCESSFUL result, or a FAILED one with the first error.
+    :return: a SUCCESSFUL result, or a FAILED one with the first error; of a plan that is read in order with the files that hold
+        what came before it, up to a position.
     :raises BaseException: only if it is no `Exception` and shows no secret.
     """
     started = time.monotonic()
@@ -96,32 +99,26 @@ def extract_unit(
             files.remove_tree(folder)
         if not isinstance(error, Exception) and not guarded.redactor.shows_secret(error):
             raise
-        failure = Failure.of(_described(error, plan, unit), guarded.redactor.brief)
+        failure = Failure.of(_described(way.stopped or error, plan, unit), guarded.redactor.brief)
         return way.result(attempt, UnitState.FAILED, started, failure=failure)
+    if way.stopped is not None:
+        failure = Failure.of(_described(way.stopped, plan, unit), guarded.redactor.brief)
+        return way.result(attempt, UnitState.FAILED, started, staged, failure, cut=True)
     return way.result(attempt, UnitState.SUCCESSFUL, started, staged)
 
 
 @dataclass
 class _Tally:
-    """The counts of a unit. After each batch, read + added = written + dropped."""
+    """The counts of a unit. After each batch, read + added = written + refused."""
 
     read: int = 0
     added: int = 0
     converted: int = 0
-    dropped: int = 0
     written: int = 0
     batches: int = 0
     arrow_bytes: int = 0
     read_seconds: float = 0.0
     write_seconds: float = 0.0
-    dropped_by: dict[str, int] = field(default_factory=dict)
-    bad: dict[int, int] = field(default_factory=dict)
-    """The number of bad rows that each check found, by the check's number, whether or not another check had dropped them."""
-
-    def drop(self, who: Converter | RowCheck, rows: int) -> None:
-        self.dropped += rows
-        name = f"rows_dropped_by_{wire.kind_of(who)}"
-        self.dropped_by[name] = self.dropped_by.get(name, 0) + rows
 
     def metrics(self) -> dict[str, float]:
         return {
@@ -130,7 +127,6 @@ class _Tally:
             "rows_added": self.added,
             "read_seconds": self.read_seconds,
             "write_seconds": self.write_seconds,
-            **self.dropped_by,
         }
 
 
@@ -143,6 +139,17 @@ class _End:
     properties: Mapping[str, Json] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class _Staged:
+    """The staged files of a unit."""
+
+    rows: tuple[StagedFile, ...] = ()
+    dead_letters: tuple[StagedFile, ...] = ()
+
+
+_NOTHING = _Staged()
+
+
 class _UnitRun:
     """The extraction of one unit."""
 
@@ -153,61 +160,81 @@ class _UnitRun:
         self._unit = unit
         self._snapshot = snapshot
         self._tally = _Tally()
+        self._refusals: Refusals | None = None
         self._end = _End()
+        self.stopped: Exception | None = None
+        """The error that it was cut at."""
         self._started = time.monotonic()
         self._late = False
 
-    def run(self, files: Files, folder: str, connections: Connections) -> tuple[StagedFile, ...]:
+    def run(self, files: Files, folder: str, connections: Connections) -> _Staged:
         self._check_snapshot()
         assert self._plan.schema is not None
         incoming = schemas.decode(self._binding.source_schema)
         published = schemas.decode(self._plan.schema)
-        request = ReadRequest(self._binding.limits, self._job.options, self._snapshot)
+        request = ReadRequest(self._binding.limits, self._job.options, self._snapshot, self._binding.in_order)
         reader = self._job.source.read(self._unit, incoming, request, connections)
         try:
             stem = f"{self._plan.folder}/{self._plan.token}-{self._unit.id}"
             writer = self._job.sink.open(published, files, f"{folder}/{self._unit.id}", stem)
+            self._refusals = refusals = self._refusing(files, folder)
             try:
-                end = self._pass_all(reader, incoming, published, writer)
+                pass_all = self._pass_in_order if self._binding.in_order else self._pass_all
+                end = pass_all(cast(OrderedReader, reader), incoming, published, writer, refusals)
                 wire.canonical(wire.to_json(end.properties))  # properties that can't be stored fail this unit only
                 self._end = end
                 self._reconcile(end)
-                self._check_dropped()
+                refusals.check_bounds()
                 staged = self._finish(writer)
+                letters = refusals.close()
                 self._end = replace(end, properties=self._left(end, writer))
-                return staged
+                return _Staged(staged, letters)
             except BaseException:
-                with contextlib.suppress(Exception):  # the first error is the one to report
-                    writer.abort()
+                for opened in (writer, refusals):
+                    with contextlib.suppress(Exception):  # the first error is the one to report
+                        opened.abort()
                 raise
         finally:
             with contextlib.suppress(Exception):  # nothing more is needed from it
                 reader.close()
+
+    def _refusing(self, files: Files, folder: str) -> Refusals:
+        """Return what judges the unit's rows, and keeps dead letters beside the dataset's files."""
+        published = f"{self._plan.folder}/{dead_letters.FOLDER}/{self._plan.token}-{self._unit.id}"
+        return Refusals(
+            self._unit.id, self._subject, lambda: dead_letter_files(files, f"{folder}/dead_letters", published)
+        )
 
     def result(
         self,
         attempt: str,
         state: UnitState,
         started: float,
-        staged: tuple[StagedFile, ...] = (),
+        staged: _Staged = _NOTHING,
         failure: Failure | None = None,
+        *,
+        cut: bool = False,
     ) -> UnitResult:
         """Return the unit's result. Properties that a reader leaves for the next run are kept for a failed unit too, if it was
         read to its end; those of a writer only for a successful one.
+
+        :param cut: whether it failed, and its files hold all before its end.
         """
-        tally, end = self._tally, self._end
+        tally, end, refusals = self._tally, self._end, self._refusals
         return UnitResult(
             unit=self._unit.id,
             attempt=attempt,
             state=state,
-            actual_high=end.actual_high if state is UnitState.SUCCESSFUL else None,
-            files=staged,
+            actual_high=end.actual_high if state is UnitState.SUCCESSFUL or cut else None,
+            files=(*staged.rows, *staged.dead_letters),
             rows_read=tally.read,
             rows_written=tally.written,
-            rows_dropped=tally.dropped,
+            rows_dropped=0 if refusals is None else refusals.dropped,
+            dead_letters=0 if refusals is None else refusals.dead,
+            dead_letter_files=len(staged.dead_letters),
             expected_rows=end.expected_rows,
             seconds=time.monotonic() - started,
-            metrics=tally.metrics(),
+            metrics=tally.metrics() | ({} if refusals is None else refusals.metrics),
             properties=end.properties,
             failure=failure,
             ended=time.time(),
@@ -224,7 +251,9 @@ class _UnitRun:
                 hint="This is a fault of the code that runs its units: it gives each the snapshot of its pack.",
             )
 
-    def _pass_all(self, reader: Reader, incoming: pa.Schema, published: pa.Schema, writer: Writer) -> _End:
+    def _pass_all(
+        self, reader: Reader, incoming: pa.Schema, published: pa.Schema, writer: Writer, refusals: Refusals
+    ) -> _End:
         """Pass on a reader's batches, up to a limit: a reader that doesn't keep to it is stopped between two positions.
 
         :raises SourceError: it goes on after a limit, and can't be stopped.
@@ -233,11 +262,84 @@ class _UnitRun:
         for batch in self._timed(reader):
             if not placed:
                 self._check_limits(batch)
-            self._pass(batch, incoming, published, writer)
+            self._refuse(reader, batch, refusals)
+            self._pass(batch, incoming, published, writer, refusals)
             at: Watermark | None = getattr(reader, "position", None) if self._met is not None else None
             if at is not None and self._unit.low is not None and not Range(self._unit.low, at).empty:
                 return _End(at, None, reader.properties)
         return _End(reader.actual_high, reader.expected_rows, reader.properties)
+
+    def _pass_in_order(
+        self, reader: OrderedReader, incoming: pa.Schema, published: pa.Schema, writer: Writer, refusals: Refusals
+    ) -> _End:
+        """Pass on the batches of a reader in order, up to a limit; or up to an error of the reader, a converter or a check, which
+        is kept in `stopped`.
+
+        :raises Exception: that error, if nothing before it can be published: nothing was read, or a part of a position is
+            written already.
+        """
+        low, batches = self._unit.low, self._timed(reader)
+        assert low is not None
+        cut: Watermark | None = low
+        while True:
+            batch, rows, go_back = None, 0, self._remember(refusals)
+            try:
+                batch = next(batches, None)
+                if batch is None:
+                    return _End(reader.actual_high, reader.expected_rows, reader.properties)
+                rows = 0 if self._refuse(reader, batch, refusals) else batch.num_rows
+                good = self._ready(batch, incoming, published, refusals)
+            except Exception as error:
+                go_back()
+                if batch is not None and rows:
+                    cut = self._pass_good(reader, batch, cut, incoming, published, writer, refusals)
+                if cut is None or Range(low, cut).empty:
+                    raise
+                self.stopped = error
+                return _End(cut, None, reader.properties)
+            self._write(good, writer, refusals)
+            cut = reader.position
+            if cut is not None and self._met is not None and not Range(low, cut).empty:
+                return _End(cut, None, reader.properties)
+
+    def _pass_good(
+        self,
+        reader: OrderedReader,
+        batch: pa.RecordBatch,
+        cut: Watermark | None,
+        incoming: pa.Schema,
+        published: pa.Schema,
+        writer: Writer,
+        refusals: Refusals,
+    ) -> Watermark | None:
+        """Pass on the rows of a batch before its first bad one, up to a position; return that.
+
+        :param cut: where the batches before it end.
+        """
+        good, bad = 0, batch.num_rows
+        while bad - good > 1:
+            middle, go_back = (good + bad) // 2, self._remember(refusals)
+            try:
+                self._ready(batch.slice(0, middle), incoming, published, refusals)
+                good = middle
+            except Exception:  # the first error is the one to report
+                bad = middle
+            go_back()
+        rows, at = reader.cut(good)
+        if not rows:
+            return cut
+        self._write(self._ready(batch.slice(0, rows), incoming, published, refusals), writer, refusals)
+        return at
+
+    def _remember(self, refusals: Refusals) -> Callable[[], None]:
+        """Return a function that takes back all counts from now on."""
+        tally, take_back = copy.copy(self._tally), refusals.remember()
+
+        def go_back() -> None:
+            self._tally = copy.copy(tally)
+            take_back()
+
+        return go_back
 
     @property
     def _met(self) -> str | None:
@@ -277,59 +379,47 @@ class _UnitRun:
                 return
             yield batch
 
-    def _pass(self, batch: pa.RecordBatch, incoming: pa.Schema, published: pa.Schema, writer: Writer) -> None:
+    def _refuse(self, reader: Reader, batch: pa.RecordBatch, refusals: Refusals) -> bool:
+        """Put away what the reader refused besides a batch; return whether that is anything."""
+        refused: RefusedRows | None = getattr(reader, "refused", lambda: None)()
+        if refused is not None:
+            refusals.refuse(refused, batch.num_rows)
+            self._tally.read += refused.rows.num_rows
+            self._tally.arrow_bytes += refused.rows.nbytes + sum(len(one or b"") for one in refused.raw or ())
+        return refused is not None and bool(refused.reasons)
+
+    def _pass(
+        self, batch: pa.RecordBatch, incoming: pa.Schema, published: pa.Schema, writer: Writer, refusals: Refusals
+    ) -> None:
+        self._write(self._ready(batch, incoming, published, refusals), writer, refusals)
+
+    def _ready(
+        self, batch: pa.RecordBatch, incoming: pa.Schema, published: pa.Schema, refusals: Refusals
+    ) -> pa.RecordBatch:
+        """Return the rows of a batch to write: converted, checked, and in the published schema."""
         tally = self._tally
         _expect_columns(batch, incoming, self._subject)
+        before = tally.read
         tally.batches += 1
         tally.read += batch.num_rows
         tally.arrow_bytes += batch.nbytes
         for converter in self._job.converters:
-            before, batch = batch.num_rows, converter.convert(batch)
-            tally.added += max(0, batch.num_rows - before)
-            if batch.num_rows < before:
-                tally.drop(converter, before - batch.num_rows)
-        good = self._checked(batch)
+            if isinstance(converter, RefusingConverter):
+                batch = refusals.judge((converter,), batch, before)
+            rows, batch = batch.num_rows, converter.convert(batch)
+            tally.added += max(0, batch.num_rows - rows)
+            if batch.num_rows < rows:
+                refusals.converted(converter, rows - batch.num_rows)
+        good = refusals.judge(self._job.checks, batch, tally.converted)
         tally.converted += batch.num_rows
+        return conform(good, published, self._subject)
+
+    def _write(self, rows: pa.RecordBatch, writer: Writer, refusals: Refusals) -> None:
         started = time.monotonic()
-        writer.write(conform(good, published, self._subject))
-        tally.write_seconds += time.monotonic() - started
-        tally.written += good.num_rows
-
-    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the batch without the rows that a check drops. Every check sees all rows, and a dropped row is counted once."""
-        kept: pa.BooleanArray | None = None
-        for number, check in enumerate(self._job.checks):
-            good = _good_rows(check, batch)
-            self._tally.bad[number] = self._tally.bad.get(number, 0) + batch.num_rows - good.true_count
-            bad = pc.invert(good) if kept is None else pc.and_not(kept, good)
-            if not bad.true_count:
-                continue
-            if check.on_bad is OnBadRow.FAIL:
-                raise CheckFailedError(
-                    operation="extract",
-                    subject=self._subject,
-                    cause=f"{bad.true_count} of the {batch.num_rows} rows of a batch fail the check {check!r}, "
-                    f"the first is row {self._tally.converted + bad.index(True).as_py()} of the unit, counted from 0",
-                    hint="Correct the rows at the source, or let the check drop and count them: on_bad=OnBadRow.DROP.",
-                )
-            self._tally.drop(check, bad.true_count)
-            kept = good if kept is None else pc.and_(kept, good)
-        return batch if kept is None else batch.filter(kept)
-
-    def _check_dropped(self) -> None:
-        """Check that no check found more bad rows than it may drop: the rows of a broken source must not be dropped silently."""
-        rows = self._tally.converted
-        for number, check in enumerate(self._job.checks):
-            most, bad = getattr(check, "at_most", None), self._tally.bad.get(number, 0)
-            if most is None or bad <= (most * rows if isinstance(most, float) else most):
-                continue
-            raise CheckFailedError(
-                operation="extract",
-                subject=self._subject,
-                cause=f"{bad} of its {many(rows, 'row')} fail the check {check!r}, and at most "
-                f"{f'{100 * most:g} %' if isinstance(most, float) else most} may be dropped",
-                hint="See what went wrong at the source. If that many are as they should be, raise at_most.",
-            )
+        writer.write(rows)
+        refusals.keep()
+        self._tally.write_seconds += time.monotonic() - started
+        self._tally.written += rows.num_rows
 
     def _reconcile(self, end: _End) -> None:
         """Check that rows and position are what the source reports and the plan allows."""
@@ -431,18 +521,6 @@ def _expect_columns(batch: pa.RecordBatch, planned: pa.Schema, subject: str) -> 
             hint="The source changed since the plan was made.",
             remedy=Remedy.PLAN,
         )
-
-
-def _good_rows(check: RowCheck, batch: pa.RecordBatch) -> pa.BooleanArray:
-    good = check.good(batch)
-    if not pa.types.is_boolean(good.type) or len(good) != batch.num_rows or good.null_count:
-        raise ConfigurationError(
-            operation="apply",
-            subject=f"check {check!r}",
-            cause=f"it gave {len(good)} answers of type {good.type} with {good.null_count} nulls for {batch.num_rows} rows",
-            hint="good() gives true or false for every row.",
-        )
-    return good
 
 
 def _columns(schema: pa.Schema) -> str:

@@ -47,7 +47,7 @@ def plan_rows(
     return WorkPlan(
         judged.units,
         work.sink.folder(dataset),
-        RowsBinding(schema.encode(found.schema), limits),
+        RowsBinding(schema.encode(found.schema), limits, request.policy is CommitPolicy.PARTIAL and not request.whole),
         schema.encode(outgoing),
         judged.planned,
         judged.open_end,

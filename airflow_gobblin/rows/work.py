@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import GobblinError, NoSuchRangeError
 from airflow_gobblin.job import Attempt, DatasetLike
+from airflow_gobblin.model import dead_letters
 from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.watermark import Json
 from airflow_gobblin.model.wire import kind_of, record
 from airflow_gobblin.model.work import Dataset, Limits
 from airflow_gobblin.rows.converters.base import Converter, RowCheck
-from airflow_gobblin.rows.sinks.base import Sink
-from airflow_gobblin.rows.sources.base import CheckableSource, RangeSource, Source
+from airflow_gobblin.rows.sinks.base import Layout, Sink
+from airflow_gobblin.rows.sources.base import CheckableSource, RangeSource, Source, ToldSource
+from airflow_gobblin.steps.publishing import publish_file
 
 if TYPE_CHECKING:
     from airflow_gobblin.connections import Connections, GuardedConnections
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.model.plan import Plan
     from airflow_gobblin.model.request import RangeRequest
     from airflow_gobblin.model.state import DatasetState
+    from airflow_gobblin.model.watermark import Watermark
     from airflow_gobblin.model.work import UnitResult, WorkUnit
     from airflow_gobblin.rows.sources.snapshots import PackSnapshot
     from airflow_gobblin.steps.base import CommitStep
@@ -37,10 +41,12 @@ class RowsBinding:
 
     :param source_schema: the schema that every unit is read with, encoded.
     :param limits: the limits of each unit.
+    :param in_order: whether units are read in the order of their positions, so that one that fails can be published in part.
     """
 
     source_schema: str
     limits: Limits = field(default_factory=Limits)
+    in_order: bool = False
 
     @staticmethod
     def of(plan: Plan) -> RowsBinding:
@@ -142,8 +148,33 @@ class RowsWork:
     def publish(
         self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], files: Files, staging: str
     ) -> Iterable[CommitStep]:
-        """Return the steps that publish the sink's files."""
-        return self.sink.publish(plan, (result for _, result in published), files)
+        """Yield the steps that publish the sink's files, and those of dead letters."""
+        waiting: deque[UnitResult] = deque()
+
+        def of_the_sink() -> Iterator[UnitResult]:
+            for _, result in published:
+                if result.dead_letter_files:
+                    waiting.append(result)
+                    result = replace(result, files=result.files_of_rows, dead_letter_files=0)  # noqa: PLW2901
+                yield result
+
+        for step in self.sink.publish(plan, of_the_sink(), files):
+            yield step
+            while waiting:
+                yield from _dead_letter_steps(plan, waiting.popleft(), files)
+        for result in waiting:
+            yield from _dead_letter_steps(plan, result, files)
+
+    def tell(self, urn: str, watermark: Watermark, connections: Connections) -> None:
+        """Tell the source how far a dataset is published, if it wants to know."""
+        if isinstance(self.source, ToldSource):
+            self.source.tell(urn, watermark, connections)
+
+
+def _dead_letter_steps(plan: Plan, result: UnitResult, files: Files) -> Iterator[CommitStep]:
+    stem = f"{plan.folder}/{dead_letters.FOLDER}/{plan.token}-{result.unit}"
+    for index, file in enumerate(result.files_of_dead_letters):
+        yield publish_file(file, Layout.FLAT.path(stem, index, "parquet"), result.unit, files)
 
 
 def _of_rows(dataset: DatasetLike) -> Dataset:

@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 def swept(opened: OpenJob, ref: DatasetRef, run_key: str, history: History) -> DatasetReport:
     """Report a plan whose staging is gone: it was done, or could win no more."""
     slot = history.by_token(ref.token) or history.answer(run_key)
-    if slot is None and ref.planned is not None and is_met(ref.planned, ref.open_end, history.state.coverage):
-        return reports.covered(ref.urn, ref.planned, history, ref.open_end)
+    if slot is None and (covered := covered_since(ref, history)) is not None:
+        return covered
     if slot is None:
         head = history.state.head
         newest = f": the newest slot is {history.slot(head).named}" if head else ""
@@ -36,6 +36,13 @@ def swept(opened: OpenJob, ref: DatasetRef, run_key: str, history: History) -> D
             remedy=Remedy.PLAN,
         )
     return reports.already(slot, history)
+
+
+def covered_since(ref: DatasetRef, history: History) -> DatasetReport | None:
+    """Report that what a plan was to cover is covered, if it is: a flush's plan that was made again may have more to cover."""
+    if ref.planned is None or not is_met(ref.planned, ref.open_end, history.state.coverage):
+        return None
+    return reports.covered(ref.urn, ref.planned, history, ref.open_end)
 
 
 def answered(opened: OpenJob, request: RunRequest, keys: Collection[str] = ()) -> tuple[DatasetReport, ...]:

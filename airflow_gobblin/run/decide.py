@@ -17,7 +17,7 @@ from airflow_gobblin.model.policy import CommitPolicy, publishable, reconciled
 from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.work import DatasetRef, Pack, UnitResult, UnitSummary, summarize
 from airflow_gobblin.run import reports
-from airflow_gobblin.run.answers import swept
+from airflow_gobblin.run.answers import covered_since, swept
 from airflow_gobblin.run.notes import keep_failure, keep_unpublished
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.reports import DatasetReport
@@ -67,6 +67,8 @@ def _write(opened: OpenJob, ref: DatasetRef, run: RunPlan) -> DatasetReport:
         return reports.published(slot, status, f"slot {slot.decision.slot} is decided", opened.journal.state(ref.urn))
     except Exception as error:
         report = opened.failed("write the commit steps of", ref.urn, error)
+        if report.status is Status.LOST:
+            return covered_since(ref, opened.journal.history(ref.urn)) or report
         if report.failure is not None and not isinstance(error, TargetError):
             _keep_unwritten(opened, ref, report.failure)
         if report.failure is not None:
@@ -102,9 +104,19 @@ def _with_claim(opened: OpenJob, slot: Slot, plan: Plan) -> Slot:
 
 def _decide(opened: OpenJob, plan: Plan) -> Slot | DatasetReport:
     try:
-        return _decide_from(opened, plan, PlanResults(opened.staging, plan, checked=False))
+        return _decide_from(opened, plan, results_of(opened, plan, checked=False))
     except StepLostError:  # files of a result are gone: another result may be valid, or the unit has none
-        return _decide_from(opened, plan, PlanResults(opened.staging, plan, checked=True))
+        return _decide_from(opened, plan, results_of(opened, plan, checked=True))
+
+
+def results_of(opened: OpenJob, plan: Plan, *, checked: bool) -> PlanResults:
+    """Return the results of a plan that its policy may publish."""
+    return PlanResults(opened.staging, plan, checked=checked, cut=_policy(opened, plan) is CommitPolicy.PARTIAL)
+
+
+def _policy(opened: OpenJob, plan: Plan) -> CommitPolicy:
+    """Return the policy of a plan: what replaces something is published whole or not at all."""
+    return CommitPolicy.FULL if plan.replaces or plan.reopens else opened.job.policy
 
 
 def _decide_from(opened: OpenJob, plan: Plan, results: PlanResults) -> Slot | DatasetReport:
@@ -132,8 +144,7 @@ def _decide_from(opened: OpenJob, plan: Plan, results: PlanResults) -> Slot | Da
 
 def propose(opened: OpenJob, plan: Plan, results: PlanResults) -> Proposal:
     """Return the part of a plan that would be published, by the commit policy and its results."""
-    policy = CommitPolicy.FULL if plan.replaces or plan.reopens else opened.job.policy
-    units = publishable(policy, tuple(_summaries(opened, plan, results)))
+    units = publishable(_policy(opened, plan), tuple(_summaries(opened, plan, results)))
     return Proposal(plan, units, opened.staging.token_folder(plan.token))
 
 

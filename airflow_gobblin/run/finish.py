@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from itertools import chain
 
 from airflow_gobblin.commit.preconditions import check_goes_on, check_preconditions
 from airflow_gobblin.commit.sweeping import Sweeper
-from airflow_gobblin.errors import AlreadyCoveredError, GobblinError
+from airflow_gobblin.errors import AlreadyCoveredError, GobblinError, LostRaceError
+from airflow_gobblin.job import TellingWork
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.records import NoteKind
 from airflow_gobblin.journal.trimming import trim, worth_trimming
@@ -19,15 +21,17 @@ from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.watermark import Watermark
 from airflow_gobblin.model.work import DatasetRef
 from airflow_gobblin.run import reports
-from airflow_gobblin.run.answers import swept
-from airflow_gobblin.run.decide import propose
+from airflow_gobblin.run.answers import covered_since, swept
+from airflow_gobblin.run.decide import propose, results_of
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.reports import DatasetReport
+from airflow_gobblin.run.sealing import seal
 from airflow_gobblin.steps.trash import kept_files
 from airflow_gobblin.workspace.manifests import put_manifests
-from airflow_gobblin.workspace.staging import PlanResults
 
 log = logging.getLogger(__name__)
+
+_PUBLISHED = (Status.COMMITTED, Status.PARTIAL)
 
 
 def finish(opened: OpenJob, run: RunPlan) -> tuple[DatasetReport, ...]:
@@ -57,6 +61,8 @@ def finish(opened: OpenJob, run: RunPlan) -> tuple[DatasetReport, ...]:
             watermarks[key] = found.state.watermark
             if found.pending is not None:
                 pending.add(key)
+            elif _has_news(found) or (key in final and final[key].status in _PUBLISHED):
+                _tell(opened, found)
             _tidy(opened, found, run.run_key)
         else:
             log.warning("dataset %r can't be cleaned up: %s", key, found)
@@ -68,10 +74,21 @@ def finish(opened: OpenJob, run: RunPlan) -> tuple[DatasetReport, ...]:
         report if report.watermark is not None else replace(report, watermark=watermarks.get(dataset_key(report.urn)))
         for report in chain(notes, of_plans)
     )
+    _seal(opened, run, told)
     done = (ref.token for key, ref in refs.items() if key in final and final[key].status is Status.COMMITTED)
     opened.staging.finish_run(run.run, done)
     sweep(opened, keep=run.run)
     return told
+
+
+def _seal(opened: OpenJob, run: RunPlan, told: Iterable[DatasetReport]) -> None:
+    """Seal the run's version, if it has one. One that can't be sealed now is part of the next one."""
+    if run.seals is None:
+        return
+    try:
+        seal(opened, run, run.seals, told)
+    except (GobblinError, OSError):
+        log.warning("version %s can't be sealed now", run.seals.version.isoformat(), exc_info=True)
 
 
 def _final(
@@ -97,6 +114,10 @@ def _final(
         except AlreadyCoveredError:
             assert plan.planned is not None
             return reports.covered(ref.urn, plan.planned, history, plan.open_end, besides=plan.replaces)
+        except LostRaceError:
+            if (covered := covered_since(ref, history)) is not None:
+                return covered
+            raise
         return _undecided(opened, plan, history)
     except Exception as error:
         return opened.failed("finish", ref.urn, error)
@@ -104,10 +125,27 @@ def _final(
 
 def _undecided(opened: OpenJob, plan: Plan, history: History) -> DatasetReport:
     """Report why a plan that could still be decided wasn't: because of its units, or else of its commit steps."""
-    proposal = propose(opened, plan, PlanResults(opened.staging, plan, checked=True))
+    proposal = propose(opened, plan, results_of(opened, plan, checked=True))
     if proposal.decidable:
         return reports.unwritten(plan.urn, proposal.units, opened.staging.unwritten(plan.token))
     return reports.unpublished(plan.urn, proposal.units, reports.no_progress(history))
+
+
+def _has_news(history: History) -> bool:
+    """Return whether a slot is published and not announced yet, such as one that this run finished for an earlier one."""
+    return any(slot.publishes and not slot.noted(NoteKind.ANNOUNCED) for slot in history.slots)
+
+
+def _tell(opened: OpenJob, history: History) -> None:
+    """Tell the source how far a dataset is published; if that fails, the next run that publishes it tells more."""
+    work, watermark = opened.job.work, history.state.watermark
+    if not isinstance(work, TellingWork) or watermark is None:
+        return
+    try:
+        work.tell(history.urn, watermark, opened.connections)
+    except Exception as error:  # a user's source may raise anything
+        shown = opened.shown("tell the source of", history.urn, error)
+        log.warning("dataset %r is published up to %s, and its source isn't told so: %s", history.urn, watermark, shown)
 
 
 def _tidy(opened: OpenJob, history: History, run_key: str) -> None:

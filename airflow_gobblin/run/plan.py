@@ -19,7 +19,7 @@ from airflow_gobblin.errors import (
     StoreError,
     TargetError,
 )
-from airflow_gobblin.job import BatchedJob, DatasetLike, DriverWork, LimitedJob, OutlinedWork, RankedDataset
+from airflow_gobblin.job import BatchedJob, DatasetLike, DriverWork, LimitedJob, OutlinedWork, RankedDataset, SealingJob
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.records import now
 from airflow_gobblin.model.failure import Failure
@@ -34,6 +34,7 @@ from airflow_gobblin.model.plan import (
     PlannedAct,
     Prospect,
     RunPlan,
+    Sealing,
 )
 from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.work import DatasetRef, Pack, WorkUnit
@@ -64,10 +65,13 @@ def create_work_units(opened: OpenJob, request: RunRequest) -> RunPlan:
     found: dict[str, DatasetRef | DatasetNote | GobblinError] = {}
     counted: dict[str, _Counted] = {}
     left: list[DatasetNote] = []
+    generations: dict[str, int] = {}
     earlier = earlier_plans(opened)
     for dataset, history in with_histories(opened, planning, left):
         urn = dataset.urn
         counted[urn] = _Counted()
+        if isinstance(history, History) and history.state.generation:
+            generations[urn] = history.state.generation
         found[urn] = _plan(opened, dataset, history, planning, counted[urn], earlier.get(urn, ()))
     idle = [urn for urn, plan in found.items() if isinstance(plan, DatasetNote) and plan.status is Status.IDLE]
     found |= _without_folders(opened, idle, planning)
@@ -92,12 +96,36 @@ def create_work_units(opened: OpenJob, request: RunRequest) -> RunPlan:
             opened.staging.remove_token(ref.token)
         notes.append(_waiting(ref, why, request))
     run = RunPlan(
-        uuid.uuid4().hex, planning.run_key, packs, tuple(notes), request.backfill, now(), planning.request.dag_run
+        uuid.uuid4().hex,
+        planning.run_key,
+        packs,
+        tuple(notes),
+        request.backfill,
+        now(),
+        planning.request.dag_run,
+        request.flush,
+        _sealing(opened, request, generations),
     )
     opened.staging.put_run(run, opened.job.work)
     opened.staging.finish_earlier_tries(run)
     _keep_held(opened, planning, notes)
     return run
+
+
+def _sealing(opened: OpenJob, request: RunRequest, generations: Mapping[str, int]) -> Sealing | None:
+    """Return the version that a run is to seal, if it is scheduled, and plans everything up to the end of its interval."""
+    job = opened.job
+    if not (isinstance(job, SealingJob) and job.seals and request.scheduled) or request.backfill or request.datasets:
+        return None
+    return Sealing(request.end, generations) if isinstance(request.end, datetime) else None
+
+
+def plan_again(
+    opened: OpenJob, dataset: DatasetLike, history: History, planning: Planning
+) -> DatasetRef | DatasetNote | GobblinError:
+    """Plan a dataset again whose plan lost, and return where its new plan is, or why there is none."""
+    planning.add(dataset.urn, history)
+    return _plan(opened, dataset, history, planning, _Counted(), ())
 
 
 def _keep_held(opened: OpenJob, planning: Planning, notes: Iterable[DatasetNote]) -> None:

@@ -85,7 +85,7 @@ def published(slot: Slot, status: Status, detail: str, state: DatasetState) -> D
     return DatasetReport(
         slot.decision.urn,
         status,
-        f"{detail}{_acts(slot)}",
+        f"{detail}{_acts(slot)}{_letters(slot)}",
         slot.decision.slot,
         files=slot.files,
         rows=slot.rows,
@@ -95,6 +95,11 @@ def published(slot: Slot, status: Status, detail: str, state: DatasetState) -> D
         holds=slot.holds,
         watermark=state.watermark,
     )
+
+
+def _letters(slot: Slot) -> str:
+    """Return how many rows were refused and kept, to be added to what is told of a slot."""
+    return f": {many(slot.dead_letters, 'dead letter')}" if slot.dead_letters else ""
 
 
 def _acts(slot: Slot) -> str:
@@ -217,10 +222,12 @@ def final(slot: Slot, history: History) -> DatasetReport:
         return given_up(slot, history)
     stuck = "" if history.changed_after(number) else no_progress(history)
     if not slot.decision.complete:
-        left = [u for u in slot.decision.units if u.state is not UnitState.SUCCESSFUL]
+        left = [u for u in slot.decision.units if u.state is not UnitState.SUCCESSFUL or u.cut]
         first = first_cause(left, "they are left to the next run")
         first += f"; {stuck}" if stuck else ""
-        why = f"not published: {len(left)} of {many(len(slot.decision.units), 'unit')}: {first}"
+        cut = sum(u.cut for u in left)
+        rest = f", {cut} of them only from where {'they' if cut > 1 else 'it'} failed on" if cut else ""
+        why = f"not published: {len(left)} of {many(len(slot.decision.units), 'unit')}{rest}: {first}"
         return published(slot, Status.PARTIAL, f"slot {number} holds a part; {why}", history.state)
     if stuck:
         return published(slot, Status.PARTIAL, f"slot {number}; {stuck}", history.state)

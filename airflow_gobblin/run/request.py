@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -21,10 +22,11 @@ class RunRequest:
     :param dag_run: names the run, for its run key: the DAG's id and the run's.
     :param end: the end of its data interval, or of its range; `None`: up to now.
     :param datasets: only these URNs; empty for all.
-    :param start: where its range begins.
+    :param start: where its range begins; by number, in some of several positions: offsets by partition.
     :param flush: whether to read what waits, however little it is for a batch.
     :param replace: whether to replace what is published of its range; otherwise a partly covered range is refused.
     :param request: any text, to distinguish it from an equal request of the same DAG run, so that it is carried out again.
+    :param scheduled: whether its end is that of a scheduled run's data interval, which the run may seal as a version.
     :raises ConfigurationError: the range is empty or not a range, or there is nothing to replace.
     """
 
@@ -35,23 +37,26 @@ class RunRequest:
     replace: bool = False
     request: str = ""
     flush: bool = False
+    scheduled: bool = False
 
     def __post_init__(self) -> None:
         start, end = self.start, self.end
-        if start is None and (self.replace or isinstance(end, int)):
+        if start is None and (self.replace or isinstance(end, int | Mapping)):
             raise self._refused("there is no start", "Give the range that is meant, from start to end.")
         if start is not None and self.flush:
             raise self._refused("it is a backfill and a flush", "A backfill is never held: leave out the flush.")
         if start is not None and end is not None:
-            if isinstance(start, int) is not isinstance(end, int):
-                raise self._refused(
-                    f"its start {start} and its end {end} can't be compared",
-                    "Give both as points in time, or both as integers.",
-                )
-            if not start < end:  # type: ignore[operator]
-                raise self._refused(
-                    f"its start {start} is not before its end {end}", "Give the earlier one as the start."
-                )
+            self._check_order(start, end)
+
+    def _check_order(self, start: Bound, end: Bound) -> None:
+        pairs = _pairs(start, end)
+        if pairs is None:
+            raise self._refused(
+                f"its start {start} and its end {end} can't be compared",
+                "Give both as points in time, both as integers, or both by partition, with a start for each end.",
+            )
+        if not all(low < high for low, high in pairs):  # type: ignore[operator]
+            raise self._refused(f"its start {start} is not before its end {end}", "Give the earlier one as the start.")
 
     @property
     def dag(self) -> str:
@@ -78,5 +83,16 @@ class RunRequest:
         return ConfigurationError(operation="use", subject=f"the range of run {self.dag_run!r}", cause=cause, hint=hint)
 
 
+def _pairs(start: Bound, end: Bound) -> list[tuple[datetime | int, datetime | int]] | None:
+    """Return the parts of both bounds that belong together; `None` if they can't be compared."""
+    if isinstance(start, Mapping) and isinstance(end, Mapping):
+        return [(start[number], end[number]) for number in end] if {*end} <= {*start} else None
+    if isinstance(start, Mapping) or isinstance(end, Mapping) or isinstance(start, int) is not isinstance(end, int):
+        return None
+    return [(start, end)]
+
+
 def _json(bound: Bound | None) -> Json:
+    if isinstance(bound, Mapping):
+        return {str(number): position for number, position in bound.items()}
     return bound.isoformat() if isinstance(bound, datetime) else bound

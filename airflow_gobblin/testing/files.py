@@ -488,7 +488,12 @@ class FoldersContract(FilesContract):
         assert files.has("a/x", Attributes(mode=0o600))
         assert files.has("a/x", Attributes())
         assert not files.has("a/x", Attributes(mode=0o640))
-        files.set_file("a/x", replace(identity, size=identity.size + 1), Attributes(mode=0o640))
+        other = replace(identity, size=identity.size + 1)
+        assert files.lacks("a/x", identity, Attributes(mode=0o640))
+        assert not files.lacks("a/x", identity, Attributes(mode=0o600))
+        assert not files.lacks("a/x", other, Attributes(mode=0o640))
+        assert not files.lacks("a/none", identity, Attributes(mode=0o640))
+        files.set_file("a/x", other, Attributes(mode=0o640))
         assert files.has("a/x", Attributes(mode=0o600))
         assert files.identity("a/x") == identity
         files.set_file("a/none", identity, Attributes(mode=0o640))

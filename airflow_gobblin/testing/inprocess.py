@@ -11,6 +11,7 @@ from airflow_gobblin.model.plan import RunPlan
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.finish import finish
+from airflow_gobblin.run.flush import decide_or_plan_again
 from airflow_gobblin.run.here import run_units
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
@@ -43,13 +44,29 @@ def run(
     """
     request = request or RunRequest(uuid.uuid4().hex)
     verify_recover(opened, request)
-    return go_on(opened, create_work_units(opened, request), connections or opened.connections)
+    return go_on(opened, create_work_units(opened, request), connections or opened.connections, request)
 
 
-def go_on(opened: OpenJob, plan: RunPlan, connections: Connections) -> dict[str, DatasetReport]:
-    """Carry out a run from its plan to its end; return the reports of `finish`, by URN."""
+def go_on(
+    opened: OpenJob, plan: RunPlan, connections: Connections, request: RunRequest | None = None
+) -> dict[str, DatasetReport]:
+    """Carry out a run from its plan to its end; return the reports of `finish`, by URN.
+
+    :param request: its request, if that is a flush.
+    """
+    plan = plan if request is None else _flushed(opened, plan, connections, request)
     publish(opened, plan, connections)
     return {report.urn: report for report in finish(opened, plan)}
+
+
+def _flushed(opened: OpenJob, plan: RunPlan, connections: Connections, request: RunRequest) -> RunPlan:
+    """Extract a flush until nothing of it has lost, as its tasks do; return its newest plan."""
+    while plan.flush:
+        extract(opened, plan, connections)
+        if not sum(decide_or_plan_again(opened, request, plan, pack) for pack in plan.packs):
+            break
+        plan = opened.staging.run(plan.run) or plan
+    return plan
 
 
 def publish(opened: OpenJob, plan: RunPlan, connections: Connections) -> None:

@@ -213,6 +213,10 @@ class MemoryFiles:
         found = self.folder(path) if file is None else file.attributes
         return found is not None and not attributes.differing(found)
 
+    def lacks(self, path: str, expected: FileIdentity, attributes: Attributes) -> bool:
+        with self._lock:
+            return self.identity(path) == expected and not self.has(path, attributes)
+
     def set_file(self, path: str, expected: FileIdentity, attributes: Attributes) -> None:
         with self._lock:
             if self.identity(path) == expected:
@@ -352,6 +356,9 @@ class MemoryObjects(MemoryFiles):
     def has(self, path: str, attributes: Attributes) -> bool:
         return attributes == Attributes()
 
+    def lacks(self, path: str, expected: FileIdentity, attributes: Attributes) -> bool:
+        return attributes != Attributes() and self.identity(path) == expected
+
     def set_file(self, path: str, expected: FileIdentity, attributes: Attributes) -> None:
         raise _error(OSError, errno.ENOTSUP, path)
 
@@ -400,7 +407,7 @@ class MemoryUploads:
         self._objects = objects
         self._open: dict[str, tuple[str, list[bytes]]] = {}
 
-    def put(self, target: str, data: bytes) -> None:
+    def put(self, target: str, data: bytes, modified: int | None = None) -> None:
         if not self._objects.put(contained(target), data):
             raise _error(FileExistsError, errno.EEXIST, target)
 

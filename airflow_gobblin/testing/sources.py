@@ -458,7 +458,7 @@ def closed(units: tuple[WorkUnit, ...]) -> list[Range]:
     return [Range(u.low, u.expected_high) for u in units if u.low is not None and u.expected_high is not None]
 
 
-def bound_of(position: Watermark) -> Bound:
+def bound_of(position: Watermark) -> datetime | int:
     """Return the bound by which a person names a position; of several positions, the least."""
     first = min(split(position))
     assert isinstance(first, LongWatermark | TimestampWatermark), "positions of other kinds have no bounds"

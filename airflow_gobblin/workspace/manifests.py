@@ -87,6 +87,7 @@ def _manifest(journal: Journal, history: History, slot: Slot) -> Json:
         {"path": f.path, "bytes": f.size, "rows": f.rows, "sha256": f.checksum}
         for step in journal.steps(decision)
         for f in step.files()
+        if not f.holds_dead_letters
     ]
-    retired: list[Json] = [file.path for _, file in journal.files(history, gone)]
+    retired: list[Json] = [file.path for _, file in journal.files(history, gone) if not file.holds_dead_letters]
     return {"dataset": decision.urn, "slot": decision.slot, "added": added, "retired": retired}

@@ -2,6 +2,7 @@
 
     _gobblin/<ingestion>-<journal>/
         r/<run>/…                 output of `create_work_units` for a whole run: job, packs, run plan; and drivers' reports
+        r/<run>/again/<token>     the plan that took the place of one that lost, in a flush
         h/<number>                what waits for datasets that are held; the newest is valid
         p/<token>                 a dataset's plan, written once, before anything is staged under its token
         s/<token>/units/…         the units that a large plan has no room for
@@ -40,14 +41,22 @@ from airflow_gobblin.job import ReusingWork, Work
 from airflow_gobblin.model import plan as plans
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.failure import Failure
-from airflow_gobblin.model.plan import FinishedRun, HeldDatasets, Plan, PlanPiece, RunPlan, UnwrittenSteps
+from airflow_gobblin.model.plan import (
+    FinishedRun,
+    HeldDatasets,
+    Plan,
+    PlannedAgain,
+    PlanPiece,
+    RunPlan,
+    UnwrittenSteps,
+)
 from airflow_gobblin.model.progress import Progress
-from airflow_gobblin.model.work import Pack, StagedFile, UnitResult, UnitState, WorkUnit
+from airflow_gobblin.model.work import DatasetRef, Pack, StagedFile, UnitResult, UnitState, WorkUnit
 from airflow_gobblin.steps.publishing import staged_identity
-from airflow_gobblin.storage.files.base import Files, each
+from airflow_gobblin.storage.files.base import OWN_FOLDER, Files, each
 from airflow_gobblin.storage.stores.base import put_or_read
 
-ROOT = "_gobblin"
+ROOT = OWN_FOLDER
 MARKS = "marks/"
 """The prefix of the records in an ingestion's staging folder that identify its target: see `homes.py`."""
 KEPT = 10_000
@@ -181,10 +190,26 @@ class Staging:
             put_or_read(self._store, f"r/{plan.run}/packs/{pack.index}", wire.dumps(pack))
 
     def run(self, run: str) -> RunPlan | None:
-        """Return the plan of a run; `None` if it was swept."""
+        """Return the plan of a run; `None` if it was swept. Of a flush, with the newest plan of each dataset."""
         key = f"r/{run}/run"
         data = self._store.get(key)
-        return None if data is None else wire.loads(data, RunPlan, key)
+        if data is None:
+            return None
+        found = wire.loads(data, RunPlan, key)
+        return (
+            found if not found.flush else replace(found, packs=tuple(self._newest(run, pack) for pack in found.packs))
+        )
+
+    def put_again(self, run: str, lost: DatasetRef, ref: DatasetRef) -> None:
+        """Write the plan that takes the place of one that lost in a flush; of two at once, one counts."""
+        put_or_read(self._store, f"r/{run}/again/{lost.token}", wire.dumps(PlannedAgain(ref)))
+
+    def _newest(self, run: str, pack: Pack) -> Pack:
+        """Return a pack with the plans that took the place of others, as in a flush."""
+        prefix = f"r/{run}/again/"
+        found = ((key, data) for key, data in self._store.get_many([*self._store.list(prefix)]) if data is not None)
+        again = {key.removeprefix(prefix): wire.loads(data, PlannedAgain, key).ref for key, data in found}
+        return replace(pack, datasets=tuple(_followed(ref, again) for ref in pack.datasets))
 
     def finish_run(self, run: str, done: Iterable[str] = ()) -> None:
         """Mark a run as reported to its end: its plan is needed no longer than its tokens.
@@ -212,10 +237,10 @@ class Staging:
         return self._stands(f"r/{run}/work")
 
     def pack(self, run: str, index: int) -> Pack | None:
-        """Return one pack of a run; `None` if it was swept."""
+        """Return one pack of a run, with the newest plan of each dataset; `None` if it was swept."""
         key = f"r/{run}/packs/{index}"
         data = self._store.get(key)
-        return None if data is None else wire.loads(data, Pack, key)
+        return None if data is None else self._newest(run, wire.loads(data, Pack, key))
 
     def held(self) -> HeldDatasets | None:
         """Return the datasets that are held, as the newest run that planned them found them."""
@@ -378,6 +403,16 @@ class Staging:
         """Return the newest failed result of each unit that has one."""
         return {unit: results[-1] for unit, results in self.all_failed_results(token).items()}
 
+    def cut_results(self, token: str) -> dict[str, UnitResult]:
+        """Return what can be published of each unit that failed, of the try that came furthest, if its files are intact."""
+        found: dict[str, UnitResult] = {}
+        for unit, results in self.all_failed_results(token).items():
+            cuts = (result.cut for result in sorted(results, key=lambda result: -result.rows_read))
+            best = next((cut for cut in cuts if cut is not None and self.intact(cut)), None)
+            if best is not None:
+                found[unit] = best
+        return found
+
     def all_failed_results(self, token: str) -> dict[str, list[UnitResult]]:
         """Return the failed results of each unit that has some, by when they ended: attempts have no order of their own."""
         found: dict[str, list[UnitResult]] = {}
@@ -539,10 +574,13 @@ class PlanResults:
     wants one snapshot, all are of the snapshot with the most results.
 
     :param checked: as in `Staging.results`.
+    :param cut: whether a unit that failed has what it read before as its result.
     """
 
-    def __init__(self, staging: Staging, plan: Plan, *, checked: bool) -> None:
+    def __init__(self, staging: Staging, plan: Plan, *, checked: bool, cut: bool = False) -> None:
         self._staging = staging
+        self._cut = cut
+        self._cuts: Mapping[str, UnitResult] | None = None
         self._plan = plan
         self._snapshot = staging.snapshot(plan)
         self._checked = checked
@@ -551,8 +589,10 @@ class PlanResults:
         self._numbers: dict[str, int] = {}
 
     def read(self, units: Iterable[str]) -> Iterator[UnitResult]:
-        """Yield the results of some units, in their order; ask for each unit once."""
-        for number, result in self._staging.results(self._plan.token, units, self._snapshot, checked=self._checked):
+        """Yield the results of some units; ask for each unit once."""
+        left = dict.fromkeys(units)
+        for number, result in self._staging.results(self._plan.token, [*left], self._snapshot, checked=self._checked):
+            del left[result.unit]
             if self._count < KEPT:
                 self._kept[result.unit] = result
             else:
@@ -560,24 +600,29 @@ class PlanResults:
             self._count += 1 + len(result.files)
             yield result
 
-    def of(self, units: Collection[str]) -> Iterator[UnitResult]:
-        """Yield the results of some units, as they were read; this may be repeated.
+        if left and self._cut:
+            yield from self._cut_of(left)
 
-        :raises StepLostError: one is gone.
-        """
-        yield from (result for unit, result in self._kept.items() if unit in units)
-        again = {unit: number for unit, number in self._numbers.items() if unit in units}
-        if again:
-            yield from self._staging.same_results(self._plan.token, again, self._snapshot)
+    def _cut_of(self, units: Iterable[str]) -> Iterator[UnitResult]:
+        """Yield what can be published of units that failed: these results are kept, however many there are."""
+        if self._cuts is None:
+            self._cuts = self._staging.cut_results(self._plan.token)
+        for unit in units:
+            if unit in self._cuts:
+                self._kept[unit] = self._cuts[unit]
+                yield self._cuts[unit]
 
     def with_units(self, units: Collection[str]) -> Iterator[tuple[WorkUnit, UnitResult]]:
         """Yield some units of the plan, each with its result as it was read; this may be repeated.
 
-        :raises StepLostError: as `of`.
+        :raises StepLostError: a result is gone.
         :raises LostRaceError: as `Staging.units`.
         """
-        wanted = (unit for unit in self._staging.units(self._plan) if unit.id in units)
-        return zip(wanted, self.of(units), strict=True)
+        numbers = {unit: number for unit, number in self._numbers.items() if unit in units}
+        again = self._staging.same_results(self._plan.token, numbers, self._snapshot)
+        for unit in self._staging.units(self._plan):
+            if unit.id in units:
+                yield unit, self._kept[unit.id] if unit.id in self._kept else next(again)
 
 
 def batched(units: Iterable[WorkUnit]) -> Iterator[tuple[WorkUnit, ...]]:
@@ -585,6 +630,13 @@ def batched(units: Iterable[WorkUnit]) -> Iterator[tuple[WorkUnit, ...]]:
     rest = iter(units)
     while some := tuple(islice(rest, plans.UNITS_TOGETHER)):
         yield some
+
+
+def _followed(ref: DatasetRef, again: Mapping[str, DatasetRef]) -> DatasetRef:
+    """Return the plan that took the place of one, or of the one that did, and so on."""
+    while ref.token in again:
+        ref = again[ref.token]
+    return ref
 
 
 def _pieces(units: Iterable[WorkUnit]) -> Iterator[tuple[tuple[WorkUnit, ...], bool]]:

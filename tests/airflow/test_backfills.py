@@ -39,12 +39,30 @@ def run_ids(shop: Shop) -> dict[str, str]:
     return {str(run["logical_date"])[:10]: run["dag_run_id"] for run in answer["dag_runs"]}
 
 
-def backfill(shop: Shop, first: int, last: int, *, state: str, conf: object = None, reprocess: str = "") -> list[str]:
-    """Run a backfill of some days to its end. :return: its runs."""
+def backfill(shop: Shop, first: int, last: int, *, state: str, conf: object, reprocess: str = "none") -> list[str]:
+    """Run a backfill of some days to its end, as the UI starts it. :return: its runs."""
     days = [f"2026-01-{day:02}" for day in range(first, last + 1)]
-    line = CREATE.format(name=shop.name, first=days[0], last=days[-1])
-    line += f" --dag-run-conf '{json.dumps(conf)}'" if conf is not None else ""
-    shop.airflow.command(line + (f" --reprocess-behavior {reprocess}" if reprocess else ""))
+    body = {
+        "dag_id": shop.name,
+        "from_date": f"{days[0]}T00:00:00Z",
+        "to_date": f"{days[-1]}T00:00:00Z",
+        "max_active_runs": 1,
+        "reprocess_behavior": reprocess,
+        "dag_run_conf": conf,
+    }
+    shop.airflow.request("POST", "backfills", json=body)
+    return ended(shop, days, state=state)
+
+
+def typed(shop: Shop, day: int, *, state: str, conf: object) -> list[str]:
+    """Run a backfill of a day to its end, as it is typed. :return: its runs."""
+    at = f"2026-01-{day:02}"
+    shop.airflow.command(f"{CREATE.format(name=shop.name, first=at, last=at)} --dag-run-conf '{json.dumps(conf)}'")
+    return ended(shop, [at], state=state)
+
+
+def ended(shop: Shop, days: list[str], *, state: str) -> list[str]:
+    """Wait for the runs of some days. :return: them."""
     runs = [run_ids(shop)[day] for day in days]
     for run_id in runs:
         assert shop.wait(run_id) == state, shop.log(run_id, "finish")
@@ -86,13 +104,13 @@ def refused(shop: Shop, run_id: str) -> str:
     return shop.log(run_id, "create_work_units")
 
 
-def test_backfills_from_the_command_line(shops: Shops) -> None:
+def test_backfills_typed_and_from_the_ui(shops: Shops) -> None:
     shop = open_days(shops, "days", 3, 4)
     only = {"datasets": ["visits"]}
 
     # For a dataset that doesn't exist nothing is done, and the right one can be asked for then.
     before = records(shop)
-    (unknown,) = backfill(shop, 1, 1, conf={"datasets": ["vists"]}, state="failed")
+    (unknown,) = typed(shop, 1, conf={"datasets": ["vists"]}, state="failed")
     said = refused(shop, unknown)
     assert "can't plan datasets ['vists']: the source has no such: it has ['countries', 'visits']" in said
     assert "Did you mean 'visits'?" in said
@@ -130,14 +148,13 @@ def test_backfills_from_the_command_line(shops: Shops) -> None:
     history = shop.journal.history("visits")
     assert [ref.slot for ref in history.slot(6).decision.replaces] == [1]
 
-    end_backfill(shop, at_once=False)
-
     # A cleared task then finds its work done, and its log has the command to do it again all the same.
     shop.clear(replaced, "create_work_units", downstream=True)
     assert shop.wait(replaced) == "success", shop.states(replaced)
     assert shop.slots("visits") == 6
     log = shop.log(replaced, "create_work_units")
     assert f"already committed in slot 6 by run '{shop.name}/{replaced}'" in log
+    end_backfill(shop, at_once=False)
     (command,) = [line.partition("type: ")[2] for line in log.splitlines() if "type: airflow backfill create" in line]
     shop.execute("UPDATE visits SET page = 'amended again' WHERE day = 3")
     shop.airflow.command(command)

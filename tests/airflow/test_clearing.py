@@ -92,20 +92,19 @@ def test_tasks_of_a_failed_run_are_cleared_in_many_orders(shops: Shops, share: i
     proved("tasks of failed runs are cleared", f"{len(orders)} orders; none broke a promise", chosen_by(share, seed))
 
 
-def test_an_old_run_cleared_after_newer_ones_commits_nothing(shops: Shops) -> None:
+def test_an_old_run_cleared_after_a_newer_one_commits_nothing(shops: Shops) -> None:
     (shop,) = shops("old")
     old, state = shop.run()
     assert state == "success"
-    for _ in range(2):
-        shop.sell(10)
-        _, state = shop.run()
-        assert state == "success"
-    assert shop.slots() == 3
+    shop.sell(10)
+    _, state = shop.run()
+    assert state == "success"
+    assert shop.slots() == 2
     for names in (("finish",), ("write_commit_steps", "execute_commit_steps"), ("create_work_units+",), STAGES):
         clear(shop, old, names)
         assert shop.wait(old) == "success", (names, shop.states(old))
         shop.check()
-        assert (shop.slots("orders"), shop.slots("countries")) == (3, 3)
+        assert (shop.slots("orders"), shop.slots("countries")) == (2, 2)
     assert f"already committed in slot 1 by run 'old/{old}'" in shop.log(old, "create_work_units")
 
 

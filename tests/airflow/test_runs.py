@@ -8,7 +8,7 @@ from collections import Counter
 from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.model.naming import dataset_key
 from tests.airflow.conftest import Shops
-from tests.airflow.shop import DATASETS, STAGES
+from tests.airflow.shop import DATASETS, STAGES, Shop
 
 PACK_STAGES = ("extract", "write_commit_steps", "execute_commit_steps")
 
@@ -47,10 +47,22 @@ def test_a_run_publishes_every_row_once_and_the_next_what_is_new(shops: Shops) -
     assert shop.events() == events
 
 
-def test_nothing_but_short_references_and_links_goes_through_xcom(shops: Shops) -> None:
-    (shop,) = shops("references")
+def test_a_run_hands_over_short_references_only_and_is_announced_once(shops: Shops) -> None:
+    (shop,) = shops("announced")
     run_id, state = shop.run()
     assert state == "success", shop.states(run_id)
+    check_short_references(shop, run_id)
+    expected = {"urn": "orders", "slot": 1, "rows": 500, "files": 1, "watermark": 501}
+    countries = {**expected, "urn": "countries", "rows": 2, "watermark": None}
+    assert shop.events() == Counter(json.dumps(event, sort_keys=True) for event in (expected, countries))
+    assert shop.announced() == 1
+    shop.clear(run_id, "execute_commit_steps", "finish")
+    assert shop.wait(run_id) == "success"
+    assert shop.events().total() == 2
+
+
+def check_short_references(shop: Shop, run_id: str) -> None:
+    """Nothing but references and links goes through XCom."""
     entries = shop.airflow.request("GET", f"dags/{shop.name}/dagRuns/{run_id}/taskInstances/~/xcomEntries")
     found = {}
     for entry in entries["xcom_entries"]:
@@ -64,19 +76,6 @@ def test_nothing_but_short_references_and_links_goes_through_xcom(shops: Shops) 
     assert len(json.dumps([value for key, value in found.items() if key not in links])) < 300
     assert links
     assert all(isinstance(link, str) and len(link) < 300 for link in links.values())
-
-
-def test_what_is_published_is_announced_once(shops: Shops) -> None:
-    (shop,) = shops("announced")
-    run_id, state = shop.run()
-    assert state == "success", shop.states(run_id)
-    expected = {"urn": "orders", "slot": 1, "rows": 500, "files": 1, "watermark": 501}
-    countries = {**expected, "urn": "countries", "rows": 2, "watermark": None}
-    assert shop.events() == Counter(json.dumps(event, sort_keys=True) for event in (expected, countries))
-    assert shop.announced() == 1
-    shop.clear(run_id, "execute_commit_steps", "finish")
-    assert shop.wait(run_id) == "success"
-    assert shop.events().total() == 2
 
 
 def test_finish_is_tried_again_where_the_journal_cannot_be_read(shops: Shops) -> None:
@@ -198,6 +197,8 @@ def test_a_dataset_is_quarantined_when_three_runs_could_not_finish_it_and_the_ot
     run_id = ""
     for runs in range(1, 5):
         shop.sell(10)
+        if runs == 4:  # it is so until somebody releases it
+            shop.mend("step-orders")
         run_id, state = shop.run()
         assert state == "failed"
         assert shop.published_rows("orders") == Counter()
@@ -211,9 +212,6 @@ def test_a_dataset_is_quarantined_when_three_runs_could_not_finish_it_and_the_ot
     assert "orders: quarantined" in shop.end_of_log(run_id, "finish")
     assert "step-orders is broken" in shop.end_of_log(run_id, "finish")
 
-    shop.mend("step-orders")
-    run_id, state = shop.run()
-    assert state == "failed"  # until somebody releases it
     Administration(shop.journal, str(shop.folder / "lake"), "a tester").release("orders", "it is mended")
     run_id, state = shop.run()
     assert state == "success", shop.states(run_id)

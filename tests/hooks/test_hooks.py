@@ -11,7 +11,7 @@ from airflow.sdk import DAG
 from sqlalchemy import make_url
 
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.hooks.connections import AirflowConnections
+from airflow_gobblin.hooks.connections import SECRETS, AirflowConnections
 from airflow_gobblin.hooks.ingestion import check_job, check_journal, open_job
 from airflow_gobblin.hooks.spark import driver_environment, watch_output
 from airflow_gobblin.ingestion import Ingestion
@@ -22,9 +22,19 @@ from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.spark.report import SPARK_UI
 from airflow_gobblin.spark.session import JVM_OPTIONS, LOG_SETTINGS
 from airflow_gobblin.storage.files import check_target, open_files
+from airflow_gobblin.storage.parsed_connection import ParsedConnection
 from airflow_gobblin.storage.stores import open_store
 
 SECRET = "s3cret"
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no test know the secrets of another one's connections: a short one withholds whatever might show it."""
+    monkeypatch.setattr(SECRETS, "_secrets", set())
+    monkeypatch.setattr(SECRETS, "_patterns", None)
+
+
 SOURCE = SqlSource("db", (SqlTable("orders", ExtractKind.SNAPSHOT_ONLY),))
 
 
@@ -142,6 +152,11 @@ def test_a_journal_by_the_id_of_a_connection(
         ("postgresql://ann:a%2Fb%40c@host:5433/db", "postgresql://ann:a%2Fb%40c@host:5433/db"),
         ("postgresql://host/db?sslmode=require&hook_option=1", "postgresql://host/db?sslmode=require"),
         ("sqlite:////lake/shop.db", "sqlite:////lake/shop.db"),
+        ("kafka://ann:secret@broker:9092", "kafka://ann:secret@broker:9092"),
+        ("sftp://ann:secret@host:22", "sftp://ann:secret@host:22"),
+        ("http://ann:secret@host", "http://ann:secret@host"),
+        ("webhdfs://ann@host", "webhdfs://ann@host"),
+        ("hive-metastore://host:9083", "hive-metastore://host:9083"),
     ],
 )
 def test_a_connection_becomes_a_uri(connection: str, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,6 +171,25 @@ def test_a_connection_that_can_be_no_uri_is_named(connection: str, says: str, mo
     monkeypatch.setenv("AIRFLOW_CONN_DB", connection)
     with pytest.raises(ConfigurationError, match=f"connection 'db': .*{says}"):
         AirflowConnections().uri("db")
+
+
+def test_a_connection_of_no_type_may_have_keys_of_openpgp_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"conn_type": "generic", "password": "p&q=r", "extra": {"keys": "-----BEGIN PGP…\n=x\n"}}
+    monkeypatch.setenv("AIRFLOW_CONN_KEYS", json.dumps(given))
+    found = ParsedConnection("keys", AirflowConnections().uri("keys"))
+    assert (found.password, found.extra) == (given["password"], given["extra"])
+    assert SECRETS.redact("its passphrase is p&q=r") == "its passphrase is ***"
+    monkeypatch.setenv("AIRFLOW_CONN_KEYS", '{"conn_type": "generic", "extra": {"other": "x"}}')
+    with pytest.raises(ConfigurationError, match="as one whose provider isn't installed"):
+        AirflowConnections().uri("keys")
+
+
+def test_a_connection_to_kafka_keeps_the_client_s_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    extra = {"bootstrap.servers": "a:9092,b:9092", "sasl.password": "p&q=r", "ssl.ca.pem": "-----BEGIN\n…\n"}
+    monkeypatch.setenv("AIRFLOW_CONN_BROKER", json.dumps({"conn_type": "kafka", "extra": extra}))
+    uri = AirflowConnections().uri("broker")
+    assert ParsedConnection("broker", uri).extra == extra
+    assert SECRETS.redact("p&q=r at a:9092") == "*** at a:9092"
 
 
 def test_the_jvm_of_a_driver_takes_options_of_the_environment_after_ours(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.coverage import Coverage, Range
-from airflow_gobblin.model.watermark import LongWatermark, MultiLongWatermark, TimestampWatermark, Watermark
+from airflow_gobblin.model.watermark import LongWatermark, MultiLongWatermark, TimestampWatermark, Watermark, split
 
 Positions = frozenset[int]
 bounds = st.tuples(st.integers(0, 30), st.integers(0, 30))
@@ -156,7 +156,6 @@ def test_the_bounds_of_a_range_are_alike(low: Watermark, high: Watermark) -> Non
 @pytest.mark.parametrize(
     ("have", "other"),
     [
-        (_multi((0, 0), (5, 5)), _multi((5,), (6,))),
         (_range(0, 5), _multi((5,), (6,))),
         (_multi((0,), (5,)), _range(5, 6)),
     ],
@@ -180,3 +179,31 @@ def test_a_dataset_may_get_more_positions() -> None:
     assert grown.origin == MultiLongWatermark((0, 3))
     assert grown.edge == MultiLongWatermark((7, 4))
     assert not grown.overlaps(_multi((7, 4), (9, 9)))
+    assert grown.covers(_multi((2,), (6,))), "a range of before"
+    assert grown.remove(_multi((0,), (6,))).ranges() == (_multi((6, 3), (7, 4)),)
+    assert grown.add(_multi((8,), (9,))).ranges() == (_multi((0, 3), (7, 4)), _multi((8, 3), (9, 3)))
+
+
+@given(st.lists(st.tuples(bounds, bounds), max_size=6), st.tuples(bounds, bounds))
+def test_what_is_open_of_several_positions_is_as_of_each_alone(
+    held: list[tuple[tuple[int, int], tuple[int, int]]], asked: tuple[tuple[int, int], tuple[int, int]]
+) -> None:
+    def vector(parts: tuple[tuple[int, int], tuple[int, int]]) -> Range:
+        return _multi(*((parts[0][n], parts[1][n]) for n in range(2)))
+
+    coverage = Coverage().starting_at(MultiLongWatermark((0, 0)))
+    single = [Coverage().starting_at(LongWatermark(0)) for _ in range(2)]
+    for parts in held:
+        coverage = coverage.filled(vector(parts))
+        single = [one.filled(_range(*part)) for one, part in zip(single, parts, strict=True)]
+    for found, expected in (
+        (coverage.ranges(), [one.ranges() for one in single]),
+        (
+            coverage.uncovered(vector(asked)),
+            [one.uncovered(_range(*part)) for one, part in zip(single, asked, strict=True)],
+        ),
+    ):
+        assert not any(part.empty for part in found)
+        for number, ranges in enumerate(expected):
+            mine = [_range(*(split(bound)[number].value for bound in (part.low, part.high))) for part in found]  # type: ignore[attr-defined]
+            assert [part for part in mine if not part.empty] == [*ranges]

@@ -56,5 +56,7 @@ def test_a_count_that_differs_fails_its_unit(expected: int, read: int) -> None:
 def test_an_ingestion_takes_a_policy_by_its_name_and_no_other() -> None:
     source, sink = RowSource(()), LineSink("/target")
     assert Ingestion("i", source, sink, "db", policy="successful").policy is CommitPolicy.SUCCESSFUL  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match=r"policy 'partial' of ingestion 'i'.*Use one of 'full', 'successful'"):
-        Ingestion("i", source, sink, "db", policy="partial")  # type: ignore[arg-type]
+    with pytest.raises(
+        ConfigurationError, match=r"policy 'some' of ingestion 'i'.*Use one of 'full', 'successful', 'partial'"
+    ):
+        Ingestion("i", source, sink, "db", policy="some")  # type: ignore[arg-type]

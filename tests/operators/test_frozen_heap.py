@@ -6,6 +6,8 @@ import pytest
 
 from airflow_gobblin.operators.frozen_heap import frozen_heap
 
+pytestmark = pytest.mark.usefixtures("thawed_heap")
+
 
 def test_the_heap_is_thawed_also_after_an_error() -> None:
     @frozen_heap()

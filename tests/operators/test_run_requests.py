@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from airflow.sdk import DAG, Context
@@ -16,7 +17,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.coverage import Range
-from airflow_gobblin.model.watermark import LongWatermark, MultiLongWatermark, TimestampWatermark
+from airflow_gobblin.model.watermark import Json, LongWatermark, MultiLongWatermark, TimestampWatermark
 from airflow_gobblin.operators import ingestion_params
 from airflow_gobblin.operators.run_requests import replacing_command, run_request
 from airflow_gobblin.plugins.timetables import DatasetCronTimetable
@@ -58,7 +59,7 @@ def asked(**given: Any) -> RunRequest:
 
 
 def test_a_scheduled_run_is_bounded_by_its_end_and_a_backfill_by_both() -> None:
-    assert run_request(context("scheduled", None, DAY)) == asked(end=DAY[1])
+    assert run_request(context("scheduled", None, DAY)) == asked(end=DAY[1], scheduled=True)
     assert run_request(context("backfill", {}, DAY)) == asked(start=DAY[0], end=DAY[1])
     conf = {"datasets": ["a"], "replace": True, "request": "once more"}
     expected = asked(start=DAY[0], end=DAY[1], datasets=("a",), replace=True, request="once more")
@@ -99,7 +100,7 @@ def test_a_partition_key_names_a_dataset() -> None:
         ({"datasets": "a"}, "it is not a list of URNs"),
         ({"datasets": [1]}, "it is not a list of URNs"),
         ({"replace": "yes", "start": 1}, "it is not true or false"),
-        ({"start": True}, "it is not a point in time, as ISO 8601 text, or an integer"),
+        ({"start": True}, "it is not a point in time, as ISO 8601 text, an integer, or offsets"),
         ({"start": "soon"}, "it is not a point in time"),
         ({"start": 1.5}, "it is not a point in time"),
         ({"request": 5}, "it is not a text"),
@@ -153,11 +154,63 @@ def test_what_to_type_is_a_run_by_hand_of_what_was_published_where_the_run_has_n
     assert "2025-01-01" in replacing_command(context("scheduled", {}, DAY), "a", 7, early)
 
 
-def test_what_to_type_is_a_rewind_where_positions_are_no_times_and_no_integers() -> None:
-    offsets = Range(MultiLongWatermark((5, 2)), MultiLongWatermark((9, 4)))
+def test_what_to_type_is_a_run_by_hand_of_offsets_by_partition() -> None:
+    offsets = Range(MultiLongWatermark((5, 2, 7)), MultiLongWatermark((9, 4, 7)))
     typed = shlex.split(replacing_command(context(), "it's", 7, offsets))
+    assert typed[:4] == ["airflow", "dags", "trigger", "shop"]
+    conf = json.loads(typed[-1])
+    assert conf == {"datasets": ["it's"], "replace": True, "start": {"0": 5, "1": 2}, "end": {"0": 9, "1": 4}}
+    assert run_request(context(conf=conf)).start == {0: 5, 1: 2}
+
+
+@dataclass(frozen=True, order=True)
+class LineNumber:
+    """An author's own type."""
+
+    kind: ClassVar[str] = "test.line_number"
+    value: int
+
+    def to_json(self) -> Json:
+        return self.value
+
+    @classmethod
+    def from_json(cls, value: Any) -> LineNumber:
+        return cls(value)
+
+    def progress(self, low: LineNumber, high: LineNumber) -> float:
+        return 0.0
+
+
+def test_what_to_type_is_a_rewind_where_positions_are_no_times_and_no_integers() -> None:
+    typed = shlex.split(replacing_command(context(), "it's", 7, Range(LineNumber(5), LineNumber(9))))
     assert typed[:4] == ["airflow", "gobblin", "rewind", "it's"]
-    assert typed[typed.index("--to") + 1] == "[5, 2]"
+    assert typed[typed.index("--to") + 1] == "5"
+
+
+@pytest.mark.parametrize("start", [{"0": 5, "2": 0}, '{"0": 5, "2": 0}'])
+def test_a_range_may_be_of_offsets_by_partition(start: object) -> None:
+    request = run_request(context(conf={"start": start, "end": {"2": 9}}))
+    assert (request.start, request.end) == ({0: 5, 2: 0}, {2: 9})
+    assert request.run_key("i") != run_request(context(conf={"start": start})).run_key("i")
+
+
+@pytest.mark.parametrize(
+    ("conf", "told"),
+    [
+        ({"start": {}}, "it is not a point in time"),
+        ({"start": {"a": 1}}, "it is not a point in time"),
+        ({"start": {"0": -1}}, "it is not a point in time"),
+        ({"start": {"0": 1.5}}, "it is not a point in time"),
+        ({"start": '{"0": '}, "it is not a point in time"),
+        ({"start": {"0": 5}, "end": {"1": 9}}, "can't be compared"),
+        ({"start": {"0": 5}, "end": 9}, "can't be compared"),
+        ({"start": {"0": 5, "1": 0}, "end": {"0": 9, "1": 0}}, "is not before its end"),
+        ({"end": {"0": 5}}, "there is no start"),
+    ],
+)
+def test_offsets_that_are_no_range_are_refused(conf: dict[str, object], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        run_request(context(conf=conf))
 
 
 def test_the_page_of_backfills(tmp_path: Path) -> None:

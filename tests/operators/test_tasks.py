@@ -310,6 +310,7 @@ def other_run() -> Any:
     return run.model_copy(update={"run_id": "r2"})
 
 
+@pytest.mark.usefixtures("thawed_heap")
 def test_what_was_in_memory_before_a_stage_is_kept_from_the_garbage_collector(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,8 @@ from airflow_gobblin.rows.converters.checks import InRange, Matches, NotNull
 from airflow_gobblin.rows.converters.columns import AddColumn, DropColumns, RenameColumns
 from airflow_gobblin.rows.sinks.base import Layout
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
+from airflow_gobblin.rows.sources.kafka import Isolation, KafkaSource, OutOfRange, Start
+from airflow_gobblin.rows.sources.kafka.values import AvroValues, BytesValues, JsonValues, TextValues, ValueFormat
 from airflow_gobblin.rows.sources.sql import Predicate, SqlSource, SqlTable
 from tests.services.environment import ROOT
 
@@ -150,6 +152,7 @@ name: shop
 journal: s3://lake@bucket/journal
 policy: successful
 partial_ok: true
+seals: true
 limits: {rows: 10, bytes: 20, seconds: 1.5}
 batch: {bytes: 1000, rows: 10, age: {hours: 1}, kept: 0.25}
 max_packs: 2
@@ -234,6 +237,7 @@ dag:
         journal="s3://lake@bucket/journal",
         policy=CommitPolicy.SUCCESSFUL,
         partial_ok=True,
+        seals=True,
         converters=(RenameColumns({"a": "b"}), DropColumns(("c",)), AddColumn("d", 1)),
         checks=(NotNull(("b",), OnBadRow.DROP), InRange("d", 1, 2.5), Matches("b", "[a-z]+")),
         limits=Limits(10, 20, 1.5),
@@ -263,6 +267,55 @@ dag:
     with DAG(**shop.dag.arguments()) as dag:
         GobblinIngestion(shop.ingestion, spark=shop.spark)
     assert dag.get_task("shop.finish").retry_delay == timedelta(minutes=1)
+
+
+def test_all_that_a_file_can_say_of_topics(load: Load) -> None:
+    text = """\
+name: clicks
+journal: sqlite:////lake/journal.db
+batch: {bytes: 268435456}
+source:
+  kafka:
+    conn_id: kafka
+    topics: [clicks, "orders.*"]
+    exclude: [orders.test]
+    start: START
+    out_of_range: latest
+    isolation: read_uncommitted
+    unit_bytes: 1048576
+    max_units: 8
+    values: VALUES
+sink:
+  parquet: {target: /lake/clicks}
+"""
+    schema: dict[str, Any] = {"id": "int64", "address": {"city": "string"}, "tags": ["string"]}
+    json_text = "{json: {schema: {id: int64, address: {city: string}, tags: [string]}, prefix: value_}}"
+    texts: dict[str, ValueFormat] = {
+        "{bytes: {}}": BytesValues(),
+        "{text: {}}": TextValues(),
+        json_text: JsonValues(schema, "value_"),
+        "{avro: {registry: my_registry, subject: '{topic}'}}": AvroValues(registry="my_registry", subject="{topic}"),
+    }
+    starts: dict[str, Any] = {
+        "earliest": Start.EARLIEST,
+        "2026-01-31T00:00:00+00:00": datetime(2026, 1, 31, tzinfo=UTC),
+        "{clicks: [0, 1200]}": {"clicks": (0, 1200)},
+    }
+    for values, expected in texts.items():
+        for start, first in starts.items():
+            (clicks,) = load(text.replace("VALUES", values).replace("START", start))
+            assert isinstance(clicks.ingestion, Ingestion)
+            assert clicks.ingestion.source == KafkaSource(
+                "kafka",
+                ("clicks", "orders.*"),
+                ("orders.test",),
+                first,
+                OutOfRange.LATEST,
+                Isolation.UNCOMMITTED,
+                1 << 20,
+                8,
+                expected,
+            )
 
 
 def test_the_least_that_a_file_says_of_a_mirror(load: Load) -> None:
@@ -506,6 +559,11 @@ CLASSES: tuple[type[Any], ...] = (
     Ingestion,
     DagOptions,
     SparkOptions,
+    KafkaSource,
+    BytesValues,
+    TextValues,
+    JsonValues,
+    AvroValues,
     SqlSource,
     SqlTable,
     Predicate,
@@ -592,7 +650,7 @@ def expect_type(cls: type[Any], name: str, hint: Any, schema: Mapping[str, Any])
     expected = json_types(hint) - dropped | ({"integer"} if dropped else set())
     assert said == expected, name
     for option in options_of(hint):
-        if isinstance(option, type) and issubclass(option, Enum):
+        if isinstance(option, type) and issubclass(option, Enum) and datetime not in options_of(hint):
             assert schema["enum"] == [member.value for member in option]
         if option is timedelta:
             assert (set(schema["properties"]), schema["additionalProperties"]) == (DURATION, False)
@@ -906,14 +964,16 @@ def test_every_block_of_the_page_is_run() -> None:
 
 def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     blocks = dict(BLOCKS)
-    for name in ("ingestions/shop.yaml", "ingestions/clicks.yaml", "ingestions/photos.yaml", "ingestions.py"):
+    for name in (*(f"ingestions/{one}.yaml" for one in ("shop", "clicks", "events", "photos")), "ingestions.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(blocks[name])
     defined: dict[str, Any] = {"__file__": str(tmp_path / "ingestions.py")}
     exec(compile(blocks["ingestions.py"], "ingestions.py", "exec"), defined)
     assert defined["dag"].dag_id == "shop"
     assert {"shop.verify_recover", "shop.finish"} <= set(defined["dag"].task_ids)
-    clicks, photos, shop = load_ingestions("ingestions/*.yaml", relative_to=tmp_path)
+    clicks, events, photos, shop = load_ingestions("ingestions/*.yaml", relative_to=tmp_path)
+    assert isinstance(events.ingestion.source, KafkaSource)
+    assert events.ingestion.source.values.on_bad is OnBadRow.DEAD_LETTER
     twin: dict[str, Any] = {}
     exec(compile(blocks["shop.py"], "shop.py", "exec"), twin)
     assert shop.ingestion == twin["shop"]

@@ -40,9 +40,9 @@ PAGES: tuple[tuple[str, dict[str, str]], ...] = (
 
 
 def alone(page: Page, path: str, words: dict[str, str]) -> None:
-    """The page at an address of its own, without Airflow around it, when all of it has loaded."""
+    """The page at an address of its own, without Airflow around it, when all of it has loaded, with the counts of ingestions."""
     visit(page, path, **words)
-    page.wait_for_load_state("networkidle")
+    expect(page.locator("[data-count=datasets]", has_text="…")).to_have_count(0)
 
 
 @pytest.mark.parametrize("width", [320, pytest.param(390, marks=pytest.mark.soak), 768])

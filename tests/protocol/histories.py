@@ -38,14 +38,17 @@ from airflow_gobblin.journal import journal
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Action, OutcomeState
 from airflow_gobblin.model import plan as plans
+from airflow_gobblin.model.batch import Batch
+from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.plan import Plan, RunPlan
 from airflow_gobblin.model.policy import CommitPolicy
-from airflow_gobblin.model.watermark import LongWatermark
+from airflow_gobblin.model.watermark import LongWatermark, MultiLongWatermark, Watermark
 from airflow_gobblin.model.work import ExtractKind, Limits, Pack, UnitResult, UnitState, WorkUnit
 from airflow_gobblin.rows import extraction
 from airflow_gobblin.rows.sinks.base import Layout
 from airflow_gobblin.rows.work import RowsBinding, RowsWork
+from airflow_gobblin.run import flush
 from airflow_gobblin.run.announce import announced, unannounced
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
@@ -68,7 +71,7 @@ from tests.memory_disk import MemoryMedium, Onlooker
 from tests.protocol.acts import Fences
 from tests.protocol.attempts import Attempt, deterministic
 from tests.protocol.mutants import mutated, standing
-from tests.protocol.rows import RowSource, Table, stage_rows
+from tests.protocol.rows import EvenRows, FailingRows, RefusedRow, RowSource, Table, stage_rows
 from tests.protocol.world import NAME, Look, Process, every_slot
 
 T = TypeVar("T")
@@ -78,6 +81,7 @@ PUBLISHING = ("link", "move_folder", "complete upload")
 TOKEN = re.compile("[0-9a-f]{32}")
 STRANGE = b"somebody else's\n"
 WORKERS = 2
+BEGINNING_OF_ALL = LongWatermark(0)
 FAILURE = Failure.of(SourceError(operation="read", subject="a unit", cause="for the test"))
 
 
@@ -190,10 +194,16 @@ class History:
         self.digest = hashlib.sha256()
         self.broken: BaseException | None = None
         self.peace = False
-        self.policy = self.chance.choice([CommitPolicy.FULL, CommitPolicy.SUCCESSFUL])
+        self.policy = self.chance.choice([*CommitPolicy, CommitPolicy.PARTIAL])
         self.at_once = self.chance.choice([1, 1, 2, self.mix.runs])
         self.kinds = self.choose_kinds()
         self.rows = 2
+        self.partitions = random.Random(f"{seed} partitions").choice([0, 0, 2])
+        """Whether flights are a topic, and of how many partitions."""
+        self.ties = random.Random(f"{seed} ties").choice([1, 2, 2, 2])
+        """How many rows a position of flights has, if they are no topic."""
+        self.kept = 0
+        """Where its logs begin."""
         self.sources: list[RowSource] = []
         self.sources.append(self.source())
         self.files = self.chance.choice(self.mix.places)()
@@ -204,18 +214,18 @@ class History:
         self.layout = self.chance.choice([Layout.FLAT, Layout.FOLDER_PER_UNIT])
         links = type(self.files) is MemoryFiles and self.layout is Layout.FLAT
         self.acts = random.Random(f"{seed} acts").choice([None, *Fences]) if links else None
+        self.batch = random.Random(f"{seed} batches").choice([None, None, Batch(rows=3)])
+        self.letters = random.Random(f"{seed} letters").choice([False, False, True])
+        """Whether every second row is a dead letter."""
         self.units_together = self.chance.choice([1, 2, 1000])  # so that many plans are in pieces
         self.steps_per_batch = self.chance.choice([1, 2, 1000])  # and many sequences
         self.look = Look(Journal.create(self.store, NAME), self.files)
-        self.finished: set[str] = set()
-        """The tokens whose slots have an outcome."""
-        self.late: dict[tuple[Attempt, str], set[str]] = {}
-        """What an attempt was about to publish of a token after that."""
-        self.records: dict[str, bytes] = {}
-        self.coverage: dict[str, Any] = {}
+        self.begin_to_watch()
         self.runs: list[DagRun] = []
         self.attempts: list[Scheduled] = []
         self.strange: set[str] = set()
+        self.bad: dict[tuple[str, str], str] = {}
+        """A bad row of a plan's unit, by token and unit: each try fails at it."""
         self.meddling = False
         """Whether somebody is waiting for a moment to interfere."""
         self.barred: set[str] = set()
@@ -224,6 +234,15 @@ class History:
         self.away = False
         """Whether it isn't mounted for any attempt that begins."""
         self.look.plant(self.urns)
+
+    def begin_to_watch(self) -> None:
+        """Know nothing yet of what must hold."""
+        self.finished: set[str] = set()
+        """The tokens whose slots have an outcome."""
+        self.late: dict[tuple[Attempt, str], set[str]] = {}
+        """What an attempt was about to publish of a token after that."""
+        self.records: dict[str, bytes] = {}
+        self.coverage: dict[str, Any] = {}
 
     def place_records(self, records: MemoryStore | MemoryFiles) -> None:
         """Have the journal there; on a disk, together with the target's, whose power may fail."""
@@ -279,19 +298,23 @@ class History:
         other.look = Look(Journal.create(other.store, NAME), other.files)
         other.runs = [replace(r, plans={**r.plans}, attempt=None, zombies=[]) for r in self.runs]
         other.attempts, other.strange, other.barred = [], {*self.strange}, {*self.barred}
-        other.meddling = False
+        other.meddling, other.bad = False, {**self.bad}
         other.empty, other.away = MemoryFiles(), False
         return other
 
     def choose_kinds(self) -> tuple[ExtractKind, ...]:
         both = (ExtractKind.APPEND_ONLY, ExtractKind.SNAPSHOT_ONLY)
-        if self.policy is CommitPolicy.SUCCESSFUL:  # which snapshots refuse
+        if self.policy is not CommitPolicy.FULL:  # which snapshots refuse
             return both[:1]
         return self.chance.choice([both[:1], both[:1], both[1:], both]) if self.mix.small else both
 
     def source(self) -> RowSource:
         """The source as it is now."""
-        appended = Table("flights", ExtractKind.APPEND_ONLY, self.rows, unit_rows=2)
+        kind, rows = ExtractKind.APPEND_ONLY, self.rows
+        partial = self.policy is CommitPolicy.PARTIAL
+        appended = Table("flights", kind, rows, unit_rows=6 if partial else 2, ties=self.ties)
+        if self.partitions:
+            appended = replace(appended, kept_from=self.kept or None, partitions=self.partitions)
         snapshot = Table("planes", ExtractKind.SNAPSHOT_ONLY, 2, len(self.sources), unit_rows=1)
         return RowSource(tuple(t for t in (appended, snapshot) if t.extract in self.kinds))
 
@@ -358,6 +381,9 @@ class History:
 
     def grow(self) -> None:
         self.rows += self.chance.randint(1, 4)
+        if self.partitions and self.chance.random() < 0.2:
+            self.kept = self.chance.randint(self.kept, self.rows)
+            self.happened["retentions"] += 1
         self.sources.append(self.source())
         self.note(f"the source grows to {self.rows}")
 
@@ -368,7 +394,9 @@ class History:
         request = self.backfill(name) if self.chance.random() < self.mix.backfills else None
         if request is None:
             end = datetime.fromtimestamp(self.rows, UTC) if self.chance.random() < 0.5 else None
-            request = RunRequest(name, end)
+            flush = self.batch is not None and self.chance.random() < 0.5
+            request = RunRequest(name, end, flush=flush, scheduled=end is not None)
+            self.happened["flushes"] += request.flush
         self.runs.append(DagRun(name, self.sources[-1], request))
         self.note(f"{request} starts")
 
@@ -477,10 +505,12 @@ class History:
             what = "abandon"
         if what == "drop" and (self.away or any(a.unmounted and not a.ended for a in self.attempts)):
             return  # where nothing is published any more, an empty target is as good as any
-        to = LongWatermark(self.chance.randint(0, self.rows))
+        to: Watermark = LongWatermark(self.chance.randint(0, self.rows))
+        if self.partitions:
+            to = MultiLongWatermark(tuple(self.chance.randint(0, self.rows) for _ in range(self.partitions)))
         self.start(f"{what} {urn}", lambda attempt: self.administer(attempt, what, urn, to))
 
-    def administer(self, attempt: Attempt, what: str, urn: str, to: LongWatermark) -> None:
+    def administer(self, attempt: Attempt, what: str, urn: str, to: Watermark = BEGINNING_OF_ALL) -> None:
         journal_ = Journal.create(self.store_of(attempt), NAME)
         person = Administration(journal_, self.files_of(attempt), "somebody")
         match what:
@@ -588,6 +618,9 @@ class History:
             acts=self.acts,
             policy=self.policy,
             attempts=2,
+            batch=self.batch,
+            checks=(EvenRows(),) if self.letters else (),
+            seals=True,
         )
         pipe = process.opened
         if stage == "verify_recover":
@@ -597,6 +630,9 @@ class History:
             self.create(pipe, attempt, run)
             return
         assert plan is not None
+        if plan.flush:  # then others may have taken the place of its plans
+            plan = pipe.staging.run(plan.run) or plan
+            pack = None if pack is None else next((p for p in plan.packs if p.index == pack.index), pack)
         if stage == "finish":
             for report in finish(pipe, plan):
                 self.check_report(run, plan, report)
@@ -606,6 +642,13 @@ class History:
         assert pack is not None
         if stage == "extract":
             self.extract(process, plan, pack, f"attempt{attempt.name.rpartition(' ')[2]}")
+            while flush.decide_or_plan_again(pipe, run.request, plan, pack):
+                self.happened["planned again"] += 1
+                plan = pipe.staging.run(plan.run)
+                if plan is None:  # swept: another try has brought the run to its end
+                    return
+                pack = plan.packs[pack.index]
+                self.extract(process, plan, pack, f"attempt{attempt.name.rpartition(' ')[2]}")
         elif stage == "write_commit_steps":
             self.expect(write_commit_steps(pipe, plan, pack))
         else:
@@ -641,20 +684,41 @@ class History:
         job = pipe.staging.work(plan.run)
         assert isinstance(job, RowsWork)
         failed = False
-        trouble = self.trouble(0.3 if self.policy is CommitPolicy.SUCCESSFUL else 0.1)
+        trouble = self.trouble({CommitPolicy.FULL: 0.1, CommitPolicy.SUCCESSFUL: 0.3}.get(self.policy, 0.5))
         for dataset, unit in missing_units(pipe, pack):
-            result = self.failed(unit, attempt) if self.chance.random() < trouble else None
+            fails = self.chance.random() < trouble or (dataset.token, unit.id) in self.bad
+            result = self.failed(unit, attempt) if fails else None
+            if result is not None and self.policy is CommitPolicy.PARTIAL:
+                result = self.cut(process, job, dataset, unit, attempt)
             if result is None:
                 short = unit.urn == "flights" and self.chance.random() < self.trouble(0.15)
                 binding = RowsBinding.of(dataset)
                 cut = replace(dataset, binding=replace(binding, limits=Limits(rows=1))) if short else dataset
                 folder = pipe.staging.token_folder(dataset.token)
-                extract = stage_rows if self.mix.small else extraction.extract_unit
+                plain = self.mix.small and not (self.letters or (self.partitions and unit.urn == "flights"))
+                extract = stage_rows if plain else extraction.extract_unit
                 result = extract(job, cut, unit, attempt, pipe.files, folder, NoConnections())
             pipe.staging.put_result(dataset.token, result)
             failed = failed or result.state is UnitState.FAILED
         if failed:
             raise OSError("an extract with failed units fails, and is tried again")
+
+    def cut(self, process: Process, job: RowsWork, dataset: Plan, unit: WorkUnit, attempt: str) -> UnitResult:
+        """A unit that fails in its middle: by its reader, or by a bad row."""
+        pipe, source = process.opened, job.source
+        assert isinstance(source, RowSource)
+        assert unit.low is not None
+        assert unit.expected_high is not None
+        rows = sorted(source.table(unit.urn).rows_in([Range(unit.low, unit.expected_high)]))
+        failing = replace(job, source=FailingRows(source.tables, self.chance.randint(0, 2)))
+        if rows and not self.peace and self.chance.random() < 0.7:
+            self.bad.setdefault((dataset.token, unit.id), self.chance.choice(rows))
+        if (bad := self.bad.get((dataset.token, unit.id))) is not None:
+            failing = replace(job, checks=(*job.checks, RefusedRow(bad)))
+        folder = pipe.staging.token_folder(dataset.token)
+        result = extraction.extract_unit(failing, dataset, unit, attempt, pipe.files, folder, NoConnections())
+        self.happened["cut"] += result.cut is not None
+        return result
 
     def failed(self, unit: WorkUnit, attempt: str) -> UnitResult:
         return UnitResult(unit.id, attempt, UnitState.FAILED, failure=FAILURE)
@@ -745,24 +809,42 @@ class History:
         self.finish_all()
         for urn in self.urns:
             if self.look.journal.state(urn).paused is not None:
-                self.start(f"resume {urn}", lambda a, urn=urn: self.administer(a, "resume", urn, LongWatermark(0)))  # type: ignore[misc]
+                self.start(f"resume {urn}", lambda a, urn=urn: self.administer(a, "resume", urn))  # type: ignore[misc]
         self.finish_all()
         for urn in self.urns:
             if self.look.journal.history(urn).state.quarantined:
-                self.start(f"release {urn}", lambda a, urn=urn: self.administer(a, "release", urn, LongWatermark(0)))  # type: ignore[misc]
+                self.start(f"release {urn}", lambda a, urn=urn: self.administer(a, "release", urn))  # type: ignore[misc]
         self.finish_all()
-        last = DagRun("last run", self.sources[-1], RunRequest("last run"))
+        if self.batch is not None and self.chance.random() < 0.5:
+            self.flush_among_others()
+        last = DagRun("last run", self.sources[-1], RunRequest("last run", flush=True))
         self.runs.append(last)
         self.finish_all()
-        if any(run.request.replace for run in self.runs):
-            self.give_up_replacing()
+        if self.kept or any(run.request.replace for run in self.runs):
+            self.give_up()
         self.expect_whole()
         self.look.check_complete(self.sources)
+        self.look.check_seals(self.sources[-1].tables)
         left = self.look.leftovers()
         assert not left, f"staging is left over: {left}"
         shadowed = [path for path in self.empty.walk(".") if not path.startswith(f"{ROOT}/")]
         assert not shadowed, f"where the target wasn't mounted stands {shadowed}"
         self.check_clean()
+
+    def flush_among_others(self) -> None:
+        """Without a fault a flush ends well, whoever else publishes meanwhile what it had planned."""
+        self.happened["flushes among others"] += 1
+        for _ in range(3):
+            self.grow()
+            name = f"run {len(self.runs)}"
+            open_end = RunRequest(name, None, ("flights",), max(0, self.rows - self.chance.randint(1, 4)))
+            request = self.chance.choice([RunRequest(name), RunRequest(name, flush=True), open_end])
+            if "flights" not in self.urns:
+                request = RunRequest(name, flush=True)
+            self.runs.append(DagRun(name, self.sources[-1], request))
+        self.grow()
+        self.runs.append(DagRun("flush", self.sources[-1], RunRequest("flush", flush=True)))
+        self.finish_all()
 
     def replace_twice(self) -> None:
         """Two people ask at the same time to replace everything that is published."""
@@ -770,10 +852,12 @@ class History:
             self.runs.append(DagRun(name, self.sources[-1], RunRequest(name, start=0, replace=True)))
             self.happened["replacements"] += 1
 
-    def give_up_replacing(self) -> None:
-        """Ranges that an unfinished run was to replace stay replaceable for ever, so its plan has to be given up."""
+    def give_up(self) -> None:
+        """Ranges that an unfinished run was to replace stay replaceable for ever, so its plan has to be given up. So do those of
+        a first load that is begun anew, where the log begins by then.
+        """
         for urn in self.urns:
-            self.start(f"abandon {urn}", lambda a, urn=urn: self.administer(a, "abandon", urn, LongWatermark(0)))  # type: ignore[misc]
+            self.start(f"abandon {urn}", lambda a, urn=urn: self.administer(a, "abandon", urn))  # type: ignore[misc]
         self.finish_all()
         self.runs.append(DagRun("sweeping run", self.sources[-1], RunRequest("sweeping run")))
         self.finish_all()
@@ -804,6 +888,9 @@ class History:
             try:
                 if "/d/" in call.subject or "/o/" in call.subject:
                     self.check()
+                if call.subject.startswith("_seals/"):
+                    self.happened["seals"] += 1
+                    self.look.check_seals(self.sources[-1].tables)
             except BaseException as error:
                 self.broken = self.broken or error
         return result
@@ -828,8 +915,7 @@ class History:
             shrinking = {Action.REWIND, Action.DROP, Action.SET, Action.IMPORT}
             assert history.slots or before is None or not before.ranges(), f"{urn}: its slots are gone"
             if before is not None and not all(now.covers(r) for r in before.ranges()):
-                head = history.slot(history.state.head)
-                last = head if head.done else history.slot(history.state.head - 1)
+                last = next(slot for slot in history.newest_first if slot.done)
                 assert last.decision.action in shrinking, (
                     f"{urn}: its coverage shrank in slot {last.decision.slot}"
                 )  # I4
@@ -846,6 +932,7 @@ class History:
             slot = history.by_token(ref.token)
             plan = run.plans.get(ref.token)  # none, if it was swept at once
             told = f"{run.name} says {report}, and its slot is {slot and (slot.decision.slot, slot.outcome)}"
+            assert run.name != "flush" or report.status in ("committed", "covered", "skipped"), told
             if slot is not None and slot.done:
                 assert report.status in ("committed", "partial", "failed", "quarantined"), told
             if report.status in ("committed", "partial"):
@@ -914,6 +1001,10 @@ class BrokenHistory(AssertionError):
         command = f"python -m tests.protocol.histories {seed}{' --short' if mix.small else ''}"
         super().__init__(f"history {seed}: {why}\n{story}\nto play it again: {command}")
         self.why = why
+        self._of = seed, mix, why, story
+
+    def __reduce__(self) -> tuple[type[BrokenHistory], tuple[int, Mix, str, str]]:
+        return BrokenHistory, self._of  # other processes raise it
 
 
 @dataclass

@@ -49,7 +49,7 @@ from tests.faults import POWER, Call, Disk, Effect, Fault, Faults, fsync
 from tests.protocol.acts import Fences
 from tests.protocol.attempts import TELLING_TIME, OneThread
 from tests.protocol.mutants import mutated
-from tests.protocol.processes import Tell, die, in_fresh_process, share_clients
+from tests.protocol.processes import Tell, be_forked_often, die, in_fresh_process, share_clients
 from tests.protocol.rows import RowSource, Table
 from tests.protocol.world import Bucket, Look, Place, Run, World
 from tests.services import s3
@@ -139,6 +139,7 @@ def start_worker(folder: Path) -> None:
     make_deterministic()
     share_clients()
     warm_up(folder)
+    be_forked_often()
 
 
 def with_mutant(mutant: str | None, work: Callable[..., T], *arguments: object) -> T:
@@ -216,9 +217,10 @@ def start(
     backfill: RunRequest | None = None,
     *,
     acts: Fences | None = None,
+    letters: bool = False,
 ) -> Start:
     """The state that all cases start from."""
-    place = Place(folder / "first", store, layout, backfill, acts)
+    place = Place(folder / "first", store, layout, backfill, acts, letters=letters)
 
     def work(tell: Tell) -> None:
         first_run(place)
@@ -473,10 +475,11 @@ class Pool:
         backfill: RunRequest | None = None,
         *,
         acts: Fences | None = None,
+        letters: bool = False,
     ) -> Start:
         """The state that all cases start from. :param backfill: what the run that the faults happen to asks for.
-        :param acts: as of a `LineSink`."""
-        return self._submit(partial(start, acts=acts), folder, store, layout, backfill).result()
+        :param acts: as of a `LineSink`. :param letters: as of a `Place`."""
+        return self._submit(partial(start, acts=acts, letters=letters), folder, store, layout, backfill).result()
 
     def recoveries(self, start: Start, folder: Path, some: Sequence[Point]) -> list[tuple[Point, list[Call]]]:
         """The calls of the recoveries from some points."""

@@ -12,10 +12,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 from unittest import mock
 
+import pyarrow.compute as pc
+
 from airflow_gobblin.admin import actions
 from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.commit import committer, preconditions
-from airflow_gobblin.commit.committer import Committer
+from airflow_gobblin.commit.committer import Committer, Proposal
 from airflow_gobblin.commit.homes import Homes
 from airflow_gobblin.commit.preconditions import check_preconditions, without
 from airflow_gobblin.commit.sweeping import Sweeper
@@ -25,12 +27,15 @@ from airflow_gobblin.journal import journal
 from airflow_gobblin.journal.history import History, Slot, Snapshot
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Action, Decision, Outcome, OutcomeState, ShardRef
+from airflow_gobblin.journal.seals import SealedDataset
 from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.state import UnitRef
-from airflow_gobblin.model.work import DatasetRef, UnitResult, UnitSummary, Upload
-from airflow_gobblin.rows import extraction
-from airflow_gobblin.run import dataset_plan, decide, execute, finish
+from airflow_gobblin.model.status import Status
+from airflow_gobblin.model.work import DatasetRef, UnitResult, UnitState, UnitSummary, Upload
+from airflow_gobblin.rows import extraction, work
+from airflow_gobblin.rows.sources.kafka.reader import KafkaReader
+from airflow_gobblin.run import dataset_plan, decide, execute, finish, flush, sealing
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.steps.base import HighWatermarkStep, Phase, StepContext, StepStatus
@@ -121,6 +126,21 @@ def replaced_units_are_not_compared() -> Iterable[Patch]:
         Patch(committer, "check_whole", whole),
         Patch(Decision, "coverage_after", over),
     )
+
+
+def dead_letters_are_not_published() -> Iterable[Patch]:
+    """Refused rows are counted, and their files are left in staging."""
+    return (Patch(work, "_dead_letter_steps", lambda *_: ()),)
+
+
+def dead_letters_alone_are_nothing_to_publish() -> Iterable[Patch]:
+    """Units that have dead letters only are taken for units without rows."""
+
+    def publishes(self: Proposal) -> bool:
+        rows = sum(unit.rows_written for unit in self.units if unit.state is UnitState.SUCCESSFUL)
+        return bool(rows or self.plan.replaces) or not self.plan.holds.keeps_units
+
+    return (Patch(Proposal, "publishes", property(publishes)),)
 
 
 def an_overtaken_snapshot_wins() -> Iterable[Patch]:
@@ -485,9 +505,81 @@ def a_pause_hides_what_is_pending() -> Iterable[Patch]:
     return tuple(Patch(module, "unfinished", newest) for module in (folding, journal))
 
 
+def a_position_is_a_count() -> Iterable[Patch]:
+    """A topic's position is moved by the number of its records, though offsets have gaps."""
+    taken = KafkaReader._taken
+
+    def counted(self: KafkaReader, messages: Any, left: set[int]) -> Any:
+        before = [*self._position]
+        batch = taken(self, messages, left)
+        for partition, low in enumerate(before):
+            self._position[partition] = low + pc.sum(pc.equal(batch["partition"], partition), min_count=0).as_py()
+        return batch
+
+    return (Patch(KafkaReader, "_taken", counted),)
+
+
+def a_loss_is_not_named() -> Iterable[Patch]:
+    """Offsets that the log has lost are covered like others."""
+    return (Patch(KafkaReader, "properties", property(lambda _: {})),)
+
+
+def a_range_is_of_the_first_position() -> Iterable[Patch]:
+    """A backfill retires units that overlap it in their first position only, and covers again what it was asked for."""
+
+    def overlaps(self: Range, other: Range) -> bool:
+        (low, high), (lo, h) = (next(iter(part._positions())) for part in (self, other))
+        return bool(low < h and lo < high and low < high and lo < h)
+
+    return (Patch(Range, "overlaps", overlaps),)
+
+
+def a_unit_is_cut_inside_a_tie() -> Iterable[Patch]:
+    """A unit that fails is cut before its bad row, though other rows of the same position come before that one."""
+    pass_good = extraction._UnitRun._pass_good
+
+    class Careless:
+        def __init__(self, reader: Any) -> None:
+            self._reader = reader
+
+        def cut(self, rows: int) -> tuple[int, Any]:
+            return rows, self._reader.cut(rows)[1]
+
+    def careless(self: Any, reader: Any, *rest: Any) -> Any:
+        return pass_good(self, cast(Any, Careless(reader)), *rest)
+
+    return (Patch(extraction._UnitRun, "_pass_good", careless),)
+
+
+def a_flush_gives_up() -> Iterable[Patch]:
+    """A flush whose plan lost isn't planned again."""
+    return (Patch(flush, "_plan_again", lambda *_: False),)
+
+
 def a_target_is_known_by_its_path() -> Iterable[Patch]:
     """The target is not checked to be the one that the journal published to."""
     return (Patch(Homes, "_has", lambda self, mark: True),)
+
+
+def a_seal_follows_every_run() -> Iterable[Patch]:
+    """A run seals its version, whatever became of its datasets."""
+    return (
+        Patch(sealing, "_IN", frozenset(Status)),
+        Patch(sealing, "_all_there", lambda state, planned: True),
+    )
+
+
+def a_rewind_after_the_plan_is_sealed() -> Iterable[Patch]:
+    """A seal isn't compared with what its run planned: a rewind may have come in between."""
+    return (
+        Patch(sealing, "_same_generation", lambda state, sealing: True),
+        Patch(sealing, "_all_there", lambda state, planned: True),
+    )
+
+
+def a_rewind_voids_no_seal() -> Iterable[Patch]:
+    """What a rewind takes back doesn't count for seals."""
+    return (Patch(SealedDataset, "intact", lambda self, state: True),)
 
 
 HISTORIES_CATCH: tuple[Callable[[], Iterable[Patch]], ...] = (
@@ -512,12 +604,22 @@ HISTORIES_CATCH: tuple[Callable[[], Iterable[Patch]], ...] = (
     an_upload_is_aborted_that_can_win,
     trimming_before_the_snapshot,
     a_target_is_known_by_its_path,
+    a_seal_follows_every_run,
+    a_rewind_after_the_plan_is_sealed,
+    a_rewind_voids_no_seal,
     a_pause_is_not_seen,
     a_pause_waits_for_an_outcome,
     a_pause_hides_what_is_pending,
     executors_do_not_look_at_the_outcome,
     a_rewind_keeps_the_generation,
     records_are_read_before_they_are_durable,
+    a_flush_gives_up,
+    dead_letters_are_not_published,
+    dead_letters_alone_are_nothing_to_publish,
+    a_unit_is_cut_inside_a_tie,
+    a_position_is_a_count,
+    a_loss_is_not_named,
+    a_range_is_of_the_first_position,
 )
 INTERLEAVINGS_CATCH = (
     (late_winners_count, "execute against abandon, runs"),

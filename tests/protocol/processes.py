@@ -39,11 +39,9 @@ class Child:
     def __init__(self, work: Callable[[Tell], None]) -> None:
         reading, writing = os.pipe()
         gc.collect()
-        gc.freeze()  # the two share everything
         self.pid = os.fork()
         if self.pid == 0:
             _be_the_child(work, reading, writing)
-        gc.unfreeze()
         os.close(writing)
         self._pipe = reading
         self._heard = b""
@@ -111,6 +109,12 @@ class Child:
         return self._status is not None and os.WIFSIGNALED(self._status)
 
 
+def be_forked_often() -> None:
+    """Leave out all that this process has now of what is looked through before each fork: it takes most of a fork's time."""
+    gc.collect()
+    gc.freeze()
+
+
 def in_fresh_process(work: Callable[[Tell], None]) -> list[Any]:
     """Do some work in a process of its own, and wait for its end. :return: what it sent. :raises AssertionError: as `Child`."""
     return Child(work).result()
@@ -153,8 +157,12 @@ def share_clients() -> None:
 
 def share(module: Any, name: str, key: Callable[[Any], Any]) -> None:
     """Let each process that is forked from this one open a place once. :param name: of the function that opens it."""
+    setattr(module, name, opening_once(getattr(module, name), key))
+
+
+def opening_once(real: Callable[..., Any], key: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return a function that opens a place as `real` does, once. :param key: what is opened once of a place."""
     opened: dict[Any, Any] = {}
-    real = getattr(module, name)
 
     def shared(place: Any, connections: Any = None, **options: Any) -> Any:
         at = key(place), tuple(options.items())
@@ -162,4 +170,4 @@ def share(module: Any, name: str, key: Callable[[Any], Any]) -> None:
             opened[at] = real(place, connections, **options)
         return opened[at]
 
-    setattr(module, name, shared)
+    return shared

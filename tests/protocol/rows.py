@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import posixpath
 import secrets
 import uuid
@@ -9,12 +11,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pyarrow as pa
 
 from airflow_gobblin.connections import Connections
-from airflow_gobblin.errors import NoSuchRangeError
+from airflow_gobblin.errors import NoSuchRangeError, SourceError
 from airflow_gobblin.model.batch import Backlog
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.naming import dataset_key
@@ -32,6 +34,7 @@ from airflow_gobblin.model.work import (
     UnitState,
     WorkUnit,
 )
+from airflow_gobblin.rows.converters.base import OnBadRow
 from airflow_gobblin.rows.sinks.base import Layout, publish_units
 from airflow_gobblin.rows.sources.base import (
     Consistency,
@@ -44,6 +47,7 @@ from airflow_gobblin.rows.work import RowsBinding, RowsWork
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.storage.files import Files, StagedOutput
 from tests.protocol.acts import Fences, stage_ticket, with_acts
+from tests.protocol.topics import Log, plan_log, read_log, resolve_log
 
 if TYPE_CHECKING:
     from airflow_gobblin.model.plan import Plan
@@ -57,6 +61,8 @@ class Table:
 
     :param version: what it shows; the rows of a snapshot name it, and others' from the second on.
     :param unit_rows: how many rows a work unit has. :param kept_from: where its rows begin, if it reports that.
+    :param ties: how many rows each position has.
+    :param partitions: if it has any, it is a topic of so many, whose logs begin at `kept_from`.
     :param waited: the seconds that its oldest uncovered row waits. :param used: the share of what it keeps that has gone by.
     """
 
@@ -68,6 +74,24 @@ class Table:
     kept_from: int | None = None
     waited: float | None = None
     used: float = 0.0
+    partitions: int = 0
+    ties: int = 1
+
+    @property
+    def log(self) -> Log:
+        """A topic's logs."""
+        return Log(self.urn, self.partitions, self.rows, self.kept_from or 0)
+
+    def rows_in(self, parts: Iterable[Range]) -> Counter[str]:
+        """The rows of ranges, as a topic also if it has lost them since."""
+        if self.partitions:
+            return Counter(row for part in parts for row in self.log.rows(part))
+        bounds = ((part.low, part.high) for part in parts)
+        return Counter(row for low, high in bounds for row in self.rows_from(low.value, high.value))  # type: ignore[attr-defined]
+
+    def rows_from(self, low: int, high: int) -> list[str]:
+        """The rows of some positions, in order."""
+        return [self.row(n) + "'" * tie for n in range(low, high) for tie in range(self.ties)]
 
     @property
     def snapshot(self) -> bool:
@@ -85,7 +109,7 @@ class Table:
         )
 
     def all_rows(self) -> Counter[str]:
-        return Counter(self.row(n) for n in range(self.rows))
+        return Counter(self.rows_from(0, self.rows))
 
 
 @record("test.rows")
@@ -95,6 +119,7 @@ class RowSource:
 
     tables: tuple[Table, ...]
     connection_ids: ClassVar[tuple[str, ...]] = ()
+    reads_in_order: ClassVar[bool] = True
 
     def modules(self, connections: Connections) -> tuple[str, ...]:
         return ()
@@ -110,6 +135,8 @@ class RowSource:
     ) -> DatasetPlan:
         """Everything uncovered up to the end of the request (its seconds are a position), in units of `unit_rows`."""
         table = self.table(dataset.urn)
+        if table.partitions:
+            return plan_log(table.log, states[dataset.urn], request)
         end = table.rows if request.end is None else min(table.rows, int(request.end.timestamp()))
         origin = states[dataset.urn].coverage.origin if dataset.urn in states else None
         wanted = Range(origin or LongWatermark(0), LongWatermark(end))
@@ -134,42 +161,88 @@ class RowSource:
     def resolve(self, dataset: Dataset, request: RangeRequest, connections: Connections) -> Range:
         """Its bounds are positions, or seconds that are."""
         rows = self.table(dataset.urn).rows
+        if self.table(dataset.urn).partitions:
+            return resolve_log(self.table(dataset.urn).log, request)
         low, high = _position(request.start), rows if request.end is None else min(rows, _position(request.end))
         if low >= high:
             raise NoSuchRangeError(operation="backfill", subject=f"table {dataset.urn!r}", cause=f"it ends at {rows}")
         return Range(LongWatermark(low), LongWatermark(high))
 
     def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> Reader:
-        return RowReader(self.table(unit.urn), unit, request.limits)
+        table = self.table(unit.urn)
+        return read_log(table.log, unit, schema) if table.partitions else RowReader(table, unit, request.limits)
 
 
 def _position(bound: Bound) -> int:
+    assert not isinstance(bound, Mapping)
     return bound if isinstance(bound, int) else int(bound.timestamp())
 
 
+@record("test.even_rows")
+@dataclass(frozen=True)
+class EvenRows:
+    """A check that makes every second row a dead letter."""
+
+    on_bad: ClassVar[OnBadRow] = OnBadRow.DEAD_LETTER
+
+    def good(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        return pa.array([is_even(row) for row in texts(batch)], pa.bool_())
+
+
+def texts(batch: pa.RecordBatch) -> list[str]:
+    """The rows of a table, or of a topic, as a sink writes them."""
+    if batch.schema.names == SCHEMA.names:
+        rows: list[str] = batch["row"].to_pylist()
+        return rows
+    return [value.decode() for value in batch["value"].to_pylist()]
+
+
+def dead_row(letter: str) -> str:
+    """The row in a dead letter."""
+    row = json.loads(letter)
+    return str(row["row"]) if "row" in row else base64.b64decode(row["value"]).decode()
+
+
+def is_even(row: str) -> bool:
+    """Whether `EvenRows` takes a row of a `Table`."""
+    return row[-1] in "02468"
+
+
 class RowReader:
-    """One unit, in batches of two rows."""
+    """One unit, in batches of two rows; or of three, which may end within a position."""
 
     expected_rows: int | None = None
 
     def __init__(self, table: Table, unit: WorkUnit, limits: Limits) -> None:
         assert isinstance(unit.low, LongWatermark)
         assert isinstance(unit.expected_high, LongWatermark)
-        self._table = table
+        self._ties = table.ties
         self._low = unit.low.value
         self._high = unit.expected_high.value
         if limits.rows is not None:
             self._high = min(self._high, self._low + limits.rows)
+        self._rows = table.rows_from(self._low, self._high)
+        self._begin = self._end = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for low in range(self._low, self._high, 2):
-            rows = [self._table.row(n) for n in range(low, min(low + 2, self._high))]
-            yield pa.record_batch([pa.array(rows, pa.string())], SCHEMA)
-        self.expected_rows = self._high - self._low
+        size = 2 if self._ties == 1 else 3
+        for begin in range(0, len(self._rows), size):
+            self._begin, self._end = begin, min(begin + size, len(self._rows))
+            yield pa.record_batch([pa.array(self._rows[begin : self._end], pa.string())], SCHEMA)
+        self.expected_rows = len(self._rows)
 
     @property
     def actual_high(self) -> Watermark | None:
         return LongWatermark(self._high)
+
+    @property
+    def position(self) -> Watermark | None:
+        """`None` within a position."""
+        return None if self._end % self._ties else LongWatermark(self._low + self._end // self._ties)
+
+    def cut(self, rows: int) -> tuple[int, Watermark]:
+        at = (self._begin + rows) // self._ties
+        return max(0, at * self._ties - self._begin), LongWatermark(self._low + at)
 
     @property
     def properties(self) -> Mapping[str, Json]:
@@ -177,6 +250,45 @@ class RowReader:
 
     def close(self) -> None:
         pass
+
+
+@record("test.failing_rows")
+@dataclass(frozen=True)
+class FailingRows(RowSource):
+    """The same, each of whose readers fails after some batches."""
+
+    after: int = 0
+
+    def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> Reader:
+        return cast(Reader, FailingReader(super().read(unit, schema, request, connections), self.after))
+
+
+class FailingReader:
+    """A reader that fails after some batches."""
+
+    def __init__(self, reader: Reader, after: int) -> None:
+        self._reader, self._after = reader, after
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(self._reader):
+            if number == self._after:
+                raise SourceError(operation="read", subject="a unit", cause="the line is dead")
+            yield batch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
+
+
+@record("test.refused_row")
+@dataclass(frozen=True)
+class RefusedRow:
+    """A check that one row fails, and with it its unit."""
+
+    row: str
+    on_bad: OnBadRow = OnBadRow.FAIL
+
+    def good(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        return pa.array([row != self.row for row in texts(batch)], pa.bool_())
 
 
 @record("test.lines")
@@ -219,7 +331,7 @@ class LineWriter:
         self._done: list[StagedFile] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self.write_rows(batch.column(0).to_pylist())
+        self.write_rows(texts(batch))
 
     def write_rows(self, rows: Sequence[str]) -> None:
         """As `write`, without Arrow."""
@@ -280,7 +392,7 @@ def stage_rows(
         high = min(high, LongWatermark(low.value + limits.rows))
     staged = f"{staging_folder}/{attempt}/{unit.id}-{secrets.token_hex(8)}/{unit.id}"
     writer = sink.open(SCHEMA, files, staged, f"{plan.folder}/{plan.token}-{unit.id}")
-    rows = [table.row(n) for n in range(low.value, high.value)]
+    rows = table.rows_from(low.value, high.value)
     writer.write_rows(rows)
     result = UnitResult(unit.id, attempt, UnitState.SUCCESSFUL, high, writer.close())
     return replace(result, rows_read=len(rows), rows_written=len(rows), expected_rows=len(rows))

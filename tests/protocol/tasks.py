@@ -61,7 +61,8 @@ from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.storage import stores
 from airflow_gobblin.storage.files import local, open_files
 from tests.faults import Faults, FaultyFiles, FaultyStore
-from tests.protocol.processes import Child, Tell, die, in_fresh_process, share, share_clients, stop
+from tests.proofs import sampled
+from tests.protocol.processes import Child, Tell, be_forked_often, die, in_fresh_process, share, share_clients, stop
 from tests.protocol.rows import LineSink, RowSource, Table
 from tests.protocol.world import Look
 from tests.services import s3
@@ -514,17 +515,20 @@ def attacks(kills: int, zombies: int) -> list[Attack]:
     ]
 
 
-def play_together(folder: Path, sites: list[Site], seed: str, kills: int, zombies: int) -> Tally:
-    """Attacks on each stage at each site, spread over some fork servers. :param folder: for their temporary files."""
-    every = [(site, attack) for site in sites for attack in attacks(kills, zombies)]
-    share = -(-len(every) // WORKERS)
+def play_together(folder: Path, sites: list[Site], seed: int, kills: int, zombies: int, share: int = 1) -> Tally:
+    """Attacks on each stage at each site, one in `share`, spread over some fork servers.
+
+    :param folder: for their temporary files.
+    """
+    every = sampled([(site, attack) for site in sites for attack in attacks(kills, zombies)], share, seed)
+    each = -(-len(every) // WORKERS)
     context = get_context("spawn")
     tally = Tally()
     pools = []
     for n in range(WORKERS):
         receiving, sending = context.Pipe(duplex=False)
         by_site: dict[str, tuple[Site, list[Attack]]] = {}
-        for site, attack in every[n * share : (n + 1) * share]:  # few sites a server, for it measures at each
+        for site, attack in every[n * each : (n + 1) * each]:  # few sites a server, for it measures at each
             by_site.setdefault(site.name, (site, []))[1].append(attack)
         server = context.Process(target=serve, args=(sending, str(folder), [*by_site.values()], f"{seed}.{n}"))
         server.start()
@@ -549,6 +553,7 @@ def serve(sending: Any, folder: str, by_site: list[tuple[Site, list[Attack]]], s
     share_connections()
     try:
         warm_up(folder)
+        be_forked_often()
         for site, some in by_site:
             tally.add(play_all(site, seed, some))
     except BaseException:

@@ -16,8 +16,8 @@ from tests.protocol.histories import FULL, SHORT, Mix, play, play_together
 @pytest.mark.parametrize(
     ("known", "fresh", "mix", "calls"),
     [
-        pytest.param(200, 200, FULL, 800, id="full"),
-        pytest.param(2_500, 2_500, SHORT, 100, id="short"),
+        pytest.param(75, 75, FULL, 800, id="full"),
+        pytest.param(500, 1_500, SHORT, 100, id="short"),
         pytest.param(2_000, 2_000, FULL, 800, id="many full", marks=pytest.mark.soak),
         pytest.param(100_000, 20_000, SHORT, 100, id="many", marks=pytest.mark.soak),
     ],

@@ -12,7 +12,7 @@ from typing import TypeVar
 import pytest
 
 from tests.faults import POWER
-from tests.proofs import SHARES, Proved, chosen_by, fresh_seed, sampled
+from tests.proofs import Proved, chosen_by, fresh_seed, sampled, shares
 from tests.protocol import interleavings, matrix
 from tests.protocol.absences import absences
 from tests.protocol.acts import Fences
@@ -33,7 +33,7 @@ POINTS = 60
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("share", SHARES)
+@shares(10)
 def test_histories_catch_every_mutant(share: int, proved: Proved) -> None:
     """And the unchanged product passes the same history."""
     seed = fresh_seed()

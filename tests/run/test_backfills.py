@@ -17,7 +17,6 @@ from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.plan import RunPlan
 from airflow_gobblin.model.policy import CommitPolicy
-from airflow_gobblin.model.request import RangeRequest
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.watermark import LongWatermark, MultiLongWatermark
 from airflow_gobblin.model.wire import record
@@ -74,26 +73,6 @@ def test_an_open_range_is_filled_and_the_watermark_waits_for_what_lies_before(tm
     assert lab.run()["a"].rows == 12, "what the backfill covered is not published again"
     assert lab.rows("a") == A.all_rows()
     assert edge(lab) == LongWatermark(20)
-
-
-@record("test.offsets")
-@dataclass(frozen=True)
-class Offsets(RowSource):
-    """Its datasets have a position each for two partitions."""
-
-    def resolve(self, dataset: Dataset, request: RangeRequest, connections: Connections) -> Range:
-        return Range(MultiLongWatermark((0, 0)), MultiLongWatermark((4, 4)))
-
-
-def test_a_range_of_several_positions_is_refused_by_name(tmp_path: Path) -> None:
-    lab = Lab(tmp_path, A)
-    lab.run(request=up_to(4))
-    before = lab.records()
-    opened = OpenJob(replace(lab.ingestion, source=Offsets((A,))), lab.journal, NoConnections())
-    report = inprocess.run(opened, NoConnections(), backfill(4, 8))["a"]
-    assert report.status == "failed"
-    assert "positions are lists, as in [[0, 0], [4, 4]), and ranges of these aren't filled" in report.detail
-    assert lab.records() == before
 
 
 def test_what_other_runs_committed_of_several_positions_is_named_by_slots(tmp_path: Path) -> None:

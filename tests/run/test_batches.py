@@ -16,9 +16,13 @@ from airflow_gobblin.admin.views import held
 from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.batch import Backlog, Batch, HeldBatch
+from airflow_gobblin.model.plan import RunPlan
 from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.work import ExtractKind
+from airflow_gobblin.run.flush import decide_or_plan_again
+from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units, would_plan
+from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.testing import inprocess
 from tests.lab import Lab
@@ -120,6 +124,56 @@ def test_a_flush_that_is_retried_is_done_once(tmp_path: Path) -> None:
     report = made.run(replace(CLICKS, rows=5), request=request)["clicks"]
     assert report.detail.startswith("already committed")
     assert made.rows("clicks") == CLICKS.all_rows()
+
+
+def test_a_flush_that_loses_plans_again(tmp_path: Path) -> None:
+    """Others publish a part of what it planned, and then a part of what it planned again."""
+    made = lab(tmp_path, Batch(rows=10), replace(CLICKS, rows=12))
+    scheduled = made.extracted(request=RunRequest("scheduled"))
+    request, opened = flush(), made.opened(replace(CLICKS, rows=15))
+    plan = create_work_units(opened, request)
+    inprocess.extract(opened, plan, NoConnections())
+    published(made, *scheduled)
+    assert made.rows("clicks").total() == 12
+    assert decide_or_plan_again(opened, request, plan, plan.packs[0])
+    again = opened.staging.run(plan.run)
+    assert again is not None
+    assert again.packs != plan.packs
+    inprocess.extract(opened, again, NoConnections())
+    assert made.run(request=RunRequest("backfill", 14, (), 13))["clicks"].rows == 1
+    report = inprocess.go_on(opened, again, NoConnections(), request)["clicks"]
+    assert (report.status, report.rows) == ("committed", 2)
+    assert made.rows("clicks") == replace(CLICKS, rows=15).all_rows()
+
+
+def published(made: Lab, opened: OpenJob, plan: RunPlan) -> dict[str, DatasetReport]:
+    return inprocess.go_on(opened, plan, NoConnections())
+
+
+def test_a_flush_is_done_when_what_waited_at_its_start_is_published(tmp_path: Path) -> None:
+    """By others, though more waits by now."""
+    made = lab(tmp_path, Batch(rows=10), replace(CLICKS, rows=12))
+    request, opened = flush(), made.opened()
+    first, second = (made.extracted(request=RunRequest(name)) for name in ("one", "two"))
+    plan = create_work_units(opened, request)
+    published(made, *made.extracted(request=RunRequest("three", 8, (), 0)))
+    inprocess.extract(opened, plan, NoConnections())
+    grown = made.opened(replace(CLICKS, rows=15))
+    assert decide_or_plan_again(grown, request, plan, plan.packs[0])
+    made.run(replace(CLICKS, rows=12), request=RunRequest("four", flush=True))
+    (report,) = inprocess.go_on(grown, grown.staging.run(plan.run) or plan, NoConnections(), request).values()
+    assert report.status == "covered"
+    assert {published(made, *other)["clicks"].status for other in (first, second)} == {"covered"}
+    assert made.rows("clicks") == replace(CLICKS, rows=12).all_rows()
+
+
+def test_a_flush_that_a_person_gave_up_is_not_planned_again(tmp_path: Path) -> None:
+    made = lab(tmp_path, Batch(rows=10), CLICKS)
+    request = flush()
+    opened, plan = made.extracted(request=request)
+    made.admin.abandon("clicks", "not today")
+    assert not decide_or_plan_again(opened, request, plan, plan.packs[0])
+    assert inprocess.go_on(opened, plan, NoConnections(), request)["clicks"].status == "lost"
 
 
 def test_a_backfill_is_not_held(tmp_path: Path) -> None:

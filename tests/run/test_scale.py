@@ -201,12 +201,10 @@ def test_what_was_read_before_is_kept_up_to_a_size(lab: Lab, store: Counted, mon
 
 
 @pytest.fixture
-def new_heap() -> Iterator[None]:
+def new_heap() -> None:
     """Have `gc.get_objects` give what is made from now on, without all that was imported, which would take seconds."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 # One dataset of many files

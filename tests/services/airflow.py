@@ -190,6 +190,11 @@ class Airflow:
         unfinished.write_text(text)
         unfinished.rename(self.dags / name)
 
+    def put_connection(self, **connection: Any) -> None:
+        """Make a connection, or another one of it. :param connection: as the API has it."""
+        action = {"action": "create", "action_on_existence": "overwrite", "entities": [connection]}
+        self.request("PATCH", "connections", json={"actions": [action]})
+
     def wait_for_dag(self, dag_id: str) -> None:
         """Wait until the DAG processor has found a DAG; a file that can't be imported is an error."""
         self.wait_for(f"DAG {dag_id}", partial(self._dag, dag_id))

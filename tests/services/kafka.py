@@ -17,19 +17,27 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it has no __all__
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
     ConfigResource,
     NewPartitions,
     NewTopic,
+    ResourcePatternType,
     ResourceType,
 )
 
+from tests.services.certificates import server_certificate
 from tests.services.processes import free_port, start_process, stop_process
 
 __all__ = ["Kafka", "Record", "running_kafka"]
 
 Record = tuple[int, int, bytes | None, bytes | None]
 """What identifies a record of a topic: partition, offset, key, value."""
+USER, SCRAM_USER = "reader", "scram-reader"
+PASSWORDS = {USER: "kan@ri/9%f1+nch=trillert", SCRAM_USER: "c4nary-0f-scr4m"}
+"""The users of the secure listener."""
 
 
 @dataclass
@@ -37,6 +45,7 @@ class Kafka:
     """A running broker, which is the `Connections` of its one connection."""
 
     port: int
+    secure_port: int
     folder: Path
     process: Any = None
 
@@ -48,10 +57,35 @@ class Kafka:
         """The connection, as Airflow's."""
         return f"kafka://{self.servers}"
 
+    def secure_settings(self, mechanism: str = "PLAIN", password: str | None = None) -> dict[str, str]:
+        """The client's settings for the listener that wants a user, by TLS. :param password: by default, the right one."""
+        user = SCRAM_USER if mechanism.startswith("SCRAM") else USER
+        return {
+            "bootstrap.servers": f"127.0.0.1:{self.secure_port}",
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(self.folder / "authority.pem"),
+            "sasl.mechanism": mechanism,
+            "sasl.username": user,
+            "sasl.password": PASSWORDS[user] if password is None else password,
+        }
+
+    def deny(self, topic: str) -> None:
+        """Let only somebody else read a topic by that listener."""
+        somebody = AclBinding(
+            ResourceType.TOPIC,
+            topic,
+            ResourcePatternType.LITERAL,
+            "User:somebody",
+            "*",
+            AclOperation.READ,
+            AclPermissionType.ALLOW,
+        )
+        _done(self.admin.create_acls([somebody]))
+
     @cached_property
     def admin(self) -> AdminClient:
         """A client, which its futures need for as long as they aren't done."""
-        return AdminClient({"bootstrap.servers": self.servers})
+        return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
 
     def create_topic(self, name: str = "", partitions: int = 1, **settings: str) -> str:
         """A new topic. :return: its name."""
@@ -78,7 +112,7 @@ class Kafka:
         _done(self.admin.delete_records([TopicPartition(name, p, offset) for p, offset in before.items()]))
 
     def producer(self, **settings: Any) -> Producer:
-        return Producer({"bootstrap.servers": self.servers, "linger.ms": 5, **settings})
+        return Producer({"bootstrap.servers": self.servers, "log_level": 0, "linger.ms": 5, **settings})
 
     def produce(
         self, topic: str, values: Iterable[bytes | None], partition: int = -1, key: bytes | None = None, **record: Any
@@ -154,16 +188,27 @@ class Kafka:
 @contextmanager
 def running_kafka(folder: Path) -> Iterator[Kafka]:
     """Run a Kafka."""
-    kafka = Kafka(free_port(), folder)
+    kafka = Kafka(free_port(), free_port(), folder)
     controller = free_port()
+    keys, _ = server_certificate(folder)
     (folder / "server.properties").write_text(
         f"""
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{kafka.port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{kafka.port}
+listeners=PLAINTEXT://127.0.0.1:{kafka.port},SECURE://127.0.0.1:{kafka.secure_port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{kafka.port},SECURE://127.0.0.1:{kafka.secure_port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL
+inter.broker.listener.name=PLAINTEXT
 controller.listener.names=CONTROLLER
+ssl.keystore.type=PEM
+ssl.keystore.location={keys}
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512
+listener.name.secure.plain.sasl.jaas.config={_module("plain.Plain")} user_{USER}="{PASSWORDS[USER]}";
+listener.name.secure.scram-sha-512.sasl.jaas.config={_module("scram.Scram")};
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+allow.everyone.if.no.acl.found=true
+super.users=User:ANONYMOUS
 log.dirs={folder}/data
 num.partitions=1
 offsets.topic.replication.factor=1
@@ -180,6 +225,7 @@ log.cleaner.backoff.ms=200
 """
     )
     command = _java("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", "server.properties")
+    command += ["--add-scram", f"SCRAM-SHA-512=[name={SCRAM_USER},password={PASSWORDS[SCRAM_USER]}]"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     kafka.start()
@@ -187,6 +233,10 @@ log.cleaner.backoff.ms=200
         yield kafka
     finally:
         kafka.stop()
+
+
+def _module(name: str) -> str:
+    return f"org.apache.kafka.common.security.{name}LoginModule required"
 
 
 def _java(*arguments: str) -> list[str]:

@@ -77,9 +77,11 @@ def planned_run(
     place: str | None = None,
     uris: Mapping[str, str] | None = None,
     sink: Sink | None = None,
+    request: RunRequest | None = None,
 ) -> PlannedRun:
     """Plan a run of a source, the rows source perhaps.
 
+    :param request: by default that of an unscheduled run.
     :param place: where target and journal are; by default below `folder`. :param uris: the connections.
     :param sink: by default, Parquet files there.
     """
@@ -95,7 +97,7 @@ def planned_run(
     )
     connections = SparkConnections(uris or {})
     opened = OpenJob(ingestion, Journal.create(ingestion.journal, ingestion.name, connections), connections)
-    return PlannedRun(folder, opened, create_work_units(opened, RunRequest("test")))
+    return PlannedRun(folder, opened, create_work_units(opened, request or RunRequest("test")))
 
 
 def extract_operator(planned: PlannedRun, **options: Any) -> ExtractOperator:

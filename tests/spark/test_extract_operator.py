@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.operators.extract import ExtractOperator
+from airflow_gobblin.operators.run_requests import run_request
+from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
+from airflow_gobblin.run import flush
 from airflow_gobblin.spark.connections import VARIABLE
+from airflow_gobblin.testing import inprocess
+from tests.operators import test_run_requests as run_requests
 from tests.spark.acme_rows import RowsSource
 from tests.spark.runs import PlannedRun, Watch, command_lines, extract_operator, planned_run
 
@@ -163,3 +171,39 @@ def test_a_missing_connection_of_the_source_is_named(tmp_path: Path) -> None:
     planned = planned_run(tmp_path, RowsSource(1, conn_id="db_nowhere"))
     with pytest.raises(AirflowFailException, match=r"connection 'db_nowhere'"):
         operator(planned).execute({})
+
+
+def test_a_flush_whose_plan_lost_is_planned_and_extracted_again_and_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run decides when the units of the flush have their results: a second submit extracts the rest."""
+    uri = f"sqlite:///{tmp_path / 'shop.db'}"
+    monkeypatch.setenv("AIRFLOW_CONN_DB", uri)
+    source = SqlSource("db", (SqlTable("orders", ExtractKind.APPEND_ONLY, delta="id"),))
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as database, database:
+        database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+        database.execute("INSERT INTO orders VALUES (1), (2)")
+    rival = planned_run(tmp_path, source, code=(), uris={"db": uri})
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as database, database:
+        database.execute("INSERT INTO orders VALUES (3)")
+    asked = run_requests.context(conf={"flush": True})
+    planned = planned_run(tmp_path, source, code=(), uris={"db": uri}, request=run_request(asked))
+    decide = flush.decide_or_plan_again
+    told: list[bool] = []
+
+    def late(*arguments: Any) -> bool:
+        if not told:
+            inprocess.go_on(rival.opened, rival.run, rival.opened.connections)
+        told.append(decide(*arguments))
+        return told[-1]
+
+    monkeypatch.setattr(flush, "decide_or_plan_again", late)
+    operator(planned).execute(asked)
+    assert told == [True, False]
+    assert len(planned.reports) == 2
+    run = planned.opened.staging.run(planned.run.run)
+    assert run is not None
+    (report,) = inprocess.go_on(planned.opened, run, planned.opened.connections).values()
+    assert (report.status, report.slot, report.rows) == ("committed", 2, 1)
+    rows = planned.opened.journal.read_dataset("orders").to_arrow().to_table().to_pylist()
+    assert sorted(row["id"] for row in rows) == [1, 2, 3]

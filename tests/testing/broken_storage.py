@@ -208,10 +208,10 @@ class TestObjectsThatArePutOverOthers(BrokenUploads):
             uploads = self._uploads
             put = uploads.put
 
-            def over(target: str, data: bytes) -> None:
+            def over(target: str, data: bytes, modified: int | None = None) -> None:
                 if self.identity(target) is not None:
                     self.remove(target)
-                put(target, data)
+                put(target, data, modified)
 
             uploads.put = over  # type: ignore[method-assign]
 

@@ -152,10 +152,50 @@ def test_results_are_read_again_in_the_same_order_however_many_are_kept(
     put = {unit: replace(good("a1", staged(staging, f"a1/{unit}")), unit=unit) for unit in units[1:]}
     for result in put.values():
         staging.put_result("t", result)
-    results = PlanResults(staging, PLAN, checked=True)
+    results = PlanResults(staging, with_units(*units), checked=True)
     assert [*results.read(units[:2]), *results.read(units[2:])] == [*put.values()]
     for _ in range(2):
-        assert [*results.of({"u2", "u1"})] == [put["u2"], put["u1"]]
+        assert again(results, {"u2", "u1"}) == [put["u2"], put["u1"]]
+
+
+def with_units(*units: str) -> Plan:
+    return replace(PLAN, units=tuple(WorkUnit(unit, PLAN.urn) for unit in units))
+
+
+def again(results: PlanResults, units: set[str]) -> list[UnitResult]:
+    return [result for _, result in results.with_units(units)]
+
+
+@pytest.mark.parametrize("kept", [10_000, 1])
+def test_of_a_failed_unit_the_try_that_came_furthest_is_the_result_if_it_may_be_cut(
+    staging: Staging, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    monkeypatch.setattr(staging_module, "KEPT", kept)
+    for unit in ("u0", "u2"):
+        staging.put_result("t", replace(good("a1", staged(staging, f"a1/{unit}")), unit=unit))
+    cut = {
+        rows: replace(
+            good("a1", staged(staging, f"a1/{rows}")),
+            unit="u1",
+            state=UnitState.FAILED,
+            actual_high=LongWatermark(rows),
+            rows_read=rows,
+        )
+        for rows in (3, 9, 5)
+    }
+    for result in cut.values():
+        staging.put_result("t", result)
+    staging.put_result("t", replace(good("a2"), unit="u1", state=UnitState.FAILED))
+    units = ("u0", "u1", "u2")
+    assert [r.unit for r in PlanResults(staging, with_units(*units), checked=True).read(units)] == ["u0", "u2"]
+    for best, gone in ((9, ()), (5, (9,))):
+        for rows in gone:
+            (Path(staging.files.root) / cut[rows].files[0].path).unlink()
+        results = PlanResults(staging, with_units(*units), checked=False, cut=True)
+        assert {r.unit for r in results.read(units)} == {*units}
+        found = again(results, {*units})
+        assert [r.unit for r in found] == [*units]
+        assert found[1] == replace(cut[best], state=UnitState.SUCCESSFUL)
 
 
 def test_what_is_read_again_is_what_was_read_whatever_stands_now(
@@ -167,11 +207,11 @@ def test_what_is_read_again_is_what_was_read_whatever_stands_now(
     at = Path(staging.files.root) / first.files[0].path
     at.rename(at.with_name("aside"))
     staging.put_result("t", second)
-    results = PlanResults(staging, PLAN, checked=True)
+    results = PlanResults(staging, with_units("u0"), checked=True)
     assert [*results.read(["u0"])] == [second]
     at.with_name("aside").rename(at)
     assert staging.result("t", "u0") == first
-    assert [*results.of({"u0"})] == [second]
+    assert again(results, {"u0"}) == [second]
 
 
 def test_a_result_that_was_swept_before_it_is_read_again_is_lost(
@@ -179,11 +219,11 @@ def test_a_result_that_was_swept_before_it_is_read_again_is_lost(
 ) -> None:
     monkeypatch.setattr(staging_module, "KEPT", 0)
     staging.put_result("t", good("a1"))
-    results = PlanResults(staging, PLAN, checked=False)
+    results = PlanResults(staging, with_units("u0"), checked=False)
     assert [*results.read(["u0"])] == [good("a1")]
     staging.remove_token("t")
     with pytest.raises(StepLostError, match="the result of unit 'u0': it is gone"):
-        [*results.of({"u0"})]
+        again(results, {"u0"})
 
 
 def test_the_units_that_are_done_are_those_whose_files_are_there(staging: Staging) -> None:

@@ -6,7 +6,7 @@ Both are frozen dataclasses, registered with `wire.record`, and run in Spark tas
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from airflow_gobblin.errors import ConfigurationError
 
@@ -28,40 +28,50 @@ class Converter(Protocol):
 
 
 class OnBadRow(StrEnum):
-    """The response of a row check to a bad row."""
+    """The response of a row check, a converter or a source to a bad row."""
 
     FAIL = "fail"
     """The unit fails."""
     DROP = "drop"
     """The row is left out and counted."""
+    DEAD_LETTER = "dead_letter"
+    """The row is left out, counted, and kept in a file beside the dataset, which the same slot publishes, with the reason."""
 
 
 def check_at_most(who: object, on_bad: OnBadRow, at_most: int | float | None) -> None:
-    """Check that a bound on the rows that a check drops is valid.
+    """Check that a bound on the rows that a check leaves out is valid.
 
     :param at_most: an integer is a number of rows, a fraction a share of the unit's rows.
-    :raises ConfigurationError: it is neither, or the check drops none.
+    :raises ConfigurationError: it is neither, or the check leaves none out.
     """
     if at_most is None:
         return
     is_rows = isinstance(at_most, int) and not isinstance(at_most, bool) and at_most >= 0
     is_share = isinstance(at_most, float) and 0 < at_most < 1
-    if on_bad is not OnBadRow.DROP or not (is_rows or is_share):
+    if on_bad is OnBadRow.FAIL or not (is_rows or is_share):
         raise ConfigurationError(
             operation="use",
             subject=f"at_most={at_most!r} of check {who!r}",
-            cause="it drops no rows: it fails at the first bad one" if is_rows or is_share else "it is no bound",
-            hint="Let it drop: on_bad=OnBadRow.DROP."
+            cause="it leaves out no rows: it fails at the first bad one" if is_rows or is_share else "it is no bound",
+            hint="Let it drop them, on_bad=OnBadRow.DROP, or keep them apart, on_bad=OnBadRow.DEAD_LETTER."
             if is_rows or is_share
             else "Give a number of rows, as an integer, or a share of the rows between 0 and 1, such as 0.01.",
         )
 
 
+class Refuser(Protocol):
+    """A record that refuses rows, and says what becomes of them."""
+
+    @property
+    def on_bad(self) -> OnBadRow:
+        """The response to bad rows."""
+
+
 class RowCheck(Protocol):
     """A check for good rows.
 
-    A check that drops rows may have a bound, `at_most`: an integer is a number of rows of a unit, a fraction a share of them. A
-    unit with more bad rows fails.
+    A check that leaves out rows may have a bound, `at_most`: an integer is a number of rows of a unit, a fraction a share of
+    them. A unit with more bad rows fails.
     """
 
     @property
@@ -70,3 +80,8 @@ class RowCheck(Protocol):
 
     def good(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """Return true for every good row; without nulls."""
+
+
+@runtime_checkable
+class RefusingConverter(Converter, RowCheck, Protocol):
+    """A converter that can't convert every row: it is asked first which rows are good, as a row check is, and gets only these."""

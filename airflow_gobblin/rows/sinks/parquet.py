@@ -29,7 +29,7 @@ class ParquetSink:
     """A writer of Parquet below a target root, one folder a dataset.
 
     :param target: the target root: an absolute path, a `file://` URL or `s3://[connection@]bucket/prefix`.
-    :param file_bytes: the file size to aim at; the last file of a unit is smaller.
+    :param file_bytes: the file size to aim at; the only file of a unit may be smaller, and its last one half as large again.
     :param compression_level: of zstd, 1 (fast) to 22 (small).
     :param layout: the layout of the files in the dataset's folder, as a `Layout` or its name. With `folder_per_unit`, the
         files of a work unit appear at the same moment, also in a listing of the folder; every reader finds a flat layout's.

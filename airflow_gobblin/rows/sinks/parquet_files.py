@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from airflow_gobblin.model.dead_letters import dead_letter_schema
 from airflow_gobblin.model.watermark import Json
 from airflow_gobblin.model.work import StagedFile
 from airflow_gobblin.rows.sinks.base import Layout
@@ -23,6 +24,8 @@ DICTIONARY_BYTES = 256 << 10
 FIRST_ROWS, SAMPLE_ROWS = 1 << 16, 1 << 13
 """The number of rows at a file's begin by which its columns' encodings are chosen, and about how many of them are looked at."""
 _INT64_DIGITS = 18
+DEAD_LETTER_BYTES = 128 * MIB
+"""The size of a file of dead letters to aim at."""
 
 
 def fits_parquet(field: pa.Field) -> bool:
@@ -34,12 +37,23 @@ def fits_parquet(field: pa.Field) -> bool:
     return True
 
 
+def dead_letter_files(files: Files, staged: str, published: str) -> ParquetFiles:
+    """Start the files of a unit's dead letters.
+
+    :param staged: the stem of their paths, in a folder of this task attempt alone.
+    :param published: the stem of the paths that they are published at.
+    """
+    return ParquetFiles(
+        dead_letter_schema(), files, staged, published, file_bytes=DEAD_LETTER_BYTES, compression_level=1
+    )
+
+
 class ParquetFiles:
     """The Parquet files of one unit being written: a `Writer`.
 
     Batches are gathered up to a row group's size, so that memory use depends neither on the unit's nor on the file's size.
 
-    :param file_bytes: the file size to aim at.
+    :param file_bytes: the file size to aim at. The rest of a unit that is less than a row group goes into the file before.
     :param compression_level: of zstd.
     :param layout: the layout of their names.
     """
@@ -66,6 +80,7 @@ class ParquetFiles:
         self._gathered: list[pa.RecordBatch] = []
         self._gathered_bytes = 0
         self._current: _OpenFile | None = None
+        self._full = False
         self._opened: list[StagedOutput] = []
         self._staged: list[StagedFile] = []
 
@@ -79,7 +94,7 @@ class ParquetFiles:
 
     def close(self) -> tuple[StagedFile, ...]:
         """Finish every file: whole, synced to disk, with its checksum. Without rows there is no file."""
-        self._write_row_group()
+        self._write_row_group(last=True)
         self._finish_file()
         if self._staged:
             self._files.sync_folder(posixpath.dirname(self._name(self._stem)))
@@ -101,9 +116,15 @@ class ParquetFiles:
         self._opened.clear()
         self._staged.clear()
 
-    def _write_row_group(self) -> None:
+    def _write_row_group(self, *, last: bool = False) -> None:
+        """Write what is gathered.
+
+        :param last: whether it is the rest of the unit: it goes into the last file, and isn't a small one of its own.
+        """
         if not self._gathered:
             return
+        if self._full and not last:
+            self._finish_file()
         rows = pa.Table.from_batches(self._gathered, self._schema)
         if self._current is None:
             self._opened.append(self._files.stage(self._name(self._stem), self._name(self._published)))
@@ -114,8 +135,7 @@ class ParquetFiles:
         self._gathered.clear()
         self._gathered_bytes = 0
         # Stop if one more row group like this one would end farther above the target than the file is now below it.
-        if self._current.size + (self._current.size - before) / 2 >= self._file_bytes:
-            self._finish_file()
+        self._full = self._current.size + (self._current.size - before) / 2 >= self._file_bytes
 
     def _name(self, stem: str) -> str:
         return self._layout.path(stem, len(self._staged), "parquet")
@@ -124,7 +144,7 @@ class ParquetFiles:
         if self._current is None:
             return
         self._staged.append(self._current.finish())
-        self._current = None
+        self._current, self._full = None, False
 
 
 def _pieces(batch: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:

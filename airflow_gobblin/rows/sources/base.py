@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -24,6 +24,8 @@ from airflow_gobblin.model.work import Dataset, Limits, WorkUnit
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from airflow_gobblin.rows.converters.base import Refuser
 
 
 @dataclass(frozen=True)
@@ -87,11 +89,14 @@ class ReadRequest:
 
     :param options: the ingestion's options; use `WorkUnit.option`, as the unit's own override them.
     :param snapshot: the name of the snapshot to read in, as `SnapshotSource.snapshot` returned it; empty for none.
+    :param in_order: whether rows must come in the order of their positions, from an `OrderedReader`: what comes before an error
+        is published.
     """
 
     limits: Limits = field(default_factory=Limits)
     options: Mapping[str, Json] = field(default_factory=dict)
     snapshot: str = ""
+    in_order: bool = False
 
 
 class Reader(Protocol):
@@ -122,12 +127,50 @@ class Reader(Protocol):
         """Release connections; harmless twice."""
 
 
+@dataclass(frozen=True)
+class RefusedRows:
+    """Rows that a reader or a check refused.
+
+    :param refuser: what refused them: a record with `on_bad`, and perhaps `at_most`, as a row check.
+    :param rows: what is known of them, a row each.
+    :param reasons: why, a text each.
+    :param positions: where each is in the source.
+    :param raw: the bytes of each that can't be decoded, if it is that.
+    """
+
+    refuser: Refuser
+    rows: pa.RecordBatch
+    reasons: Sequence[str]
+    positions: Sequence[Mapping[str, Json]]
+    raw: Sequence[bytes | None] | None = None
+
+
+class RefusingReader(Reader, Protocol):
+    """A reader that finds rows that aren't as the source says they should be. Such rows count as read."""
+
+    def refused(self) -> RefusedRows | None:
+        """Return what it refused besides the batch that it just yielded, which may have no rows; `None` if it refuses nothing."""
+
+
 class PlacedReader(Reader, Protocol):
     """A reader that can be stopped between two batches, so that limits are kept for it; or that knows why it goes on."""
 
     @property
     def position(self) -> Watermark | None:
         """Between two batches: the first position that wasn't yielded yet; `None` if it can't be stopped, within a position."""
+
+
+class OrderedReader(PlacedReader, Protocol):
+    """A reader that yields all rows of a position, and of those before it, before any beyond it. So what was read before an error
+    can be published. Its `position` is `None` only within a position that is too large for one batch.
+    """
+
+    def cut(self, rows: int) -> tuple[int, Watermark]:
+        """Return a place to cut the last batch at: a number of its first rows, at most so many, and the first position that is
+        beyond these. It lies between two positions; there may be no row before it.
+
+        :param rows: fewer than the batch has.
+        """
 
 
 class Source(Protocol):
@@ -157,6 +200,15 @@ class Source(Protocol):
 
     def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> Reader:
         """Start to read one unit, in a Spark task."""
+
+
+@runtime_checkable
+class OrderedSource(Source, Protocol):
+    """A source that can read units in the order of their positions, for the policy `partial`."""
+
+    @property
+    def reads_in_order(self) -> bool:
+        """Whether it can: then its readers are `OrderedReader`s if a request is `in_order`."""
 
 
 @runtime_checkable
@@ -194,6 +246,17 @@ class CheckableSource(Source, Protocol):
 
     def check(self, dataset: Dataset, connections: Connections) -> Iterator[GobblinError]:
         """Yield the faults that keep a dataset from being planned, as far as they are known without its rows. Nothing is changed.
+
+        :raises SourceError: the source can't be reached.
+        """
+
+
+@runtime_checkable
+class ToldSource(Source, Protocol):
+    """A source that wants to be told how far a dataset is published, for people who look there. It never reads it back."""
+
+    def tell(self, urn: str, watermark: Watermark, connections: Connections) -> None:
+        """Tell how far a dataset is published. It may be told the same again, or never.
 
         :raises SourceError: the source can't be reached.
         """

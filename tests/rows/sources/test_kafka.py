@@ -2,49 +2,48 @@
 
 from __future__ import annotations
 
+import random
 import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterator
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as pads
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_INVALID, Consumer, Producer, TopicPartition
 
-from airflow_gobblin.connections import Connections
+from airflow_gobblin.admin.actions import Administration
+from airflow_gobblin.connections import Connections, NoConnections
 from airflow_gobblin.errors import ConfigurationError, SourceError
-from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.batch import Batch
+from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.watermark import MultiLongWatermark
 from airflow_gobblin.model.work import Limits
+from airflow_gobblin.rows.converters.base import OnBadRow
+from airflow_gobblin.rows.converters.checks import NotNull
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.sources.base import Source
-from airflow_gobblin.rows.sources.kafka import Isolation, KafkaSource, OutOfRange, Start
+from airflow_gobblin.rows.sources.kafka import Isolation, KafkaSource, OutOfRange, Start, reader
 from airflow_gobblin.rows.sources.kafka.planning import Piece, cut
-from airflow_gobblin.run.open_job import OpenJob
-from airflow_gobblin.run.reports import DatasetReport
+from airflow_gobblin.rows.sources.kafka.reader import KafkaReader
+from airflow_gobblin.rows.sources.kafka.values import JsonValues
+from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
-from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.testing import RangeSourceContract, inprocess
 from tests.rows.sources.databases import FixedUri
+from tests.rows.sources.kafka_lake import Lake, numbered
 from tests.services.environment import ROOT
-from tests.services.kafka import Kafka, Record
+from tests.services.kafka import Kafka
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def milliseconds(time: datetime) -> int:
     return round(time.timestamp() * 1000)
-
-
-def numbered(count: int, start: int = 0) -> list[bytes]:
-    return [b"%d" % number for number in range(start, start + count)]
 
 
 class TestTopics(RangeSourceContract):
@@ -72,55 +71,6 @@ class TestTopics(RangeSourceContract):
     @pytest.fixture
     def grow(self, kafka: Kafka, topic: str) -> Callable[[], None]:
         return lambda: kafka.produce(topic, [uuid.uuid4().bytes for _ in range(5)], 1)
-
-
-class Lake:
-    """An ingestion of one topic into a folder. :param options: of the source, and `of_ingestion` of the ingestion."""
-
-    def __init__(self, kafka: Kafka, folder: Path, topic: str, of_ingestion: Any = None, **options: Any) -> None:
-        self.kafka, self.folder, self.topic = kafka, folder, topic
-        source = KafkaSource("kafka", (topic,), **options)
-        self.job = Ingestion("clicks", source, ParquetSink(str(folder)), "unused", **(of_ingestion or {}))
-        self.journal = Journal.create(MemoryStore(), self.job.name)
-
-    def change(self, of_ingestion: Any = None, **options: Any) -> None:
-        self.job = replace(self.job, source=replace(self.job.source, **options), **(of_ingestion or {}))  # type: ignore[type-var]
-
-    @property
-    def opened(self) -> OpenJob:
-        return OpenJob(self.job, self.journal, self.kafka)
-
-    def run(self, request: RunRequest | None = None) -> DatasetReport:
-        return inprocess.run(self.opened, self.kafka, request)[self.topic]
-
-    @property
-    def watermark(self) -> tuple[int, ...]:
-        mark = self.journal.state(self.topic).watermark
-        assert isinstance(mark, MultiLongWatermark)
-        return mark.values
-
-    def rows(self) -> list[dict[str, Any]]:
-        """What a reader of the journal sees, file by file."""
-        found: list[dict[str, Any]] = []
-        for path in self.journal.read_dataset(self.topic).paths:
-            found += pads.dataset(path).to_table().to_pylist()
-        return found
-
-    def records(self) -> list[Record]:
-        return [(row["partition"], row["offset"], row["key"], row["value"]) for row in self.rows()]
-
-    def expect_all(self, isolation: str = "read_committed") -> None:
-        """Expect what an independent consumer reads, in order within each partition's part of a file."""
-        expect_same(self.records(), self.kafka.records(self.topic, isolation))
-        for path in self.journal.read_dataset(self.topic).paths:
-            rows = pads.dataset(path).to_table(["partition", "offset"]).to_pylist()
-            for partition in {row["partition"] for row in rows}:
-                offsets = [row["offset"] for row in rows if row["partition"] == partition]
-                assert offsets == sorted(offsets)
-
-
-def expect_same(found: Iterable[Record], expected: Iterable[Record]) -> None:
-    assert Counter(found) == Counter(expected)
 
 
 @pytest.fixture
@@ -295,8 +245,6 @@ def test_a_loss_that_is_accepted_is_named_in_the_journal(
 def test_records_that_go_between_plan_and_read_fail_the_unit(
     lake: Lake, kafka: Kafka, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from airflow_gobblin.run.plan import create_work_units
-
     opened = lake.opened
     plan = create_work_units(opened, RunRequest("one"))
     kafka.delete_records(topic, {0: 5})
@@ -320,8 +268,6 @@ def test_a_topic_made_anew_stops_by_name(lake: Lake, kafka: Kafka, topic: str) -
 def test_a_topic_that_goes_between_plan_and_read_fails_and_the_others_go_on(
     lake: Lake, kafka: Kafka, topic: str
 ) -> None:
-    from airflow_gobblin.run.plan import create_work_units
-
     other = kafka.create_topic()
     kafka.produce(other, numbered(3))
     lake.change(topics=(topic, other))
@@ -347,8 +293,6 @@ def test_several_partitions_share_a_file_and_a_hot_one_has_several() -> None:
 
 
 def test_what_failed_is_apart_the_next_time(lake: Lake, kafka: Kafka, topic: str) -> None:
-    from airflow_gobblin.run.plan import create_work_units
-
     lake.change({"policy": CommitPolicy.SUCCESSFUL, "partial_ok": True}, unit_bytes=1000)
     kafka.produce(topic, numbered(10), 1)
     plan = create_work_units(lake.opened, RunRequest("one"))
@@ -370,6 +314,201 @@ def test_limits_stop_a_unit_between_records(lake: Lake, kafka: Kafka, topic: str
         runs += 1
     assert runs >= 2
     lake.expect_all()
+
+
+# --- Backfills -----------------------------------------------------------------------------------------------------------------
+
+
+def backfill(start: Any, end: Any = None, *, replaces: bool = False, name: str = "backfill") -> RunRequest:
+    return RunRequest(f"{name}/{uuid.uuid4().hex}", end, (), start, replaces)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "widened"),
+    [
+        ({0: 3}, {0: 5}, {0: (0, 10)}),
+        ({2: 12}, None, {2: (10, 15), 1: (0, 5)}),
+        ({0: 0, 2: 3}, {0: 1, 2: 4}, {0: (0, 10), 2: (0, 10)}),
+        (3, 12, {0: (0, 10), 1: (0, 5), 2: (0, 15)}),
+    ],
+)
+def test_a_replaced_range_is_widened_in_each_partition_to_the_units_that_it_touches(
+    lake: Lake, kafka: Kafka, topic: str, start: Any, end: Any, widened: dict[int, tuple[int, int]]
+) -> None:
+    """Partitions 0 and 2 are units of their own at first; then 1 and 2 share one."""
+    lake.change(unit_bytes=1000)
+    lake.run()
+    lake.change(unit_bytes=None)
+    for partition in (1, 2):
+        kafka.produce(topic, numbered(5, 50), partition)
+    lake.run()
+    before = lake.journal.read_dataset(topic).paths
+    report = lake.run(backfill(start, end, replaces=True))
+    assert report.status == "committed"
+    lake.expect_all()
+    assert lake.watermark == (10, 5, 15)
+    decision = lake.journal.history(topic).slots[-1].decision
+    read = {(p, o) for row in decision.ranges for p, o in offsets_of(row)}
+    assert read == {(p, o) for p, (low, high) in widened.items() for o in range(low, high)}
+    assert not {*before} >= {*lake.journal.read_dataset(topic).paths}
+
+
+def offsets_of(part: Range) -> Iterator[tuple[int, int]]:
+    assert isinstance(part.low, MultiLongWatermark)
+    assert isinstance(part.high, MultiLongWatermark)
+    for partition, (low, high) in enumerate(zip(part.low.values, part.high.values, strict=True)):
+        yield from ((partition, offset) for offset in range(low, high))
+
+
+def test_a_covered_range_is_refused_by_slots_and_an_open_one_filled(lake: Lake, kafka: Kafka, topic: str) -> None:
+    lake.run()
+    report = lake.run(backfill({0: 4}))
+    assert report.status == "failed"
+    assert "[[0, 0, 0], [10, 0, 10]) in slot 1" in report.text
+    kafka.produce(topic, numbered(10, 50), 0)
+    kafka.produce(topic, numbered(10, 70), 1)
+    assert lake.run(backfill({0: 15}, {0: 18})).rows == 3
+    assert lake.watermark == (10, 0, 10), "it waits for what lies before"
+    lake.run()
+    assert lake.watermark == (20, 10, 10)
+    lake.expect_all()
+
+
+def test_a_range_of_time_is_that_of_the_records_timestamps(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.create_topic(partitions=2)
+    for hours in range(4):
+        for partition in range(2):
+            at = milliseconds(NOON + timedelta(hours=hours))
+            kafka.produce(topic, numbered(1 + partition, 10 * hours), partition, timestamp=at)
+    lake = Lake(kafka, tmp_path, topic)
+    assert lake.run(backfill(NOON + timedelta(hours=1), NOON + timedelta(hours=3))).rows == 6
+    assert {row["timestamp"] for row in lake.rows()} == {NOON + timedelta(hours=hours) for hours in (1, 2)}
+    lake.run()
+    lake.expect_all()
+    assert lake.watermark == (4, 8), "the first load begins where it would have begun"
+
+
+def test_what_lies_before_the_first_load_is_filled_on_its_own(lake: Lake, kafka: Kafka, topic: str) -> None:
+    lake.change(start=Start.LATEST)
+    lake.run()
+    kafka.produce(topic, numbered(1), 0)
+    lake.run()
+    assert lake.run(backfill({0: 2, 1: 0}, {0: 5})).rows == 3
+    assert lake.run().status == "idle"
+    assert sorted(offset for _, offset, *_ in lake.records()) == [2, 3, 4, 10]
+
+
+def test_units_from_before_partitions_were_added_are_replaced(lake: Lake, kafka: Kafka, topic: str) -> None:
+    lake.run()
+    kafka.add_partitions(topic, 4)
+    kafka.produce(topic, numbered(3), 3)
+    lake.run()
+    assert lake.run(backfill({0: 0, 3: 0}, replaces=True)).status == "committed"
+    assert lake.watermark == (10, 0, 10, 3)
+    lake.expect_all()
+    assert lake.run(backfill(0, replaces=True, name="again")).rows == 23
+    lake.expect_all()
+
+
+def test_what_was_skipped_is_filled_in_its_place(lake: Lake, topic: str) -> None:
+    lake.run()
+    admin = Administration(lake.journal, lake.job.work.target, "ann")
+    admin.rewind(topic, MultiLongWatermark((0, 0, 0)), "to be skipped")
+    admin.set_watermark(topic, MultiLongWatermark((10, 0, 4)), "they are of a test")
+    assert "without files (imported, or skipped)" in lake.run(backfill({0: 2, 2: 1})).text
+    assert lake.run(backfill({0: 2, 2: 1}, {0: 5, 2: 6}, replaces=True)).rows == 8
+    assert lake.run().rows == 4
+    found = Counter((partition, offset) for partition, offset, *_ in lake.records())
+    assert found == Counter([*((0, n) for n in range(2, 5)), *((2, n) for n in range(1, 10))])
+
+
+def test_what_the_log_has_lost_is_not_replaced(lake: Lake, kafka: Kafka, topic: str) -> None:
+    lake.run()
+    kafka.delete_records(topic, {0: 5})
+    before = lake.records()
+    report = lake.run(backfill({0: 7}, replaces=True))
+    assert report.status == "failed"
+    assert "doesn't have offsets [0, 5) of partition 0 any more: units are replaced whole" in report.text
+    assert lake.records() == before
+
+
+def test_a_range_that_the_topic_doesnt_have_is_named(lake: Lake) -> None:
+    assert "it has no partition 7" in lake.run(backfill({7: 0})).text
+    assert "its log has no records from {1: 0} to its end" in lake.run(backfill({1: 0})).text
+
+
+def test_backfills_and_other_runs_at_once_publish_each_record_once(lake: Lake, kafka: Kafka, topic: str) -> None:
+    lake.run()
+    kafka.produce(topic, numbered(10, 60), 0)
+    kafka.produce(topic, numbered(10, 80), 1)
+    requests = (RunRequest("scheduled"), backfill({0: 12}, {0: 15}), backfill({2: 0}, replaces=True))
+    several = [(lake.opened, create_work_units(lake.opened, request)) for request in requests]
+    found = [inprocess.go_on(opened, plan, kafka)[topic].status for opened, plan in several]
+    assert found == ["committed", "covered", "committed"]
+    lake.expect_all()
+
+
+# --- The policy `partial` ------------------------------------------------------------------------------------------------------
+
+
+def partial(kafka: Kafka, folder: Path, topic: str, **options: Any) -> Lake:
+    return Lake(kafka, folder, topic, {"policy": CommitPolicy.PARTIAL, **options})
+
+
+def test_a_value_that_cant_be_decoded_cuts_its_unit(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.create_topic(partitions=2)
+    for values in ([b'{"n": 1}'] * 7, [b"{"], [b'{"n": 2}'] * 5):
+        kafka.produce(topic, values, 1)
+    lake = partial(kafka, tmp_path, topic)
+    lake.change(values=JsonValues({"n": "int64"}))
+    report = lake.run()
+    assert (report.status, report.rows, lake.watermark) == ("partial", 7, (0, 7))
+    assert '{"partition": 1, "offset": 7}' in report.detail
+    assert lake.run().status == "failed", "nothing good comes before it"
+    lake.change(values=JsonValues({"n": "int64"}, on_bad=OnBadRow.DROP))
+    assert lake.run().rows == 5
+    assert lake.watermark == (0, 13)
+
+
+def test_a_bad_row_cuts_its_unit_at_its_offset(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.create_topic(partitions=2)
+    for partition in range(2):
+        kafka.produce(topic, numbered(6), partition, b"key")
+    kafka.produce(topic, [b"without a key"], 1)
+    kafka.produce(topic, numbered(3, 50), 1, b"key")
+    lake = partial(kafka, tmp_path, topic, checks=(NotNull(("key",)),))
+    assert lake.run().status == "partial"
+    read = sum(lake.watermark)
+    assert 6 <= read <= 12
+    assert lake.watermark[1] <= 6
+    found = [(partition, offset) for partition, offset, *_ in lake.records()]
+    assert sorted(found) == [(p, o) for p, end in enumerate(lake.watermark) for o in range(end)]
+    lake.change({"checks": ()})
+    assert lake.run().status == "committed"
+    lake.expect_all()
+
+
+def test_a_broker_that_fails_in_mid_unit_cuts_it(kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = kafka.create_topic(partitions=2)
+    for partition in range(2):
+        kafka.produce(topic, numbered(20), partition)
+    lake, consume, calls = partial(kafka, tmp_path, topic), KafkaReader._consume, Counter[str]()
+
+    def failing(self: KafkaReader) -> Any:
+        calls["consume"] += 1
+        if calls["consume"] > 3:
+            raise SourceError(operation="read", subject="the topic", cause="the broker is gone")
+        return consume(self)
+
+    monkeypatch.setattr(reader, "_AT_ONCE", 4)
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaReader, "_consume", failing)
+        report = lake.run()
+    assert report.status in ("partial", "failed")
+    assert (report.status == "partial") == bool(lake.journal.state(topic).live)
+    lake.run()
+    lake.expect_all()
+    assert lake.watermark == (20, 20)
 
 
 # --- Batches -------------------------------------------------------------------------------------------------------------------
@@ -432,6 +571,10 @@ def test_the_page_of_kafka() -> None:
     defined: dict[str, Any] = {}
     exec(compile(code, "kafka.md", "exec"), defined)
     assert defined["clicks"].source == KafkaSource("kafka", ("clicks", "orders.*"))
+    (code,) = re.findall(r"<!-- test: values -->\n```python\n(.*?)```", page, re.DOTALL)
+    exec(compile(code, "kafka.md", "exec"), defined)
+    assert defined["clicks"].values.plan("clicks", NoConnections()).columns.names[:2] == ["click_id", "click_at"]
+    assert defined["orders"].connection_ids == ("kafka", "my_registry")
     named = set(re.findall(r"`(\w+)`", page))
     assert {field.name for field in fields(KafkaSource)} - {"conn_id"} <= named
 
@@ -439,9 +582,17 @@ def test_the_page_of_kafka() -> None:
 # --- Bad input -----------------------------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_topic_is_named(kafka: Kafka, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"topic 'nowhere'.* has no topic that matches"):
-        Lake(kafka, tmp_path, "nowhere").run()
+def test_an_unknown_topic_is_named_and_the_others_go_on(lake: Lake, topic: str) -> None:
+    lake.change(topics=(topic, "nowhere"))
+    reports = inprocess.run(lake.opened, lake.connections)
+    assert reports["nowhere"].status == "failed"
+    assert "can't find topic 'nowhere' by connection 'kafka'" in reports["nowhere"].text
+    assert reports[topic].status == "committed"
+
+
+def test_a_pattern_that_matches_nothing_is_named(kafka: Kafka, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"topic 'nowhere.*' of .* has no topic that matches"):
+        Lake(kafka, tmp_path, "nowhere.*").run()
 
 
 def test_topics_are_chosen_by_patterns(kafka: Kafka) -> None:
@@ -487,3 +638,66 @@ def test_a_broker_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(cluster, "SECONDS_TO_ANSWER", 1.0)
     with pytest.raises(SourceError, match="topics by connection 'kafka'"):
         KafkaSource("kafka", ("clicks",)).datasets(FixedUri("kafka://127.0.0.1:9"))
+
+
+# --- Offsets for dashboards ----------------------------------------------------------------------------------------------------
+
+
+def committed(kafka: Kafka, group: str, topic: str, partitions: int) -> list[int]:
+    """The offsets of a consumer group, as any tool reads them."""
+    consumer = Consumer({"bootstrap.servers": kafka.servers, "group.id": group})
+    try:
+        return [place.offset for place in consumer.committed([TopicPartition(topic, p) for p in range(partitions)], 30)]
+    finally:
+        consumer.close()
+
+
+def test_what_is_published_is_committed_to_a_group_and_never_read_back(lake: Lake, kafka: Kafka, topic: str) -> None:
+    group = uuid.uuid4().hex
+    lake.run()
+    assert committed(kafka, group, topic, 3) == [OFFSET_INVALID] * 3, "no group was named"
+    lake.change(commit_group=group)
+    kafka.produce(topic, numbered(5, 100), 1)
+    lake.run()
+    assert committed(kafka, group, topic, 3) == [10, 5, 10]
+    consumer = Consumer({"bootstrap.servers": kafka.servers, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 0), TopicPartition(topic, 1, 999)], asynchronous=False)
+    consumer.close()
+    kafka.produce(topic, numbered(5, 200), 1)
+    assert lake.run().rows == 5
+    lake.expect_all()
+    assert committed(kafka, group, topic, 3) == [10, 10, 10]
+
+
+def test_a_group_that_refuses_the_offsets_is_told_of_and_changes_nothing(
+    lake: Lake, kafka: Kafka, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = uuid.uuid4().hex
+    member = Consumer({"bootstrap.servers": kafka.servers, "group.id": group})
+    try:
+        member.subscribe([topic])
+        kafka.wait_until(lambda: member.poll(0.1) or member.assignment())
+        lake.change(commit_group=group)
+        assert lake.run().status == "committed"
+    finally:
+        member.close()
+    assert f"its source isn't told so: can't commit offsets to consumer group '{group}'" in caplog.text
+    lake.expect_all()
+
+
+def test_sixty_small_runs_publish_as_few_files_as_their_bytes_are_worth(kafka: Kafka, tmp_path: Path) -> None:
+    size, chance = 256 << 10, random.Random(1)
+    topic = kafka.create_topic(partitions=4)
+    of_size = {"sink": ParquetSink(str(tmp_path), file_bytes=size), "batch": Batch(bytes=size)}
+    lake = Lake(kafka, tmp_path, topic, of_size)
+    told = Counter[str]()
+    for _ in range(60):
+        for partition in range(4):
+            kafka.produce(topic, [chance.randbytes(500) for _ in range(chance.randint(5, 30))], partition)
+        told[lake.run().status] += 1
+    assert set(told) == {"held", "committed"}
+    files = lake.journal.read_dataset(topic).files
+    assert len(files) <= 1.2 * sum(file.bytes for file in files) / size
+    assert max(file.bytes for file in files) < 1.6 * size
+    lake.run(RunRequest("the last", flush=True))
+    lake.expect_all()

@@ -242,7 +242,7 @@ def test_an_interval_that_ends_in_the_databases_future_ends_the_lag_before_its_n
 def test_the_clock_is_the_same_whatever_the_zone_of_the_table(events: Database, zone: str) -> None:
     table = SqlTable("events", ExtractKind.APPEND_ONLY, delta="at", timezone=zone)
     with source_database("db", events).open("plan", table) as session:
-        assert abs(datetime.now(UTC) - open_scan(session, table).now()) < MINUTE
+        assert abs(datetime.now(UTC) - open_scan(session, table).now) < MINUTE
 
 
 def test_an_unknown_high_is_the_end_as_of_reading(events: Database) -> None:

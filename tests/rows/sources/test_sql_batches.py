@@ -17,6 +17,7 @@ from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.sources.base import DatasetPlan, PlanRequest
 from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
+from airflow_gobblin.rows.sources.sql.dialects import Session, Statement
 from airflow_gobblin.testing import inprocess
 from tests.rows.sources.databases import NOW, Database, PostgresDatabase, SqliteDatabase, clock_at
 
@@ -104,3 +105,19 @@ def test_the_size_of_rows_is_learned_from_the_files_of_the_last_slot(database: D
         found = source.plan(dataset, {dataset.urn: state}, PlanRequest(later, batch=ALL), database).backlog
     assert found is not None
     assert (found.rows, found.bytes) == (4, round(4 * size / 10))
+
+
+def test_a_batch_that_is_due_asks_the_clock_and_the_size_of_rows_once(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    row = Session.row
+
+    def told(self: Session, statement: Statement) -> tuple[Any, ...]:
+        asked.append(statement.text)
+        return row(self, statement)
+
+    monkeypatch.setattr(Session, "row", told)
+    assert [*planned(database, ALL, delta="at").units]
+    assert sum("avg(size)" in text for text in asked) == 1
+    assert sum(str(NOW.replace(tzinfo=None).isoformat()) in text for text in asked) == 1

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -22,9 +22,11 @@ from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.request import RangeRequest
 from airflow_gobblin.model.state import DatasetState
+from airflow_gobblin.model.watermark import MultiLongWatermark, Watermark
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import Dataset, Extract, ExtractKind, WorkUnit
 from airflow_gobblin.rows.sources.base import DatasetPlan, PlanRequest, ReadRequest
+from airflow_gobblin.rows.sources.kafka.values import BytesValues, ValueFormat
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from airflow_gobblin.rows.sources.kafka.reader import KafkaReader
 
 __all__ = ["Isolation", "KafkaSource", "OutOfRange", "Start"]
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+"""What may be the name of a topic."""
 
 
 class Start(StrEnum):
@@ -72,8 +77,11 @@ class KafkaSource:
         partition, by topic (`{"clicks": (0, 1200)}`; others begin at their beginning). Partitions added later begin at theirs.
     :param out_of_range: what to do where the offsets to be read next aren't in the log.
     :param isolation: which records of transactions are read.
+    :param values: the format of the values: `BytesValues()`, `TextValues()`, `JsonValues(…)`, `AvroValues(…)`.
     :param unit_bytes: about how many published bytes a work unit reads; by default a file of the sink.
     :param max_units: the most work units of a topic.
+    :param commit_group: a consumer group that the offsets are committed to once they are published, for dashboards that show
+        its lag; nothing is read back. It must have no members of its own.
     :raises ConfigurationError: there is no topic, or a pattern isn't valid.
     """
 
@@ -85,6 +93,8 @@ class KafkaSource:
     isolation: Isolation = Isolation.COMMITTED
     unit_bytes: int | None = None
     max_units: int = 64
+    values: ValueFormat = field(default_factory=BytesValues)
+    commit_group: str = ""
 
     def __post_init__(self) -> None:
         if not self.topics or isinstance(self.topics, str):
@@ -94,6 +104,9 @@ class KafkaSource:
                 re.compile(pattern)
             except re.error as error:
                 raise self._refused(f"topic {pattern!r}", error, "Give a name, or a regular expression.") from error
+        if isinstance(self.start, Mapping):
+            offsets = {name: tuple(some) for name, some in self.start.items()}
+            object.__setattr__(self, "start", offsets)
         if isinstance(self.start, datetime) and self.start.tzinfo is None:
             raise self._refused(f"start={self.start}", "it has no time zone", "Give the datetime a tzinfo.")
         for name in ("unit_bytes", "max_units"):
@@ -101,19 +114,24 @@ class KafkaSource:
                 raise self._refused(f"{name}={value}", "it is too small", "Give at least 1.")
 
     @property
+    def reads_in_order(self) -> bool:
+        """Whether it can read in order: each partition is."""
+        return True
+
+    @property
     def connection_ids(self) -> tuple[str, ...]:
-        """The one connection."""
-        return (self.conn_id,)
+        """That of the cluster, and those of the values' format."""
+        return (self.conn_id, *self.values.connection_ids)
 
     def modules(self, connections: Connections) -> tuple[str, ...]:
-        """Return the driver."""
-        return ("confluent_kafka",)
+        """Return the driver, and the modules of the values' format."""
+        return ("confluent_kafka", *self.values.modules)
 
     def datasets(self, connections: Connections) -> tuple[Dataset, ...]:
-        """Return the cluster's topics that are asked for, by name.
+        """Return the topics that are asked for, by name. One that the cluster doesn't show to this user fails alone, in `plan`.
 
         :raises SourceError: the cluster can't be reached.
-        :raises ConfigurationError: there is no such topic; or none matches a pattern.
+        :raises ConfigurationError: no topic matches a pattern.
         """
         from airflow_gobblin.rows.sources.kafka.cluster import Cluster
 
@@ -133,18 +151,19 @@ class KafkaSource:
     ) -> DatasetPlan:
         """Plan the uncovered offsets of a topic, holes first, in units of about one file.
 
-        :raises SourceError: the cluster can't be reached, or the topic isn't there.
-        :raises ConfigurationError: the topic was made anew; or offsets are out of range.
+        :raises SourceError: the cluster, or the registry of the values' schema, can't be reached; or the topic isn't there.
+        :raises ConfigurationError: the topic was made anew; offsets are out of range; or its values can't be columns.
         """
         from airflow_gobblin.rows.sources.kafka.cluster import Cluster
         from airflow_gobblin.rows.sources.kafka.planning import plan_topic
 
         with Cluster(self.conn_id, connections, self.isolation) as cluster:
             state = states[dataset.urn] if dataset.urn in states else DatasetState(dataset.urn)
-            return plan_topic(self, cluster.topic(dataset.urn), state, request)
+            return plan_topic(self, cluster.topic(dataset.urn), state, request, connections)
 
     def resolve(self, dataset: Dataset, request: RangeRequest, connections: Connections) -> Range:
-        """Resolve a backfill's range: points in time by the records' timestamps, integers as offsets of every partition.
+        """Resolve a backfill's range: points in time by the records' timestamps, integers as offsets of every partition, and
+        offsets by partition as what they are.
 
         :raises SourceError: the cluster can't be reached.
         :raises NoSuchRangeError: no partition has records in it.
@@ -163,13 +182,29 @@ class KafkaSource:
         from airflow_gobblin.rows.sources.kafka.cluster import Cluster
         from airflow_gobblin.rows.sources.kafka.reader import KafkaReader
 
-        return KafkaReader(Cluster(self.conn_id, connections, self.isolation), unit, schema)
+        cluster = Cluster(self.conn_id, connections, self.isolation)
+        return KafkaReader(cluster, unit, schema, self.values, connections, in_order=request.in_order)
+
+    def tell(self, urn: str, watermark: Watermark, connections: Connections) -> None:
+        """Commit the next offsets of a topic to the consumer group, if there is one.
+
+        :raises SourceError: they can't be committed.
+        """
+        if not self.commit_group:
+            return
+        from airflow_gobblin.rows.sources.kafka.cluster import Cluster
+
+        assert isinstance(watermark, MultiLongWatermark)
+        with Cluster(self.conn_id, connections) as cluster:
+            cluster.commit(self.commit_group, urn, watermark.values)
 
     def _chosen(self, names: list[str]) -> list[str]:
         chosen: set[str] = set()
         for pattern in self.topics:
             internal = [pattern] if pattern.startswith("__") else []
             fitting = [n for n in names if re.fullmatch(pattern, n) and (not n.startswith("__") or n in internal)]
+            if not fitting and _NAME.fullmatch(pattern):
+                fitting = [pattern]
             if not fitting:
                 raise self._refused(
                     f"topic {pattern!r}",

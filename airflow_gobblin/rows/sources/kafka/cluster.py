@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,9 +19,18 @@ from airflow_gobblin.rows.sources.kafka import Isolation
 from airflow_gobblin.storage.parsed_connection import ParsedConnection
 
 try:
-    from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+    from confluent_kafka import (
+        Consumer,
+        ConsumerGroupTopicPartitions,
+        IsolationLevel,
+        KafkaError,
+        KafkaException,
+        TopicCollection,
+        TopicPartition,
+    )
     from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it has no __all__
         AdminClient,
+        ClusterMetadata,
         ConfigResource,
         OffsetSpec,
         ResourceType,
@@ -36,6 +47,10 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SECONDS_TO_ANSWER = 30.0
+_LOOK = 0.2
+"""The seconds between two looks at whether a server has refused the client."""
+_EVENTS = 20
+"""The number of errors of its connections that a client remembers."""
 _OURS = ("group.id", "enable.auto.commit", "enable.auto.offset.store", "auto.offset.reset", "isolation.level")
 """Settings that the reading of exact ranges rests on."""
 
@@ -49,8 +64,10 @@ class Cluster:
     def __init__(self, conn_id: str, connections: Connections, isolation: Isolation = Isolation.COMMITTED) -> None:
         self.conn_id = conn_id
         self.isolation = isolation
-        self._settings = _settings(ParsedConnection(conn_id, connections.uri(conn_id)))
-        self._admin = AdminClient({**self._settings, "log_level": 0})
+        self._events: deque[KafkaError] = deque(maxlen=_EVENTS)
+        told = {"log_level": 0, "error_cb": self._events.append}
+        self._settings = {**_settings(ParsedConnection(conn_id, connections.uri(conn_id))), **told}
+        self._admin = AdminClient(self._settings)
 
     def __enter__(self) -> Self:
         return self
@@ -68,7 +85,7 @@ class Cluster:
     def topics(self) -> list[str]:
         """Return the names of all topics that this user sees, sorted."""
         with self._asking("list", "topics"):
-            return sorted(self._admin.list_topics(timeout=SECONDS_TO_ANSWER).topics)
+            return sorted(self._metadata().topics)
 
     def topic(self, name: str) -> Topic:
         """Return a topic.
@@ -115,7 +132,30 @@ class Cluster:
             "enable.partition.eof": True,
         }
         with self._asking("read", "topics"):
-            return Consumer({**self._settings, "log_level": 0, **settings, **ours})
+            return Consumer({**self._settings, **settings, **ours})
+
+    def commit(self, group: str, topic: str, offsets: Sequence[int]) -> None:
+        """Commit an offset of each partition to a consumer group.
+
+        :raises SourceError: the group has members, this user may not, or the cluster can't be reached.
+        """
+        places = [TopicPartition(topic, partition, offset) for partition, offset in enumerate(offsets)]
+        asked = [ConsumerGroupTopicPartitions(group, places)]
+        with self._asking("commit offsets to", f"consumer group {group!r}"):
+            futures = self._admin.alter_consumer_group_offsets(asked, request_timeout=SECONDS_TO_ANSWER)
+            for place in self._awaited(futures[group]).topic_partitions:
+                if place.error is not None:
+                    raise KafkaException(place.error)
+
+    def check_admitted(self, operation: str, subject: str) -> None:
+        """Make sure that no server refused this client, since it last asked: it would be tried again, in silence.
+
+        :raises SourceError: one did.
+        """
+        self._admin.poll(0)
+        refusal = next((event for event in self._events if event.code() in _REFUSALS), None)
+        if refusal is not None:
+            raise self.failed(operation, subject, refusal)
 
     def failed(self, operation: str, subject: str, error: KafkaError) -> SourceError:
         """Return the error of a broker or of the client."""
@@ -126,7 +166,27 @@ class Cluster:
 
     def _answer(self, operation: str, future: Future[T], subject: str = "the cluster") -> T:
         with self._asking(operation, subject):
-            return future.result(SECONDS_TO_ANSWER + 5)
+            return self._awaited(future)
+
+    def _awaited(self, future: Future[T]) -> T:
+        deadline = time.monotonic() + SECONDS_TO_ANSWER + 5
+        while True:
+            try:
+                return future.result(_LOOK)
+            except TimeoutError:
+                self.check_admitted("reach", "the cluster")
+                if time.monotonic() > deadline:
+                    raise
+
+    def _metadata(self) -> ClusterMetadata:
+        deadline = time.monotonic() + SECONDS_TO_ANSWER
+        while True:
+            try:
+                return self._admin.list_topics(timeout=min(SECONDS_TO_ANSWER, 10 * _LOOK))
+            except KafkaException:
+                self.check_admitted("reach", "the cluster")
+                if time.monotonic() > deadline:
+                    raise
 
     @contextlib.contextmanager
     def _asking(self, operation: str, subject: str) -> Iterator[None]:
@@ -141,14 +201,20 @@ class Cluster:
             ) from error
 
 
+_CREDENTIALS = "Correct user, password and security protocol of the connection."
 _DENIED = "Give the user of the connection the rights to describe and read the topic."
 _HINTS = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: "Was it deleted? Correct the topics of the source, or create it.",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: _DENIED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: _DENIED,
-    KafkaError._AUTHENTICATION: "Correct user, password and security protocol of the connection.",
-    KafkaError.SASL_AUTHENTICATION_FAILED: "Correct user, password and security protocol of the connection.",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "Give the user of the connection the right to read the group.",
+    KafkaError._AUTHENTICATION: _CREDENTIALS,
+    KafkaError.SASL_AUTHENTICATION_FAILED: _CREDENTIALS,
+    KafkaError._SSL: "Correct `security.protocol` of the connection, or give the certificate of the authority that signed the "
+    "broker's: `ssl.ca.location`, or `ssl.ca.pem`.",
 }
+_REFUSALS = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL)
+"""The errors after which the client tries again for ever, and that no further try makes good."""
 
 
 @dataclass(frozen=True)

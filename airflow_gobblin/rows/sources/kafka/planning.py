@@ -8,18 +8,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import NoSuchRangeError, SourceError
 from airflow_gobblin.model.batch import Backlog, Batch
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.request import Bound, RangeRequest
 from airflow_gobblin.model.state import DatasetState
-from airflow_gobblin.model.watermark import LongWatermark, MultiLongWatermark, Watermark, lowest, split
+from airflow_gobblin.model.watermark import Json, LongWatermark, MultiLongWatermark, Watermark, lowest, split
 from airflow_gobblin.model.work import UnitState, WorkUnit
 from airflow_gobblin.rows.sources.base import Consistency, DatasetPlan, PlanRequest
 from airflow_gobblin.rows.sources.kafka import KafkaSource, OutOfRange, Start
 from airflow_gobblin.rows.sources.kafka.cluster import Topic, expect_all, unusable
-from airflow_gobblin.rows.sources.kafka.records import SCHEMA
+from airflow_gobblin.rows.sources.kafka.records import RECORD, with_values
 
 log = logging.getLogger(__name__)
 
@@ -52,11 +53,13 @@ class Piece:
         return f"[{self.low}, {self.high}) of partition {self.partition}"
 
 
-def plan_topic(source: KafkaSource, topic: Topic, state: DatasetState, request: PlanRequest) -> DatasetPlan:
+def plan_topic(
+    source: KafkaSource, topic: Topic, state: DatasetState, request: PlanRequest, connections: Connections
+) -> DatasetPlan:
     """Plan the uncovered offsets of a topic.
 
-    :raises ConfigurationError: it was made anew, or offsets are out of range.
-    :raises SourceError: a partition can't be asked where its first load would begin.
+    :raises ConfigurationError: it was made anew, offsets are out of range, or its values can't be columns.
+    :raises SourceError: a partition can't be asked where its first load would begin; or the values' schema can't be had.
     """
     _check_same(topic, state)
     log_of = _Log.of(topic)
@@ -64,7 +67,7 @@ def plan_topic(source: KafkaSource, topic: Topic, state: DatasetState, request: 
     low = _lows(source, topic, state, log_of)
     width = len(low)
     if request.ranges:
-        pieces = [*_of_ranges(request.ranges)]
+        pieces = sorted(_of_ranges(request.ranges))
     else:
         high = [max(low[p], log_of.ends.get(p, low[p])) for p in range(width)]
         gaps = state.coverage.gaps(Range(_offsets(low), _offsets(high)))
@@ -75,14 +78,24 @@ def plan_topic(source: KafkaSource, topic: Topic, state: DatasetState, request: 
     if request.batch is not None:
         backlog = _backlog(topic, pieces, lost, row_bytes, request.batch, request.now)
         if request.batch.holds(backlog):
-            return DatasetPlan((), SCHEMA, backlog=backlog)
+            return DatasetPlan((), RECORD, backlog=backlog)
     planned = _planned(_resting(low, state, request), [*lost, *pieces])
+    if request.ranges and state.coverage.origin is None:  # a later first load is to begin where it would have begun
+        planned = Range(lowest([planned.low, _offsets(low)]), planned.high)
+    if not pieces and not lost and not _begins_later(source, state):
+        return DatasetPlan((), RECORD, backlog=backlog)
+    values = source.values.plan(topic.name, connections)
+    schema = with_values(values.columns, topic.name)
+    kept: Mapping[str, Json] = {TOPIC_ID: topic.id, **values.properties}
     if not pieces and not lost:
-        units = (*_first_watermark(source, topic, planned, state),)
-        return DatasetPlan(units, SCHEMA, planned if units else None, backlog=backlog)
-    units = (*_lost_units(topic, lost, planned), *_units(source, topic, pieces, planned, state, request, row_bytes))
-    kept = _offsets(log_of.starts.get(p, low[p]) for p in range(width))
-    return DatasetPlan(units, SCHEMA, planned, kept, Consistency.UNCHANGING, backlog)
+        unit = WorkUnit("start", topic.name, planned.low, planned.high, 0, kept)
+        return DatasetPlan((unit,), schema, planned, backlog=backlog)
+    units = (
+        *_lost_units(topic, lost, planned, kept),
+        *_units(source, topic, pieces, planned, state, request, row_bytes, kept),
+    )
+    kept_from = _offsets(log_of.starts.get(p, low[p]) for p in range(width))
+    return DatasetPlan(units, schema, planned, kept_from, Consistency.UNCHANGING, backlog)
 
 
 @dataclass(frozen=True)
@@ -195,6 +208,7 @@ def _split_lost(
 
     :param asked: whether they are a backfill's: nothing of these is given up.
     :raises ConfigurationError: pieces are lost, and nobody said that they may be.
+    :raises NoSuchRangeError: likewise, in a backfill.
     """
     lost: list[Piece] = []
     left: list[Piece] = []
@@ -209,7 +223,14 @@ def _split_lost(
         lost.append(Piece(piece.partition, piece.low, min(start, piece.high)))
         if start < piece.high:
             left.append(Piece(piece.partition, start, piece.high))
-    if lost and (asked or source.out_of_range is OutOfRange.FAIL):
+    if lost and asked:
+        raise _no_such_range(
+            topic,
+            f"its log doesn't have offsets {', '.join(map(str, lost[:5]))} any more: units are replaced whole, and what was "
+            "published of these would be lost",
+            "Nothing was changed. Give a range that begins after the units that hold them.",
+        )
+    if lost and source.out_of_range is OutOfRange.FAIL:
         raise unusable(
             topic.name,
             f"its log doesn't have offsets {', '.join(map(str, lost[:5]))} any more, which were not read",
@@ -275,8 +296,11 @@ def _oldest(topic: Topic, pieces: Sequence[Piece], now: datetime, longest: timed
 
 
 def _resting(low: Sequence[int], state: DatasetState, request: PlanRequest) -> list[int]:
-    """Return a position of each partition at which it reads nothing: where its coverage ends, or a backfill's range begins."""
-    edge = lowest([part.low for part in request.ranges]) if request.ranges else state.coverage.end
+    """Return a position of each partition at which it reads nothing: where its coverage ends, or a backfill's range begins; or
+    where the first load will.
+    """
+    known_origin = state.coverage.origin is not None
+    edge = lowest([part.low for part in request.ranges]) if request.ranges and known_origin else state.coverage.end
     known = () if edge is None else split(edge)
     return [*(position.value for position in known), *low[len(known) :]]  # type: ignore[attr-defined]
 
@@ -299,19 +323,22 @@ def _units(
     state: DatasetState,
     request: PlanRequest,
     row_bytes: float,
+    kept: Mapping[str, Json],
 ) -> Iterator[WorkUnit]:
     """Yield units that read about one file each: several partitions in one, or a part of one. What failed before is apart."""
     size = source.unit_bytes or request.file_bytes or _UNIT_BYTES
     total = sum(map(len, pieces))
-    count = min(source.max_units, max(1, math.ceil(total * row_bytes / size)))
-    failed = {p for unit in state.previous_units if unit.state is UnitState.FAILED for p in _partitions(unit)}
+    count = min(source.max_units, max(1, round(total * row_bytes / size)))
+    failed = {
+        p for unit in state.previous_units if unit.state is UnitState.FAILED or unit.cut for p in _partitions(unit)
+    }
     alone = [piece for piece in pieces if piece.partition in failed]
     others = [piece for piece in pieces if piece.partition not in failed]
     groups = [[piece] for piece in alone] + cut(others, math.ceil(total / count))
     for number, group in enumerate(groups):
         part = _vector(planned, group)
         weight = round(sum(map(len, group)) * row_bytes)
-        yield WorkUnit(f"u{number:04}", topic.name, part.low, part.high, weight, {TOPIC_ID: topic.id})
+        yield WorkUnit(f"u{number:04}", topic.name, part.low, part.high, weight, kept)
 
 
 def cut(pieces: Iterable[Piece], most: int) -> list[list[Piece]]:
@@ -330,16 +357,15 @@ def cut(pieces: Iterable[Piece], most: int) -> list[list[Piece]]:
     return groups
 
 
-def _first_watermark(source: KafkaSource, topic: Topic, planned: Range, state: DatasetState) -> Iterator[WorkUnit]:
-    """Yield an empty unit, which covers nothing, for a first load that begins where there is nothing to read yet."""
-    if state.coverage.origin is None and source.start is not Start.EARLIEST:
-        yield WorkUnit("start", topic.name, planned.low, planned.high, 0, {TOPIC_ID: topic.id})
+def _begins_later(source: KafkaSource, state: DatasetState) -> bool:
+    """Return whether a first load that begins where there is nothing to read yet gives the dataset its first watermark."""
+    return state.coverage.origin is None and source.start is not Start.EARLIEST
 
 
-def _lost_units(topic: Topic, lost: Iterable[Piece], planned: Range) -> Iterator[WorkUnit]:
+def _lost_units(topic: Topic, lost: Iterable[Piece], planned: Range, kept: Mapping[str, Json]) -> Iterator[WorkUnit]:
     for number, piece in enumerate(lost):
         part = _vector(planned, [piece])
-        yield WorkUnit(f"lost{number:04}", topic.name, part.low, part.high, 0, {TOPIC_ID: topic.id, LOST: str(piece)})
+        yield WorkUnit(f"lost{number:04}", topic.name, part.low, part.high, 0, {**kept, LOST: str(piece)})
 
 
 def _vector(planned: Range, group: Iterable[Piece]) -> Range:
@@ -359,39 +385,57 @@ def _partitions(unit: object) -> Iterator[int]:
 
 
 def resolve_range(topic: Topic, request: RangeRequest) -> Range:
-    """Resolve a backfill's range to offsets.
+    """Resolve a backfill's range to offsets. In partitions that it doesn't have it is empty.
 
-    :raises NoSuchRangeError: no partition has records in it.
+    :raises NoSuchRangeError: no partition has records in it; or there is no such partition.
+    :raises SourceError: a partition can't be asked.
+    """
+    start, end = request.start, request.end
+    asked = {*start} if isinstance(start, Mapping) else {*range(topic.partitions)}
+    if unknown := sorted(asked - {*range(topic.partitions)}):
+        raise _no_such_range(
+            topic, f"it has no partition {unknown[0]}", f"Its partitions are 0 to {topic.partitions - 1}."
+        )
+    log_of = _Log.of(topic)
+    if missing := [p for p in range(topic.partitions) if p not in log_of.starts]:
+        cause = f"the offsets of partition {missing[0]} can't be had"
+        raise SourceError(operation="backfill", subject=f"topic {topic.name!r}", cause=cause)
+    lows = [log_of.starts[p] for p in range(topic.partitions)]
+    highs = [*lows]
+    ends = _at(topic, log_of, {} if end is None else end)
+    for p, low in _at(topic, log_of, start).items():
+        if p in asked:
+            lows[p] = max(low, log_of.starts[p])
+            highs[p] = max(lows[p], min(ends[p], log_of.ends[p]))
+    part = Range(_offsets(lows), _offsets(highs))
+    if part.empty:
+        cause = f"its log has no records from {start} to {'its end' if end is None else end}"
+        raise _no_such_range(
+            topic, cause, "Give a range that it has; a range of integers means the same offsets in each partition."
+        )
+    return part
+
+
+def _at(topic: Topic, log_of: _Log, bound: Bound) -> Offsets:
+    """Return the offset of a bound in each partition; in those that it doesn't name, the end of the log.
+
     :raises SourceError: a partition can't be asked.
     """
     partitions = range(topic.partitions)
-    log_of = _Log.of(topic)
-    if missing := [p for p in partitions if p not in log_of.starts]:
-        raise SourceError(
-            operation="backfill",
-            subject=f"topic {topic.name!r}",
-            cause=f"the offsets of partition {missing[0]} can't be had",
-        )
+    if isinstance(bound, Mapping):
+        return {p: bound.get(p, log_of.ends[p]) for p in partitions}
+    if isinstance(bound, int):
+        return dict.fromkeys(partitions, bound)
+    found = topic.at(bound, partitions)
+    for answer in found.values():
+        if isinstance(answer, SourceError):
+            raise answer
+    offsets = expect_all(found)
+    return {p: log_of.ends[p] if offsets[p] < 0 else offsets[p] for p in partitions}
 
-    def asked(bound: Bound) -> list[int]:
-        if isinstance(bound, int):
-            return [bound] * topic.partitions
-        found = expect_all(topic.at(bound, partitions))
-        return [log_of.ends[p] if found.get(p, -1) < 0 else found[p] for p in partitions]
 
-    lows = [max(o, log_of.starts[p]) for p, o in enumerate(asked(request.start))]
-    highs = [log_of.ends[p] for p in partitions] if request.end is None else asked(request.end)
-    highs = [max(low, min(high, log_of.ends[p])) for p, (low, high) in enumerate(zip(lows, highs, strict=True))]
-    part = Range(_offsets(lows), _offsets(highs))
-    if part.empty:
-        until = "its end" if request.end is None else request.end
-        raise NoSuchRangeError(
-            operation="backfill",
-            subject=f"topic {topic.name!r}",
-            cause=f"its log has no records from {request.start} to {until}",
-            hint="Give a range that it has; for a range of integers, the same offsets in each partition.",
-        )
-    return part
+def _no_such_range(topic: Topic, cause: str, hint: str) -> NoSuchRangeError:
+    return NoSuchRangeError(operation="backfill", subject=f"topic {topic.name!r}", cause=cause, hint=hint)
 
 
 def _offsets(values: Iterable[int]) -> Watermark:

@@ -67,6 +67,11 @@ class SqlSource:
             )
 
     @property
+    def reads_in_order(self) -> bool:
+        """Whether it can read in order: by the delta column, which should have an index."""
+        return True
+
+    @property
     def connection_ids(self) -> tuple[str, ...]:
         """The one connection."""
         return (self.conn_id,)

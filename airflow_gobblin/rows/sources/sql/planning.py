@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
@@ -48,7 +48,7 @@ def plan_snapshot(scan: Scan, request: PlanRequest) -> DatasetPlan:
     if request.limits.any:
         raise _refused(scan, "a snapshot is read whole or not at all", "Take the limits off, or make it append-only.")
     extent = scan.estimate()
-    row_bytes = scan.row_bytes()
+    row_bytes = scan.row_bytes
     count = _unit_count(scan, extent.rows * row_bytes, extent.rows * row_bytes)
     if scan.table.unit_width is not None:
         _check_can_split(scan)
@@ -90,7 +90,7 @@ def plan_ranges(scan: Scan, state: DatasetState, request: PlanRequest) -> Datase
         return DatasetPlan((), scan.schema, backlog=backlog)
     least = _least(scan)
     _check_kept(scan, state, request.ranges, least)
-    row_bytes = scan.row_bytes()
+    row_bytes = scan.row_bytes
     total = sum(extent.rows for _, extent in wanted) * row_bytes
     pieces: list[Piece] = []
     for part, extent in wanted:
@@ -116,10 +116,10 @@ def _backlog(scan: Scan, state: DatasetState, extents: Sequence[Extent]) -> Back
     _, axis = scan.positions()
     rows = sum(extent.rows for extent in extents)
     learned = state.published_row_bytes
-    row_bytes = scan.row_bytes() if learned is None else learned
+    row_bytes = scan.row_bytes if learned is None else learned
     least = min((axis.position(e.least) for e in extents if e.least is not None), default=None)
     oldest = least.value if isinstance(least, TimestampWatermark) else None
-    return Backlog(scan.now(), rows, round(rows * row_bytes), oldest)
+    return Backlog(scan.now, rows, round(rows * row_bytes), oldest)
 
 
 def _wanted(scan: Scan, state: DatasetState, request: PlanRequest) -> list[tuple[Range, Extent]]:
@@ -174,10 +174,10 @@ def _asked(scan: Scan, bound: Bound) -> Watermark:
 def _position(scan: Scan, bound: Bound) -> Watermark:
     """Return the position of a bound. In a column of dates it is that of its day, in the table's zone."""
     delta, axis = scan.positions()
-    if isinstance(bound, int) is not (axis.kind is AxisKind.INTEGER):
-        what, give = (
-            ("a position", "points in time") if isinstance(bound, int) else ("a time", "its values, as integers")
-        )
+    integers = axis.kind is AxisKind.INTEGER
+    if isinstance(bound, Mapping) or isinstance(bound, int) is not integers:
+        what = "a time" if isinstance(bound, datetime) else "a position"
+        give = "its values, as integers" if integers else "points in time"
         raise _no_such_range(
             scan,
             f"{bound} is {what}, and its delta column {delta.name!r} is of kind {axis.kind.value}",
@@ -243,7 +243,7 @@ def end_position(scan: Scan, end: datetime | None = None) -> Watermark | None:
         return None if greatest is None else LongWatermark(greatest + 1 - int(lag or 0))  # type: ignore[arg-type]
     if isinstance(lag, int):
         raise _refused(scan, "its lag is an integer, and its delta column a time", "Give the lag as a timedelta.")
-    at = scan.now() - (DEFAULT_LAG if lag is None else timedelta(seconds=lag))  # type: ignore[arg-type]
+    at = scan.now - (DEFAULT_LAG if lag is None else timedelta(seconds=lag))  # type: ignore[arg-type]
     at = min(at, end) if end is not None else at
     return _position(scan, at)
 

@@ -21,6 +21,10 @@ BULK_BYTES = 32 << 20
 """The estimated size from which a unit is read in bulk, if possible: the setup takes a tenth of a second."""
 
 
+MOST_OF_ONE = 200_000
+"""The most rows of one position that are kept in memory to be yielded together."""
+
+
 class SqlReader:
     """A unit being read, in one transaction.
 
@@ -44,6 +48,10 @@ class SqlReader:
         self._unit = unit
         self._limits = request.limits
         self._reconcile = reconcile
+        self._in_order = request.in_order
+        self._position: Watermark | None = None
+        self._keys: pa.Array | None = None
+        """The delta values of the last batch, in order."""
         self._high: Watermark | None = None
         self._expected: int | None = None
         self._scan = self._open(table, schema)
@@ -60,8 +68,16 @@ class SqlReader:
 
     @property
     def position(self) -> Watermark | None:
-        """Always `None`: it keeps to its limits itself, going on only to the end of one position, and must not be stopped."""
-        return None
+        """The first position that wasn't yielded, if it reads in order, and `None` within one that is too large for a batch.
+
+        Otherwise always `None`: it keeps to its limits itself, going on only to the end of one position, and must not be stopped.
+        """
+        return self._position
+
+    def cut(self, rows: int) -> tuple[int, Watermark]:
+        """Return the place before the position of a row of the last batch."""
+        assert self._keys is not None
+        return self._beginning(self._keys, rows), self._scan.position(self._keys[rows].as_py())
 
     @property
     def properties(self) -> Mapping[str, Json]:
@@ -76,7 +92,9 @@ class SqlReader:
         low, high = self._unit.low, self._end()
         stopped: Watermark | None = None
         if low is None or high is None or low < high:
-            if (self._limits.bytes, self._limits.seconds) == (None, None):
+            if self._in_order:
+                yield from self._ordered(self._scan.batches(low, high, ordered=True), high)
+            elif (self._limits.bytes, self._limits.seconds) == (None, None):
                 yield from self._in_schema(self._scan.batches(low, high, bulk=self._unit.weight >= BULK_BYTES))
             else:
                 stopped = yield from self._limited(self._scan.batches(low, high, ordered=True))
@@ -128,6 +146,32 @@ class SqlReader:
         for batch in batches:
             yield pa.RecordBatch.from_arrays(batch.columns[: len(schema)], schema=schema)
 
+    def _ordered(self, batches: Iterator[pa.RecordBatch], high: Watermark | None) -> Iterator[pa.RecordBatch]:
+        """Yield batches that end between two positions: the rows of the last position come with the next batch, unless it is
+        larger than a batch.
+        """
+        rest: pa.RecordBatch | None = None
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            rows = batch if rest is None else _joined(rest, batch)
+            keys = rows.column(len(self._scan.schema))
+            end = self._beginning(keys, rows.num_rows - 1)
+            within = end == 0 and rows.num_rows > MOST_OF_ONE
+            if end or within:
+                self._position = None if within else self._scan.position(keys[end].as_py())
+                self._keys = keys[:end] if end else keys
+                yield from self._in_schema(iter([rows.slice(0, end) if end else rows]))
+            rest = None if within else rows.slice(end)
+        if rest is not None and rest.num_rows:
+            self._position, self._keys = high, rest.column(len(self._scan.schema))
+            yield from self._in_schema(iter([rest]))
+
+    def _beginning(self, keys: pa.Array, row: int) -> int:
+        """Return the first row that has the position of a row."""
+        at = self._scan.position(keys[row].as_py())
+        return bisect.bisect_left(range(row), at, key=lambda n: self._scan.position(keys[n].as_py()))
+
     def _limited(self, batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, Watermark | None]:
         """Yield batches up to a limit; return the first position that was not read, or `None` if no limit was met."""
         schema = self._scan.schema
@@ -166,3 +210,8 @@ class SqlReader:
         start: int = bisect.bisect_left(positions, at)
         end: int = bisect.bisect_right(positions, at)
         return end if start == 0 and (last is None or not last < at) else start
+
+
+def _joined(one: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
+    (batch,) = pa.Table.from_batches([one, other]).combine_chunks().to_batches()
+    return batch

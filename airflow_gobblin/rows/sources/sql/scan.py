@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -102,8 +103,9 @@ class Scan:
             )
         return self.delta, self.axis
 
+    @cached_property
     def now(self) -> datetime:
-        """Return the start of this transaction, by the database's clock, which also gives rows their times."""
+        """The start of this transaction, by the database's clock, which also gives rows their times."""
         statement = self.session.statement()
         statement.text = f"SELECT {self.dialect.clock}"
         (text,) = self.session.row(statement)
@@ -240,8 +242,9 @@ class Scan:
             Extent(n, self._value(least), self._value(greatest)) for n, least, greatest in self.session.rows(statement)
         ]
 
+    @cached_property
     def row_bytes(self) -> float:
-        """Estimate the bytes of a row, from the first rows returned."""
+        """An estimate of the bytes of a row, from the first rows returned."""
         statement = self.session.statement()
         size = self.dialect.row_bytes(self.columns)
         source = self._source(statement, None, None)
@@ -278,7 +281,7 @@ class Scan:
         :raises SourceError: a value doesn't fit its column; names the column and the row.
         """
         way = self.dialect.bulk(self.columns) if bulk else None
-        batch_rows = 0 if way is None else round(BATCH_BYTES / max(1, self.row_bytes()))
+        batch_rows = 0 if way is None else round(BATCH_BYTES / max(1, self.row_bytes))
         try:
             if way is None or batch_rows < LEAST_BATCH_ROWS:  # such long rows are few, and some may be far longer
                 yield from self._all_finished(self._streamed(low, high, ordered))

@@ -1,0 +1,104 @@
+"""The policy `partial` on real databases: a unit that fails is cut between two values of its delta column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.model.policy import CommitPolicy
+from airflow_gobblin.model.work import ExtractKind, Limits
+from airflow_gobblin.rows.converters.checks import NotNull
+from airflow_gobblin.rows.sinks.parquet import ParquetSink
+from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
+from airflow_gobblin.rows.sources.sql import reader as sql_reader
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.testing import inprocess
+from tests.rows.sources.databases import Database, PostgresDatabase, SqliteDatabase
+
+ROWS = 5000
+TIES = 7
+BAD = 3700
+"""The row that is bad: the fifth of its position."""
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
+    """A table whose delta column has seven rows of each value."""
+    made: Database
+    if request.param == "sqlite":
+        made = SqliteDatabase(tmp_path / "a.db")
+    else:
+        made = PostgresDatabase(request.getfixturevalue("postgres_database"))
+    made.run("CREATE TABLE events (id INTEGER PRIMARY KEY, batch INTEGER NOT NULL, name TEXT)")
+    made.insert("events", [(n, n // TIES, None if n == BAD else f"event {n}") for n in range(ROWS)])
+    return made
+
+
+def opened(database: Database, folder: Path, **options: Any) -> OpenJob:
+    source = SqlSource("db", (SqlTable("events", ExtractKind.APPEND_ONLY, delta="batch"),))
+    job = Ingestion("shop", source, ParquetSink(f"{folder}/lake"), "unused", policy=CommitPolicy.PARTIAL, **options)
+    return inprocess.open_job(job, database)
+
+
+def ids(job: OpenJob) -> list[int]:
+    rows = job.journal.read_dataset("events").to_arrow().to_table(["id"]).to_pylist()
+    return sorted(row["id"] for row in rows)
+
+
+def test_a_bad_row_cuts_its_unit_before_its_position(database: Database, tmp_path: Path) -> None:
+    job = opened(database, tmp_path, checks=(NotNull(("name",)),))
+    report = inprocess.run(job, database)["events"]
+    assert report.status == "partial"
+    assert "fail the check NotNull" in report.detail
+    whole = BAD // TIES
+    assert report.watermark is not None
+    assert report.watermark.to_json() == whole
+    assert ids(job) == [*range(whole * TIES)]
+    database.run(f"UPDATE events SET name = 'mended' WHERE id = {BAD}")
+    assert inprocess.run(job, database)["events"].status == "committed"
+    assert ids(job) == [*range(ROWS)]
+
+
+def test_a_position_larger_than_what_is_kept_of_one_is_not_cut(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql_reader, "MOST_OF_ONE", 100)
+    database.run(f"UPDATE events SET batch = 50 WHERE id >= {50 * TIES}")
+    job = opened(database, tmp_path, checks=(NotNull(("name",)),))
+    inprocess.run(job, database)
+    expected = [*range(50 * TIES)]
+    assert (ids(job) if job.journal.state("events").live else []) in (expected, [])
+    database.run(f"UPDATE events SET name = 'mended' WHERE id = {BAD}")
+    assert inprocess.run(job, database)["events"].status == "committed"
+    assert ids(job) == [*range(ROWS)]
+
+
+def test_whole_runs_in_order_with_limits_publish_each_row_once(database: Database, tmp_path: Path) -> None:
+    database.run(f"UPDATE events SET name = 'mended' WHERE id = {BAD}")
+    for limits in (Limits(rows=900), Limits(bytes=20_000)):
+        job = opened(database, tmp_path / str(limits.rows), limits=limits)
+        runs = 0
+        while inprocess.run(job, database)["events"].status == "committed":
+            runs += 1
+        assert runs >= 2
+        assert ids(job) == [*range(ROWS)]
+
+
+def test_a_value_that_cant_be_read_cuts_its_unit(tmp_path: Path) -> None:
+    database = SqliteDatabase(tmp_path / "b.db")
+    database.run("CREATE TABLE events (id INTEGER PRIMARY KEY, batch INTEGER NOT NULL, cents INTEGER)")
+    database.insert("events", [(n, n // TIES, "much" if n == BAD else n) for n in range(ROWS)])
+    job = opened(database, tmp_path)
+    report = inprocess.run(job, database)["events"]
+    assert report.status == "partial"
+    assert "'much'" in report.detail
+    found = ids(job)
+    assert len(found) % TIES == 0
+    assert 0 < len(found) <= BAD
+    assert found == [*range(len(found))]
+    database.run(f"UPDATE events SET cents = 1 WHERE id = {BAD}")
+    inprocess.run(job, database)
+    assert ids(job) == [*range(ROWS)]

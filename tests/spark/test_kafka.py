@@ -1,0 +1,177 @@
+"""A topic of a real Kafka read by Spark, whose task or driver is killed in the middle: what is published is what an independent
+consumer reads, each record once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from airflow_gobblin.rows.sinks.parquet import ParquetSink
+from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.execute import execute_commit_steps
+from airflow_gobblin.run.finish import finish
+from airflow_gobblin.run.plan import create_work_units
+from airflow_gobblin.run.request import RunRequest
+from tests.rows.sources.kafka_lake import Lake, uris
+from tests.services.kafka import Kafka
+from tests.services.processes import children, start_process, stop_process
+from tests.services.s3 import S3Server
+from tests.spark.runs import PlannedRun, Submit, wait_until
+
+PARTITIONS, RECORDS, BYTES = 3, 3000, 10_000
+"""The size of the topic: each partition has 30 MB, which take a Spark task a while."""
+FILE_BYTES = 8 << 20
+
+
+@pytest.fixture(scope="module")
+def topic(kafka: Kafka) -> str:
+    name = kafka.create_topic(partitions=PARTITIONS)
+    for partition in range(PARTITIONS):
+        kafka.produce(name, (os.urandom(BYTES) for _ in range(RECORDS)), partition, b"k%d" % partition)
+    return name
+
+
+@pytest.fixture
+def lake(request: pytest.FixtureRequest, kafka: Kafka, topic: str, tmp_path: Path) -> Lake:
+    """An ingestion in units of a partition, of a few files each. The parameter says where to."""
+    place, access = str(tmp_path / "lake"), None
+    if request.param == "s3":
+        server: S3Server = request.getfixturevalue("versitygw")
+        access = server.access
+        place = access.url(f"{server.create_bucket()}/lake")
+    sink = ParquetSink(place, file_bytes=FILE_BYTES)
+    # Before any record was published, one is taken for 100 bytes.
+    return Lake(kafka, place, topic, {"sink": sink, "max_packs": 1}, access, unit_bytes=100 * RECORDS)
+
+
+@pytest.fixture
+def planned(lake: Lake, tmp_path: Path) -> PlannedRun:
+    return planned_run(lake, tmp_path, "first")
+
+
+@pytest.fixture
+def stopped() -> Iterator[list[psutil.Process]]:
+    """Processes that were stopped, and are killed at the end if they still are there."""
+    found: list[psutil.Process] = []
+    yield found
+    for process in found:
+        with suppress(psutil.Error):
+            process.kill()
+
+
+def planned_run(lake: Lake, folder: Path, dag_run: str) -> PlannedRun:
+    opened = lake.opened
+    return PlannedRun(folder, opened, create_work_units(opened, RunRequest(dag_run)))
+
+
+def submission(lake: Lake, **options: Any) -> Submit:
+    return Submit(uris=uris(lake.kafka, lake.access), code=(), **options)
+
+
+def stop_a_reader(
+    lake: Lake, planned: PlannedRun, driver: subprocess.Popen[bytes], log: Path, stopped: list[psutil.Process]
+) -> psutil.Process:
+    """Stop a process that reads a unit and has written a part of its files."""
+
+    def is_stopped() -> bool:
+        for process in children(driver):
+            with suppress(psutil.Error, OSError):
+                if reads(process, lake.kafka.port) and has_begun(lake, planned, process):
+                    process.suspend()
+                    stopped.append(process)
+                    return True
+        return False
+
+    wait_until(is_stopped, "the middle of a unit", driver, log)
+    deadline = time.monotonic() + 60
+    while stopped[-1].status() != psutil.STATUS_STOPPED:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert len(planned.results) < PARTITIONS, "it was stopped before its end"
+    return stopped[-1]
+
+
+def reads(process: psutil.Process, port: int) -> bool:
+    """Whether a process is connected to a broker."""
+    return any(getattr(c.raddr, "port", None) == port for c in process.net_connections("tcp"))
+
+
+def has_begun(lake: Lake, planned: PlannedRun, process: psutil.Process) -> bool:
+    """Whether a file of a unit has some content; on S3, whether there is a part of one."""
+    if lake.access is None:
+        staged = [file.path for file in process.open_files() if "_gobblin" in file.path]
+        return any(os.stat(path).st_size > 1 << 20 for path in staged)
+    bucket, _, _ = planned.opened.job.work.target.partition("@")[2].partition("/")
+    client = lake.access.filesystem()
+    return bool(client.call_s3("list_multipart_uploads", Bucket=bucket).get("Uploads"))
+
+
+def publish(planned: PlannedRun) -> str:
+    """Decide and publish. :return: what became of the topic."""
+    for pack in planned.run.packs:
+        write_commit_steps(planned.opened, planned.run, pack)
+        execute_commit_steps(planned.opened, planned.run, pack)
+    (report,) = finish(planned.opened, planned.run)
+    return report.status.value
+
+
+@pytest.mark.parametrize("lake", [pytest.param("disk", marks=pytest.mark.soak), "s3"], indirect=True)
+def test_a_task_is_killed_in_the_middle_and_what_it_read_is_read_again(
+    lake: Lake, planned: PlannedRun, stopped: list[psutil.Process]
+) -> None:
+    submit, log = submission(lake), planned.folder / "driver.log"
+    driver = start_process(submit.command(planned), log=log, env=submit.environment)
+    try:
+        stop_a_reader(lake, planned, driver, log, stopped).kill()
+        assert driver.wait(240) == 1, log.read_text()[-5000:]
+    finally:
+        stop_process(driver, first=signal.SIGKILL)
+    assert "Python worker exited" in log.read_text()
+    assert publish(planned) == "failed"
+    assert lake.files == []
+
+    done = submit.run(planned)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert publish(planned) == "committed"
+    assert len(lake.files) > PARTITIONS
+    lake.expect_all()
+
+
+@pytest.mark.parametrize("lake", ["disk", pytest.param("s3", marks=pytest.mark.soak)], indirect=True)
+def test_a_driver_is_killed_and_its_task_goes_on_beside_the_next_try(
+    lake: Lake, planned: PlannedRun, stopped: list[psutil.Process]
+) -> None:
+    submit, log = submission(lake), planned.folder / "driver.log"
+    driver = start_process(submit.command(planned), log=log, env=submit.environment)
+    try:
+        late = stop_a_reader(lake, planned, driver, log, stopped)
+    finally:
+        stop_process(driver, first=signal.SIGKILL)
+    assert lake.files == []
+
+    done = submit.run(planned)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with suppress(psutil.NoSuchProcess):
+        late.resume()
+    assert publish(planned) == "committed"
+    lake.expect_all()
+    with suppress(psutil.NoSuchProcess):
+        late.wait(120)
+
+    lake.kafka.produce(lake.topic, [b"more"] * 10)
+    next_run = planned_run(lake, planned.folder, "next")
+    done = submit.run(next_run)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert publish(next_run) == "committed"
+    lake.expect_all()
+    assert planned_run(lake, planned.folder, "last").run.packs == ()

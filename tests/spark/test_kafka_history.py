@@ -1,0 +1,300 @@
+"""Runs of real Spark over topics of a real broker, one after the other, with everything that happens to both in between.
+
+Workers, drivers and publishers are killed, the broker too; partitions are added, unread offsets are deleted, transactions are
+aborted, a topic is compacted, and packs and cores change. After each run, published files and what waits are compared with what
+an independent consumer has read by then. A seed determines what happens, but not when exactly a kill hits.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from airflow_gobblin.connections import NoConnections
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.model.batch import Batch
+from airflow_gobblin.model.plan import RunPlan
+from airflow_gobblin.model.watermark import MultiLongWatermark
+from airflow_gobblin.rows.sinks.parquet import ParquetSink
+from airflow_gobblin.rows.sources.kafka import KafkaSource, OutOfRange
+from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.execute import execute_commit_steps
+from airflow_gobblin.run.finish import finish
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.plan import create_work_units
+from airflow_gobblin.run.recover import verify_recover
+from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.spark.connections import SparkConnections
+from tests.proofs import Proved, chosen_by, fresh_seed, shares
+from tests.protocol.processes import Child
+from tests.rows.sources.kafka_lake import KAFKA, expect_ordered, records_of, uris
+from tests.services.kafka import Kafka, Record, running_kafka
+from tests.services.processes import children, start_process, stop_process
+from tests.spark.runs import PlannedRun, Submit
+
+RUNS = 60
+PLAIN, COMPACTED = "plain", "compacted"
+DUE_AT = 400
+"""The number of records from which a topic is read."""
+MOST_PARTITIONS = 6
+Place = tuple[int, int]
+"""A partition and an offset."""
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Kafka]:
+    """A broker of this test's own, which may be killed."""
+    folder = tmp_path / "kafka"
+    folder.mkdir()
+    with running_kafka(folder) as kafka:
+        yield kafka
+
+
+class World:
+    """Topics, their lake, and what was seen of both."""
+
+    def __init__(self, kafka: Kafka, folder: Path, seed: int) -> None:
+        self.kafka = kafka
+        self.folder = folder
+        self.chance = random.Random(seed)
+        self.told = Counter[str]()
+        self.seen: dict[str, dict[Place, Record]] = {PLAIN: {}, COMPACTED: {}}
+        self.lost: dict[str, set[Place]] = {PLAIN: set(), COMPACTED: set()}
+        self.cores = 2
+        source = KafkaSource(KAFKA, (PLAIN, COMPACTED), out_of_range=OutOfRange.EARLIEST, unit_bytes=20_000)
+        sink, batch = ParquetSink(str(folder / "lake"), file_bytes=100_000), Batch(rows=DUE_AT)
+        self.job = Ingestion("history", source, sink, f"{folder}/journal", max_packs=1, batch=batch)
+        kafka.create_topic(PLAIN, 3)
+        kafka.create_topic(
+            COMPACTED,
+            2,
+            cleanup_policy="compact",
+            min_cleanable_dirty_ratio="0.01",
+            segment_ms="500",
+            delete_retention_ms="1000000",
+        )
+
+    @property
+    def journal(self) -> Journal:
+        return Journal.create(self.job.journal, self.job.name)
+
+    def opened(self) -> OpenJob:
+        return OpenJob(self.job, self.journal, SparkConnections(uris(self.kafka)))
+
+    # What happens between runs
+
+    def happen(self) -> None:
+        """Let records come, and something else."""
+        for topic in (PLAIN, COMPACTED):
+            for partition in range(self.partitions(topic)):
+                values = [self.chance.randbytes(60) for _ in range(self.chance.randint(20, 120))]
+                key = b"%d" % self.chance.randint(0, 3) if topic == COMPACTED else None
+                self.kafka.produce(topic, values, partition, key)
+        self.see()
+        self.chance.choice(
+            (self.add_a_partition, self.abort, self.commit, self.delete_unread, self.kill_the_broker, self.change)
+        )()
+        self.see()
+
+    def partitions(self, topic: str) -> int:
+        return len(self.kafka.admin.list_topics(topic, timeout=30).topics[topic].partitions)
+
+    def see(self) -> None:
+        """Read all topics as an independent consumer."""
+        for topic, seen in self.seen.items():
+            for record in self.kafka.records(topic):
+                assert seen.setdefault(record[:2], record) == record
+
+    def add_a_partition(self) -> None:
+        if (count := self.partitions(PLAIN)) < MOST_PARTITIONS:
+            self.kafka.add_partitions(PLAIN, count + 1)
+            self.told["partitions added"] += 1
+
+    def abort(self) -> None:
+        self.transaction(commit=False)
+        self.told["transactions aborted"] += 1
+
+    def commit(self) -> None:
+        self.transaction(commit=True)
+        self.told["transactions committed"] += 1
+
+    def transaction(self, *, commit: bool) -> None:
+        producer = self.kafka.producer(**{"transactional.id": uuid.uuid4().hex})
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        for number in range(50):
+            producer.produce(PLAIN, b"in a transaction", partition=number % 2)
+        producer.flush(60)
+        (producer.commit_transaction if commit else producer.abort_transaction)(60)
+
+    def delete_unread(self) -> None:
+        """Remove offsets that no run has read yet, as retention does. Before the first load it would be no loss."""
+        ends = [offset for partition, offset in self.seen[PLAIN] if partition == 0]
+        for position in self.watermark(PLAIN)[:1]:
+            if max(ends) > position + 5:
+                self.kafka.delete_records(PLAIN, {0: position + 5})
+                self.told["losses"] += 1
+
+    def kill_the_broker(self) -> None:
+        self.kafka.stop(signal.SIGKILL)
+        self.kafka.start()
+        self.kafka.wait_until(lambda: self.kafka.records(PLAIN) is not None)
+        self.told["brokers killed"] += 1
+
+    def change(self) -> None:
+        """Change packs and cores."""
+        self.cores = self.chance.choice((1, 2, 3))
+        self.job = replace(self.job, max_packs=self.chance.choice((1, 2)))
+        self.told["changes of packs and cores"] += 1
+
+    # A run
+
+    def run(self, number: int, *, flush: bool = False) -> None:
+        """A whole run, in which something may be killed."""
+        opened, request = self.opened(), RunRequest(f"run {number}", flush=flush)
+        verify_recover(opened, request)
+        plan = create_work_units(opened, request)
+        self.told["runs"] += 1
+        if not plan.packs:
+            self.told["runs held"] += 1
+            return
+        victim = self.chance.choice(("", "worker", "driver", "publisher")) if not flush else ""
+        for pack in plan.packs:
+            self.extract(PlannedRun(self.folder, opened, plan), pack.index, victim)
+        self.publish(opened, plan, victim)
+        if victim:
+            self.told[f"{victim}s killed"] += 1
+
+    def extract(self, planned: PlannedRun, pack: int, victim: str) -> None:
+        """Submit a pack; where a worker or a driver is killed, perhaps again, as Airflow tries a task again."""
+        submit = Submit(master=f"local[{self.cores}]", uris=uris(self.kafka), code=())
+        command = [f"--pack={pack}" if word == "--pack=0" else word for word in submit.command(planned)]
+        log = self.folder / "driver.log"
+        driver = start_process(command, log=log, env=submit.environment)
+        try:
+            if victim in ("worker", "driver"):
+                self.kill(driver, victim)
+            code = driver.wait(240)
+        finally:
+            stop_process(driver, first=signal.SIGKILL)
+        if victim in ("worker", "driver"):
+            if self.chance.random() < 0.5:
+                done = start_process(command, log=log, env=submit.environment)
+                assert done.wait(240) == 0, log.read_text()[-5000:]
+        else:
+            assert code == 0, log.read_text()[-5000:]
+
+    def kill(self, driver: subprocess.Popen[bytes], victim: str) -> None:
+        """Kill a worker that reads, or the driver while one does."""
+        deadline = time.monotonic() + 240
+        while driver.poll() is None:
+            assert time.monotonic() < deadline
+            for process in children(driver):
+                with suppress(psutil.Error):
+                    if any(getattr(c.raddr, "port", None) == self.kafka.port for c in process.net_connections("tcp")):
+                        time.sleep(self.chance.random() * 0.3)
+                        (process if victim == "worker" else driver).send_signal(signal.SIGKILL)
+                        return
+            time.sleep(0.01)
+
+    def publish(self, opened: OpenJob, plan: RunPlan, victim: str) -> None:
+        """Decide and publish, in a process of its own, that may be killed. What it leaves, the next run finishes."""
+
+        def work(_tell: object) -> None:
+            mine = OpenJob(self.job, self.journal, NoConnections())
+            for pack in plan.packs:
+                write_commit_steps(mine, plan, pack)
+                execute_commit_steps(mine, plan, pack)
+
+        child = Child(work)
+        if victim == "publisher":
+            child.ended(self.chance.random() * 0.1)
+            child.send(signal.SIGKILL)
+        child.result(120)
+        if victim != "publisher":
+            # What a killed worker or driver leaves fails in one of many ways; what nothing was killed under doesn't fail.
+            failed = [report.text for report in finish(opened, plan) if report.status == "failed"]
+            assert victim or not failed, failed
+
+    # What has to hold
+
+    def watermark(self, topic: str) -> tuple[int, ...]:
+        mark = self.journal.state(topic).watermark
+        return mark.values if isinstance(mark, MultiLongWatermark) else ()
+
+    def check(self) -> None:
+        """Each record is published once, waits, or is lost by name; and a compacted one may be gone before it was read."""
+        for topic, seen in self.seen.items():
+            history = self.journal.history(topic)
+            if not history.slots or history.pending is not None or not self.watermark(topic):
+                continue
+            found = self.journal.read_dataset(topic)
+            published: Counter[Record] = Counter()
+            if found.files:
+                opened = found.to_arrow()
+                for fragment in opened.get_fragments():
+                    table = fragment.to_table(opened.schema)
+                    expect_ordered(table)
+                    published.update(records_of(table))
+            assert set(published.values()) <= {1}
+            lost = self.lost[topic]
+            lost.update(self.named_lost(topic))
+            there = {record[:2] for record in self.kafka.records(topic)}
+            mark = self.watermark(topic)
+            for place, record in seen.items():
+                read = place[0] < len(mark) and place[1] < mark[place[0]]
+                if not read:
+                    assert record not in published
+                elif record not in published:
+                    assert place in lost or (topic == COMPACTED and place not in there), (topic, record)
+            assert all(seen.get(record[:2]) == record for record in published)
+
+    def named_lost(self, topic: str) -> Iterator[Place]:
+        """The offsets that the journal names as lost."""
+        for slot in self.journal.history(topic).slots:
+            for unit in slot.decision.units:
+                if "lost" in unit.properties:
+                    assert unit.range is not None
+                    low, high = unit.range.low, unit.range.high
+                    assert isinstance(low, MultiLongWatermark)
+                    assert isinstance(high, MultiLongWatermark)
+                    for p, (a, b) in enumerate(zip(low.values, high.values, strict=True)):
+                        yield from ((p, offset) for offset in range(a, b))
+
+
+@shares(10)
+@pytest.mark.timeout(7200)
+def test_runs_publish_each_record_once_whatever_is_killed(
+    broker: Kafka, tmp_path: Path, share: int, proved: Proved
+) -> None:
+    seed, runs = fresh_seed(), RUNS // share
+    world = World(broker, tmp_path, seed)
+    for number in range(runs):
+        world.happen()
+        world.run(number)
+        world.check()
+    world.run(runs, flush=True)
+    world.check()
+    for topic, seen in world.seen.items():
+        assert max(place[1] for place in seen) < max(world.watermark(topic)), "the flush has read all"
+    world.kafka.delete_topic(PLAIN)
+    world.kafka.create_topic(PLAIN, MOST_PARTITIONS)
+    world.kafka.produce(PLAIN, [b"of another topic"] * 1000)
+    opened = world.opened()
+    (note,) = (note for note in create_work_units(opened, RunRequest("anew")).notes if note.urn == PLAIN)
+    assert "it was deleted and made anew" in note.detail
+    files = sum(len(world.journal.read_dataset(topic).files) for topic in world.seen)
+    figures = ", ".join(f"{count} {what}" for what, count in sorted(world.told.items()))
+    proved("Kafka on real Spark", f"{figures}; {files} files", f"seed {seed}; {chosen_by(share, seed)}")

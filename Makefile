@@ -17,14 +17,14 @@ help: ## say what there is
 SETUP = test -n "$(PYTHON)" || { echo "set-up failed: no Python 3.11 or newer found; install it, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3"; exit 1; }; \
 	$(PYTHON) .setup/bootstrap.py
 
-.PHONY: setup setup-demo setup-packages setup-quick
+.PHONY: setup setup-demo setup-demo-kafka setup-packages setup-quick
 setup: ## bring everything needed into .venv and .build
 	@$(SETUP) all
-setup-demo setup-packages setup-quick:
+setup-demo setup-demo-kafka setup-packages setup-quick:
 	@$(SETUP) $(@:setup-%=%)
 
 .PHONY: demo
-demo: setup-demo ## run the main job on real data, kill it in the middle, recover, check; with PART=mirror a mirror
+demo: setup-demo$(addprefix -,$(filter kafka,$(PART))) ## run the main job on real data, kill it, recover, check; with PART=mirror a mirror, PART=kafka topics
 	@$(PY) -m tests.demo $(PART)
 
 .PHONY: test
@@ -35,7 +35,7 @@ test: setup ## run the tests, in two lanes (half an hour on two free cores)
 MEMORY = $(shell df --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 2000000 { print "/dev/shm" }')
 
 .PHONY: quick
-quick: setup-quick ## run the tests that need no service and no Spark (three minutes)
+quick: setup-quick ## run the tests that need no service and no Spark (two minutes)
 	@PYTEST_DEBUG_TEMPROOT=$(MEMORY) $(PY) -m pytest -n 2 --dist worksteal -m "not slow and not soak" -q && echo "make quick: passed" || { echo "make quick: FAILED"; exit 1; }
 
 .PHONY: durations
@@ -52,7 +52,7 @@ bench: setup ## measure against the peers, and write tests/benchmarks/results.md
 
 .PHONY: proofs
 proofs: setup ## run the proofs of exactly-once whole, and write tests/benchmarks/proofs.md (two hours on two cores)
-	@GOBBLIN_PROOFS=tests/benchmarks/proofs.json $(PY) -m pytest -m "soak or not soak" --timeout=0 tests/protocol tests/airflow/test_killing.py tests/airflow/test_clearing_anything.py \
+	@GOBBLIN_PROOFS=tests/benchmarks/proofs.json $(PY) -m pytest -m "soak or not soak" --timeout=0 tests/protocol tests/airflow/test_killing.py tests/airflow/test_clearing_anything.py tests/spark/test_kafka_history.py \
 		&& echo "make proofs: tests/benchmarks/proofs.md is written" || { echo "make proofs: FAILED"; exit 1; }
 
 .PHONY: check

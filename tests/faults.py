@@ -631,6 +631,9 @@ class FaultyFiles:
     def has(self, path: str, attributes: Attributes) -> bool:
         return self._call("has", path, Effect.READ, lambda: self._files.has(path, attributes))
 
+    def lacks(self, path: str, expected: FileIdentity, attributes: Attributes) -> bool:
+        return self._call("lacks", path, Effect.READ, lambda: self._files.lacks(path, expected, attributes))
+
     def set_file(self, path: str, expected: FileIdentity, attributes: Attributes) -> None:
         self._call("set_file", path, Effect.CHANGE, lambda: self._files.set_file(path, expected, attributes))
 
@@ -717,8 +720,8 @@ class FaultyUploads:
         self._uploads = uploads
         self._call = call
 
-    def put(self, target: str, data: bytes) -> None:
-        self._call("put object", target, Effect.PUT, lambda: self._uploads.put(target, data))
+    def put(self, target: str, data: bytes, modified: int | None = None) -> None:
+        self._call("put object", target, Effect.PUT, lambda: self._uploads.put(target, data, modified))
 
     def stands(self, target: str, upload: Upload) -> bool:
         return bool(self._call("look at upload", target, Effect.READ, lambda: self._uploads.stands(target, upload)))

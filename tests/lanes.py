@@ -26,7 +26,7 @@ from tests.services.environment import ROOT
 DURATIONS = "GOBBLIN_DURATIONS"
 """The environment variable that names a file for the seconds of each test file; without it they aren't kept."""
 RECORDED = ROOT / "tests" / "durations.json"
-WAITING = ("airflow", "demo", "plugins", "rows", "spark")
+WAITING = ("airflow", "demo", "rows", "spark")
 """The folders of the first lane; the second has the rest."""
 LANES: Mapping[str, Sequence[str]] = {
     "waiting": [f"tests/{folder}" for folder in WAITING],
@@ -36,6 +36,7 @@ MINUTES = 50.0
 """A lane that hasn't ended by then is killed: pytest's own limits end a test that hangs, but not a process that doesn't end."""
 STUCK_SECONDS = 1500
 """A test that runs for so long ends its lane and shows the stack of each thread: pytest's own limit hasn't ended it."""
+_SUMMARY = re.compile(r"\d+ \w+.* in \d+(\.\d+)?s\b")
 _COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?|xfailed|xpassed|warnings?)\b")
 
 
@@ -104,12 +105,12 @@ class _Lane:
 
     def _pass_on(self) -> None:
         assert self._process.stdout is not None
-        last = ""
+        summary = ""
         with self._process.stdout as lines:
             for line in lines:
                 print(f"{self.name:>9} | {line}", end="", flush=True)
-                last = line.strip() or last
-        self.counts.update({kind: int(number) for number, kind in _COUNT.findall(last)})
+                summary = line if _SUMMARY.search(line) else summary  # processes that end later may warn after it
+        self.counts.update({kind: int(number) for number, kind in _COUNT.findall(summary)})
 
 
 def _options(name: str) -> list[str]:

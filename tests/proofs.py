@@ -19,8 +19,6 @@ T = TypeVar("T")
 
 PAGE = "GOBBLIN_PROOFS"
 """The environment variable that names the page's JSON file; without it nothing is kept."""
-SHARES = [pytest.param(10, id="tenth"), pytest.param(1, id="whole", marks=pytest.mark.soak)]
-"""Values of a parameter `share`: `make test` tries one case in ten, `make proofs` all of them."""
 _FRESH = range(1_000_000, 1_000_000_000)
 """The range of fresh seeds: beyond those that are played each time."""
 
@@ -39,7 +37,7 @@ def sampled(cases: Sequence[T], share: int, seed: int) -> list[T]:
 
 
 def shares(share: int) -> pytest.MarkDecorator:
-    """Give a test its `share` for `sampled`: one case in so many each time, and all of them in a soak."""
+    """Give a test its `share` for `sampled`: `make test` tries one case in so many, `make proofs` all of them."""
     shares = [pytest.param(share, id="some"), pytest.param(1, id="whole", marks=pytest.mark.soak)]
     return pytest.mark.parametrize("share", shares)
 

@@ -57,6 +57,23 @@ def test_a_lane_that_does_not_end_is_killed_with_all_that_it_started(tmp_path: P
         psutil.Process(int(left.read_text())).wait(60)
 
 
+WARNING = """
+import os
+import subprocess
+
+def test_it():
+    runs = f"grep -qs 'State:.[^Z]' /proc/{os.getpid()}/status"
+    subprocess.run(f"(while {runs}; do sleep 0.1; done; echo 3 warnings of mine) &", shell=True, check=True)
+"""
+
+
+def test_what_is_said_after_the_end_is_not_counted(tmp_path: Path) -> None:
+    (tmp_path / "test_warning.py").write_text(WARNING)
+    lane = lanes._Lane("warning", ["-c", "pyproject.toml", "-s", str(tmp_path)])
+    assert lane.wait(time.monotonic() + 120) == 0
+    assert lane.counts == {"passed": 1}
+
+
 STUCK = """
 import threading
 

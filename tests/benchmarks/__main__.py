@@ -20,6 +20,7 @@ from tests.services.environment import TEMPORARY
 PROGRAMS = {
     "postgres_to_parquet": ("--rows=20000",),
     "incremental": ("--rows=20000",),
+    "kafka_to_parquet": ("--messages=20000",),
     "publish": ("--files=50", "--many-files=200", "--s3-files=20"),
     "whole_run": ("--rows=20000",),
     "scale": ("--steps=400", "--datasets=20"),

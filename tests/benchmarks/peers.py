@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 from tests.services.environment import ROOT
 
-__all__ = ["FOLDER", "VERSIONS", "jars", "peers_python", "s5cmd"]
+__all__ = ["FOLDER", "VERSIONS", "jars", "named_jars", "peers_python", "s5cmd"]
 
 FOLDER = ROOT / ".build" / "benchmarks"
 VERSIONS = {"dlt": "1.31.0", "connectorx": "0.4.6", "pyiceberg": "0.12.0", "duckdb": "1.5.5", "s5cmd": "0.3.3"}
@@ -73,4 +74,26 @@ def jars(*artifacts: str, without: tuple[str, ...] = ()) -> list[Path]:
         stamp.write_text("")
     found = sorted((folder / "jars").glob("*.jar"))
     assert found, f"bringing {artifacts} brought nothing: see {folder}"
+    return found
+
+
+def named_jars(*artifacts: str) -> list[Path]:
+    """Maven artifacts, `group:name:version`, and nothing that they need besides; Spark's own Ivy downloads them on first use."""
+    (ivy,) = Path(os.environ["SPARK_HOME"], "jars").glob("ivy-*.jar")
+    found = []
+    for artifact in artifacts:
+        group, name, version = artifact.split(":")
+        folder = FOLDER / "jars" / f"{name}-{version}-alone"
+        jar = folder / f"{name}-{version}.jar"
+        if not jar.exists():
+            print(f"bringing {artifact}", flush=True)
+            folder.mkdir(parents=True, exist_ok=True)
+            settings = folder / "ivysettings.xml"
+            settings.write_text(_IVY_SETTINGS)
+            command = [f"{os.environ['JAVA_HOME']}/bin/java", "-cp", str(ivy), "org.apache.ivy.Main", "-notransitive"]
+            command += ["-settings", str(settings), "-cache", str(folder / "cache"), "-confs", "master"]
+            command += ["-dependency", group, name, version, "-retrieve", f"{folder}/[artifact]-[revision].[ext]"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert jar.exists(), f"bringing {artifact} failed:\n{(done.stdout + done.stderr)[-5000:]}"
+        found.append(jar)
     return found

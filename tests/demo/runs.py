@@ -26,10 +26,10 @@ class Runs:
         self._dag = dag
         airflow.wait_for_dag(dag)
 
-    def trigger(self) -> str:
-        """Start the next run. :return: its id."""
+    def trigger(self, **conf: object) -> str:
+        """Start the next run. :param conf: its configuration. :return: its id."""
         self.count += 1
-        return self._airflow.trigger(self._dag, run_id=f"run-{self.count}")
+        return self._airflow.trigger(self._dag, conf=conf, run_id=f"run-{self.count}")
 
     def finish_well(self, run: str) -> None:
         """Wait for the end of a run. :raises DemoError: it failed."""
@@ -43,19 +43,24 @@ class Runs:
         if self._airflow.wait_for(f"the end of {run}", ended, seconds=PATIENCE_SECONDS) != "success":
             raise DemoError(f"{run} failed; why, say the logs of its tasks below {self._airflow.home}/logs")
 
-    def wait_for_publisher(self, run: str, label: str) -> TaskInstance:
-        """Wait until the task that publishes the pack of a label has a process. :raises DemoError: the run ended before."""
+    def wait_for_publisher(self, run: str, label: str = "") -> TaskInstance:
+        """Wait until the task that publishes a pack has a process.
+
+        :param label: of the pack; by default any. :raises DemoError: the run ended before.
+        """
         progress = Progress(run)
 
         def publisher() -> TaskInstance | None:
             tasks = self._airflow.task_instances(self._dag, run)
             progress.show(tasks)
-            those = [t for t in tasks if t.name == "execute_commit_steps" and t.label == label and t.pid]
+            those = [
+                t for t in tasks if t.name == "execute_commit_steps" and label in ("", t.label) and t.pid is not None
+            ]
             if not those and self._airflow.run_state(self._dag, run) in FINISHED:
                 raise DemoError(f"{run} ended before it could be killed; see {self._airflow.home}/logs")
             return next(iter(those), None)
 
-        what = f"execute_commit_steps of {label}"
+        what = f"execute_commit_steps {label}".strip()
         return self._airflow.wait_for(what, publisher, seconds=PATIENCE_SECONDS, every=0.1)
 
     def told_by(self, run: str, task: str, urn: str) -> list[str]:
@@ -74,9 +79,9 @@ class Runs:
 
 @contextmanager
 def airflow_below(folder: Path, environment: Mapping[str, str]) -> Iterator[Airflow]:
-    """Run Airflow; stopping it can't be interrupted."""
+    """Run Airflow; stopping it can't be interrupted. Its runs are started by hand only."""
     folder.mkdir()
-    airflow = Airflow(folder, environment)
+    airflow = Airflow(folder, {"KAFKA_SCHEDULE": "", **environment})
     try:
         airflow.start()
         yield airflow

@@ -35,7 +35,7 @@ from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.worker import reading_last
 from tests.benchmarks.contenders.parquet_rows import parquet_rows
-from tests.benchmarks.contenders.saying import Laps, arguments, say
+from tests.benchmarks.contenders.saying import Laps, arguments, cpu_seconds, say
 
 SHOP = "shop"
 """The id of the connection to the database."""
@@ -53,8 +53,11 @@ def open_job(job: Ingestion, connections: SparkConnections) -> OpenJob:
 
 def on_spark(
     opened: OpenJob, run: RunPlan, job: Ingestion, connections: SparkConnections, clock: Laps, remote: str
-) -> None:
-    """Run the pack by the driver's own code. :param remote: the URL of a Spark Connect server; empty for local mode."""
+) -> float:
+    """Run the pack by the driver's own code.
+
+    :param remote: the URL of a Spark Connect server; empty for local mode. :return: the CPU time of the data phase.
+    """
     from airflow_gobblin.spark.pack import run_pack
     from airflow_gobblin.spark.session import REMOTE, spark_session, submit_options
     from airflow_gobblin.spark.ship import ship
@@ -69,12 +72,13 @@ def on_spark(
         start_session()
     with spark_session("benchmark", zips=zips) as spark:
         spark.range(0, 1000).mapInArrow(_with_drivers, "id long").collect()
-        session = clock.lap("Spark start")
+        session, before = clock.lap("Spark start"), cpu_seconds()
         report = run_pack(spark, job.sink.target, opened.staging.folder, run.run, 0, (), connections)
-        seconds = clock.lap("data") - report.probe_seconds
+        seconds, cpu = clock.lap("data") - report.probe_seconds, cpu_seconds() - before
     assert not report.failures, report.failures
     clock.phases |= {"Spark start": session + report.probe_seconds, "data": seconds}
     clock.lap("Spark stop")
+    return cpu
 
 
 def _with_drivers(batches: Iterable[Any]) -> Iterator[Any]:
@@ -121,6 +125,7 @@ def import_drivers(_: int = 0) -> None:
     with suppress(ImportError):
         import duckdb  # noqa: F401
 
+    import airflow_gobblin.rows.sources.kafka.reader
     import airflow_gobblin.rows.sources.sql.database
     import airflow_gobblin.rows.sources.sql.planning  # noqa: F401
     from airflow_gobblin.model.registry import import_kinds

@@ -25,6 +25,7 @@ from airflow_gobblin.storage.files.acls import Acl, permission_without, whole
 from airflow_gobblin.storage.files.base import Attributes, FileIdentity, Keeps, StagedOutput, contained, each
 from airflow_gobblin.storage.files.disk_attributes import Refused, noting, raise_first
 from airflow_gobblin.storage.locations import ServerLocation
+from airflow_gobblin.storage.stores.hdfs import HdfsStore
 
 if TYPE_CHECKING:
     from airflow_gobblin.storage.stores.base import Store
@@ -82,8 +83,6 @@ class HdfsFiles:
         return HdfsFiles(self.client, ServerLocation(scheme, self._location.conn_id, host, path))
 
     def records(self, folder: str) -> Store:
-        from airflow_gobblin.storage.stores.hdfs import HdfsStore
-
         return HdfsStore(self, folder)
 
     def at(self, path: str) -> str:

@@ -10,13 +10,9 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import StoreError, UnknownOutcomeError
-from airflow_gobblin.storage.files.base import each
-
-if TYPE_CHECKING:
-    from airflow_gobblin.storage.files.hdfs import HdfsFiles
+from airflow_gobblin.storage.files.base import Files, each
 
 _TEMPORARIES = ".tmp"
 _NEVER_SENT = (errno.EACCES, errno.EDQUOT, errno.EINVAL, errno.ENAMETOOLONG, errno.ENOTDIR, errno.ENOTSUP)
@@ -28,7 +24,7 @@ class HdfsStore:
     :param files: of the HDFS.
     """
 
-    def __init__(self, files: HdfsFiles, folder: str) -> None:
+    def __init__(self, files: Files, folder: str) -> None:
         self._files = files
         self._folder = folder
         self.name = posixpath.join(files.root, folder)

@@ -9,10 +9,9 @@ import os
 import re
 import shutil
 import tempfile
-import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from tests import lanes, proofs
+from tests.proofs import proved, pytest_runtest_makereport
 from tests.services import s3
 from tests.services.emulators import Emulator, running_azurite, running_gcs
 from tests.services.environment import ROOT, TEMPORARY, hurry_java, use_environment
@@ -36,6 +36,8 @@ from tests.services.spark_standalone import SparkStandalone, running_spark_stand
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["proved", "pytest_runtest_makereport"]
 
 SERVICES = frozenset(
     (
@@ -112,6 +114,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         asked = {*getattr(item, "fixturenames", ()), *re.findall(r"\w+", item.name)}
         if folder in SLOW_FOLDERS or not SERVICES.isdisjoint(asked):
             item.add_marker(pytest.mark.slow)
+        if proofs.PAGE in os.environ:  # instead of a limit of its own, which is for what `make test` plays
+            item.add_marker(pytest.mark.timeout(proofs.MOST_SECONDS), append=False)
 
 
 @pytest.fixture
@@ -120,21 +124,6 @@ def thawed_heap() -> Iterator[None]:
     gc.unfreeze()
     yield
     gc.freeze()
-
-
-@pytest.fixture
-def proved(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> proofs.Proved:
-    """Report what a proof tried, and keep it if a page is requested."""
-    started = time.monotonic()
-
-    def tell(what: str, figures: str, seeds: str, *, details: Sequence[str] = ()) -> None:
-        proof = proofs.proof_of(what, figures, seeds, time.monotonic() - started, request.node.nodeid)
-        with capsys.disabled():
-            print(f"\n{what}: {figures}; {seeds}; in {proof.seconds:.0f} s", *details, sep="\n  ")
-        if page := os.environ.get(proofs.PAGE):
-            proofs.keep(proof, ROOT / page)
-
-    return tell
 
 
 @pytest.fixture(scope="session")

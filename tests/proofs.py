@@ -1,24 +1,61 @@
-"""What the long proofs tried, reported as they run, and kept on a page: `make proofs` writes `tests/benchmarks/proofs.md`."""
+"""What the long proofs tried, reported as they run, and kept on a page: `make proofs` writes `tests/benchmarks/proofs.md`.
+
+The proofs are played in parts, one after the other, each in a process of pytest; `make proofs PART=matrix` plays one of them.
+"""
 
 from __future__ import annotations
 
+import argparse
+import fcntl
 import json
 import os
 import random
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import cache, partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pytest
 
 from tests.benchmarks.results import lines, machine
+from tests.services.environment import ROOT
 
 T = TypeVar("T")
 
 PAGE = "GOBBLIN_PROOFS"
 """The environment variable that names the page's JSON file; without it nothing is kept."""
+JSON = ROOT / "tests" / "benchmarks" / "proofs.json"
+PARTS: Mapping[str, Sequence[str]] = {
+    "histories": ["tests/protocol/test_histories.py"],
+    "matrix": ["tests/protocol/test_crash_matrix.py"],
+    "mutants": ["tests/protocol/test_mutants.py"],
+    "interleavings": ["tests/protocol/test_interleavings.py"],
+    "processes": ["tests/protocol/test_killed_tasks.py"],
+    "pipelines": ["tests/protocol/pipelines"],
+    "mirrors": [
+        "tests/protocol/test_mirror_acts.py",
+        "tests/protocol/test_mirror_histories.py",
+        "tests/protocol/test_mirror_reuse.py",
+        "tests/protocol/test_object_histories.py",
+        "tests/copy/test_changing_sources.py",
+    ],
+    "airflow": [
+        "tests/airflow/test_killing.py",
+        "tests/airflow/test_clearing.py",
+        "tests/airflow/test_clearing_anything.py",
+    ],
+    "kafka": ["tests/spark/test_kafka_history.py"],
+}
+"""Files and folders of tests, by part. The long runs of `make soak` are in none."""
+TWO_AT_ONCE = frozenset(["mirrors"])
+"""The parts whose proofs take one core each; the others spread what they try over two processes of their own."""
+MOST_SECONDS = 7200
+"""A proof that runs for so long fails: on a busy machine it takes several times as long as on a free one."""
 _FRESH = range(1_000_000, 1_000_000_000)
 """The range of fresh seeds: beyond those that are played each time."""
 
@@ -36,10 +73,21 @@ def sampled(cases: Sequence[T], share: int, seed: int) -> list[T]:
     return [cases[n] for n in sorted(chosen)]
 
 
+def some_and_whole(some: Sequence[object], whole: Sequence[object], of: str = "") -> list[Any]:
+    """The two sizes of a proof, as parameters: `make test` plays some of it, `make proofs` the whole.
+
+    :param of: the beginning of their ids, where a test has several proofs.
+    """
+    before = f"{of}-" if of else ""
+    return [
+        pytest.param(*some, id=f"{before}some", marks=pytest.mark.other_size),
+        pytest.param(*whole, id=f"{before}whole", marks=pytest.mark.soak),
+    ]
+
+
 def shares(share: int) -> pytest.MarkDecorator:
     """Give a test its `share` for `sampled`: `make test` tries one case in so many, `make proofs` all of them."""
-    shares = [pytest.param(share, id="some"), pytest.param(1, id="whole", marks=pytest.mark.soak)]
-    return pytest.mark.parametrize("share", shares)
+    return pytest.mark.parametrize("share", some_and_whole([share], [1]))
 
 
 def chosen_by(share: int, seed: int) -> str:
@@ -56,41 +104,173 @@ class Proved(Protocol):
 
 @dataclass(frozen=True)
 class Proof:
-    """A line of the page. :param seeds: of chance, or how the cases are chosen without any."""
+    """A line of the page.
+
+    :param seeds: of chance, or how the cases are chosen without any.
+    :param test: pytest's id of it.
+    :param commit: of the code that it ran on.
+    """
 
     what: str
     figures: str
     seeds: str
     seconds: float
-    command: str
+    test: str
     date: str
+    commit: str
+
+    @property
+    def part(self) -> str:
+        """The part that the test is in; empty if it is in none."""
+        file = Path(self.test.partition("::")[0])
+        return next((part for part, paths in PARTS.items() if any(file.is_relative_to(path) for path in paths)), "")
+
+
+@dataclass(frozen=True)
+class PartRun:
+    """The last run of a part.
+
+    :param started: when it was, in UTC.
+    :param result: in words.
+    """
+
+    part: str
+    started: str
+    commit: str
     machine: str
+    minutes: float = 0.0
+    result: str = "not finished"
+
+
+@dataclass(frozen=True)
+class Page:
+    """The last run of each part, and the proofs that held in it."""
+
+    runs: Sequence[PartRun] = ()
+    proofs: Sequence[Proof] = ()
+
+    def with_proof(self, proof: Proof) -> Page:
+        """The page with a proof in the place of the one of the same test."""
+        return replace(self, proofs=[*(p for p in self.proofs if p.test != proof.test), proof])
+
+    def with_run(self, run: PartRun) -> Page:
+        """The page with a run in the place of the one of the same part."""
+        return replace(self, runs=[*(r for r in self.runs if r.part != run.part), run])
+
+    def begun(self, run: PartRun) -> Page:
+        """The page when a part begins: without its proofs, lest one stay that breaks now or whose test is gone."""
+        kept = [p for p in self.proofs if p.part not in (run.part, "")]
+        return Page([r for r in self.runs if r.part in PARTS], kept).with_run(run)
 
 
 def proof_of(what: str, figures: str, seeds: str, seconds: float, test: str) -> Proof:
-    """:param test: pytest's id of it."""
-    soak = (
-        ""
-        if os.environ.get("GOBBLIN_SOAK_MINUTES") is None
-        else "GOBBLIN_SOAK_MINUTES=" + os.environ["GOBBLIN_SOAK_MINUTES"] + " "
-    )
-    command = f"{soak}.venv/bin/python -m pytest -m 'soak or not soak' --timeout=0 '{test}'"
-    return Proof(what, figures, seeds, round(seconds, 1), command, datetime.now(UTC).date().isoformat(), machine())
+    """A proof of today. :param test: pytest's id of it."""
+    return Proof(what, figures, seeds, round(seconds, 1), test, f"{datetime.now(UTC):%Y-%m-%d}", commit())
 
 
-def keep(proof: Proof, path: Path) -> None:
-    """Replace a proof of the same command, and write the page beside the file."""
-    known = [Proof(**found) for found in json.loads(path.read_text())] if path.exists() else []
-    proofs = sorted([*(p for p in known if p.command != proof.command), proof], key=lambda p: p.command)
-    path.write_text(json.dumps([asdict(p) for p in proofs], indent=1) + "\n")
-    path.with_suffix(".md").write_text(_page(proofs))
+@cache
+def commit() -> str:
+    """The commit of this checkout when it was first asked for, and whether anything but the page was changed since."""
+    git = ["git", "-C", str(ROOT)]
+    head = subprocess.run([*git, "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True, check=False)
+    if head.returncode:
+        return "unknown"
+    status = [*git, "status", "--porcelain", "--", ".", f":!{JSON.relative_to(ROOT).with_suffix('.*')}"]
+    changes = subprocess.run(status, capture_output=True, text=True, check=True).stdout
+    return head.stdout.strip() + (" and changes" if changes else "")
 
 
-def _page(proofs: Sequence[Proof]) -> str:
-    table = [("what was tried", "figures", "seeds", "seconds", "date", "command")]
-    table += [(p.what, p.figures, p.seeds, f"{p.seconds:g}", p.date, f"`{p.command}`") for p in proofs]
-    head = (
+def keep(change: Callable[[Page], Page], path: Path) -> None:
+    """Change the page in a JSON file, and the one for readers beside it. Several processes may do so at once."""
+    with path.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        found = json.loads(file.read() or "{}")
+        runs, proofs = (found.get(name, []) for name in ("runs", "proofs"))
+        page = change(Page([PartRun(**run) for run in runs], [Proof(**proof) for proof in proofs]))
+        order = {part: number for number, part in enumerate(PARTS)}
+        page = Page(
+            sorted(page.runs, key=lambda run: order.get(run.part, -1)),
+            sorted(page.proofs, key=lambda proof: (order.get(proof.part, -1), proof.test)),
+        )
+        file.truncate(0)
+        file.write(json.dumps(asdict(page), indent=1) + "\n")
+        path.with_suffix(".md").write_text(_markdown(page))
+
+
+def _markdown(page: Page) -> str:
+    missing = ", ".join(part for part in PARTS if part not in {run.part for run in page.runs})
+    runs = [("part", "started (UTC)", "commit", "minutes", "result", "machine")]
+    runs += [(r.part, r.started, r.commit, f"{r.minutes:g}", r.result, r.machine) for r in page.runs]
+    proofs = [("part", "what was tried", "figures", "seeds", "seconds", "date", "commit", "test")]
+    proofs += [
+        (p.part, p.what, p.figures, p.seeds, f"{p.seconds:g}", p.date, p.commit, f"`{p.test}`") for p in page.proofs
+    ]
+    return (
         "# Proofs\n\nWhat the proofs of exactly-once tried, and what became of it: written by `make proofs`. The promises\n"
-        f"that are checked after each case are in the README. Machine: {', '.join(sorted({p.machine for p in proofs}))}.\n"
+        "that are checked after each case are in the README. A proof that broke has no line. To play one again:\n"
+        "`.venv/bin/python -m pytest -m '' --timeout=0 TEST`.\n"
+        f"{f'Parts that have not run: {missing}.{chr(10)}' if missing else ''}\n{lines(runs)}\n{lines(proofs)}"
     )
-    return f"{head}\n{lines(table)}"
+
+
+_HELD = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.when == "call":
+        item.stash[_HELD] = report.passed
+    return report
+
+
+@pytest.fixture
+def proved(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> Iterator[Proved]:
+    """Report what a proof tried, and keep it if it held and a page is requested."""
+    started = time.monotonic()
+    found: list[Proof] = []
+    commit()  # the code as it is now, before the proof runs
+
+    def tell(what: str, figures: str, seeds: str, *, details: Sequence[str] = ()) -> None:
+        proof = proof_of(what, figures, seeds, time.monotonic() - started, request.node.nodeid)
+        with capsys.disabled():
+            print(f"\n{what}: {figures}; {seeds}; in {proof.seconds:.0f} s", *details, sep="\n  ")
+        found.append(proof)
+
+    yield tell
+    if (page := os.environ.get(PAGE)) and request.node.stash.get(_HELD, False):
+        for proof in found:
+            keep(partial(Page.with_proof, proof=proof), ROOT / page)
+
+
+def play(part: str, path: Path) -> bool:
+    """Play a part in a process of pytest, and keep how it ended. :return: whether all of it held."""
+    run = PartRun(part, f"{datetime.now(UTC):%Y-%m-%d %H:%M}", commit(), machine())
+    keep(lambda page: page.begun(run), path)
+    started = time.monotonic()
+    command = [sys.executable, "-m", "pytest", "-m", "not other_size", *PARTS[part]]
+    command += ["-n", "2", "--dist", "worksteal"] if part in TWO_AT_ONCE else []
+    code = subprocess.run(command, cwd=ROOT, env={**os.environ, PAGE: str(path)}, check=False).returncode
+    minutes = round((time.monotonic() - started) / 60, 1)
+    ended = replace(run, minutes=minutes, result="FAILED" if code else "all held")
+    keep(lambda page: page.with_run(ended), path)
+    return code == 0
+
+
+def main() -> int:
+    """Play the proofs, all parts or those that are named, and write the page."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("parts", nargs="*", metavar="part", help=f"{', '.join(PARTS)}")
+    parts = parser.parse_args().parts
+    if unknown := [part for part in parts if part not in PARTS]:
+        parser.error(f"there is no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    failed = [part for part in parts or PARTS if not play(part, JSON)]
+    print(f"proofs: {', '.join(failed)} failed" if failed else "proofs: all held")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

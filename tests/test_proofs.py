@@ -1,18 +1,114 @@
-"""The page of the proofs."""
+"""The page of the proofs, and the parts in which they run."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
-from tests.proofs import keep, proof_of
+import pytest
+
+from tests import proofs
+from tests.proofs import Page, PartRun, Proof, keep, proof_of
+from tests.services.environment import ROOT
+
+MATRIX, HISTORIES = (f"{proofs.PARTS[part][0]}::test_it" for part in ("matrix", "histories"))
+
+
+def add(path: Path, *some: Proof) -> None:
+    for proof in some:
+        keep(partial(Page.with_proof, proof=proof), path)
+
+
+def begin(path: Path, part: str) -> PartRun:
+    run = PartRun(part, "2026-11-23 20:00", "abc1234", "a machine")
+    keep(lambda page: page.begun(run), path)
+    return run
+
+
+def rows(path: Path) -> list[list[str]]:
+    return [line.strip("| ").split(" | ") for line in path.with_suffix(".md").read_text().splitlines() if "::" in line]
 
 
 def test_a_proof_takes_the_place_of_its_last_run(tmp_path: Path) -> None:
     path = tmp_path / "proofs.json"
-    keep(proof_of("histories", "4 played", "seeds 0 to 3", 1.0, "tests/b.py::test_b"), path)
-    keep(proof_of("matrix", "9 points", "all", 2.0, "tests/a.py::test_a"), path)
-    keep(proof_of("histories", "8 played", "seeds 0 to 7", 3.0, "tests/b.py::test_b"), path)
-    *_, matrix, histories = path.with_suffix(".md").read_text().splitlines()
-    assert matrix.startswith("| matrix | 9 points | all | 2 | ")
-    assert histories.startswith("| histories | 8 played | seeds 0 to 7 | 3 | ")
-    assert histories.endswith("`.venv/bin/python -m pytest -m 'soak or not soak' --timeout=0 'tests/b.py::test_b'` |")
+    add(path, proof_of("matrix", "9 points", "all", 2.0, MATRIX))
+    add(path, *(proof_of("histories", f"{number} played", "some seeds", 1.0, HISTORIES) for number in (4, 8)))
+    histories, matrix = rows(path)
+    today = f"{proof_of('', '', '', 0, '').date}"
+    assert matrix == ["matrix", "matrix", "9 points", "all", "2", today, proofs.commit(), f"`{MATRIX}`"]
+    assert histories[:3] == ["histories", "histories", "8 played"]
+
+
+def test_a_part_begins_without_its_proofs_and_those_that_are_in_no_part(tmp_path: Path) -> None:
+    path = tmp_path / "proofs.json"
+    add(path, *(proof_of("it", "1", "all", 1.0, test) for test in (MATRIX, HISTORIES, "tests/gone.py::test_it")))
+    begin(path, "matrix")
+    assert [row[0] for row in rows(path)] == ["histories"]
+
+
+def test_the_page_says_when_each_part_ran(tmp_path: Path) -> None:
+    path = tmp_path / "proofs.json"
+    run = begin(path, "matrix")
+    page = path.with_suffix(".md")
+    assert "| matrix | 2026-11-23 20:00 | abc1234 | 0 | not finished | a machine |" in page.read_text()
+    missing = ", ".join(part for part in proofs.PARTS if part != "matrix")
+    assert f"Parts that have not run: {missing}.\n" in page.read_text()
+    keep(lambda page: page.with_run(PartRun(run.part, run.started, run.commit, run.machine, 3.5, "all held")), path)
+    assert "| matrix | 2026-11-23 20:00 | abc1234 | 3.5 | all held | a machine |" in page.read_text()
+
+
+def test_several_processes_keep_proofs_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "proofs.json"
+    some = [proof_of("it", "1", "all", 1.0, f"{MATRIX}[{number}]") for number in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        [*pool.map(partial(add, path), some)]
+    assert len(rows(path)) == 40
+
+
+PROOF = """
+import pytest
+
+from tests.proofs import Proved, some_and_whole
+
+@pytest.mark.parametrize("size", some_and_whole([1], [2]))
+@pytest.mark.parametrize("holds", [True, False])
+def test_it(size: int, holds: bool, proved: Proved) -> None:
+    proved("it", f"{size} tried", "all")
+    assert holds
+"""
+
+
+def test_of_the_wholes_that_run_only_what_held_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "proofs.json"
+    (tmp_path / "test_it.py").write_text(PROOF)
+    monkeypatch.setattr(proofs, "PARTS", {"it": [str(tmp_path)]})
+    monkeypatch.setenv("PYTEST_PLUGINS", "tests.proofs")
+    assert not proofs.play("it", path)
+    page = json.loads(path.read_text())
+    assert [run["result"] for run in page["runs"]] == ["FAILED"]
+    (held,) = page["proofs"]
+    assert held["figures"] == "2 tried"
+    assert held["test"].endswith("test_it.py::test_it[True-whole]")
+
+
+def test_an_unknown_part_is_refused() -> None:
+    command = [sys.executable, "-m", "tests.proofs", "matrix", "martix"]
+    refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "there is no part martix; there are histories, matrix, " in refused.stderr
+
+
+def test_every_proof_is_in_one_part() -> None:
+    """But for those that `make soak` plays for as long as it is told to."""
+    files = {
+        str(file.relative_to(ROOT))
+        for file in (ROOT / "tests").rglob("test_*.py")
+        if "proved: Proved" in file.read_text() and file.name not in ("test_soak.py", Path(__file__).name)
+    }
+    for file in files:
+        parts = [part for part, paths in proofs.PARTS.items() if any(Path(file).is_relative_to(p) for p in paths)]
+        assert len(parts) == 1, file

@@ -30,7 +30,7 @@ from airflow_gobblin.plugins.page.showing import brief
 from airflow_gobblin.storage.files import LocalFiles
 from tests.airflow.conftest import Shops
 from tests.airflow.shop import Shop
-from tests.proofs import Proved, fresh_seed
+from tests.proofs import Proved, fresh_seed, some_and_whole
 from tests.services.airflow import Airflow
 
 DATASETS = ("visits", "countries")
@@ -256,8 +256,8 @@ def position(day: date) -> TimestampWatermark:
 @pytest.mark.parametrize(
     "sequences",
     [
-        2,
-        pytest.param(200, id="200", marks=[pytest.mark.soak, pytest.mark.timeout(4 * 3600)]),
+        *some_and_whole([2], [20]),
+        pytest.param(200, id="200", marks=[pytest.mark.soak, pytest.mark.other_size, pytest.mark.timeout(4 * 3600)]),
     ],
 )
 def test_whatever_users_do(airflow: Airflow, shops: Shops, sequences: int, proved: Proved) -> None:

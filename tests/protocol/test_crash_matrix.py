@@ -12,7 +12,7 @@ from airflow_gobblin.model.dead_letters import FOLDER
 from airflow_gobblin.rows.sinks.base import Layout
 from airflow_gobblin.run.request import RunRequest
 from tests.faults import POWER, Call, Effect, Fault
-from tests.proofs import Proved, chosen_by, fresh_seed, sampled, shares
+from tests.proofs import Proved, chosen_by, fresh_seed, sampled, shares, some_and_whole
 from tests.protocol import matrix
 from tests.protocol.absences import absences
 from tests.protocol.acts import Fences
@@ -33,8 +33,6 @@ FLOOR = {
 """How many calls a run makes, and how many cases follow from them, at the least."""
 ABSENCES = 300
 """How often a target may go, at the least."""
-FIRST_FAULTS, SECOND_FAULTS = 5, 8
-"""Of crashes in the recovery: from how many first faults, and how many in each of the recoveries."""
 CRASHES = (Fault.CRASH_BEFORE, Fault.TORN, Fault.POWER_LOSS)
 
 
@@ -64,7 +62,7 @@ def test_every_call_of_publishing_folders(share: int, pool: Pool, tmp_path: Path
     points = [p for p in publish if p.call.effect is not Effect.READ or p.call.operation == "identities"]
     again = {
         (first, point)
-        for first, made in pool.recoveries(start, tmp_path, spread(points, FIRST_FAULTS))
+        for first, made in pool.recoveries(start, tmp_path, spread(points, 5))
         for point in matrix.points(made)
         if point.call.operation == "remove_folder"
     }
@@ -166,17 +164,22 @@ def test_every_call_on_s3(
 
 
 @pytest.mark.timeout(1200)
-def test_crashes_during_the_recovery(pool: Pool, tmp_path: Path, proved: Proved) -> None:
+@pytest.mark.parametrize(("number", "further"), some_and_whole((5, 8), (50, 20)))
+def test_crashes_during_the_recovery(number: int, further: int, pool: Pool, tmp_path: Path, proved: Proved) -> None:
     """A second fault at calls by chance in the recovery from first ones by chance.
-    `make soak` tries all of them, in a random order, for as long as it is given."""
+    `make soak` tries all of them, in a random order, for as long as it is given.
+
+    :param number: of the first faults.
+    :param further: the number of second ones in each of the recoveries.
+    """
     seed = fresh_seed()
     chance = random.Random(seed)
     start = pool.start(tmp_path, "local")
-    firsts = chance.sample([p for p in matrix.points(start.calls) if p.fault in CRASHES], FIRST_FAULTS)
+    firsts = chance.sample([p for p in matrix.points(start.calls) if p.fault in CRASHES], number)
     trials = [
         Trial(first, again)
         for first, made in pool.recoveries(start, tmp_path, firsts)
-        for again in chance.sample([*matrix.points(made)], SECOND_FAULTS)
+        for again in chance.sample([*matrix.points(made)], further)
     ]
     tally = pool.run(start, tmp_path, trials)
     proved(
@@ -184,7 +187,7 @@ def test_crashes_during_the_recovery(pool: Pool, tmp_path: Path, proved: Proved)
         f"{tally.trials - tally.missed} in {len(firsts)} recoveries; {len(tally.broken)} broke a promise",
         f"seed {seed}",
     )
-    assert tally.trials == FIRST_FAULTS * SECOND_FAULTS
+    assert tally.trials == number * further
     assert tally.missed <= tally.trials // 10
     expect_whole(tally)
 

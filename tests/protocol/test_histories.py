@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.proofs import Proved, fresh_seed
+from tests.proofs import Proved, fresh_seed, some_and_whole
 from tests.protocol.histories import FULL, SHORT, Mix, play, play_together
 
 
@@ -16,10 +16,8 @@ from tests.protocol.histories import FULL, SHORT, Mix, play, play_together
 @pytest.mark.parametrize(
     ("known", "fresh", "mix", "calls"),
     [
-        pytest.param(75, 75, FULL, 800, id="full"),
-        pytest.param(500, 1_500, SHORT, 100, id="short"),
-        pytest.param(2_000, 2_000, FULL, 800, id="many full", marks=pytest.mark.soak),
-        pytest.param(100_000, 20_000, SHORT, 100, id="many", marks=pytest.mark.soak),
+        *some_and_whole((75, 75, FULL, 800), (2_000, 2_000, FULL, 800), "full"),
+        *some_and_whole((500, 1_500, SHORT, 100), (20_000, 20_000, SHORT, 100), "short"),
     ],
 )
 def test_random_histories_keep_every_promise(known: int, fresh: int, mix: Mix, calls: int, proved: Proved) -> None:

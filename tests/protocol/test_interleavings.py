@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.proofs import Proved, chosen_by, fresh_seed
+from tests.proofs import Proved, chosen_by, fresh_seed, some_and_whole
 from tests.protocol.interleavings import BOUNDS, explore
 
 FLOOR = 30_000
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(
-    ("share", "of_scenarios"),
-    [pytest.param(10, 3, id="some"), pytest.param(1, 1, id="whole", marks=pytest.mark.soak)],
-)
+@pytest.mark.parametrize(("share", "of_scenarios"), some_and_whole((10, 3), (1, 1)))
 def test_every_interleaving_of_two_attempts(share: int, of_scenarios: int, proved: Proved) -> None:
     """:param of_scenarios: one in so many is played, with one in `share` of its cases."""
     seed = fresh_seed()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.proofs import Proved, chosen_by, fresh_seed
+from tests.proofs import Proved, chosen_by, fresh_seed, some_and_whole
 from tests.protocol import tasks
 from tests.protocol.tasks import STAGES, URNS, Site
 from tests.services.s3 import S3Server
@@ -15,11 +15,7 @@ from tests.services.s3 import S3Server
 
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize(
-    ("kills", "zombies", "share", "floor"),
-    [
-        pytest.param(2, 1, 2, (9, 2), id="some"),
-        pytest.param(17, 6, 1, (300, 100), id="all", marks=pytest.mark.soak),
-    ],
+    ("kills", "zombies", "share", "floor"), some_and_whole((2, 1, 2, (9, 2)), (17, 6, 1, (300, 100)))
 )
 def test_tasks_are_killed_and_stopped(
     kills: int,

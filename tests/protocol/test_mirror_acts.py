@@ -31,6 +31,7 @@ def _explored(number: int, changes: int | None) -> Tally:
     return explore(SCENARIOS[number], changes)
 
 
+@pytest.mark.other_size
 def test_every_order_of_the_calls_of_some_processes(proved: Proved) -> None:
     """With one change everywhere, and with two in one scenario of three."""
     seed = fresh_seed()
@@ -43,6 +44,7 @@ def test_every_order_of_the_calls_of_some_processes(proved: Proved) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.other_size
 @pytest.mark.timeout(1200)
 def test_every_order_with_three_changes(proved: Proved) -> None:
     _try([3] * len(SCENARIOS), "with at most three changes", proved)

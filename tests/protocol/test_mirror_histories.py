@@ -14,7 +14,7 @@ from airflow_gobblin.steps.base import FenceResult, StepContext
 from airflow_gobblin.steps.deleting import CloseTrashStep, DeleteStep
 from airflow_gobblin.steps.placing import PlaceFolderStep, PlaceStep
 from airflow_gobblin.storage.files import Files
-from tests.proofs import Proved
+from tests.proofs import Proved, some_and_whole
 from tests.protocol.mirror_histories import Broken, play, play_all
 from tests.protocol.mutants import Patch
 
@@ -26,9 +26,7 @@ pytestmark = [
 
 
 @pytest.mark.timeout(2400)
-@pytest.mark.parametrize(
-    ("known", "fresh"), [pytest.param(10, 20, id="some"), pytest.param(5_000, 5_000, id="many", marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize(("known", "fresh"), some_and_whole((10, 20), (3_000, 3_000)))
 def test_random_histories_of_mirrors_keep_every_promise(known: int, fresh: int, proved: Proved) -> None:
     calls, crashes = play_all(play, known, fresh, "random histories of mirrors", proved)
     assert crashes > (known + fresh) // 4

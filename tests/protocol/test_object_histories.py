@@ -9,7 +9,7 @@ import pytest
 
 from airflow_gobblin.steps.base import StepContext
 from airflow_gobblin.steps.placing import PutStep
-from tests.proofs import Proved
+from tests.proofs import Proved, some_and_whole
 from tests.protocol.mirror_histories import play_all
 from tests.protocol.mutants import Patch
 from tests.protocol.object_histories import Broken, ObjectHistory
@@ -35,9 +35,7 @@ def play(versitygw: S3Server, bucket: str, tmp_path: Path) -> Callable[[int], Ob
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(
-    ("known", "fresh"), [pytest.param(2, 2, id="some"), pytest.param(100, 100, id="many", marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize(("known", "fresh"), some_and_whole((2, 2), (100, 100)))
 def test_random_histories_of_mirrors_to_s3_keep_every_promise(
     known: int, fresh: int, play: Callable[[int], ObjectHistory], proved: Proved
 ) -> None:

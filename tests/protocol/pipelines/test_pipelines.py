@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.proofs import Proved, fresh_seed
+from tests.proofs import Proved, fresh_seed, some_and_whole
 from tests.protocol.pipelines import reference
 from tests.protocol.pipelines.histories import WORKERS, play, play_together
 from tests.protocol.pipelines.mutants import MUTANTS, first_broken
@@ -21,10 +21,7 @@ SEEDS = range(1_000)
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(
-    ("known", "fresh"),
-    [pytest.param(2_000, 1_000, id="some"), pytest.param(80_000, 20_000, id="many", marks=pytest.mark.soak)],
-)
+@pytest.mark.parametrize(("known", "fresh"), some_and_whole((2_000, 1_000), (80_000, 20_000)))
 def test_random_histories_of_pipelines_keep_every_promise(known: int, fresh: int, proved: Proved) -> None:
     """:param known: how many have seeds that are always the same. :param fresh: the rest, whose seeds hardly ever were used."""
     first = fresh_seed()

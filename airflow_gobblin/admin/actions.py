@@ -353,11 +353,12 @@ class Administration:
         history = self._finished(urn)
         state, covered = history.state, self._covered(history)
         self._check_kind("rewind", urn, to, covered.high)
-        to = lowest([Range(to, covered.high).low, covered.high])
-        asked = Range(to, covered.high)
-        if asked.empty or not Range(to, covered.low).empty:
-            raise self._refused("rewind", urn, f"{asked} is not within what is covered, {covered}", _way_back(covered))
-        low, retired = widened(to, {ref: unit.range for ref, unit in state.live.items() if unit.range is not None})
+        low = lowest([Range(to, covered.high).low, covered.high])
+        if Range(low, covered.high).empty or not Range(low, covered.low).empty:
+            raise self._refused(
+                "rewind", urn, f"{_said(to)} is not within what is covered, {covered}", _way_back(covered)
+            )
+        low, retired = widened(low, {ref: unit.range for ref, unit in state.live.items() if unit.range is not None})
         if not lossy:
             self._check_kept(history, retired, covered)
         return Change(Action.REWIND, history, removed=(Range(low, covered.high),), replaces=retired)

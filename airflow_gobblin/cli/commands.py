@@ -30,12 +30,12 @@ from airflow_gobblin.admin.views import (
     parse_position,
 )
 from airflow_gobblin.admin.views import audit as audited
-from airflow_gobblin.cli.lookup import command, find_ingestion
+from airflow_gobblin.cli.lookup import command, find_ingestion, told
 from airflow_gobblin.cli.showing import dataset_row, one_line, print_properties, print_rows, properties, slot_row, text
 from airflow_gobblin.commit.homes import Tenant
-from airflow_gobblin.errors import ConfigurationError, GobblinError
+from airflow_gobblin.errors import ConfigurationError, GobblinError, NotFoundError
 from airflow_gobblin.hooks.connections import AirflowConnections
-from airflow_gobblin.hooks.registry import Registered, open_administration, open_journal, open_target
+from airflow_gobblin.hooks.registry import Registered, open_administration, open_journal, open_preview, open_target
 from airflow_gobblin.journal.history import History, Slot
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import now
@@ -159,7 +159,7 @@ def set_watermark(args: Namespace) -> None:
     """Move the watermark forward without ingesting."""
     admin, journal = _administration(args, new=True)
     to = parse_position(args.to, _kind(journal, args.urn, args.kind))
-    _carry_out(args, admin, [admin.would_set_watermark(args.urn, to)])
+    _carry_out(args, admin, [admin.would_set_watermark(args.urn, to)], new=True)
 
 
 @command
@@ -176,7 +176,10 @@ def drop(args: Namespace) -> None:
     if not args.all:
         _carry_out(args, admin, [admin.would_drop(args.urn, delete_files=args.delete_files)])
         return
-    _carry_out(args, admin, [*admin.would_drop_all(delete_files=args.delete_files)])
+    changes = [*admin.would_drop_all(delete_files=args.delete_files)]
+    if not changes:
+        check_ingestion_is_there(admin.journal)
+    _carry_out(args, admin, changes)
     for left in admin.after_drop_all():
         _tell(left)
 
@@ -349,7 +352,7 @@ def import_(args: Namespace) -> None:
             _tell(f"{shown(state.urn)} is as the file says already")
         else:
             changes.append(admin.would_import(state))
-    _carry_out(args, admin, changes)
+    _carry_out(args, admin, changes, new=True)
 
 
 def _all_histories(journal: Journal) -> list[History]:
@@ -393,9 +396,16 @@ def _wanted(states: Iterable[ExportedDataset], urns: Iterable[str]) -> list[Expo
 def _administration(args: Namespace, *, new: bool = False) -> tuple[Administration, Journal]:
     """Open the actions on the datasets of an ingestion, and its journal.
 
-    :param new: there may be no journal yet.
+    :param new: there may be no journal yet: then it is an empty one, which isn't kept.
     """
-    admin = open_administration(_where(args), getuser(), new=new)
+    where = _where(args)
+    try:
+        admin = open_administration(where, getuser())
+    except NotFoundError as error:
+        if not new:
+            raise
+        _tell(f"Note: {told(error)}")
+        admin = open_preview(where, getuser())
     return admin, admin.journal
 
 
@@ -426,11 +436,15 @@ def _kind(journal: Journal, urn: str, given: str | None) -> str:
     )
 
 
-def _carry_out(args: Namespace, admin: Administration, changes: list[Change]) -> None:
-    """Show the effect of changes, ask, and make them one after the other."""
+def _carry_out(args: Namespace, admin: Administration, changes: list[Change], *, new: bool = False) -> None:
+    """Show the effect of changes, ask, and make them one after the other.
+
+    :param new: there may be no journal yet: it is created once the changes are confirmed.
+    """
 
     def make() -> Iterator[dict[str, Any]]:
-        return (_done(admin.carry_out(change, args.reason)) for change in changes)
+        acting = open_administration(_where(args), getuser(), new=True) if new else admin
+        return (_done(acting.carry_out(change, args.reason)) for change in changes)
 
     _confirm(args, [_change_row(change) for change in changes], make)
 

@@ -15,6 +15,7 @@ from airflow_gobblin.errors import ConfigurationError, GobblinError, UnknownKind
 from airflow_gobblin.hooks.connections import SECRETS
 from airflow_gobblin.hooks.ingestion import check_journal
 from airflow_gobblin.hooks.registry import Registered, ingestions
+from airflow_gobblin.model.naming import meant
 from airflow_gobblin.model.registry import import_named
 from airflow_gobblin.storage.files import check_target
 from airflow_gobblin.storage.locations import object_location
@@ -115,9 +116,11 @@ def find_ingestion(args: Namespace, *, target: bool = False) -> Registered:
         cause, hint = "there is none of this name", f"There are {_names(found)}."
     else:
         cause = "no serialized DAG of this id has one" if args.dag_id else "no serialized DAG has one"
-        hint = (
+        known = sorted({one.dag_id for one in ingestions()}) if args.dag_id else []
+        ways = (
             "Is the DAG processor running, and the DAG free of import errors? Or give --journal, --name and --target."
         )
+        hint = f"{meant(known, args.dag_id or '')} {ways}".strip()
     raise ConfigurationError(operation="find", subject=asked, cause=cause, hint=hint)
 
 

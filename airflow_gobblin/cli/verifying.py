@@ -21,7 +21,9 @@ from airflow_gobblin.errors import ConfigurationError, GobblinError, NeverPublis
 from airflow_gobblin.hooks.connections import AirflowConnections
 from airflow_gobblin.hooks.registry import Registered, open_journal, open_target
 from airflow_gobblin.job import DatasetLike, VerifiedWork
+from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.journal.published import never_published
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.naming import many, meant, shown
 from airflow_gobblin.storage.files.base import Files
@@ -37,7 +39,7 @@ def verify(args: Namespace) -> None:
     journal = open_journal(where)
     if args.urn is None:
         _verify_all(args, where, journal)
-    elif known_history(journal, args.urn).holds is Holds.DIFFERENCE:
+    elif _published(known_history(journal, args.urn)).holds is Holds.DIFFERENCE:
         rows = [*_Compared.of(args, where, journal).rows(args.urn)]
         print_rows(rows, args.output)
         if rows:
@@ -50,18 +52,31 @@ def verify(args: Namespace) -> None:
             raise SystemExit(f"{bad} of {many(len(rows), 'file')} {'is' if bad == 1 else 'are'} not as published")
 
 
+def _published(history: History) -> History:
+    """Return the history of a dataset that was published.
+
+    :raises NeverPublishedError: it wasn't.
+    """
+    if not history.published:
+        raise never_published(history)
+    return history
+
+
 def _verify_all(args: Namespace, where: Registered, journal: Journal) -> None:
     """Compare all datasets of an ingestion, or all file sets of a mirror's source.
 
     :raises NeverPublishedError: none was published.
     """
     known: dict[str, Holds | GobblinError | None] = {}
+    unpublished: list[str] = []
     for key, found in journal.histories():
         if isinstance(found, GobblinError):
             known[key] = found
-        else:
+        elif found.published:
             known[found.urn] = found.holds
-    if not known:
+        else:
+            unpublished.append(found.urn)
+    if not known and not unpublished:
         check_ingestion_is_there(journal)
     holds = next((one for one in known.values() if isinstance(one, Holds)), None)
     if holds is None:
@@ -71,6 +86,8 @@ def _verify_all(args: Namespace, where: Registered, journal: Journal) -> None:
             cause="no run has published a dataset of it",
             hint="`airflow gobblin pending` shows why.",
         )
+    if unpublished:
+        sys.stderr.write(f"Never published, so not compared: {_named(sorted(unpublished))}\n")
     if holds is Holds.DIFFERENCE:
         compared = _Compared.of(args, where, journal)
         _tell_of_gone(sorted(known.keys() - compared.file_sets.keys()))
@@ -159,11 +176,15 @@ class _Compared:
 def _tell_of_gone(urns: Sequence[str]) -> None:
     """Say which file sets of the journal the source doesn't have: they are no difference, since no run touches them."""
     if urns:
-        more = f" and {len(urns) - _NAMED:,} more" if len(urns) > _NAMED else ""
-        names = ", ".join(repr(shown(urn)) for urn in urns[:_NAMED])
         sys.stderr.write(
-            f"The source has {many(len(urns), 'file set')} no more, and the target keeps them: {names}{more}\n"
+            f"The source has {many(len(urns), 'file set')} no more, and the target keeps them: {_named(urns)}\n"
         )
+
+
+def _named(urns: Sequence[str]) -> str:
+    """Return the first of some datasets, and how many more there are."""
+    more = f" and {len(urns) - _NAMED:,} more" if len(urns) > _NAMED else ""
+    return ", ".join(repr(shown(urn)) for urn in urns[:_NAMED]) + more
 
 
 def _sum_up(output: str, what: str, urns: Sequence[str], differing: Callable[[str], Iterable[Row]]) -> None:

@@ -135,6 +135,19 @@ def open_administration(where: Registered, actor: str, *, new: bool = False) -> 
     return Administration(journal, open_target(where), actor, AirflowConnections())
 
 
+def open_preview(where: Registered, actor: str) -> Administration:
+    """Open the actions on an ingestion whose journal doesn't exist, to preview them on an empty one. Nothing is created.
+
+    Parameters and errors as of `open_administration`.
+    """
+    from airflow_gobblin.admin.actions import Administration
+    from airflow_gobblin.journal.journal import Journal
+    from airflow_gobblin.storage.stores.memory import MemoryStore
+
+    journal = Journal.create(MemoryStore(), where.ingestion)
+    return Administration(journal, open_target(where), actor, AirflowConnections())
+
+
 def _place(where: Registered) -> tuple[str, str, AirflowConnections]:
     """Return the arguments of `Journal.open` and `Journal.create`, and import all kinds of records."""
     from airflow_gobblin.model.registry import import_kinds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +42,24 @@ def test_a_rewind_shows_what_it_does_and_asks(lab: Lab, command: CommandLine) ->
     assert lab.rows("orders") == ORDERS.all_rows()
 
 
+def test_where_no_journal_is_only_what_is_confirmed_makes_one(tmp_path: Path, command: CommandLine) -> None:
+    Claims(LocalFiles(tmp_path / "lake")).check(Journal.create(MemoryStore(), "lost"), "old", "old")
+    state = tmp_path / "state.json"
+    state.write_text('{"datasets": [{"urn": "orders", "watermark": {"kind": "long", "value": 4}}]}')
+    (tmp_path / "journal").mkdir()
+    where = ("--journal", f"{tmp_path}/journals", "--name", "lab", "--target", f"{tmp_path}/lake", *WHY)
+    start = ("set-watermark", "orders", "--kind", "long", "--to", "4", *where)
+    for words in (start, ("import", str(state), *where), ("release-claim", "old", *where)):
+        done = command(*words, answer="n\n")
+        assert (done.status, f"Did you mean {tmp_path}/journal?" in done.err) == (1, True), done
+        assert not (tmp_path / "journals").exists(), words
+    assert command("release-claim", "nowhere", *where, "--yes").status == 1
+    assert command("release-claim", "old", *where, "--yes").status == 0, "it needs none"
+    assert not (tmp_path / "journals").exists()
+    assert command(*start, "--yes").status == 0
+    assert Journal.open(f"{tmp_path}/journals", "lab").state("orders").watermark == LongWatermark(4)
+
+
 @pytest.mark.parametrize("answer", ["", "n\n", "\n", "yess\n"])
 def test_without_a_yes_nothing_is_changed(lab: Lab, command: CommandLine, answer: str) -> None:
     lab.run(ORDERS)
@@ -66,6 +85,7 @@ def test_a_reason_is_needed(lab: Lab, command: CommandLine) -> None:
     ("words", "says"),
     [
         (("rewind", "orders", "--to", "10"), "Give a position from 0 to before 10"),
+        (("rewind", "orders", "--to", "12"), "12 is not within what is covered, [0, 10)"),
         (("rewind", "orders", "--to", "-1"), "what lies before the start is filled by a backfill"),
         (("rewind", "ordres", "--to", "5"), "Did you mean 'orders'?"),
         (("rewind", "stock", "--to", "5"), "its next run reads all of it"),
@@ -310,6 +330,9 @@ def test_all_datasets_are_dropped_once_it_is_confirmed(lab: Lab, command: Comman
     assert lab.reopened().state("stock").live == {}
     assert lab.files("orders") == []
     assert command("drop", "--all", *WHY, "--yes", "-o", "json").json == []
+    command.where = tuple("lap" if word == "lab" else word for word in command.where)
+    misspelt = command("drop", "--all", *WHY, "--yes")
+    assert (misspelt.status, "Did you mean 'lab'?" in misspelt.err) == (1, True), misspelt
 
 
 def test_a_drop_warns_where_the_target_is_not_there(lab: Lab, command: CommandLine) -> None:

@@ -230,11 +230,12 @@ def test_the_ingestion_is_found_in_the_metadata_database(deployment: Deployment)
 
 
 def test_which_ingestion_is_meant(deployment: Deployment) -> None:
-    several, two, misnamed, none, twice, verified, skipped, by_connection = deployment.run(
+    several, two, misnamed, none, misspelt, twice, verified, skipped, by_connection = deployment.run(
         ("gobblin", "datasets"),
         ("gobblin", "datasets", "-d", "shop"),
         ("gobblin", "datasets", "-d", "shop", "-i", "stock"),
         ("gobblin", "datasets", "-d", "nowhere"),
+        ("gobblin", "datasets", "-d", "shp"),
         ("gobblin", "datasets", "-i", "lab", "-o", "json"),
         ("gobblin", "verify", "orders", "-d", "shop", "-i", "lab", "-o", "json"),
         ("gobblin", "set-watermark", "stock", "--to", "7", "--kind", "long", "-i", "by_connection", *WHY),
@@ -246,6 +247,8 @@ def test_which_ingestion_is_meant(deployment: Deployment) -> None:
     assert "it has 2. Name one" in two.err
     assert "there is none of this name. There are 'by_connection'" in misnamed.err
     assert "no serialized DAG of this id has one" in none.err
+    assert "Is the DAG processor running" in none.err
+    assert "no serialized DAG of this id has one. Did you mean 'shop'?" in misspelt.err
     assert [row["urn"] for row in twice.json] == ["orders"], "it is one, though two DAGs have it"
     assert {row["state"] for row in verified.json} == {"ok"}
     assert skipped.status == 0, skipped.err

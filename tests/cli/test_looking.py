@@ -222,6 +222,16 @@ def test_verify_of_what_was_never_published_is_no_success(lab: Lab, command: Com
     assert (done.status, "no run has published a dataset" in done.err) == (1, True), done
 
 
+def test_verify_names_what_was_never_published_beside_what_was(lab: Lab, command: CommandLine) -> None:
+    lab.run(ORDERS, replace(ORDERS, urn="odd"), unplannable=("odd",))
+    one, every = command("verify", "odd"), command("verify")
+    assert (one.status, "no run has published it; the last failure: " in one.err) == (1, True), one
+    assert (every.status, every.err) == (
+        0,
+        "Never published, so not compared: 'odd'\n1 dataset compared: everything is as it should be\n",
+    )
+
+
 def test_audit(lab: Lab, command: CommandLine) -> None:
     lab.run(ORDERS)
     assert command("audit").status == 0

@@ -116,7 +116,9 @@ def put_back(files: Files, taken: str, path: str) -> None:
     """Put a file, or whatever it is, back to its place, or keep it elsewhere if its place is taken. Harmless if it is gone."""
     if put_new(files, taken, path):
         return
-    kept = f"{KEPT}/{uuid.uuid4().hex}/{path}"
+    own = f"{KEPT}/{uuid.uuid4().hex}"
+    kept = f"{own}/{path}"
+    files.make_private(own)  # it may come from a folder that others can't look into
     _make_folder_of(files, kept)
     with suppress(FileNotFoundError):
         files.replace(taken, kept)

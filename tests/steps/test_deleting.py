@@ -113,6 +113,10 @@ def test_what_cannot_be_put_back_is_kept_and_told(
     assert kept.endswith(f"/{PATH}")
     assert f"{PATH!r} was replaced twice" in caplog.text
     assert kept in caplog.text
+    own = kept.removesuffix(f"/{PATH}")
+    assert ((Path(bench.files.root) / own).stat().st_mode & 0o777) == 0o700, (
+        "it may come from a folder that others can't look into"
+    )
 
 
 @pytest.mark.parametrize("instead", ["nothing", "a file", "a link to nowhere"])

@@ -35,6 +35,7 @@ out. Each error answers two questions that decide how a caller may react:
     │   └── AlreadyCoveredError       … and committed the range that this plan wanted
     ├── QuarantinedError              the dataset is skipped until it is released
     ├── PausedError                   the dataset is skipped until it is resumed
+    ├── StateGivenUpError             a stage can't be restored to a version, whose state is gone
     └── IncompleteRunError            a run ended without every dataset as the policy requires
 """
 
@@ -66,6 +67,7 @@ __all__ = [
     "SourceChangedError",
     "SourceDataError",
     "SourceError",
+    "StateGivenUpError",
     "StepConflictError",
     "StepError",
     "StepFencedError",
@@ -309,6 +311,10 @@ class QuarantinedError(GobblinError):
 
 class PausedError(GobblinError):
     """A dataset is paused: nothing new is planned or decided for it until somebody resumes it."""
+
+
+class StateGivenUpError(GobblinError):
+    """A stage can't be restored to a version whose state is given up."""
 
 
 class IncompleteRunError(GobblinError):

@@ -27,6 +27,7 @@ ROOMS = (
     ("run", "admin"),
     ("spark",),
     ("rows", "copy"),
+    ("stages",),
     ("ingestion", "mirror"),
     ("hooks", "testing"),
     ("events", "links", "cli"),

@@ -263,6 +263,7 @@ class Committer:
             provenance=plan.provenance,
             folder=plan.folder,
             metadata=plan.metadata,
+            checkpoint=plan.checkpoint,
         )
 
     # Carrying out

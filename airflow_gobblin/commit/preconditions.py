@@ -48,8 +48,9 @@ def check_preconditions(plan: Plan, ranges: tuple[Range, ...], history: History)
         raise _lost(plan, f"{_retired(history, gone) or by} retired a unit that this plan replaces")
     if plan.holds.covers_ranges:
         _check_ranges(plan, ranges, history, by)
-    elif not plan.holds.keeps_units and history.changed_after(plan.head):
-        raise _lost(plan, f"{by} was decided after this plan compared source and target")
+    elif plan.holds.follows_head:
+        if history.changed_after(plan.head):
+            raise _lost(plan, f"{by} was decided after this plan was made")
     elif history.published_after(plan.head):  # even an empty one, which leaves no unit to recognize it by
         raise _lost(plan, f"{by} published {plan.holds.what} after this plan was made")
 

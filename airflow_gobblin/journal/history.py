@@ -7,7 +7,7 @@ whatever they contain: they are removed, and a record that a late attempt writes
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
@@ -15,6 +15,7 @@ from itertools import chain
 from airflow_gobblin.errors import without_stop
 from airflow_gobblin.journal.records import Action, Decision, Note, NoteKind, Outcome, OutcomeState, ShardRef
 from airflow_gobblin.model import wire
+from airflow_gobblin.model.checkpoint import Checkpoint
 from airflow_gobblin.model.coverage import Coverage
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.state import DatasetState, Pause, Provenance, UnitRef
@@ -261,6 +262,8 @@ class Snapshot:
     :param unit_slots: the slot of each of these units.
     :param origins: as of a `DatasetState`, as pairs, of slots with live units.
     :param spoiled: as of a `DatasetState`: without it, void seals would stand again.
+    :param checkpoints: as of a `DatasetState`, as pairs.
+    :param looked: as of a `DatasetState`, and so is `floor`.
     """
 
     slot: int
@@ -279,6 +282,9 @@ class Snapshot:
     provenance: Provenance | None = None
     origins: tuple[tuple[int, int], ...] = ()
     spoiled: tuple[tuple[int, int], ...] = ()
+    checkpoints: tuple[tuple[int, Checkpoint], ...] = ()
+    looked: Mapping[str, int] = field(default_factory=dict)
+    floor: int = 0
 
     @property
     def live(self) -> dict[UnitRef, UnitSummary]:
@@ -497,6 +503,9 @@ def take_snapshot(history: History, slot: int, at: datetime) -> Snapshot:
         provenance=state.provenance,
         origins=tuple((slot, origin) for slot, origin in state.origins.items() if slot in live),
         spoiled=state.spoiled,
+        checkpoints=tuple(state.checkpoints.items()),
+        looked=state.looked,
+        floor=state.floor,
     )
 
 
@@ -582,6 +591,9 @@ class _StateBuilder:
     provenance: Provenance | None = None
     origins: dict[int, int] = field(default_factory=dict)
     spoiled: tuple[tuple[int, int], ...] = ()
+    checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
+    looked: dict[str, int] = field(default_factory=dict)
+    floor: int = 0
 
     def begin(self, snapshot: Snapshot) -> None:
         """Begin with the snapshot that replaces the slots before."""
@@ -596,6 +608,9 @@ class _StateBuilder:
         self.provenance = snapshot.provenance
         self.origins = dict(snapshot.origins)
         self.spoiled = snapshot.spoiled
+        self.checkpoints = dict(snapshot.checkpoints)
+        self.looked = dict(snapshot.looked)
+        self.floor = snapshot.floor
 
     def take(self, slot: Slot) -> None:
         """Add one slot."""
@@ -607,6 +622,8 @@ class _StateBuilder:
             self.coverage = decision.coverage_after(self.coverage, self.live)
             self._publish(slot)
             self.generation = decision.generation
+            self.looked.update(decision.looked)
+            self.floor = max(self.floor, decision.floor)
             self.schema = decision.schema or self.schema
             self.previous_units = decision.units or self.previous_units
             if decision.provenance is not None:
@@ -633,6 +650,11 @@ class _StateBuilder:
             for unit in decision.units:
                 if unit.state is UnitState.SUCCESSFUL:
                     self.live[UnitRef(decision.slot, unit.unit)] = unit
+        if self.checkpoints and (decision.replaces or not self.live):
+            live = {ref.slot for ref in self.live}
+            self.checkpoints = {number: found for number, found in self.checkpoints.items() if number in live}
+        if decision.checkpoint is not None:
+            self.checkpoints[decision.slot] = decision.checkpoint
 
     def _inherit(self, slot: Slot) -> None:
         """Keep whose version the units of a slot have that replaces others; or else, of what it takes something back.

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from airflow_gobblin.model import wire
+from airflow_gobblin.model.checkpoint import Checkpoint
 from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.holds import Holds
@@ -35,6 +36,8 @@ class Action(StrEnum):
     """From here on nothing new of the dataset is planned or decided. It may follow a slot that is pending."""
     RESUME = "resume"
     """The end of a pause, which may also follow a slot that is pending."""
+    FLOOR = "floor"
+    """A stage gives up the state of its oldest versions, so that it may be removed."""
 
     @property
     def needs_outcome(self) -> bool:
@@ -102,6 +105,9 @@ class Decision:
     :param provenance: what its rows were read from, if a run made it.
     :param folder: the folder that they are published to, if a run made it.
     :param metadata: what its work adds to its events.
+    :param checkpoint: what the version of a stage was made from, if it publishes one.
+    :param looked: how far the stage has looked for retired parents, by the id of each upstream: a slot that has ended.
+    :param floor: the slot below which the state of its versions is given up; it never falls.
     """
 
     slot: int
@@ -132,6 +138,9 @@ class Decision:
     provenance: Provenance | None = None
     folder: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
+    checkpoint: Checkpoint | None = None
+    looked: Mapping[str, int] = field(default_factory=dict)
+    floor: int = 0
 
     @property
     def steps(self) -> int:

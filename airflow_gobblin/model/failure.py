@@ -44,6 +44,7 @@ class ErrorKind(StrEnum):
     QUARANTINED = "QuarantinedError"
     DIFFERENCE = "DifferenceError"
     PAUSED = "PausedError"
+    STATE_GIVEN_UP = "StateGivenUpError"
     INCOMPLETE_RUN = "IncompleteRunError"
 
     @property

@@ -17,11 +17,18 @@ class Holds(StrEnum):
     """The whole dataset as it was at one moment."""
     DIFFERENCE = "difference"
     """Changes that make the target equal to its source: files that are added, replaced and removed."""
+    VERSIONS = "versions"
+    """A version of a stage, made from slots of its upstreams, which its checkpoint names."""
 
     @property
     def covers_ranges(self) -> bool:
-        """Whether slots cover ranges of positions, each once. Otherwise a plan loses if any slot was decided since."""
+        """Whether slots cover ranges of positions, each once."""
         return self is Holds.RANGES
+
+    @property
+    def follows_head(self) -> bool:
+        """Whether a plan holds only for the slot that was the newest when it was made: any that counts makes it lose."""
+        return self in (Holds.DIFFERENCE, Holds.VERSIONS)
 
     @property
     def replaces_all(self) -> bool:
@@ -46,4 +53,5 @@ _WHAT = {
     Holds.RANGES: "ranges of positions",
     Holds.SNAPSHOT: "a snapshot",
     Holds.DIFFERENCE: "a difference of files",
+    Holds.VERSIONS: "a version of a stage",
 }

@@ -97,6 +97,14 @@ def dataset_key(urn: str) -> str:
     return f"{slug or 'dataset'}-{hashlib.sha256(urn.encode()).hexdigest()[:20]}"
 
 
+def dataset_id(journal: str, ingestion: str, urn: str) -> str:
+    """Return the id of a dataset in any journal.
+
+    :param journal: the journal's id.
+    """
+    return f"{journal}/{ingestion}/{urn}"
+
+
 def is_name(text: str) -> bool:
     """Return whether a text may be the key of a dataset, or the name of an ingestion."""
     return _PLAIN.fullmatch(text) is not None

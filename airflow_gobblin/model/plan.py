@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from airflow_gobblin.errors import GobblinError, Remedy
+from airflow_gobblin.model.checkpoint import Checkpoint
 from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.holds import Holds
@@ -62,6 +63,7 @@ class Plan:
     :param head: the dataset's newest slot when it was planned.
     :param metadata: what its work adds to the events of its slot.
     :param takes_from: the tokens of earlier plans whose finished files its units may take. They were given up before.
+    :param checkpoint: what the version of a stage is made from, if it makes one.
     """
 
     token: str
@@ -86,6 +88,7 @@ class Plan:
     head: int = 0
     metadata: Mapping[str, str] = field(default_factory=dict)
     takes_from: tuple[str, ...] = ()
+    checkpoint: Checkpoint | None = None
 
     def answering(self, run: RunPlan) -> Plan:
         """Return it as the answer to a run, which may go on with the plan of an earlier one."""

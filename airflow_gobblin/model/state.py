@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 
+from airflow_gobblin.model.checkpoint import Checkpoint
 from airflow_gobblin.model.coverage import Coverage
 from airflow_gobblin.model.watermark import Watermark
 from airflow_gobblin.model.work import UnitSummary
@@ -88,6 +90,9 @@ class DatasetState:
         replaced. A slot that isn't there has its own.
     :param spoiled: the heads [low, high) of which something was taken back: of each rewind and drop, from the oldest slot that it
         took a unit of to its own.
+    :param checkpoints: of a stage, what the version of each slot with live units was made from.
+    :param looked: of a stage, by the id of each upstream, the newest slot in which it has looked for retired parents.
+    :param floor: of a stage, the slot below which the state of versions is given up.
     """
 
     urn: str
@@ -106,6 +111,14 @@ class DatasetState:
     provenance: Provenance | None = None
     origins: Mapping[int, int] = field(default_factory=dict)
     spoiled: tuple[tuple[int, int], ...] = ()
+    checkpoints: Mapping[int, Checkpoint] = field(default_factory=dict)
+    looked: Mapping[str, int] = field(default_factory=dict)
+    floor: int = 0
+
+    @cached_property
+    def versions(self) -> tuple[int, ...]:
+        """The slots of the live versions of a stage, in the order of their versions."""
+        return tuple(sorted(self.checkpoints, key=lambda slot: self.checkpoints[slot].version))
 
     def origin(self, slot: int) -> int:
         """Return the slot whose version the live units of a slot have."""

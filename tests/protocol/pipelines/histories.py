@@ -446,11 +446,11 @@ def play_all(seeds: Sequence[int]) -> Tally:
     return tally
 
 
-def play_together(seeds: Sequence[int]) -> Tally:
+def play_together(play_some: Callable[[Sequence[int]], Tally], seeds: Sequence[int]) -> Tally:
     """Play many histories, spread over some processes."""
     tally = Tally()
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
-        for part in pool.map(play_all, [seeds[n::WORKERS] for n in range(WORKERS)]):
+        for part in pool.map(play_some, [seeds[n::WORKERS] for n in range(WORKERS)]):
             tally.add(part)
     return tally
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -206,16 +206,17 @@ MUTANTS: Mapping[str, Callable[[], Sequence[Patch]]] = {
 
 
 @contextmanager
-def mutated(name: str) -> Iterator[None]:
-    """Put a fault in the model for a while."""
-    patches = [mock.patch.object(patch.owner, patch.name, patch.value) for patch in MUTANTS[name]()]
-    for patch in patches:
-        patch.start()
-    try:
-        yield
-    finally:
+def patched(patches: Sequence[Patch]) -> Iterator[None]:
+    """Change the model for a while."""
+    with ExitStack() as stack:
         for patch in patches:
-            patch.stop()
+            stack.enter_context(mock.patch.object(patch.owner, patch.name, patch.value))
+        yield
+
+
+def mutated(name: str) -> AbstractContextManager[None]:
+    """Put a fault in the model for a while."""
+    return patched(MUTANTS[name]())
 
 
 def first_broken(name: str, seeds: Sequence[int]) -> tuple[int, str] | None:

@@ -214,11 +214,7 @@ class Stage:
         return None if version is None else self._plan(own, version, readings)
 
     def _plan(self, own: Fold[Version], version: int, readings: Mapping[str, Reading]) -> Plan:
-        took = frozenset(name for name, reading in readings.items() if version in reading.sealed)
-        parents = {
-            name: readings[name].sealed[version] - consumed(name, own) if name in took else frozenset()
-            for name in readings
-        }
+        took, parents = taken(version, own, readings)
         units = {name: [readings[name].units[unit] for unit in sorted(parents[name])] for name in parents}
         return Plan(
             head=own.slot,
@@ -276,10 +272,7 @@ class Stage:
 
         :raises StoppedError: the state before that was given up.
         """
-        retires = frozenset(v.name for v in own.live.values() if v.version >= version)
-        before = [v for v in in_order(own) if v.name not in retires]
-        if self.stateful and before and own.slots[before[-1].name] < own.floor:
-            raise StoppedError(f"{self.name} can't be restored to before version {version}: its state is given up")
+        retires = to_take_back(self, own, version)
         yield
         decision = Decision[Version](Action.REWIND, own.generation + 1, (), retires, looked, own.floor)
         if self.chain.take(own.slot + 1, decision):
@@ -335,6 +328,33 @@ def in_order(own: Fold[Version]) -> Sequence[Version]:
 def consumed(upstream: str, own: Fold[Version]) -> frozenset[str]:
     """Return what live versions consumed of an upstream."""
     return frozenset().union(*(version.parents[upstream] for version in own.live.values()))
+
+
+def taken(
+    version: int, own: Fold[Version], readings: Mapping[str, Reading]
+) -> tuple[frozenset[str], Mapping[str, frozenset[str]]]:
+    """Return the upstreams that a version takes something of, and its parents: what live versions haven't consumed."""
+    took = frozenset(name for name, reading in readings.items() if version in reading.sealed)
+    return took, {
+        name: readings[name].sealed[version] - consumed(name, own) if name in took else frozenset() for name in readings
+    }
+
+
+def to_take_back(stage: Stage, own: Fold[Version], version: int) -> frozenset[str]:
+    """Return a version and all after it.
+
+    :raises StoppedError: the state before that was given up.
+    """
+    retires = frozenset(v.name for v in own.live.values() if v.version >= version)
+    before = [v for v in in_order(own) if v.name not in retires]
+    if stage.stateful and before and own.slots[before[-1].name] < own.floor:
+        raise state_given_up(stage, version)
+    return retires
+
+
+def state_given_up(stage: Stage, version: int) -> StoppedError:
+    """Return the error of a stage that can't be restored."""
+    return StoppedError(f"{stage.name} can't be restored to before version {version}: its state is given up")
 
 
 def oldest_to_restore(versions: Sequence[Version], retired: frozenset[str]) -> int | None:

@@ -14,8 +14,9 @@ import pytest
 
 from tests.proofs import Proved, fresh_seed, some_and_whole
 from tests.protocol.pipelines import reference
-from tests.protocol.pipelines.histories import WORKERS, play, play_together
-from tests.protocol.pipelines.mutants import MUTANTS, first_broken
+from tests.protocol.pipelines.histories import WORKERS, play, play_all, play_together
+from tests.protocol.pipelines.library import first_broken_in_both, play_both
+from tests.protocol.pipelines.mutants import MUTANTS
 
 SEEDS = range(1_000)
 
@@ -26,7 +27,7 @@ def test_random_histories_of_pipelines_keep_every_promise(known: int, fresh: int
     """:param known: how many have seeds that are always the same. :param fresh: the rest, whose seeds hardly ever were used."""
     first = fresh_seed()
     seeds = [*range(known), *range(first, first + fresh)]
-    tally = play_together(seeds)
+    tally = play_together(play_all, seeds)
     proved(
         "random histories of pipelines, on a model",
         f"{tally}; {len(tally.broken)} broke a promise",
@@ -39,15 +40,33 @@ def test_random_histories_of_pipelines_keep_every_promise(known: int, fresh: int
     assert tally.crashes > len(seeds)
 
 
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("known", "fresh"),
+    [pytest.param(60, 40, id="some"), pytest.param(8_000, 2_000, id="many", marks=pytest.mark.soak)],
+)
+def test_the_librarys_rules_keep_them_too_and_do_the_same(known: int, fresh: int, proved: Proved) -> None:
+    first = fresh_seed()
+    seeds = [*range(known), *range(first, first + fresh)]
+    tally = play_together(play_both, seeds)
+    proved(
+        "random histories of pipelines, by the library's rules",
+        f"{tally}; {len(tally.broken)} broke a promise, or went otherwise than by the model's",
+        f"seeds 0 to {known - 1}, and {first} to {seeds[-1]}",
+    )
+    assert not tally.broken, f"{len(tally.broken)} are broken:\n" + "\n\n".join(tally.broken[:3])
+    assert tally.restores > len(seeds)
+
+
 @pytest.mark.timeout(1200)
 def test_histories_of_pipelines_catch_every_mutant(proved: Proved) -> None:
-    """And the unchanged model passes the same history."""
+    """In the model's rules and in the library's; unchanged, both pass the same history."""
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
-        found = dict(zip(MUTANTS, pool.map(first_broken, MUTANTS, [SEEDS] * len(MUTANTS)), strict=True))
+        found = dict(zip(MUTANTS, pool.map(first_broken_in_both, MUTANTS, [SEEDS] * len(MUTANTS)), strict=True))
     caught = {name: broken for name, broken in found.items() if broken is not None}
     proved(
-        "mutants of the model of pipelines, by random histories",
-        f"{len(caught)} of {len(found)} caught, the rarest by history {max(seed for seed, _ in caught.values())}",
+        "mutants of the rules of pipelines, the model's and the library's, by random histories",
+        f"{len(caught)} of {len(found)} caught in both, the rarest by history {max(seed for seed, *_ in caught.values())}",
         f"seeds {SEEDS.start} to {SEEDS.stop - 1}",
         details=[
             f"{name}: {'NOT CAUGHT' if broken is None else f'history {broken[0]}: {broken[1][:110]!r}'}"

@@ -1,0 +1,44 @@
+"""Checkpoints: what a version of a stage was made from, as the decision of its slot keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+__all__ = ["Checkpoint", "ConsumedSlot", "Slots"]
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class ConsumedSlot:
+    """A slot of an upstream as a version consumed it: all units of it that were live then.
+
+    A slot never gains units, so their number tells whether it has lost any since.
+
+    :param token: the token of its decision: a journal that was put back may have another slot of this number.
+    :param units: the number of these units.
+    """
+
+    slot: int
+    token: str
+    units: int
+
+
+Slots = Mapping[str, tuple[ConsumedSlot, ...]]
+"""Slots of datasets, by the datasets' ids (`naming.dataset_id`)."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a version of a stage was made from.
+
+    :param version: the version: the end of a data interval of its sources.
+    :param parents: the slots that it consumed of its upstreams: what came after those that live versions before it consumed.
+    :param roots: the slots of sources that these were made from.
+    :param late: the ids of the optional upstreams that hadn't sealed the version, of which it consumed nothing.
+    """
+
+    version: datetime
+    parents: Slots
+    roots: Slots
+    late: tuple[str, ...] = ()

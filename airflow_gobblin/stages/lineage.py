@@ -1,0 +1,91 @@
+"""Lineage: whether what a stage's versions were made from is still there.
+
+A parent is gone if a rewind, a replacement or a drop retired any of its units; that its files are cleaned up later is no matter.
+A stage looks before it plans and when it decides, at the cost of what was retired since its last look.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+from airflow_gobblin.errors import RecordError
+from airflow_gobblin.journal.history import History
+from airflow_gobblin.journal.records import Action
+from airflow_gobblin.model.checkpoint import Checkpoint, ConsumedSlot
+
+__all__ = ["Look", "look", "looked_up_to", "retired"]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a look found.
+
+    :param retired: the parents that are gone, by upstream; none of an upstream that lost nothing.
+    :param looked: how far it went, by upstream. A decision of the stage keeps it, and nothing else does.
+    """
+
+    retired: Mapping[str, frozenset[ConsumedSlot]]
+    looked: Mapping[str, int]
+
+
+def look(checkpoints: Iterable[Checkpoint], upstreams: Mapping[str, History], since: Mapping[str, int]) -> Look:
+    """Look for retired parents.
+
+    :param checkpoints: those of every live version, and of the one to be decided.
+    :param upstreams: the upstreams, by id.
+    :param since: how far the last look went that the stage has on record.
+    :raises RecordError: an upstream's journal lacks slots that it had.
+    """
+    versions = tuple(checkpoints)
+    found: dict[str, frozenset[ConsumedSlot]] = {}
+    for upstream, history in upstreams.items():
+        parents = chain.from_iterable(one.parents.get(upstream, ()) for one in versions)
+        gone = retired(parents, history, since.get(upstream, 0))
+        if gone:
+            found[upstream] = gone
+    return Look(found, {upstream: looked_up_to(history) for upstream, history in upstreams.items()})
+
+
+def retired(parents: Iterable[ConsumedSlot], upstream: History, since: int) -> frozenset[ConsumedSlot]:
+    """Return the parents of which an upstream retired anything after a slot. Where that is trimmed, its live units tell.
+
+    :raises RecordError: the upstream's journal lacks slots that it had.
+    """
+    if since > looked_up_to(upstream):
+        raise _shortened(upstream, since)
+    touched = _touched(upstream, since)
+    if touched is not None and not touched:
+        return frozenset()
+    units = Counter(ref.slot for ref in upstream.state.live)
+    suspects = (parent for parent in parents if touched is None or parent.slot in touched)
+    return frozenset(parent for parent in suspects if not _stands(parent, upstream, units[parent.slot]))
+
+
+def looked_up_to(upstream: History) -> int:
+    """Return how far a look goes: to the newest slot, but never past one without an outcome."""
+    pending = upstream.pending
+    return upstream.state.head if pending is None else pending.decision.slot - 1
+
+
+def _touched(upstream: History, since: int) -> frozenset[int] | None:
+    """Return the slots of which anything may have been retired after a slot; `None`: any, since it is no longer on record."""
+    later = [slot.decision for slot in upstream.after(since) if slot.done]
+    if since < len(upstream.trimmed) or any(decision.action is Action.DROP for decision in later):
+        return None
+    return frozenset(ref.slot for decision in later for ref in decision.replaces)
+
+
+def _stands(parent: ConsumedSlot, upstream: History, units: int) -> bool:
+    return units >= parent.units and upstream.slot(parent.slot).decision.token == parent.token
+
+
+def _shortened(upstream: History, since: int) -> RecordError:
+    return RecordError(
+        operation="look for what was taken back of",
+        subject=f"dataset {upstream.urn!r}",
+        cause=f"its slots end at {looked_up_to(upstream)}, and a stage that reads it has seen slot {since}",
+        hint="Restore its journal from a newer copy.",
+    )

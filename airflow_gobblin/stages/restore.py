@@ -1,0 +1,53 @@
+"""Restoring a stage: a REWIND of its own to before the oldest version with a parent that is gone.
+
+Its downstreams find that by the same rule, so nobody coordinates a restore, and it may be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from datetime import datetime
+
+from airflow_gobblin.errors import StateGivenUpError
+from airflow_gobblin.model.checkpoint import Checkpoint, ConsumedSlot
+from airflow_gobblin.model.state import DatasetState, UnitRef
+
+__all__ = ["from_version", "oldest_to_restore"]
+
+
+def oldest_to_restore(state: DatasetState, retired: Mapping[str, AbstractSet[ConsumedSlot]]) -> datetime | None:
+    """Return the oldest live version of a stage that has a retired parent: it and all after it are to be taken back.
+
+    :param retired: the parents, by upstream, as `lineage.look` returns them.
+    """
+    ordered = (state.checkpoints[slot] for slot in state.versions)
+    return next((one.version for one in ordered if _has(one, retired)), None)
+
+
+def from_version(state: DatasetState, version: datetime, *, stateful: bool) -> tuple[UnitRef, ...]:
+    """Return the units of a version and of all after it, which a restore retires.
+
+    :param stateful: whether the stage has state, with which it goes on after the version before.
+    :raises StateGivenUpError: the state of that version is given up.
+    """
+    slots = {slot for slot in state.versions if state.checkpoints[slot].version >= version}
+    before = [slot for slot in state.versions if slot not in slots]
+    if stateful and before and before[-1] < state.floor:
+        kept = next((slot for slot in state.versions if slot >= state.floor), None)
+        raise StateGivenUpError(
+            operation="restore",
+            subject=f"stage {state.urn!r} to before version {version.isoformat()}",
+            cause="the state of the version before is given up"
+            + (
+                ""
+                if kept is None
+                else f": the oldest that is kept is of version {state.checkpoints[kept].version.isoformat()}"
+            ),
+            hint="Rewind it to its start, where its state is empty: it then makes all versions again.",
+        )
+    return tuple(sorted(ref for ref in state.live if ref.slot in slots))
+
+
+def _has(one: Checkpoint, retired: Mapping[str, AbstractSet[ConsumedSlot]]) -> bool:
+    return any(not gone.isdisjoint(one.parents.get(upstream, ())) for upstream, gone in retired.items())

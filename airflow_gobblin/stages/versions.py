@@ -1,0 +1,123 @@
+"""What an upstream has for the stages that read it: its sealed versions, and the slots that belong to each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
+
+from airflow_gobblin.journal.history import History
+from airflow_gobblin.journal.seals import Seal, stands
+from airflow_gobblin.model.checkpoint import Checkpoint, ConsumedSlot, Slots
+from airflow_gobblin.model.state import DatasetState
+
+__all__ = ["Available", "AvailableSlot", "checkpoint", "of_dataset", "of_stage", "united"]
+
+
+@dataclass(frozen=True)
+class AvailableSlot:
+    """A slot with live units.
+
+    :param place: it belongs to the versions whose boundary is here or above.
+    :param roots: the slots of sources that it was made from; its own, in a source.
+    """
+
+    consumed: ConsumedSlot
+    place: int
+    roots: Slots
+
+
+@dataclass(frozen=True)
+class Available:
+    """What an upstream has.
+
+    :param sealed: the versions that it sealed itself, each with its boundary.
+    :param slots: its slots with live units.
+    """
+
+    sealed: Mapping[datetime, int]
+    slots: tuple[AvailableSlot, ...]
+
+    def up_to(self, version: datetime) -> tuple[AvailableSlot, ...]:
+        """Return the slots of a sealed version and of those before it."""
+        boundary = self.sealed[version]
+        return tuple(slot for slot in self.slots if slot.place <= boundary)
+
+
+def of_dataset(
+    dataset: str,
+    history: History,
+    newest_first: Iterable[Seal],
+    states: Mapping[str, DatasetState],
+    after: datetime | None = None,
+) -> Available:
+    """Return what a dataset of a source has. A version ends at the head that its seal names, and has what replaced units of it.
+
+    :param dataset: its id.
+    :param newest_first: the seals of its job, up to one whose number was read before any state. No more are taken than needed.
+    :param states: the states of all datasets of the job, by URN: a seal is void for each that lost something.
+    :param after: the newest version that the reader has: those up to there aren't returned.
+    """
+    sealed: dict[datetime, int] = {}
+    for seal in newest_first:
+        if after is not None and seal.highest <= after:
+            break
+        if history.urn in seal.datasets and stands(seal, states):
+            sealed.setdefault(seal.upto, seal.datasets[history.urn].head)
+    state = history.state
+    slots = (
+        AvailableSlot(slot, state.origin(slot.slot), {dataset: (slot,)})
+        for slot in _with_units(history, {ref.slot for ref in state.live})
+    )
+    return Available(sealed, tuple(slots))
+
+
+def of_stage(history: History) -> Available:
+    """Return what a stage has. It seals a version by publishing it."""
+    checkpoints = history.state.checkpoints
+    places = {slot: place for place, slot in enumerate(history.state.versions, 1)}
+    sealed = {checkpoints[slot].version: place for slot, place in places.items()}
+    slots = (
+        AvailableSlot(slot, places[slot.slot], checkpoints[slot.slot].roots) for slot in _with_units(history, places)
+    )
+    return Available(sealed, tuple(slots))
+
+
+def checkpoint(version: datetime, available: Mapping[str, Available], state: DatasetState) -> Checkpoint:
+    """Return what a stage makes a version from: of each upstream what came after the slots that its live versions consumed.
+
+    :param available: what each upstream has, by its id. One that hasn't sealed the version is late, and gives nothing.
+    :param state: the stage's own.
+    """
+    taken = {upstream: _unconsumed(upstream, version, has, state) for upstream, has in available.items()}
+    return Checkpoint(
+        version=version,
+        parents={upstream: tuple(sorted(slot.consumed for slot in slots)) for upstream, slots in taken.items()},
+        roots=united(slot.roots for slots in taken.values() for slot in slots),
+        late=tuple(sorted(upstream for upstream, has in available.items() if version not in has.sealed)),
+    )
+
+
+def united(slots: Iterable[Slots]) -> Slots:
+    """Return all slots together, by dataset, in order and each once."""
+    found: dict[str, set[ConsumedSlot]] = {}
+    for dataset, some in chain.from_iterable(one.items() for one in slots):
+        found.setdefault(dataset, set()).update(some)
+    return {dataset: tuple(sorted(found[dataset])) for dataset in sorted(found)}
+
+
+def _unconsumed(
+    upstream: str, version: datetime, available: Available, state: DatasetState
+) -> tuple[AvailableSlot, ...]:
+    if version not in available.sealed:
+        return ()
+    before = {slot.slot for one in state.checkpoints.values() for slot in one.parents.get(upstream, ())}
+    return tuple(slot for slot in available.up_to(version) if slot.consumed.slot not in before)
+
+
+def _with_units(history: History, slots: Iterable[int]) -> tuple[ConsumedSlot, ...]:
+    """Return slots in their order, each with its token and the number of its live units."""
+    units = Counter(ref.slot for ref in history.state.live)
+    return tuple(ConsumedSlot(slot, history.slot(slot).decision.token, units[slot]) for slot in sorted(slots))

@@ -34,7 +34,7 @@ from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.watermark import Json, Watermark
 from airflow_gobblin.model.work import StagedFile, UnitResult, UnitState, WorkUnit
-from airflow_gobblin.rows.converters.base import Converter, RefusingConverter, RowCheck
+from airflow_gobblin.rows.converters.base import Converter, Refuser, RefusingConverter, RowCheck, check_refuser
 from airflow_gobblin.rows.refusals import Refusals, good_rows
 from airflow_gobblin.rows.sinks.base import Writer
 from airflow_gobblin.rows.sinks.parquet_files import dead_letter_files
@@ -51,6 +51,8 @@ def converted_schema(converters: Sequence[Converter], checks: Sequence[RowCheck]
     """
     batch = pa.RecordBatch.from_pylist([], source)
     for converter in converters:
+        if isinstance(converter, RefusingConverter):
+            _check_refuser(converter)
         promised = converter.schema(batch.schema)
         batch = converter.convert(batch)
         if not batch.schema.equals(promised, check_metadata=False):
@@ -60,8 +62,13 @@ def converted_schema(converters: Sequence[Converter], checks: Sequence[RowCheck]
                 cause=f"it promised {_columns(promised)} and gives {_columns(batch.schema)}",
             )
     for check in checks:
+        _check_refuser(check)
         good_rows(check, batch)
     return batch.schema
+
+
+def _check_refuser(refuser: Refuser) -> None:
+    check_refuser(refuser, refuser.on_bad, getattr(refuser, "at_most", None))
 
 
 def extract_unit(

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -610,6 +610,22 @@ def test_planning_tries_converters_and_checks_without_rows() -> None:
         converted_schema(converters, (NotNull(("name",)),), TABLE.schema)
     with pytest.raises(ConfigurationError, match=r"it promised id int64, name string and gives id int64"):
         converted_schema((Liar(),), (), TABLE.schema)
+
+
+def test_an_authors_own_check_has_a_response_that_there_is() -> None:
+    with pytest.raises(ConfigurationError, match="there is no such response"):
+        converted_schema((), (Misspelt(),), TABLE.schema)
+
+
+@wire.record("test.misspelt")
+@dataclass(frozen=True)
+class Misspelt:
+    """A check whose response to bad rows is a word of its own."""
+
+    on_bad: ClassVar[Any] = "fails"
+
+    def good(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        return pa.array([False] * batch.num_rows)
 
 
 @wire.record("test.liar")

@@ -38,12 +38,19 @@ class OnBadRow(StrEnum):
     """The row is left out, counted, and kept in a file beside the dataset, which the same slot publishes, with the reason."""
 
 
-def check_at_most(who: object, on_bad: OnBadRow, at_most: int | float | None) -> None:
-    """Check that a bound on the rows that a check leaves out is valid.
+def check_refuser(who: object, on_bad: OnBadRow, at_most: int | float | None) -> None:
+    """Check that a response to bad rows, and a bound on the rows that are left out, are valid.
 
     :param at_most: an integer is a number of rows, a fraction a share of the unit's rows.
-    :raises ConfigurationError: it is neither, or the check leaves none out.
+    :raises ConfigurationError: there is no such response or bound, or the check leaves none out.
     """
+    if not isinstance(on_bad, OnBadRow):
+        raise ConfigurationError(
+            operation="use",
+            subject=f"on_bad={on_bad!r} of check {who!r}",
+            cause="there is no such response",
+            hint=f"Give one of {', '.join(f'OnBadRow.{one.name}' for one in OnBadRow)}.",
+        )
     if at_most is None:
         return
     is_rows = isinstance(at_most, int) and not isinstance(at_most, bool) and at_most >= 0

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.wire import record
-from airflow_gobblin.rows.converters.base import OnBadRow, check_at_most
+from airflow_gobblin.rows.converters.base import OnBadRow, check_refuser
 from airflow_gobblin.rows.converters.columns import require
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class NotNull:
     at_most: int | float | None = None
 
     def __post_init__(self) -> None:
-        check_at_most(self, self.on_bad, self.at_most)
+        check_refuser(self, self.on_bad, self.at_most)
 
     def good(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """Return true for every good row.
@@ -76,7 +76,7 @@ class InRange:
     at_most: int | float | None = None
 
     def __post_init__(self) -> None:
-        check_at_most(self, self.on_bad, self.at_most)
+        check_refuser(self, self.on_bad, self.at_most)
 
     def good(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """Return true for every good row.
@@ -119,7 +119,7 @@ class Matches:
     at_most: int | float | None = None
 
     def __post_init__(self) -> None:
-        check_at_most(self, self.on_bad, self.at_most)
+        check_refuser(self, self.on_bad, self.at_most)
         try:
             re.compile(self.pattern)  # RE2 accepts most patterns that Python accepts, and this needs no Arrow
         except re.error:

@@ -56,6 +56,14 @@ def test_a_bound_is_a_number_of_rows_or_a_share(at_most: float) -> None:
         NotNull(("int",), OnBadRow.DROP, at_most)
 
 
+@pytest.mark.parametrize("on_bad", ["drp", "fail", None])
+def test_a_response_is_one_that_there_is(on_bad: object) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"there is no such response. Give one of OnBadRow.FAIL, OnBadRow.DROP"
+    ):
+        NotNull(("id",), on_bad)  # type: ignore[arg-type]
+
+
 def test_a_bound_is_for_a_check_that_drops() -> None:
     with pytest.raises(ConfigurationError, match="Let it drop"):
         InRange("int", 1, at_most=5)

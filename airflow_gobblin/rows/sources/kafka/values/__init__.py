@@ -15,7 +15,7 @@ from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.watermark import Json
 from airflow_gobblin.model.wire import record
-from airflow_gobblin.rows.converters.base import OnBadRow, Refuser, check_at_most
+from airflow_gobblin.rows.converters.base import OnBadRow, Refuser, check_refuser
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -127,7 +127,7 @@ class TextValues:
     modules = ()
 
     def __post_init__(self) -> None:
-        check_at_most(self, self.on_bad, self.at_most)
+        check_refuser(self, self.on_bad, self.at_most)
 
     def plan(self, topic: str, connections: Connections) -> PlannedValues:
         import pyarrow as pa
@@ -168,7 +168,7 @@ class JsonValues:
         from airflow_gobblin.rows.sources.kafka.values.json_types import check_fields
 
         check_fields(self.schema)
-        check_at_most(self, self.on_bad, self.at_most)
+        check_refuser(self, self.on_bad, self.at_most)
 
     def plan(self, topic: str, connections: Connections) -> PlannedValues:
         from airflow_gobblin.rows.sources.kafka.values.json_types import arrow_fields
@@ -220,7 +220,7 @@ class AvroValues:
 
         if self.schema:
             parse_json(self.schema, "the schema of AvroValues(…)")
-        check_at_most(self, self.on_bad, self.at_most)
+        check_refuser(self, self.on_bad, self.at_most)
 
     @property
     def connection_ids(self) -> tuple[str, ...]:

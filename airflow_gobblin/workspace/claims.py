@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -25,6 +25,7 @@ from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import now
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.holds import Holds
+from airflow_gobblin.model.naming import meant
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.storage.files.base import Files, each
 from airflow_gobblin.storage.stores.base import put_or_read
@@ -33,6 +34,8 @@ from airflow_gobblin.workspace.staging import ROOT
 CHAIN = f"{ROOT}/claims"
 _MOST_FOLDERS = 1_000
 """How many folders in a dataset's own are looked at for the claims of others."""
+_NAMED = 10
+"""The most folders that a sentence names."""
 
 
 class ClaimAction(StrEnum):
@@ -177,7 +180,7 @@ class Claims:
                 operation="release",
                 subject=f"the claim on {folder!r} below {self._root}",
                 cause="nobody claims it",
-                hint=f"Claimed are {sorted(self._standing)}.",
+                hint=_like(folder, sorted(self._standing)),
             )
         return found
 
@@ -332,6 +335,14 @@ def _why(at: str, claim: Claim, mine: Claim) -> str:
             f"{at} belongs to this ingestion and dataset in journal {claim.journal}, and this is journal {mine.journal}"
         )
     return f"{at} belongs to dataset {claim.urn!r} of ingestion {claim.ingestion!r} in journal {claim.journal}"
+
+
+def _like(folder: str, claimed: Sequence[str]) -> str:
+    """Return a hint for a folder that isn't claimed."""
+    if not claimed:
+        return "No folder is claimed there. Is it the right target, and is it mounted here?"
+    more = f" and {len(claimed) - _NAMED:,} more" if len(claimed) > _NAMED else ""
+    return meant(claimed, folder, otherwise=f"Claimed are {', '.join(map(repr, claimed[:_NAMED]))}{more}.")
 
 
 def _way_out(claim: Claim, mine: Claim) -> str:

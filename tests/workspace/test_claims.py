@@ -253,9 +253,16 @@ def test_the_claim_to_release_is_the_one_that_was_meant(tmp_path: Path) -> None:
 
 
 def test_what_nobody_claims_cant_be_released(tmp_path: Path) -> None:
-    claims(tmp_path).check(journal(), "main.a", "a")
-    with pytest.raises(ClaimError, match=r"the claim on 'b' below .*nobody claims it. Claimed are \['a'\]"):
-        claims(tmp_path).release("b", "ann", "why")
+    with pytest.raises(
+        ClaimError, match=r"No folder is claimed there. Is it the right target, and is it mounted here\?"
+    ):
+        claims(tmp_path).release("orders", "ann", "why")
+    for folder in ("orders", *"abcdefghijkl"):
+        claims(tmp_path).check(journal(), f"main.{folder}", folder)
+    with pytest.raises(ClaimError, match=r"the claim on 'order' below .*nobody claims it. Did you mean 'orders'\?"):
+        claims(tmp_path).release("order", "ann", "why")
+    with pytest.raises(ClaimError, match=r"Claimed are 'a', .*'j' and 3 more\.$"):
+        claims(tmp_path).release("X", "ann", "why")
 
 
 def test_of_two_who_claim_at_once_one_is_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

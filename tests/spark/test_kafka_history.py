@@ -1,8 +1,9 @@
 """Runs of real Spark over topics of a real broker, one after the other, with everything that happens to both in between.
 
 Workers, drivers and publishers are killed, the broker too; partitions are added, unread offsets are deleted, transactions are
-aborted, a topic is compacted, and packs and cores change. After each run, published files and what waits are compared with what
-an independent consumer has read by then. A seed determines what happens, but not when exactly a kill hits.
+aborted, a topic is compacted, and packs and cores change. All of that is drawn like cards, so that each of it happens as often
+as the rest. After each run, published files and what waits are compared with what an independent consumer has read by then. A
+seed determines what happens, but not when exactly a kill hits.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import subprocess
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import psutil
 import pytest
@@ -49,8 +51,25 @@ PLAIN, COMPACTED = "plain", "compacted"
 DUE_AT = 400
 """The number of records from which a topic is read."""
 MOST_PARTITIONS = 6
+KEYS = 4
+"""How many keys the records of a compacted topic have."""
 Place = tuple[int, int]
 """A partition and an offset."""
+T = TypeVar("T")
+HAPPENING = (
+    "partitions added",
+    "transactions aborted",
+    "transactions committed",
+    "losses",
+    "compactions of unread records",
+    "brokers killed",
+    "changes of packs and cores",
+    "workers killed",
+    "drivers killed",
+    "publishers killed",
+    "runs held",
+)
+"""What each whole history has."""
 
 
 @pytest.fixture
@@ -62,6 +81,26 @@ def broker(tmp_path: Path) -> Iterator[Kafka]:
         yield kafka
 
 
+class Deck(Generic[T]):
+    """Cards in random order, shuffled again once all were drawn."""
+
+    def __init__(self, cards: Sequence[T], chance: random.Random) -> None:
+        self._cards, self._chance = cards, chance
+        self._left: list[T] = []
+
+    def draw(self, fits: Callable[[T], bool] = lambda _: True) -> T:
+        """Draw the next card that fits. The others keep their places."""
+        if not any(fits(card) for card in self._left):
+            self._left += self._chance.sample(self._cards, len(self._cards))
+        card = next(card for card in self._left if fits(card))
+        self._left.remove(card)
+        return card
+
+    def put_back(self, card: T) -> None:
+        """Let a card be the next one again."""
+        self._left.insert(0, card)
+
+
 class World:
     """Topics, their lake, and what was seen of both."""
 
@@ -69,6 +108,16 @@ class World:
         self.kafka = kafka
         self.folder = folder
         self.chance = random.Random(seed)
+        events = (
+            self.add_a_partition,
+            self.end_transactions,
+            self.delete_unread,
+            self.compact,
+            self.kill_the_broker,
+            self.change,
+        )
+        self.events = Deck[Callable[[], None]](events, self.chance)
+        self.victims = Deck(("", "worker", "driver", "publisher"), self.chance)
         self.told = Counter[str]()
         self.seen: dict[str, dict[Place, Record]] = {PLAIN: {}, COMPACTED: {}}
         self.lost: dict[str, set[Place]] = {PLAIN: set(), COMPACTED: set()}
@@ -100,13 +149,17 @@ class World:
         for topic in (PLAIN, COMPACTED):
             for partition in range(self.partitions(topic)):
                 values = [self.chance.randbytes(60) for _ in range(self.chance.randint(20, 120))]
-                key = b"%d" % self.chance.randint(0, 3) if topic == COMPACTED else None
+                key = b"%d" % self.chance.randrange(KEYS) if topic == COMPACTED else None
                 self.kafka.produce(topic, values, partition, key)
         self.see()
-        self.chance.choice(
-            (self.add_a_partition, self.abort, self.commit, self.delete_unread, self.kill_the_broker, self.change)
-        )()
+        self.events.draw(self.is_possible)()
         self.see()
+
+    def is_possible(self, event: Callable[[], None]) -> bool:
+        """Whether something can happen now. Before the first load, deleted offsets would be no loss."""
+        if event == self.add_a_partition:
+            return self.partitions(PLAIN) < MOST_PARTITIONS
+        return event != self.delete_unread or bool(self.watermark(PLAIN))
 
     def partitions(self, topic: str) -> int:
         return len(self.kafka.admin.list_topics(topic, timeout=30).topics[topic].partitions)
@@ -118,17 +171,13 @@ class World:
                 assert seen.setdefault(record[:2], record) == record
 
     def add_a_partition(self) -> None:
-        if (count := self.partitions(PLAIN)) < MOST_PARTITIONS:
-            self.kafka.add_partitions(PLAIN, count + 1)
-            self.told["partitions added"] += 1
+        self.kafka.add_partitions(PLAIN, self.partitions(PLAIN) + 1)
+        self.told["partitions added"] += 1
 
-    def abort(self) -> None:
-        self.transaction(commit=False)
-        self.told["transactions aborted"] += 1
-
-    def commit(self) -> None:
-        self.transaction(commit=True)
-        self.told["transactions committed"] += 1
+    def end_transactions(self) -> None:
+        for commit in (False, True):
+            self.transaction(commit=commit)
+            self.told[f"transactions {'committed' if commit else 'aborted'}"] += 1
 
     def transaction(self, *, commit: bool) -> None:
         producer = self.kafka.producer(**{"transactional.id": uuid.uuid4().hex})
@@ -140,12 +189,28 @@ class World:
         (producer.commit_transaction if commit else producer.abort_transaction)(60)
 
     def delete_unread(self) -> None:
-        """Remove offsets that no run has read yet, as retention does. Before the first load it would be no loss."""
-        ends = [offset for partition, offset in self.seen[PLAIN] if partition == 0]
-        for position in self.watermark(PLAIN)[:1]:
-            if max(ends) > position + 5:
-                self.kafka.delete_records(PLAIN, {0: position + 5})
-                self.told["losses"] += 1
+        """Remove offsets that no run has read yet, as retention does."""
+        unread = self.watermark(PLAIN)[0]
+        assert max(offset for partition, offset in self.seen[PLAIN] if partition == 0) > unread + 5
+        self.kafka.delete_records(PLAIN, {0: unread + 5})
+        self.told["losses"] += 1
+
+    def compact(self) -> None:
+        """Let the cleaner remove records that no run has read yet."""
+        read = (*self.watermark(COMPACTED), 0)[0]
+        unread = {
+            (partition, offset) for partition, offset in self.seen[COMPACTED] if partition == 0 and offset >= read
+        }
+        assert unread
+
+        def is_cleaned() -> bool:
+            for key in range(KEYS):
+                self.kafka.produce(COMPACTED, [self.chance.randbytes(60)], 0, b"%d" % key)
+            self.see()
+            return not unread <= {record[:2] for record in self.kafka.records(COMPACTED)}
+
+        self.kafka.wait_until(is_cleaned)
+        self.told["compactions of unread records"] += 1
 
     def kill_the_broker(self) -> None:
         self.kafka.stop(signal.SIGKILL)
@@ -155,8 +220,8 @@ class World:
 
     def change(self) -> None:
         """Change packs and cores."""
-        self.cores = self.chance.choice((1, 2, 3))
-        self.job = replace(self.job, max_packs=self.chance.choice((1, 2)))
+        self.cores = self.chance.choice([cores for cores in (1, 2, 3) if cores != self.cores])
+        self.job = replace(self.job, max_packs=3 - (self.job.max_packs or 1))
         self.told["changes of packs and cores"] += 1
 
     # A run
@@ -170,22 +235,27 @@ class World:
         if not plan.packs:
             self.told["runs held"] += 1
             return
-        victim = self.chance.choice(("", "worker", "driver", "publisher")) if not flush else ""
-        for pack in plan.packs:
-            self.extract(PlannedRun(self.folder, opened, plan), pack.index, victim)
-        self.publish(opened, plan, victim)
-        if victim:
+        victim = "" if flush else self.victims.draw()
+        killed = [self.extract(PlannedRun(self.folder, opened, plan), pack.index, victim) for pack in plan.packs]
+        killed.append(self.publish(opened, plan, victim))
+        if any(killed):
             self.told[f"{victim}s killed"] += 1
+        elif victim:
+            self.victims.put_back(victim)  # it had ended already
 
-    def extract(self, planned: PlannedRun, pack: int, victim: str) -> None:
-        """Submit a pack; where a worker or a driver is killed, perhaps again, as Airflow tries a task again."""
+    def extract(self, planned: PlannedRun, pack: int, victim: str) -> bool:
+        """Submit a pack; where a worker or a driver is killed, perhaps again, as Airflow tries a task again.
+
+        :return: whether something was killed.
+        """
         submit = Submit(master=f"local[{self.cores}]", uris=uris(self.kafka), code=())
         command = [f"--pack={pack}" if word == "--pack=0" else word for word in submit.command(planned)]
         log = self.folder / "driver.log"
+        killed = False
         driver = start_process(command, log=log, env=submit.environment)
         try:
             if victim in ("worker", "driver"):
-                self.kill(driver, victim)
+                killed = self.kill(driver, victim)
             code = driver.wait(240)
         finally:
             stop_process(driver, first=signal.SIGKILL)
@@ -195,9 +265,10 @@ class World:
                 assert done.wait(240) == 0, log.read_text()[-5000:]
         else:
             assert code == 0, log.read_text()[-5000:]
+        return killed
 
-    def kill(self, driver: subprocess.Popen[bytes], victim: str) -> None:
-        """Kill a worker that reads, or the driver while one does."""
+    def kill(self, driver: subprocess.Popen[bytes], victim: str) -> bool:
+        """Kill a worker that reads, or the driver while one does. :return: whether one was found."""
         deadline = time.monotonic() + 240
         while driver.poll() is None:
             assert time.monotonic() < deadline
@@ -206,11 +277,15 @@ class World:
                     if any(getattr(c.raddr, "port", None) == self.kafka.port for c in process.net_connections("tcp")):
                         time.sleep(self.chance.random() * 0.3)
                         (process if victim == "worker" else driver).send_signal(signal.SIGKILL)
-                        return
+                        return True
             time.sleep(0.01)
+        return False
 
-    def publish(self, opened: OpenJob, plan: RunPlan, victim: str) -> None:
-        """Decide and publish, in a process of its own, that may be killed. What it leaves, the next run finishes."""
+    def publish(self, opened: OpenJob, plan: RunPlan, victim: str) -> bool:
+        """Decide and publish, in a process of its own, that may be killed. What it leaves, the next run finishes.
+
+        :return: whether it was killed.
+        """
 
         def work(_tell: object) -> None:
             mine = OpenJob(self.job, self.journal, NoConnections())
@@ -219,14 +294,15 @@ class World:
                 execute_commit_steps(mine, plan, pack)
 
         child = Child(work)
-        if victim == "publisher":
-            child.ended(self.chance.random() * 0.1)
+        killed = victim == "publisher" and not child.ended(self.chance.random() * 0.1)
+        if killed:
             child.send(signal.SIGKILL)
         child.result(120)
         if victim != "publisher":
             # What a killed worker or driver leaves fails in one of many ways; what nothing was killed under doesn't fail.
             failed = [report.text for report in finish(opened, plan) if report.status == "failed"]
             assert victim or not failed, failed
+        return killed
 
     # What has to hold
 
@@ -296,5 +372,9 @@ def test_runs_publish_each_record_once_whatever_is_killed(
     (note,) = (note for note in create_work_units(opened, RunRequest("anew")).notes if note.urn == PLAIN)
     assert "it was deleted and made anew" in note.detail
     files = sum(len(world.journal.read_dataset(topic).files) for topic in world.seen)
+    if share == 1:
+        missing = [what for what in HAPPENING if not world.told[what]]
+        assert not missing
+        assert world.lost[PLAIN] & {*world.seen[PLAIN]}, "records were lost, by name"
     figures = ", ".join(f"{count} {what}" for what, count in sorted(world.told.items()))
     proved("Kafka on real Spark", f"{figures}; {files} files", f"seed {seed}; {chosen_by(share, seed)}")

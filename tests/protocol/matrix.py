@@ -39,7 +39,9 @@ from typing import Any, Protocol, TypeVar
 from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.journal import journal
+from airflow_gobblin.model.batch import Batch
 from airflow_gobblin.model.coverage import Coverage
+from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.rows.sinks.base import Layout
 from airflow_gobblin.run.request import RunRequest
@@ -50,7 +52,7 @@ from tests.protocol.acts import Fences
 from tests.protocol.attempts import TELLING_TIME, OneThread
 from tests.protocol.mutants import mutated
 from tests.protocol.processes import Tell, be_forked_often, die, in_fresh_process, share_clients
-from tests.protocol.rows import RowSource, Table
+from tests.protocol.rows import EvenRows, RefusedRow, RowSource, Table
 from tests.protocol.world import Bucket, Look, Place, Run, World
 from tests.services import s3
 
@@ -69,8 +71,37 @@ def source(run: int) -> RowSource:
     )
 
 
+def topics(run: int) -> RowSource:
+    """As `source`, of two topics. From the second run on, the logs lack some offsets that the first one didn't read."""
+    kept_from = 7 if run > 1 else None
+    return RowSource(
+        (
+            Table(URNS[0], ExtractKind.APPEND_ONLY, 6 * run, kept_from=kept_from, partitions=2),
+            Table(URNS[1], ExtractKind.APPEND_ONLY, 2 * run, partitions=1),
+        )
+    )
+
+
 SOURCES = [source(n) for n in (1, 2, 3)]
 URNS = [t.urn for t in SOURCES[0].tables]
+TOPICS = [topics(n) for n in (1, 2, 3)]
+REFUSED = f"{URNS[0]}/1/8"
+"""The row of a topic where a unit of its second run fails."""
+
+
+def sources(place: Place) -> list[RowSource]:
+    """The source at the time of each run."""
+    return TOPICS if place.topics else SOURCES
+
+
+def options(place: Place, number: int) -> dict[str, object]:
+    """How the n-th run is configured. Of topics, every second row is a dead letter from the second run on, in which a unit
+    fails in the middle."""
+    if not place.topics:
+        return {}
+    refused = (RefusedRow(REFUSED),) if number == 2 else ()
+    letters = (EvenRows(),) if number > 1 else ()
+    return {"batch": Batch(rows=2), "policy": CommitPolicy.PARTIAL, "checks": (*letters, *refused)}
 
 
 @dataclass(frozen=True)
@@ -185,7 +216,7 @@ def first_run(place: Place) -> None:
     world = World(place)
     world.look().plant(URNS)
     carry_out(world, 1, Faults())
-    world.look().check_complete(SOURCES[:1])
+    world.look().check_complete(sources(place)[:1])
     world.close()
 
 
@@ -201,7 +232,8 @@ def warm_up(folder: Path) -> None:
 def carry_out(world: World, number: int, faults: Faults, run: Run | None = None, tell: Tell | None = None) -> Run:
     """The n-th run, or the rest of it. :param tell: gets its progress after each of its stages."""
     run = run or (second_run(world.place) if number == 2 else Run(f"run {number}"))
-    run.carry_out(lambda: world.process(SOURCES[number - 1], faults, max_packs=1), tell or (lambda _: None))
+    source, settings = sources(world.place)[number - 1], options(world.place, number)
+    run.carry_out(lambda: world.process(source, faults, max_packs=1, **settings), tell or (lambda _: None))
     return run
 
 
@@ -218,9 +250,10 @@ def start(
     *,
     acts: Fences | None = None,
     letters: bool = False,
+    topics: bool = False,
 ) -> Start:
     """The state that all cases start from."""
-    place = Place(folder / "first", store, layout, backfill, acts, letters=letters)
+    place = Place(folder / "first", store, layout, backfill, acts, letters=letters, topics=topics)
 
     def work(tell: Tell) -> None:
         first_run(place)
@@ -270,12 +303,12 @@ def run_trial(start: Start, folder: Path, trial: Trial) -> bool:
         run = broken.run
         if trial.again is not None:
             happened = fail_again(place, start, trial.again, broken)
-        sources = SOURCES[:2] if trial.again is None else SOURCES
+        seen = sources(place)[: 2 if trial.again is None else 3]
         # Ranges that a run was to replace stay to be replaced: they are no next run's.
         retried = run if trial.again is None and (trial.point.at % 2 == 0 or place.backfill is not None) else None
 
         def work(tell: Tell) -> None:
-            look(World(place), start, sources)
+            look(World(place), start, seen)
             recover(World(place), start, retried, trial.point.at)
 
         in_fresh_process(work)
@@ -305,7 +338,7 @@ def fail_again(place: Place, start: Start, point: Point, broken: Broken) -> bool
     :return: whether there was one."""
 
     def work(tell: Tell) -> None:
-        look(World(place), start, SOURCES[:2])
+        look(World(place), start, sources(place)[:2])
         world, faults = faulty(place, point, tell, broken.disk)
         run_or_recover(world, faults, broken.run)
         tell((faults.calls[point.at] if faults.happened else None, world.disk))
@@ -339,14 +372,14 @@ def recover(world: World, start: Start, run: Run | None, number: int) -> None:
     """What Airflow does next: the run's tasks are retried, or not; then comes the next run, and everything must be right."""
     if run is not None:
         carry_out(world, 2, Faults(), run)
-        world.look().check(SOURCES[:2])
+        world.look().check(sources(world.place)[:2])
     third = carry_out(world, 3, Faults())
     assert not third.errors, f"the next run raised {third.errors}"
     assert third.final, "the next run did not come to its end"
     bad = [r for r in third.final if not r.ok]
     assert not bad, f"the next run is not green: {bad}"
     seen = world.look()
-    seen.check_complete(SOURCES)
+    seen.check_complete(sources(world.place))
     if world.place.backfill is not None:
         give_up(world, world.place.backfill)
     seen.check_torn(number)
@@ -476,10 +509,12 @@ class Pool:
         *,
         acts: Fences | None = None,
         letters: bool = False,
+        topics: bool = False,
     ) -> Start:
         """The state that all cases start from. :param backfill: what the run that the faults happen to asks for.
-        :param acts: as of a `LineSink`. :param letters: as of a `Place`."""
-        return self._submit(partial(start, acts=acts, letters=letters), folder, store, layout, backfill).result()
+        :param acts: as of a `LineSink`. :param letters: as of a `Place`, as `topics`."""
+        work = partial(start, acts=acts, letters=letters, topics=topics)
+        return self._submit(work, folder, store, layout, backfill).result()
 
     def recoveries(self, start: Start, folder: Path, some: Sequence[Point]) -> list[tuple[Point, list[Call]]]:
         """The calls of the recoveries from some points."""

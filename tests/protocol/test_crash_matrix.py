@@ -11,13 +11,14 @@ import pytest
 from airflow_gobblin.model.dead_letters import FOLDER
 from airflow_gobblin.rows.sinks.base import Layout
 from airflow_gobblin.run.request import RunRequest
-from tests.faults import POWER, Call, Effect, Fault
+from tests.faults import POWER, Call, Effect, Fault, Faults
 from tests.proofs import Proved, chosen_by, fresh_seed, sampled, shares, some_and_whole
 from tests.protocol import matrix
 from tests.protocol.absences import absences
 from tests.protocol.acts import Fences
 from tests.protocol.matrix import Point, Pool, Tally, Trial
-from tests.protocol.world import Bucket
+from tests.protocol.topics import is_lost
+from tests.protocol.world import Bucket, World
 from tests.services.s3 import S3Server
 
 FLOOR = {
@@ -29,6 +30,7 @@ FLOOR = {
     "phases": (600, 300),
     "backfill": (150, 400),
     "letters": (150, 400),
+    "topics": (150, 400),
 }
 """How many calls a run makes, and how many cases follow from them, at the least."""
 ABSENCES = 300
@@ -108,6 +110,25 @@ def test_every_call_with_dead_letters(backfill: bool, share: int, pool: Pool, tm
     assert any(FOLDER in call.subject for call in start.calls)
     assert len(points) >= FLOOR["letters"][1]
     assert len(start.calls) >= FLOOR["letters"][0]
+    expect_whole(tally)
+
+
+@pytest.mark.timeout(1200)
+@shares(80)
+def test_every_call_of_a_run_of_topics(share: int, pool: Pool, tmp_path: Path, proved: Proved) -> None:
+    """Two in a batch, with dead letters, with offsets that are lost, and with a unit that is published up to the middle."""
+    seed = fresh_seed()
+    start = pool.start(tmp_path, "local", topics=True)
+    whole = World(start.place.copy(tmp_path / "whole"))
+    first, _ = matrix.carry_out(whole, 2, Faults()).final
+    assert "1 of them only from where it failed on" in first.detail
+    assert any(is_lost(unit.properties) for unit in whole.look().journal.state(first.urn).live.values())
+    points = [*matrix.points(start.calls)]
+    tally = pool.run(start, tmp_path, [Trial(p) for p in sampled(points, share, seed)])
+    tell(proved, "local, topics", start.calls, points, tally, chosen_by(share, seed))
+    assert any(FOLDER in call.subject for call in start.calls)
+    assert len(points) >= FLOOR["topics"][1]
+    assert len(start.calls) >= FLOOR["topics"][0]
     expect_whole(tally)
 
 

@@ -84,7 +84,7 @@ class Place:
     :param acts: as of a `LineSink`.
     :param layout: how the files of a dataset lie in its folder. :param backfill: what a run there asks for, if not everything
         open.
-    :param letters: whether every second row is a dead letter.
+    :param letters: whether every second row is a dead letter. :param topics: whether the datasets are topics.
     :param origin: the folder whose copy this is; its processes see it at that path, as if mounted there.
     """
 
@@ -95,6 +95,7 @@ class Place:
     acts: Fences | None = None
     origin: Path | None = None
     letters: bool = False
+    topics: bool = False
 
     def copy(self, to: Path) -> Place:
         return replace(self._copied(to), origin=self.origin or self.folder)

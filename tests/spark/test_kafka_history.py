@@ -48,8 +48,8 @@ from tests.spark.runs import PlannedRun, Submit
 
 RUNS = 60
 PLAIN, COMPACTED = "plain", "compacted"
-DUE_AT = 400
-"""The number of records from which a topic is read."""
+DUE_AT, DUE_SELDOM = 400, 650
+"""The number of records from which a topic is read: in a whole history, and in a share, most of whose runs hold a topic."""
 MOST_PARTITIONS = 6
 KEYS = 4
 """How many keys the records of a compacted topic have."""
@@ -104,7 +104,7 @@ class Deck(Generic[T]):
 class World:
     """Topics, their lake, and what was seen of both."""
 
-    def __init__(self, kafka: Kafka, folder: Path, seed: int) -> None:
+    def __init__(self, kafka: Kafka, folder: Path, seed: int, due_at: int) -> None:
         self.kafka = kafka
         self.folder = folder
         self.chance = random.Random(seed)
@@ -123,7 +123,7 @@ class World:
         self.lost: dict[str, set[Place]] = {PLAIN: set(), COMPACTED: set()}
         self.cores = 2
         source = KafkaSource(KAFKA, (PLAIN, COMPACTED), out_of_range=OutOfRange.EARLIEST, unit_bytes=20_000)
-        sink, batch = ParquetSink(str(folder / "lake"), file_bytes=100_000), Batch(rows=DUE_AT)
+        sink, batch = ParquetSink(str(folder / "lake"), file_bytes=100_000), Batch(rows=due_at)
         self.job = Ingestion("history", source, sink, f"{folder}/journal", max_packs=1, batch=batch)
         kafka.create_topic(PLAIN, 3)
         kafka.create_topic(
@@ -356,7 +356,7 @@ def test_runs_publish_each_record_once_whatever_is_killed(
     broker: Kafka, tmp_path: Path, share: int, proved: Proved
 ) -> None:
     seed, runs = fresh_seed(), RUNS // share
-    world = World(broker, tmp_path, seed)
+    world = World(broker, tmp_path, seed, DUE_AT if share == 1 else DUE_SELDOM)
     for number in range(runs):
         world.happen()
         world.run(number)

@@ -33,7 +33,8 @@ def plan_rows(
     limits = Limits() if request.whole else work.limits
     batch = request.batch if dataset.holds.covers_ranges else None
     size = work.sink.file_bytes if isinstance(work.sink, SizedSink) else None
-    asked = PlanRequest(request.now, request.end, limits, work.options, request.ranges, batch, size)
+    in_order = request.policy is CommitPolicy.PARTIAL and not request.whole
+    asked = PlanRequest(request.now, request.end, limits, work.options, request.ranges, batch, size, in_order)
     with connections.redacting("plan", f"dataset {urn!r}"):
         found = work.source.plan(dataset, states, asked, connections)
     if (held := _held(work, urn, batch, found)) is not None:
@@ -47,7 +48,7 @@ def plan_rows(
     return WorkPlan(
         judged.units,
         work.sink.folder(dataset),
-        RowsBinding(schema.encode(found.schema), limits, request.policy is CommitPolicy.PARTIAL and not request.whole),
+        RowsBinding(schema.encode(found.schema), limits, in_order),
         schema.encode(outgoing),
         judged.planned,
         judged.open_end,

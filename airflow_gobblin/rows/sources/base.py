@@ -37,6 +37,7 @@ class PlanRequest:
     :param ranges: for a backfill: these ranges, in order, instead of the uncovered ones, whether they hold rows or not.
     :param file_bytes: the size of the sink's files, where a unit had better read as much as makes one.
     :param batch: if it holds the backlog that the source finds, no units are needed.
+    :param in_order: whether the units will be read in the order of their positions, as `ReadRequest.in_order`.
     """
 
     now: datetime
@@ -46,6 +47,7 @@ class PlanRequest:
     ranges: tuple[Range, ...] = ()
     batch: Batch | None = None
     file_bytes: int | None = None
+    in_order: bool = False
 
 
 class Consistency(StrEnum):

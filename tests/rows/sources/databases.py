@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import psycopg
 import pyarrow as pa
+import pytest
 
 from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.state import DatasetState
@@ -77,6 +78,17 @@ class PostgresDatabase:
         with psycopg.connect(self.url) as connection, connection.cursor() as cursor:
             rows = list(rows)
             cursor.executemany(f"INSERT INTO {table} VALUES ({', '.join(['%s'] * len(rows[0]))})".encode(), rows)
+
+
+DATABASES = ("sqlite", "postgres")
+"""The parameters of a fixture that is an `empty_database`."""
+
+
+def empty_database(request: pytest.FixtureRequest, folder: Path, name: str = "a.db") -> Database:
+    """A database of the kind that is a fixture's parameter. :param name: of the file, if it is one."""
+    if request.param == "sqlite":
+        return SqliteDatabase(folder / name)
+    return PostgresDatabase(request.getfixturevalue("postgres_database"))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.rows.sources.base import Source
 from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.testing import RangeSourceContract, SourceContract
-from tests.rows.sources.databases import Database, PostgresDatabase, SqliteDatabase, clock_at
+from tests.rows.sources.databases import DATABASES, Database, clock_at, empty_database
 
 TIME = "2026-03-01 08:{:02}:00"
 
@@ -28,13 +28,9 @@ class SqlTables:
     kind = ExtractKind.APPEND_ONLY
     delta: str | None = "id"
 
-    @pytest.fixture(params=["sqlite", "postgres"])
+    @pytest.fixture(params=DATABASES)
     def database(self, request: pytest.FixtureRequest, tmp_path: Path) -> Database:
-        database: Database = (
-            SqliteDatabase(tmp_path / "shop.db")
-            if request.param == "sqlite"
-            else PostgresDatabase(request.getfixturevalue("postgres_database"))
-        )
+        database = empty_database(request, tmp_path)
         columns = "id INTEGER PRIMARY KEY, at TIMESTAMP NOT NULL, name TEXT, cents DECIMAL(10, 2)"
         database.run(f"CREATE TABLE events ({columns})", f"CREATE TABLE none ({columns})")
         self.insert(database, 0, 30)

@@ -23,12 +23,14 @@ from airflow_gobblin.rows.sources.sql import Predicate, SqlSource, SqlTable
 from airflow_gobblin.rows.sources.sql.database import Database as source_database
 from airflow_gobblin.rows.sources.sql.scan import open_scan
 from tests.rows.sources.databases import (
+    DATABASES,
     NOW,
     Database,
     FixedUri,
     PostgresDatabase,
     SqliteDatabase,
     column,
+    empty_database,
     runs,
     with_options,
 )
@@ -37,11 +39,9 @@ MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 CLOCKS = {"sqlite": "strftime('%Y-%m-%d %H:%M:%f', 'now')", "postgres": "clock_timestamp() AT TIME ZONE 'UTC'"}
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=DATABASES)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
-    if request.param == "sqlite":
-        return SqliteDatabase(tmp_path / "it's 100% a database?.db")
-    return PostgresDatabase(request.getfixturevalue("postgres_database"))
+    return empty_database(request, tmp_path, "it's 100% a database?.db")
 
 
 @pytest.fixture

@@ -18,12 +18,12 @@ from airflow_gobblin.model.watermark import LongWatermark, TimestampWatermark, W
 from airflow_gobblin.model.work import ExtractKind, UnitState, UnitSummary
 from airflow_gobblin.rows.sources.base import PlanRequest
 from tests.rows.sources.databases import (
+    DATABASES,
     NOW,
     Database,
-    PostgresDatabase,
     Runs,
-    SqliteDatabase,
     clock_at,
+    empty_database,
     runs,
     with_options,
 )
@@ -36,14 +36,10 @@ def clock() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=DATABASES)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     """A table of ten rows, one an hour and one a day."""
-    found: Database
-    if request.param == "sqlite":
-        found = SqliteDatabase(tmp_path / "visits.db")
-    else:
-        found = PostgresDatabase(request.getfixturevalue("postgres_database"))
+    found = empty_database(request, tmp_path)
     found.run("CREATE TABLE visits (id INTEGER PRIMARY KEY, at TIMESTAMP NOT NULL, day DATE NOT NULL)")
     found.insert("visits", [(n, f"2026-02-01 {n:02}:30:00", f"2026-02-{n + 1:02}") for n in range(10)])
     found.run("CREATE TABLE empty (id INTEGER PRIMARY KEY, at TIMESTAMP NOT NULL)")

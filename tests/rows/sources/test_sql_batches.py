@@ -19,20 +19,16 @@ from airflow_gobblin.rows.sources.base import DatasetPlan, PlanRequest
 from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.rows.sources.sql.dialects import Session, Statement
 from airflow_gobblin.testing import inprocess
-from tests.rows.sources.databases import NOW, Database, PostgresDatabase, SqliteDatabase, clock_at
+from tests.rows.sources.databases import DATABASES, NOW, Database, clock_at, empty_database
 
 ALL = Batch(rows=1)
 MINUTE = timedelta(minutes=1)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=DATABASES)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     """A table of ten events, five minutes between."""
-    made: Database
-    if request.param == "sqlite":
-        made = SqliteDatabase(tmp_path / "a.db")
-    else:
-        made = PostgresDatabase(request.getfixturevalue("postgres_database"))
+    made = empty_database(request, tmp_path)
     made.run("CREATE TABLE events (id INTEGER PRIMARY KEY, at TIMESTAMP NOT NULL, day DATE, name TEXT)")
     insert(made, range(10))
     return made

@@ -16,30 +16,31 @@ from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.rows.sources.sql import reader as sql_reader
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.testing import inprocess
-from tests.rows.sources.databases import Database, PostgresDatabase, SqliteDatabase
+from tests.rows.sources.databases import DATABASES, Database, SqliteDatabase, empty_database
 
 ROWS = 5000
 TIES = 7
 BAD = 3700
 """The row that is bad: the fifth of its position."""
+INDEX = "CREATE INDEX events_by_batch ON events (batch)"
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=DATABASES)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     """A table whose delta column has seven rows of each value."""
-    made: Database
-    if request.param == "sqlite":
-        made = SqliteDatabase(tmp_path / "a.db")
-    else:
-        made = PostgresDatabase(request.getfixturevalue("postgres_database"))
-    made.run("CREATE TABLE events (id INTEGER PRIMARY KEY, batch INTEGER NOT NULL, name TEXT)")
+    made = empty_database(request, tmp_path)
+    made.run("CREATE TABLE events (id INTEGER PRIMARY KEY, batch INTEGER NOT NULL, name TEXT)", INDEX)
     made.insert("events", [(n, n // TIES, None if n == BAD else f"event {n}") for n in range(ROWS)])
     return made
 
 
-def opened(database: Database, folder: Path, **options: Any) -> OpenJob:
-    source = SqlSource("db", (SqlTable("events", ExtractKind.APPEND_ONLY, delta="batch"),))
-    job = Ingestion("shop", source, ParquetSink(f"{folder}/lake"), "unused", policy=CommitPolicy.PARTIAL, **options)
+EVENTS = SqlTable("events", ExtractKind.APPEND_ONLY, delta="batch")
+
+
+def opened(database: Database, folder: Path, tables: tuple[SqlTable, ...] = (EVENTS,), **options: Any) -> OpenJob:
+    source = SqlSource("db", tables)
+    options = {"policy": CommitPolicy.PARTIAL, **options}
+    job = Ingestion("shop", source, ParquetSink(f"{folder}/lake"), "unused", **options)
     return inprocess.open_job(job, database)
 
 
@@ -89,7 +90,7 @@ def test_whole_runs_in_order_with_limits_publish_each_row_once(database: Databas
 
 def test_a_value_that_cant_be_read_cuts_its_unit(tmp_path: Path) -> None:
     database = SqliteDatabase(tmp_path / "b.db")
-    database.run("CREATE TABLE events (id INTEGER PRIMARY KEY, batch INTEGER NOT NULL, cents INTEGER)")
+    database.run("CREATE TABLE events (id INTEGER PRIMARY KEY, batch INTEGER NOT NULL, cents INTEGER)", INDEX)
     database.insert("events", [(n, n // TIES, "much" if n == BAD else n) for n in range(ROWS)])
     job = opened(database, tmp_path)
     report = inprocess.run(job, database)["events"]
@@ -102,3 +103,28 @@ def test_a_value_that_cant_be_read_cuts_its_unit(tmp_path: Path) -> None:
     database.run(f"UPDATE events SET cents = 1 WHERE id = {BAD}")
     inprocess.run(job, database)
     assert ids(job) == [*range(ROWS)]
+
+
+def test_a_delta_column_that_no_index_begins_with_is_refused(database: Database, tmp_path: Path) -> None:
+    database.run("DROP INDEX events_by_batch", "CREATE INDEX other ON events (id, batch)")
+    database.run("CREATE INDEX few ON events (batch) WHERE batch > 5")
+    job = opened(database, tmp_path)
+    report = inprocess.run(job, database)["events"]
+    assert report.status == "failed"
+    assert "the order of its delta column 'batch', and no index begins with that" in report.detail
+    assert 'begins with "batch"' in report.detail
+    other = opened(database, tmp_path / "other", policy=CommitPolicy.SUCCESSFUL)
+    assert inprocess.run(other, database)["events"].status == "committed"
+    database.run("CREATE INDEX several ON events (batch, id)")
+    assert inprocess.run(job, database)["events"].status == "committed"
+
+
+def test_a_primary_key_is_an_index(database: Database, tmp_path: Path) -> None:
+    database.run("DROP INDEX events_by_batch", "CREATE TABLE pairs (id INTEGER, day DATE, PRIMARY KEY (day, id))")
+    database.insert("pairs", [(n, f"2026-01-{n:02}") for n in range(1, 10)])
+    tables = (
+        SqlTable("events", ExtractKind.APPEND_ONLY, delta="id"),
+        SqlTable("pairs", ExtractKind.APPEND_ONLY, delta="day"),
+    )
+    reports = inprocess.run(opened(database, tmp_path, tables=tables), database)
+    assert {urn: report.status for urn, report in reports.items()} == {"events": "committed", "pairs": "committed"}

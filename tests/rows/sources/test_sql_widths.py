@@ -13,20 +13,16 @@ from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.watermark import LongWatermark, TimestampWatermark, Watermark
 from airflow_gobblin.model.work import ExtractKind, Limits
 from airflow_gobblin.rows.sources.sql import widths
-from tests.rows.sources.databases import NOW, Database, PostgresDatabase, SqliteDatabase, column, runs
+from tests.rows.sources.databases import DATABASES, NOW, Database, column, empty_database, runs
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 IDS = [-12, -10, -1, 0, 1, 9, 10, 45, 46, 50]
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=DATABASES)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     """Events around 1970, then none for 55 years, and then some more."""
-    found: Database
-    if request.param == "sqlite":
-        found = SqliteDatabase(tmp_path / "events.db")
-    else:
-        found = PostgresDatabase(request.getfixturevalue("postgres_database"))
+    found = empty_database(request, tmp_path)
     found.run("CREATE TABLE events (id INTEGER PRIMARY KEY, at TIMESTAMP NOT NULL, day DATE NOT NULL)")
     times = ["1969-12-31 22:30", "1969-12-31 23:59", "1970-01-01 00:00", "1970-01-01 00:30", "1970-01-01 01:59"]
     times += ["2026-02-01 05:00", "2026-02-01 05:59", "2026-02-01 07:00", "2026-02-03 00:00", "2026-02-03 00:01"]

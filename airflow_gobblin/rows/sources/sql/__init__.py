@@ -68,7 +68,7 @@ class SqlSource:
 
     @property
     def reads_in_order(self) -> bool:
-        """Whether it can read in order: by the delta column, which should have an index."""
+        """Whether it can read in order: by the delta column. Planning refuses a table that has no index for that."""
         return True
 
     @property

@@ -138,6 +138,9 @@ class Dialect(Protocol):
     def catalog(self, namespace: str, table: str) -> Statement:
         """Select the table's columns as the fields of `Declared`, in order; none if there is no such table."""
 
+    def indexes(self, namespace: str, table: str, column: str) -> Statement:
+        """Select the names of what gives the rows of a table in the order of a column: its indexes that begin with it."""
+
     def tables(self, namespace: str) -> Statement:
         """Select the names of the tables and views of a namespace."""
 

@@ -16,7 +16,7 @@ from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.watermark import LongWatermark, TimestampWatermark, Watermark
 from airflow_gobblin.model.work import ExtractKind, WorkUnit
 from airflow_gobblin.rows.sources.base import Consistency, DatasetPlan, PlanRequest
-from airflow_gobblin.rows.sources.sql.dialects import Session
+from airflow_gobblin.rows.sources.sql.dialects import Session, quoted
 from airflow_gobblin.rows.sources.sql.positions import AxisKind, DateAxis, LocalAxis, number_of
 from airflow_gobblin.rows.sources.sql.scan import EVERY_INTEGER, Extent, Piece, Scan, open_scan
 from airflow_gobblin.rows.sources.sql.tables import DEFAULT_LAG, SqlTable
@@ -75,13 +75,15 @@ def plan_ranges(scan: Scan, state: DatasetState, request: PlanRequest) -> Datase
     """Plan the uncovered ranges up to the request's end, holes first; no units if they have no rows. Or a backfill's ranges.
 
     :raises SourceError: rows without a position.
-    :raises ConfigurationError: the delta column is another than before.
+    :raises ConfigurationError: the delta column is another than before; or it has no index, and units are read in its order.
     """
     first = state.coverage.origin is None
     takes_all = first and scan.table.kind is ExtractKind.SNAPSHOT_APPEND
     if takes_all and (request.limits.any or request.ranges):
         way_out = "Run it without a range before." if request.ranges else "Take the limits off for it."
         raise _refused(scan, "its first load takes everything", way_out)
+    if request.in_order:
+        _check_indexed(scan)
     _check_placed(scan)
     wanted = _wanted(scan, state, request)
     backlog = None if request.batch is None else _backlog(scan, state, [extent for _, extent in wanted])
@@ -258,6 +260,19 @@ def _start(scan: Scan) -> Watermark | None:
         zone = "UTC" if axis.kind is AxisKind.DATE else scan.table.timezone
         return LocalAxis(ZoneInfo(zone)).position(start)
     return LongWatermark(start) if isinstance(start, int) else start
+
+
+def _check_indexed(scan: Scan) -> None:
+    """Refuse to read in the order of a delta column without an index: each unit would sort the whole table."""
+    (delta, _), table = scan.positions(), scan.table
+    namespace = table.namespace or scan.dialect.default_namespace
+    if not scan.session.rows(scan.dialect.indexes(namespace, table.table, delta.name)):
+        raise _refused(
+            scan,
+            f"the policy 'partial' reads it in the order of its delta column {delta.name!r}, and no index begins with that",
+            f"Create an index on {scan.dialect.relation(namespace, table.table)} that begins with {quoted(delta.name)} (instead "
+            "of a view, read its table); or use the policy 'successful'.",
+        )
 
 
 def _check_placed(scan: Scan) -> None:

@@ -212,6 +212,21 @@ class Postgres:
             ORDER BY a.attnum"""
         return statement
 
+    def indexes(self, namespace: str, table: str, column: str) -> Statement:
+        """Select the valid B-trees of all rows, from pg_catalog."""
+        statement = Statement(self.placeholder)
+        statement.text = f"""
+            SELECT o.relname::text
+            FROM pg_catalog.pg_index i
+            JOIN pg_catalog.pg_class o ON o.oid = i.indexrelid
+            JOIN pg_catalog.pg_am m ON m.oid = o.relam
+            JOIN pg_catalog.pg_class c ON c.oid = i.indrelid
+            JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+            JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]
+            WHERE n.nspname = {statement.bind(namespace)} AND c.relname = {statement.bind(table)}
+              AND a.attname = {statement.bind(column)} AND m.amname = 'btree' AND i.indisvalid AND i.indpred IS NULL"""
+        return statement
+
     def tables(self, namespace: str) -> Statement:
         """Select from pg_catalog."""
         statement = Statement(self.placeholder)

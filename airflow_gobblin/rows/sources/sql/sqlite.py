@@ -110,6 +110,19 @@ class Sqlite:
             WHERE hidden <> 1 ORDER BY cid"""
         return statement
 
+    def indexes(self, namespace: str, table: str, column: str) -> Statement:
+        """Select the indexes of all rows, and the column itself if it is the number of the row."""
+        statement = Statement(self.placeholder)
+        at, name, key = statement.bind(namespace), statement.bind(table), statement.bind(column)
+        keys = f"SELECT count(*) FROM pragma_table_xinfo({name}, {at}) WHERE pk > 0"
+        statement.text = f"""
+            SELECT i.name FROM pragma_index_list({name}, {at}) i JOIN pragma_index_info(i.name, {at}) c
+            WHERE c.seqno = 0 AND c.name = {key} AND NOT i.partial
+            UNION ALL
+            SELECT name FROM pragma_table_xinfo({name}, {at})
+            WHERE name = {key} AND pk = 1 AND upper(type) = 'INTEGER' AND ({keys}) = 1"""
+        return statement
+
     def tables(self, namespace: str) -> Statement:
         """Select from the schema table."""
         statement = Statement(self.placeholder)

@@ -25,10 +25,11 @@ from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import ExtractKind
-from airflow_gobblin.rows.converters.base import OnBadRow
+from airflow_gobblin.rows.converters.base import OnBadRow, RowCheck
 from airflow_gobblin.rows.converters.checks import Matches
 from airflow_gobblin.rows.sinks.base import Layout
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
+from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
@@ -36,10 +37,16 @@ from airflow_gobblin.storage.files import LocalFiles
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.testing import inprocess
 from tests.protocol.rows import RowSource, Table
+from tests.rows.sources.databases import DATABASES, Database, empty_database
 
 URN = "planes"
 EVEN = Matches("row", ".*[02468]", OnBadRow.DEAD_LETTER)
 NONE = Matches("row", "nothing", OnBadRow.DEAD_LETTER)
+
+
+@pytest.fixture
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
+    return empty_database(request, tmp_path)
 
 
 class Lake:
@@ -236,3 +243,28 @@ def test_a_bound_needs_a_check_that_leaves_out_rows() -> None:
     assert replace(EVEN, at_most=3).at_most == 3
     with pytest.raises(ConfigurationError, match="it leaves out no rows"):
         Matches("row", "x", OnBadRow.FAIL, 3)
+
+
+@pytest.mark.parametrize("database", DATABASES, indirect=True)
+def test_what_a_driver_cant_read_fails_its_unit_and_as_text_it_is_a_dead_letter(
+    database: Database, tmp_path: Path
+) -> None:
+    bad = "infinity" if database.kind == "postgres" else "20260101"
+    database.run("CREATE TABLE visits (id INTEGER PRIMARY KEY, day DATE)")
+    database.insert("visits", [(1, "2026-01-01"), (2, bad), (3, "2026-01-03")])
+    check = Matches("day", r"\d{4}-\d\d-\d\d", OnBadRow.DEAD_LETTER)
+
+    def run(table: SqlTable, checks: tuple[RowCheck, ...] = ()) -> tuple[OpenJob, DatasetReport]:
+        source = SqlSource("db", (table,))
+        sink = ParquetSink(str(tmp_path / f"lake{len(checks)}"))
+        opened = inprocess.open_job(Ingestion("shop", source, sink, "unused", checks=checks), database)
+        return opened, inprocess.run(opened, database)["visits"]
+
+    table = SqlTable("visits", ExtractKind.APPEND_ONLY, delta="id", primary_keys=("id",))
+    opened, report = run(table)
+    assert (report.status, opened.journal.state("visits").live) == (Status.FAILED, {})
+    assert "row 2 of the unit (id=2)" in report.detail
+    opened, report = run(replace(table, casts={"day": "string"}), (check,))
+    assert report.text == "slot 1: 1 dead letter"
+    (letter,) = opened.journal.read_dead_letters("visits").to_arrow().to_table().to_pylist()
+    assert json.loads(letter["row"]) == {"id": 2, "day": bad}

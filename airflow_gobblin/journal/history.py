@@ -16,7 +16,7 @@ from airflow_gobblin.errors import without_stop
 from airflow_gobblin.journal.records import Action, Decision, Note, NoteKind, Outcome, OutcomeState, ShardRef
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.checkpoint import Checkpoint
-from airflow_gobblin.model.coverage import Coverage
+from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.state import DatasetState, Pause, Provenance, UnitRef
 from airflow_gobblin.model.watermark import Watermark, highest
@@ -193,6 +193,7 @@ class TrimmedSlot:
     :param abandoned_by: the person who abandoned it.
     :param abandon_reason: why they abandoned it.
     :param releases: as of a `Slot`.
+    :param planned: the range that was asked for, if a part of it isn't covered.
     """
 
     slot: int
@@ -221,6 +222,7 @@ class TrimmedSlot:
     deleted: int = 0
     bytes: int = 0
     dead_letters: int = 0
+    planned: Range | None = None
 
     def as_slot(self, urn: str) -> Slot:
         """Return it as a slot that has ended. Trimmed fields are empty."""
@@ -243,6 +245,7 @@ class TrimmedSlot:
             kept_from=self.kept_from,
             holds=self.holds,
             folder=self.folder,
+            planned=self.planned,
         )
         outcome = None
         if self.outcome is not None:
@@ -485,7 +488,7 @@ def take_snapshot(history: History, slot: int, at: datetime) -> Snapshot:
     state = past.state
     following = history.after(slot)
     live = {ref.slot for ref in state.live}
-    slots = (*past.trimmed, *(_trimmed(s) for s in past.slots))
+    slots = (replace(s, planned=_missed(s, state)) for s in (*past.trimmed, *map(_trimmed, past.slots)))
     return Snapshot(
         slot=slot,
         urn=history.urn,
@@ -507,6 +510,13 @@ def take_snapshot(history: History, slot: int, at: datetime) -> Snapshot:
         looked=state.looked,
         floor=state.floor,
     )
+
+
+def _missed(slot: TrimmedSlot, state: DatasetState) -> Range | None:
+    """Return what a slot had planned, if a run that it answers may still miss a part of that."""
+    planned = slot.planned
+    done = planned is None or state.coverage.covers(planned) or slot.generation != state.generation
+    return None if done else planned
 
 
 def _trimmed(slot: Slot) -> TrimmedSlot:
@@ -537,6 +547,7 @@ def _trimmed(slot: Slot) -> TrimmedSlot:
         replaced=slot.replaced,
         deleted=slot.deleted,
         bytes=slot.bytes,
+        planned=decision.planned,
         dead_letters=slot.dead_letters,
     )
 

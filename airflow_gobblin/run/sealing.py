@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from airflow_gobblin.errors import GobblinError
-from airflow_gobblin.journal.history import History, Slot
+from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.records import now
 from airflow_gobblin.journal.seals import Seal, SealedDataset, Seals, head_of, up_to
 from airflow_gobblin.model.coverage import Range
@@ -55,15 +55,14 @@ def seal(opened: OpenJob, run: RunPlan, sealing: Sealing, reports: Iterable[Data
 @dataclass(frozen=True)
 class _Known:
     """What a seal needs of a dataset. :param state: without units. :param head: its newest slot that has ended.
-    :param answered: what was planned by the slot that answers the run, if it was committed before.
-    :param forgotten: whether that slot was trimmed, so that nobody knows what it had planned and didn't cover.
+    :param answered: what was planned by the slot that answers the run, if it was committed before; of a trimmed slot, only if a
+        part of it wasn't covered then.
     """
 
     state: DatasetState
     head: int
     dropped: bool
     answered: Range | None = None
-    forgotten: bool = False
 
 
 def _known(opened: OpenJob, urns: Iterable[str], run_key: str) -> Mapping[str, _Known | GobblinError]:
@@ -77,8 +76,7 @@ def _known(opened: OpenJob, urns: Iterable[str], run_key: str) -> Mapping[str, _
             head = state.head if pending is None else pending.decision.slot - 1
             answer = found.answer(run_key)
             answered = None if answer is None else answer.decision.planned
-            forgotten = answer is not None and answered is None and _is_trimmed(answer, found)
-            known[found.urn] = _Known(state, head, found.dropped is not None, answered, forgotten)
+            known[found.urn] = _Known(state, head, found.dropped is not None, answered)
         else:
             known[names.get(key, key)] = found
     return known
@@ -105,8 +103,6 @@ def _made(
             return f"dataset {urn!r} can't be read"
         if not _same_generation(one.state, sealing):
             return f"dataset {urn!r} was rewound, set, imported or dropped since the run was planned"
-        if one.forgotten and urn not in planned:
-            return f"dataset {urn!r} was committed by a slot that is trimmed, and may lack something of what it had planned"
         if not _all_there(one.state, planned.get(urn) or one.answered):
             return f"dataset {urn!r} has less than was planned"
         status = found[urn]
@@ -118,12 +114,6 @@ def _made(
             return f"dataset {urn!r} is no longer listed, and not dropped"
     highest = max([sealing.version, *(seal.highest for seal in (last, *above) if seal is not None)])
     return Seal(newest + 1, sealing.version, highest, datasets, seals.digest(newest), now(), run.dag_run)
-
-
-def _is_trimmed(slot: Slot, history: History) -> bool:
-    """Return whether a slot was trimmed that had planned a range."""
-    covers = slot.decision.holds is None or slot.decision.holds.covers_ranges
-    return covers and any(slot.decision.slot == trimmed.slot for trimmed in history.trimmed)
 
 
 def _same_generation(state: DatasetState, sealing: Sealing) -> bool:

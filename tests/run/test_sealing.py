@@ -113,20 +113,39 @@ def test_a_run_that_limits_stopped_seals_nothing_however_often_it_is_cleared(tmp
         assert seals(lab) == []
 
 
-def test_nor_does_it_once_its_slot_is_trimmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the slot had planned and didn't cover is unknown by then."""
+def trim_the_first_slot(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trimming, "KEPT", 1)
     monkeypatch.setattr(trimming, "TRIMMED_TOGETHER", 1)
-    lab = Lab(tmp_path, A, seals=True, limits=Limits(rows=2))
-    lab.run(request=upto(8))
     lab.journal.put_note("a", 1, announced())
     for _ in range(2):
         lab.admin.pause("a", "to wait")
         lab.admin.resume("a", "to go on")
     assert trim(lab.journal, lab.reopened().history("a"))
-    assert lab.run(request=upto(8))["a"].status == "committed"
     assert [slot.slot for slot in lab.journal.history("a").trimmed if slot.action is Action.COMMIT] == [1]
+
+
+def test_nor_does_it_once_its_slot_is_trimmed_until_the_rest_is_covered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = Lab(tmp_path, A, seals=True, limits=Limits(rows=2))
+    lab.run(request=upto(8))
+    trim_the_first_slot(lab, monkeypatch)
+    assert lab.run(request=upto(8))["a"].status == "committed"
     assert seals(lab) == []
+    while lab.run()["a"].status != "idle":
+        pass
+    lab.run(request=upto(8))
+    assert standing(lab) == [8]
+
+
+def test_a_run_that_is_cleared_seals_what_a_trimmed_slot_of_it_covered(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.run(A, B, request=upto(8), unplannable=("b",))
+    assert seals(lab) == []
+    trim_the_first_slot(lab, monkeypatch)
+    lab.run(A, B, request=upto(8))
+    assert standing(lab) == [8]
 
 
 def test_a_run_that_is_cleared_after_a_later_one_seals_nothing(lab: Lab) -> None:

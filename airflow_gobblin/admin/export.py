@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow_gobblin.errors import ConfigurationError, GobblinError
+from airflow_gobblin.errors import ConfigurationError, GobblinError, RecordError
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model import schema as schemas
@@ -248,9 +248,22 @@ def _read(one: Mapping[str, Any], kind: str | None, last_read: bool) -> Exported
     watermark = one.get("watermark")
     if isinstance(watermark, dict) and "kind" not in watermark:
         one = {**one, "watermark": wire.to_json(_gobblins_watermark(watermark, kind, last_read, subject))}
-    found = wire.from_json(ExportedDataset, {**one}, subject)
+    try:
+        found = wire.from_json(ExportedDataset, {**one}, subject)
+    except RecordError as error:
+        raise _not_as_expected(subject, error) from error
     assert isinstance(found, ExportedDataset)
     return found
+
+
+def _not_as_expected(subject: str, error: RecordError) -> ConfigurationError:
+    """Make the error for a state that people may have written themselves."""
+    inner = error.__cause__
+    cause, hint = str(inner), f"The least that is wanted is {_EXAMPLE}"
+    if isinstance(inner, GobblinError):
+        cause = str(inner.why) if inner.subject == subject else f"can't {inner.operation} {inner.subject}: {inner.why}"
+        hint = inner.hint or hint
+    return ConfigurationError(operation="read", subject=subject, cause=cause, hint=hint)
 
 
 def _gobblins_watermark(given: Mapping[str, Any], kind: str | None, last_read: bool, subject: str) -> Watermark:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -203,6 +204,9 @@ def test_a_bad_document_is_refused_and_changes_nothing(
     done = command("import", str(tmp_path / "state.json"), *WHY)
     assert (done.status, done.out) == (1, "")
     assert says in done.err
+    assert not re.search(r"\w(Error|Exception)\b", done.err), "Python's own words"
+    sentences = re.split(r"(?<=\.) ", done.err)
+    assert len(set(sentences)) == len(sentences), "nothing is said twice"
     assert lab.reopened().datasets() == ()
 
 

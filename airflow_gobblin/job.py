@@ -15,6 +15,7 @@ from typing import Protocol, runtime_checkable
 from airflow_gobblin.connections import Connections, GuardedConnections
 from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.model.batch import Batch, HeldBatch
+from airflow_gobblin.model.checkpoint import Checkpoint
 from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.limits import RunLimits
@@ -22,7 +23,7 @@ from airflow_gobblin.model.plan import Binding, Plan, PlannedAct
 from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.request import RangeRequest
 from airflow_gobblin.model.site import Site
-from airflow_gobblin.model.state import DatasetState
+from airflow_gobblin.model.state import DatasetState, UnitRef
 from airflow_gobblin.model.verification import Deviation
 from airflow_gobblin.model.watermark import Watermark
 from airflow_gobblin.model.work import StagedFile, UnitResult, WorkUnit
@@ -34,6 +35,7 @@ __all__ = [
     "Attempt",
     "BatchedJob",
     "DatasetLike",
+    "DerivedWork",
     "DriverWork",
     "Held",
     "Job",
@@ -41,6 +43,7 @@ __all__ = [
     "LimitedJob",
     "OutlinedWork",
     "RankedDataset",
+    "Restore",
     "ReusingWork",
     "SealingJob",
     "SplitWork",
@@ -109,6 +112,7 @@ class WorkPlan:
     :param kept_from: the first position that the source still has.
     :param one_snapshot: whether the units have to run in one snapshot, which `Work.hold` provides.
     :param metadata: what the events of its slot have besides; no secrets.
+    :param checkpoint: what the version of a stage is made from.
     """
 
     units: Iterator[WorkUnit]
@@ -120,6 +124,7 @@ class WorkPlan:
     kept_from: Watermark | None = None
     one_snapshot: bool = False
     metadata: Mapping[str, str] = field(default_factory=dict)
+    checkpoint: Checkpoint | None = None
 
 
 class Held(Protocol):
@@ -303,6 +308,40 @@ class JudgedWork(Protocol):
         :param published: gives the units, each with its result, anew by each call.
         :param files: the file system below the workspace root.
         :raises CheckFailedError: it must not be published.
+        """
+
+
+@dataclass(frozen=True)
+class Restore:
+    """What a stage has to take back, because something that it was made from was.
+
+    :param units: the units of its oldest version with a parent that is gone, and of all after it.
+    :param looked: how far it was looked, by upstream.
+    :param why: a sentence.
+    """
+
+    units: tuple[UnitRef, ...]
+    looked: Mapping[str, int]
+    why: str
+
+
+@runtime_checkable
+class DerivedWork(Protocol):
+    """A work that makes versions from what other jobs publish, which these may take back."""
+
+    def to_restore(self, state: DatasetState, connections: GuardedConnections) -> Restore | None:
+        """Return what has to be taken back before anything is planned, if anything has.
+
+        :raises StateGivenUpError: it can't go back that far.
+        :raises GobblinError: an upstream can't be read.
+        """
+
+    def look(self, plan: Plan, state: DatasetState, connections: GuardedConnections) -> Mapping[str, int]:
+        """Look for retired parents of a planned version, and of all live ones, just before it is decided.
+
+        :return: how far it was looked, by upstream.
+        :raises LostRaceError: one is retired.
+        :raises GobblinError: an upstream can't be read.
         """
 
 

@@ -13,9 +13,10 @@ of this may be repeated by any process, at any time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property, partial
 
@@ -46,6 +47,7 @@ from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.policy import DEFAULT_ATTEMPTS, DEFAULT_RETENTION
 from airflow_gobblin.model.site import Site
+from airflow_gobblin.model.state import UnitRef
 from airflow_gobblin.model.work import UnitResult, UnitState, UnitSummary, WorkUnit
 from airflow_gobblin.steps.base import CommitStep, FenceResult, HighWatermarkStep, Phase, StepContext, batches
 from airflow_gobblin.steps.execution import carry_out, carry_out_all, fence, sync
@@ -65,11 +67,13 @@ class Proposal:
 
     :param units: a summary of every unit: the successful ones are published.
     :param staging: the folder of the plan's token.
+    :param looked: how far a stage has looked for retired parents, by upstream.
     """
 
     plan: Plan
     units: tuple[UnitSummary, ...]
     staging: str
+    looked: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def published(self) -> frozenset[str]:
@@ -264,7 +268,38 @@ class Committer:
             folder=plan.folder,
             metadata=plan.metadata,
             checkpoint=plan.checkpoint,
+            looked=proposal.looked,
         )
+
+    def take_back(
+        self, history: History, units: tuple[UnitRef, ...], looked: Mapping[str, int], run: str, reason: str
+    ) -> None:
+        """Take back units of a stage by a REWIND, unless another slot was decided since its history was read.
+
+        :param looked: how far it was looked for retired parents, by upstream.
+        :param run: the DAG run that does it.
+        """
+        decision = Decision(
+            slot=history.state.head + 1,
+            action=Action.REWIND,
+            urn=history.urn,
+            token=uuid.uuid4().hex,
+            run_key="",  # it answers no run
+            generation=history.state.generation + 1,
+            previous=history.last_digest,
+            at=now(),
+            replaces=units,
+            target=self.files.root,
+            hand_over=HighWatermarkStep(None),
+            reason=reason,
+            run=run,
+            looked=looked,
+        )
+        self.homes.check_here()
+        self.journal.put_decision(decision)
+        slot = self.journal.history(history.urn).by_token(decision.token)
+        if slot is not None:
+            self.execute(slot, "")
 
     # Carrying out
 

@@ -337,8 +337,21 @@ class Journal:
             raise unknown_dataset(self, urn)
         if not history.published:
             raise never_published(history)
+        files = self.published_files(history, history.state.live, root, dead_letters=dead_letters)
+        schema = _dead_letter_schema() if dead_letters else history.state.schema
+        shown = history.state.head if history.pending is None else history.pending.decision.slot - 1
+        return PublishedDataset(urn, shown, history.state.watermark, schema, files)
+
+    def published_files(
+        self, history: History, units: Iterable[UnitRef], root: str | None = None, *, dead_letters: bool = False
+    ) -> tuple[PublishedFile, ...]:
+        """Return the published files of some units, slot by slot, or those of their dead letters.
+
+        :param root: as of `read_dataset`.
+        :raises RecordError: as `steps`.
+        """
         root = root or self._moved_to()
-        files = tuple(
+        return tuple(
             PublishedFile(
                 f"{(root or decision.target).rstrip('/')}/{file.path}",
                 decision.slot,
@@ -347,12 +360,9 @@ class Journal:
                 file.size,
                 file.checksum,
             )
-            for decision, file in self.files(history, history.state.live)
+            for decision, file in self.files(history, units)
             if file.holds_dead_letters is dead_letters
         )
-        schema = _dead_letter_schema() if dead_letters else history.state.schema
-        shown = history.state.head if history.pending is None else history.pending.decision.slot - 1
-        return PublishedDataset(urn, shown, history.state.watermark, schema, files)
 
     def steps(self, decision: Decision, shards: Iterable[ShardRef] | None = None) -> Iterator[CommitStep]:
         """Yield the stored steps of a decision, in order, one shard at a time in memory; all but the last.

@@ -97,12 +97,9 @@ def dataset_key(urn: str) -> str:
     return f"{slug or 'dataset'}-{hashlib.sha256(urn.encode()).hexdigest()[:20]}"
 
 
-def dataset_id(journal: str, ingestion: str, urn: str) -> str:
-    """Return the id of a dataset in any journal.
-
-    :param journal: the journal's id.
-    """
-    return f"{journal}/{ingestion}/{urn}"
+def dataset_id(ingestion: str, urn: str) -> str:
+    """Return the id of a dataset among those of several jobs, whose names differ."""
+    return f"{ingestion}/{urn}"
 
 
 def is_name(text: str) -> bool:

@@ -149,4 +149,5 @@ def _bound(
         provenance=planning.provenance_of(dataset),
         head=state.head,
         metadata=found.metadata,
+        checkpoint=found.checkpoint,
     )

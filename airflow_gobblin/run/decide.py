@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 
 from airflow_gobblin.commit.committer import Proposal
 from airflow_gobblin.commit.preconditions import check_goes_on, check_preconditions
@@ -18,6 +19,7 @@ from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.work import DatasetRef, Pack, UnitResult, UnitSummary, summarize
 from airflow_gobblin.run import reports
 from airflow_gobblin.run.answers import covered_since, swept
+from airflow_gobblin.run.derived import looked
 from airflow_gobblin.run.notes import keep_failure, keep_unpublished
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.reports import DatasetReport
@@ -121,17 +123,14 @@ def _policy(opened: OpenJob, plan: Plan) -> CommitPolicy:
 
 def _decide_from(opened: OpenJob, plan: Plan, results: PlanResults) -> Slot | DatasetReport:
     proposal = propose(opened, plan, results)
+    work = opened.job.work
     if proposal.decidable:
-        if isinstance(opened.job.work, JudgedWork):
-            opened.job.work.judge(
-                plan, lambda: results.with_units(proposal.published), opened.files, opened.connections
-            )
+        if isinstance(work, JudgedWork):
+            work.judge(plan, lambda: results.with_units(proposal.published), opened.files, opened.connections)
         return opened.committer.decide(
-            proposal,
+            replace(proposal, looked=looked(opened, plan)),
             lambda: results.with_units(proposal.published),
-            lambda chosen: opened.job.work.publish(
-                plan, chosen, with_listing_cache(opened.files, plan.folder), proposal.staging
-            ),
+            lambda chosen: work.publish(plan, chosen, with_listing_cache(opened.files, plan.folder), proposal.staging),
         )
     history = opened.journal.history(plan.urn)
     if (slot := history.by_token(plan.token)) is not None:

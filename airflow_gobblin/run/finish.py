@@ -23,6 +23,7 @@ from airflow_gobblin.model.work import DatasetRef
 from airflow_gobblin.run import reports
 from airflow_gobblin.run.answers import covered_since, swept
 from airflow_gobblin.run.decide import propose, results_of
+from airflow_gobblin.run.derived import looked
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.sealing import seal
@@ -111,6 +112,7 @@ def _final(
         check_goes_on(history)
         try:
             check_preconditions(plan, known_ranges(plan, opened.staging.units(plan)), history)
+            looked(opened, plan)
         except AlreadyCoveredError:
             assert plan.planned is not None
             return reports.covered(ref.urn, plan.planned, history, plan.open_end, besides=plan.replaces)

@@ -19,7 +19,15 @@ from airflow_gobblin.errors import (
     StoreError,
     TargetError,
 )
-from airflow_gobblin.job import BatchedJob, DatasetLike, DriverWork, LimitedJob, OutlinedWork, RankedDataset, SealingJob
+from airflow_gobblin.job import (
+    BatchedJob,
+    DatasetLike,
+    DriverWork,
+    LimitedJob,
+    OutlinedWork,
+    RankedDataset,
+    SealingJob,
+)
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.records import now
 from airflow_gobblin.model.failure import Failure
@@ -39,6 +47,7 @@ from airflow_gobblin.model.plan import (
 from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.work import DatasetRef, Pack, WorkUnit
 from airflow_gobblin.run.dataset_plan import plan_dataset
+from airflow_gobblin.run.derived import restored
 from airflow_gobblin.run.inputs import Planning, begin, with_histories
 from airflow_gobblin.run.notes import keep_failure
 from airflow_gobblin.run.open_job import OpenJob
@@ -203,6 +212,7 @@ def _plan(
             finish_left(opened, urn, planning.run_key)
             history = opened.journal.history(urn)
             planning.add(urn, history)
+        history = restored(opened, history, planning)
         proposed = plan_dataset(opened, dataset, history, planning)
         if isinstance(proposed, DatasetNote):
             return proposed

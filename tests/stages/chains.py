@@ -14,7 +14,7 @@ from airflow_gobblin.model.state import UnitRef
 from airflow_gobblin.model.work import UnitState, UnitSummary
 from airflow_gobblin.storage.stores.memory import MemoryStore
 
-SOURCE = "journal/raw/flights"
+SOURCE = "raw/flights"
 """The id of an upstream."""
 
 

@@ -99,8 +99,8 @@ def test_a_version_consumes_what_came_after_the_one_before_and_inherits_its_root
     made = checkpoint(at(3), has, stage.history.state)
     assert made.parents == made.roots == {SOURCE: consumed(2, 3, units=2)}
     stage.publish(made)
-    below = checkpoint(at(3), {"journal/clean/clean": of_stage(stage.history)}, Chain("report").history.state)
-    assert below.parents == {"journal/clean/clean": consumed(1, 2)}
+    below = checkpoint(at(3), {"clean/clean": of_stage(stage.history)}, Chain("report").history.state)
+    assert below.parents == {"clean/clean": consumed(1, 2)}
     assert below.roots == {SOURCE: (*consumed(1), *consumed(2, 3, units=2))}
 
 

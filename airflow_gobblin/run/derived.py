@@ -1,0 +1,44 @@
+"""Datasets that are made from what other jobs publish: they go back if something of that is gone, and look before deciding."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from airflow_gobblin.commit.preconditions import check_goes_on
+from airflow_gobblin.job import DerivedWork
+from airflow_gobblin.journal.history import History
+from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.run.inputs import Planning
+from airflow_gobblin.run.open_job import OpenJob
+
+log = logging.getLogger(__name__)
+
+
+def restored(opened: OpenJob, history: History, planning: Planning) -> History:
+    """Return the history of a dataset that has nothing pending, once it has taken back what was made from something that is gone.
+
+    :raises PausedError: it is paused.
+    :raises StateGivenUpError: it can't go back that far.
+    """
+    work, urn = opened.job.work, history.urn
+    if not isinstance(work, DerivedWork):
+        return history
+    check_goes_on(history)
+    while (restore := work.to_restore(history.state, opened.connections)) is not None:
+        log.info("dataset %r goes back: %s", urn, restore.why)
+        opened.committer.take_back(history, restore.units, restore.looked, planning.request.dag_run, restore.why)
+        history = opened.journal.history(urn)
+        planning.add(urn, history)
+    return history
+
+
+def looked(opened: OpenJob, plan: Plan) -> Mapping[str, int]:
+    """Look for retired parents of a plan that isn't decided, and of what is live beside it; return how far, by upstream.
+
+    :raises LostRaceError: one is retired.
+    """
+    work = opened.job.work
+    if not isinstance(work, DerivedWork):
+        return {}
+    return work.look(plan, opened.journal.state(plan.urn), opened.connections)

@@ -1,0 +1,254 @@
+"""Stages on the tasks of the graph, with real journals and files: a diamond, and what a rewind of its source brings about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from airflow_gobblin.admin.actions import Administration
+from airflow_gobblin.connections import NoConnections
+from airflow_gobblin.errors import NeverPublishedError
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.journal.records import Action, Decision
+from airflow_gobblin.model.watermark import LongWatermark
+from airflow_gobblin.model.work import ExtractKind
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.plan import create_work_units
+from airflow_gobblin.run.recover import verify_recover
+from airflow_gobblin.run.reports import DatasetReport
+from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.stages.inputs import Input
+from airflow_gobblin.testing import inprocess
+from tests.faults import Call, Crash, Faults, FaultyStore
+from tests.protocol.rows import LineSink, RowSource, Table
+from tests.stages.lines import LineStage, evaluations, joined, lines
+
+REACH = {"one": "a", "two": "ab"}
+
+
+class Diamond:
+    """Two datasets; a stage of one and a stage of both; and one of these two."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.journal = f"file://{folder}/journal"
+        self.rows, self.revision, self.runs = 0, 0, 0
+        self.kind = ExtractKind.APPEND_ONLY
+        a, b = (Input(self.journal, "raw", urn) for urn in "ab")
+        one, two = (Input(self.journal, n, n, frozenset(f"raw/{urn}" for urn in REACH[n])) for n in REACH)
+        self.stages = {
+            "one": self._stage("one", a),
+            "two": self._stage("two", a, b),
+            "both": self._stage("both", one, two),
+        }
+
+    def rewinds(self, name: str) -> list[Decision]:
+        slots = Journal.open(self.journal, name).history(name).slots
+        return [slot.decision for slot in slots if slot.decision.action is Action.REWIND]
+
+    def _stage(self, name: str, *inputs: Input) -> LineStage:
+        return LineStage(name, self.journal, str(self.folder / "lake"), inputs)
+
+    @property
+    def raw(self) -> Ingestion:
+        tables = tuple(Table(urn, self.kind, self.rows, self.revision) for urn in "ab")
+        source, sink = RowSource(tables), LineSink(str(self.folder / "raw"))
+        return Ingestion("raw", source, sink, self.journal, seals=True, retention=timedelta(0))
+
+    def grow(self, rows: int) -> None:
+        """A scheduled run of the source, which seals the position that it comes to."""
+        self.rows += rows
+        request = RunRequest(f"raw/{self.rows}", datetime.fromtimestamp(self.rows, UTC), scheduled=True)
+        inprocess.run(self.opened(self.raw), request=request)
+
+    def opened(self, job: Ingestion | LineStage) -> OpenJob:
+        return inprocess.open_job(job, journal=Journal.create(self.journal, job.name))
+
+    def run(self, name: str) -> DatasetReport:
+        self.runs += 1
+        return inprocess.run(self.opened(self.stages[name]), request=RunRequest(f"{name}/{self.runs}"))[name]
+
+    def rest(self) -> None:
+        """Run every stage until none has anything to do."""
+        for _ in range(20):
+            found = [self.run(name).status for name in self.stages]
+            if found == ["idle"] * len(found):
+                return
+        raise AssertionError("they don't come to rest")
+
+    def rewind(self, urn: str, to: int) -> None:
+        """The source has other rows from now on, and those from a position on are taken back."""
+        self.revision += 1
+        admin = Administration(Journal.open(self.journal, "raw", write=True), str(self.folder / "raw"), "ann")
+        admin.rewind(urn, LongWatermark(to), "the rows were wrong")
+
+    def paths(self, name: str) -> list[str]:
+        job, urn = ("raw", name) if name in "ab" else (name, name)
+        try:
+            return Journal.open(self.journal, job).read_dataset(urn).paths
+        except NeverPublishedError:
+            return []
+
+    def slots(self, name: str) -> Mapping[int, tuple[Action, bool]]:
+        history = Journal.open(self.journal, name).history(name)
+        return {slot.decision.slot: (slot.decision.action, slot.done) for slot in history.slots}
+
+    def versions(self, name: str) -> list[int]:
+        state = Journal.open(self.journal, name).state(name)
+        return [int(state.checkpoints[slot].version.timestamp()) for slot in state.versions]
+
+    def check(self) -> None:
+        """One pass in plain Python over what the source published gives the same."""
+        source = {urn: lines(self.paths(urn)) for urn in "ab"}
+        one, two = joined("one", [source["a"]]), joined("two", [source["a"], source["b"]])
+        assert lines(self.paths("one")) == one
+        assert lines(self.paths("two")) == two
+        assert lines(self.paths("both")) == joined("both", [one, two])
+
+
+@pytest.fixture
+def diamond(tmp_path: Path) -> Diamond:
+    return Diamond(tmp_path)
+
+
+def test_each_version_is_made_once_in_order_from_what_its_upstreams_published_for_it(diamond: Diamond) -> None:
+    for rows in (6, 4):
+        diamond.grow(rows)
+    diamond.rest()
+    assert [diamond.versions(name) for name in diamond.stages] == [[6, 10]] * 3
+    assert diamond.slots("both") == {1: (Action.COMMIT, True), 2: (Action.COMMIT, True)}
+    diamond.check()
+
+
+def test_a_stage_waits_for_every_upstream(diamond: Diamond) -> None:
+    diamond.grow(6)
+    diamond.run("one")
+    assert diamond.run("both").status == "idle"
+    diamond.run("two")
+    assert diamond.run("both").status == "committed"
+
+
+def test_a_version_without_rows_is_one_all_the_same(diamond: Diamond) -> None:
+    for rows in (6, 0, 4):
+        diamond.grow(rows)
+    diamond.grow(0)
+    diamond.rest()
+    assert diamond.versions("both") == [6, 10]
+    diamond.check()
+
+
+def test_stages_follow_a_rewind_of_the_source_by_themselves(diamond: Diamond) -> None:
+    for rows in (6, 4, 5):
+        diamond.grow(rows)
+    diamond.rest()
+    before = {name: evaluations(diamond.paths(name)) for name in diamond.stages}
+    diamond.rewind("a", 8)
+    diamond.rest()
+    assert diamond.versions("both") == [6], "the others were made from what was taken back"
+    diamond.grow(3)
+    diamond.rest()
+    assert [diamond.versions(name) for name in diamond.stages] == [[6, 18]] * 3
+    diamond.check()
+    for name, made in before.items():
+        assert len(made & evaluations(diamond.paths(name))) == 1, f"the first version of {name} is as it was"
+        (found,) = diamond.rewinds(name)
+        assert "was taken back, from which version 1970-01-01T00:00:10+00:00 was made" in found.reason
+
+
+def test_a_branch_that_restored_holds_the_barrier_until_the_other_has(diamond: Diamond) -> None:
+    for rows in (6, 4):
+        diamond.grow(rows)
+    diamond.rest()
+    diamond.rewind("a", 8)
+    diamond.grow(2)
+    assert diamond.run("one").status == "committed"
+    assert diamond.versions("one") == [6, 12]
+    assert diamond.run("both").status == "idle", "it restored, and the other branch stands on other roots"
+    assert (diamond.versions("two"), diamond.versions("both")) == ([6, 10], [6])
+    diamond.rest()
+    diamond.check()
+
+
+def test_a_parent_that_is_retired_after_the_plan_loses_it(diamond: Diamond) -> None:
+    diamond.grow(6)
+    opened, request = diamond.opened(diamond.stages["one"]), RunRequest("one/late")
+    verify_recover(opened, request)
+    plan = create_work_units(opened, request)
+    diamond.rewind("a", 4)
+    report = inprocess.go_on(opened, plan, NoConnections())["one"]
+    assert (report.status, report.slot) == ("lost", None), report
+    assert "slot of 'raw/a' was taken back since it was planned" in report.detail
+    diamond.grow(2)
+    diamond.rest()
+    diamond.check()
+
+
+def test_a_late_attempt_publishes_nothing_beside_a_version_that_was_made_since(diamond: Diamond) -> None:
+    diamond.grow(6)
+    opened, request = diamond.opened(diamond.stages["one"]), RunRequest("one/late")
+    verify_recover(opened, request)
+    plan = create_work_units(opened, request)
+    diamond.run("one")
+    assert inprocess.go_on(opened, plan, NoConnections())["one"].status == "lost"
+    assert diamond.slots("one") == {1: (Action.COMMIT, True)}
+
+
+@pytest.mark.parametrize("key", ["one/one/d/0000000003", "one/one/o/0000000003", "one/one/d/0000000004"])
+def test_a_restore_that_died_is_completed_by_the_next_run(diamond: Diamond, key: str) -> None:
+    """Before the decision to go back, before its outcome, and before the next version."""
+    for rows in (6, 4):
+        diamond.grow(rows)
+    diamond.rest()
+    diamond.rewind("a", 8)
+    diamond.grow(2)
+
+    def die(call: Call) -> None:
+        if call.operation == "put" and call.subject == key:
+            raise Crash
+
+    opened = diamond.opened(diamond.stages["one"])
+    opened.journal.store = FaultyStore(opened.journal.store, Faults(hook=die))
+    with pytest.raises(Crash):
+        inprocess.run(opened)
+    diamond.rest()
+    assert len(diamond.rewinds("one")) == 1
+    assert diamond.versions("both") == [6, 12]
+    diamond.check()
+
+
+def test_two_that_restore_at_once_go_back_once(diamond: Diamond) -> None:
+    for rows in (6, 4):
+        diamond.grow(rows)
+    diamond.rest()
+    diamond.rewind("a", 8)
+    work, opened = diamond.stages["one"].work, diamond.opened(diamond.stages["one"])
+    history = opened.journal.history("one")
+    restore = work.to_restore(history.state, opened.connections)
+    assert restore is not None
+    for _ in range(2):
+        opened.committer.take_back(history, restore.units, restore.looked, "one/late", restore.why)
+    assert diamond.versions("one") == [6]
+    assert len(diamond.rewinds("one")) == 1
+
+
+def test_a_paused_stage_stays_as_it_is(diamond: Diamond) -> None:
+    for rows in (6, 4):
+        diamond.grow(rows)
+    diamond.rest()
+    diamond.rewind("a", 8)
+    admin = Administration(Journal.open(diamond.journal, "one", write=True), str(diamond.folder / "lake"), "ann")
+    admin.pause("one", "it is looked at")
+    assert diamond.run("one").status == "paused"
+    assert diamond.versions("one") == [6, 10]
+
+
+def test_an_upstream_whose_slots_each_replace_all_is_refused_by_name(diamond: Diamond) -> None:
+    diamond.kind = ExtractKind.SNAPSHOT_ONLY
+    diamond.grow(6)
+    report = diamond.run("one")
+    assert report.status == "failed"
+    assert "can't read dataset 'a' of 'raw' in a stage: each of its slots holds a snapshot" in report.detail

@@ -6,11 +6,11 @@ import random
 import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, Producer, TopicPartition
@@ -19,14 +19,15 @@ from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.connections import Connections, NoConnections
 from airflow_gobblin.errors import ConfigurationError, SourceError
 from airflow_gobblin.model.batch import Batch
-from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.policy import CommitPolicy
+from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.watermark import MultiLongWatermark
-from airflow_gobblin.model.work import Limits
+from airflow_gobblin.model.work import Limits, WorkUnit
 from airflow_gobblin.rows.converters.base import OnBadRow
 from airflow_gobblin.rows.converters.checks import NotNull
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
-from airflow_gobblin.rows.sources.base import Source
+from airflow_gobblin.rows.sources.base import PlanRequest, Source
 from airflow_gobblin.rows.sources.kafka import Isolation, KafkaSource, OutOfRange, Start, reader
 from airflow_gobblin.rows.sources.kafka.planning import Piece, cut
 from airflow_gobblin.rows.sources.kafka.reader import KafkaReader
@@ -34,6 +35,7 @@ from airflow_gobblin.rows.sources.kafka.values import JsonValues
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.testing import RangeSourceContract, inprocess
+from tests.protocol.topics import Log, plan_log
 from tests.rows.sources.databases import FixedUri
 from tests.rows.sources.kafka_lake import Lake, numbered
 from tests.services.environment import ROOT
@@ -263,6 +265,55 @@ def test_a_topic_made_anew_stops_by_name(lake: Lake, kafka: Kafka, topic: str) -
     assert report.status == "failed"
     assert "it was deleted and made anew" in report.text
     assert len(lake.records()) == 20
+
+
+class Nameless(Log):
+    """The logs of a topic without an id."""
+
+    id: ClassVar[str] = ""
+
+
+@pytest.mark.parametrize("log", [Log, Nameless], ids=["with an id", "without one"])
+def test_a_log_that_ends_before_what_was_read_stops_by_name(log: type[Log]) -> None:
+    """Its end was lost; or it was made anew, in a cluster whose topics have no ids."""
+    read = DatasetState("t", Coverage().add(Range(MultiLongWatermark((0, 0)), MultiLongWatermark((10, 9)))))
+    with pytest.raises(ConfigurationError, match="partition 0 ends at offset 8, and was read up to 10"):
+        plan_log(log("t", 2, 8), read, PlanRequest(NOON))
+
+
+def test_a_partition_whose_offsets_cant_be_had_keeps_its_watermark_and_the_others_go_on() -> None:
+    read = DatasetState("t", Coverage().add(Range(MultiLongWatermark((0, 0, 0)), MultiLongWatermark((10, 9, 8)))))
+    found = plan_log(Headless("t", 3, 20), read, PlanRequest(NOON))
+    assert found.planned == Range(MultiLongWatermark((10, 9, 8)), MultiLongWatermark((20, 9, 18)))
+    assert {place.partition for unit in found.units for place in pieces_of(unit)} == {0, 2}
+
+
+def test_a_partition_with_nothing_new_is_in_no_unit() -> None:
+    read = DatasetState("t", Coverage().add(Range(MultiLongWatermark((0, 0)), MultiLongWatermark((5, 9)))))
+    found = plan_log(Log("t", 2, 10), read, PlanRequest(NOON))
+    assert {place.partition for unit in found.units for place in pieces_of(unit)} == {0}
+
+
+class Headless(Log):
+    """The logs of a topic whose second partition has no leader."""
+
+    def starts(self, partitions: Iterable[int]) -> dict[int, int | SourceError]:
+        return self._but_one(super().starts(partitions))
+
+    def ends(self, partitions: Iterable[int]) -> dict[int, int | SourceError]:
+        return self._but_one(super().ends(partitions))
+
+    def _but_one(self, found: dict[int, int | SourceError]) -> dict[int, int | SourceError]:
+        error = SourceError(operation="ask", subject="partition 1", cause="it has no leader")
+        return {p: error if p == 1 else offset for p, offset in found.items()}
+
+
+def pieces_of(unit: WorkUnit) -> list[Piece]:
+    """The offsets that a unit reads."""
+    assert isinstance(unit.low, MultiLongWatermark)
+    assert isinstance(unit.expected_high, MultiLongWatermark)
+    bounds = enumerate(zip(unit.low.values, unit.expected_high.values, strict=True))
+    return [Piece(p, low, high) for p, (low, high) in bounds if low < high]
 
 
 def test_a_topic_that_goes_between_plan_and_read_fails_and_the_others_go_on(
@@ -565,12 +616,17 @@ def test_an_age_above_what_the_topic_keeps_is_refused(kafka: Kafka, tmp_path: Pa
     assert "its source keeps rows for 1:00:00 only" in report.text
 
 
-def test_the_page_of_kafka() -> None:
+def test_the_page_of_kafka(kafka: Kafka, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "kafka.md").read_text()
     (code,) = re.findall(r"<!-- test: kafka -->\n```python\n(.*?)```", page, re.DOTALL)
     defined: dict[str, Any] = {}
     exec(compile(code, "kafka.md", "exec"), defined)
-    assert defined["clicks"].source == KafkaSource("kafka", ("clicks", "orders.*"))
+    source = defined["clicks"].source
+    assert (source.topics, source.values.on_bad) == (("clicks", "orders.*"), OnBadRow.DEAD_LETTER)
+    topic = kafka.create_topic()
+    kafka.produce(topic, [b'{"id": 1, "at": "2026-01-01T00:00:00Z"}', b"no JSON"])
+    report = Lake(kafka, tmp_path, topic, values=source.values).run()
+    assert (report.rows, report.text) == (1, "slot 1: 1 dead letter")
     (code,) = re.findall(r"<!-- test: values -->\n```python\n(.*?)```", page, re.DOTALL)
     exec(compile(code, "kafka.md", "exec"), defined)
     assert defined["clicks"].values.plan("clicks", NoConnections()).columns.names[:2] == ["click_id", "click_at"]

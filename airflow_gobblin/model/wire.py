@@ -364,9 +364,15 @@ def _decode_column(shape: _Shape, name: str, column: Any) -> Sequence[Any]:
     if isinstance(column, dict):
         return tuple(_decode_table(shape.hints[name], column))
     _expect(isinstance(column, list), "a list", column)
-    if {*map(type, column)} == {shape.hints[name]} and shape.hints[name] in _PLAIN:
+    if {*map(type, column)} <= _plain_types(shape.hints[name]):
         return cast(list[Any], column)
     return [*map(shape.fields[name], column)]
+
+
+@cache
+def _plain_types(expected: Any) -> frozenset[Any]:
+    """Return the types whose values are decoded as they are, where a plain value, or one of several, is expected."""
+    return _PLAIN & {*(get_args(expected) if get_origin(expected) in (Union, types.UnionType) else (expected,))}
 
 
 def _union_decoder(options: tuple[Any, ...]) -> Callable[[Any], Any]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import posixpath
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from airflow_gobblin.copy.bundles import Bundle, FolderEntry
 from airflow_gobblin.copy.entries import NO_ATTRIBUTES, Entry
@@ -52,7 +53,7 @@ def copy_steps(
     """
     steps = _Steps(plan.folder, files, staging, backup, keep)
     yield from _above(CopyBinding.of(plan).above, keep, files)
-    for some in _in_groups(published) if CopyBinding.of(plan).together else ([one] for one in published):
+    for some in _in_groups(published) if files.moves_folders else ([one] for one in published):
         whole = WholeFolders.of(some, plan.folder, files)
         for bundle, result in some:
             yield from steps.of(bundle, result, whole)
@@ -104,22 +105,7 @@ class _Steps:
         """
         for entry in bundle.folders:
             yield from self._folder(entry, whole)
-        kept = [self._at(file.entry.path) for file in bundle.files if file.replaces is not None]
-        kept = [path for path in kept if self.backup(path)]
-        trashes = dict(zip(kept, make_trashes(len(kept), self.staging, self.files), strict=True))
-        placed: list[TargetFile] = []
-        for file, staged in zip(bundle.files, result.files, strict=True):
-            target = self._at(file.entry.path)
-            if whole.above(file.entry.path) is not None:
-                placed.append(whole.files[target])
-                continue
-            yield from self._made(posixpath.dirname(target))
-            trash = trashes.get(target, "")
-            backup = self.backup(target) if trash else ""
-            steps = place_file(staged, target, result.unit, self.files, file.replaces, trash=trash, backup=backup)
-            placed += steps[0].files()
-            yield from steps
-        yield from self._look_again(zip((file.entry for file in bundle.files), placed, strict=True))
+        yield from self._files(bundle, result, whole)
         for path in sorted({staged.segment.path for staged in result.files if staged.segment is not None}):
             yield ForgetStep(path)
         yield from delete_files(
@@ -128,10 +114,37 @@ class _Steps:
         yield from self._set((ExpectedFile(self._at(one.path), one.identity), one.attributes) for one in bundle.changed)
         self.gone += map(self._at, bundle.gone_folders)
 
-    def _look_again(self, placed: Iterable[tuple[Entry, TargetFile]]) -> Iterator[CommitStep]:
+    def _files(self, bundle: Bundle, result: UnitResult, whole: WholeFolders) -> Iterator[CommitStep]:
+        """Yield the steps that place files, and that look at them again."""
+        placed: list[tuple[Entry, TargetFile]] = []
+        trashes = self._trashes(bundle)
+        pairs = zip(bundle.files, result.files, strict=True)
+        for folder, some in groupby(pairs, lambda pair: posixpath.dirname(pair[0].entry.path) or "."):
+            if whole.above(folder) is not None:
+                if self.keep.in_place:
+                    placed += ((file.entry, whole.files[self._at(file.entry.path)]) for file, _ in some)
+                continue
+            yield from self._made(self._at(folder))
+            for file, staged in some:
+                target = self._at(file.entry.path)
+                trash = trashes.get(target, "")
+                backup = self.backup(target) if trash else ""
+                steps = place_file(staged, target, result.unit, self.files, file.replaces, trash=trash, backup=backup)
+                if self.keep.in_place:
+                    placed += ((file.entry, one) for one in steps[0].files())
+                yield from steps
+        yield from self._look_again(placed)
+
+    def _trashes(self, bundle: Bundle) -> dict[str, str]:
+        """Make the trashes of the files that are replaced and kept; return them by the paths of the files."""
+        kept = [self._at(file.entry.path) for file in bundle.files if file.replaces is not None]
+        kept = [path for path in kept if self.backup(path)]
+        return dict(zip(kept, make_trashes(len(kept), self.staging, self.files), strict=True))
+
+    def _look_again(self, placed: Sequence[tuple[Entry, TargetFile]]) -> Iterator[CommitStep]:
         """Yield the steps that look, once files are placed, whether they have the attributes that they keep."""
-        keeps = self.files.keeps if self.keep.in_place else None
-        if keeps is not None:
+        if placed:
+            keeps = self.files.keeps
             yield from self._set(
                 (ExpectedFile(file.path, file.identity), settable(to_keep(entry, self.keep, keeps), None, keeps))
                 for entry, file in placed

@@ -185,7 +185,7 @@ class SitedStep(Protocol):
 
 
 class ManyFilesStep(Protocol):
-    """A step about many files that publishes none of them: it counts as so many in batches, which bounds these in memory."""
+    """A step about many files: it counts as so many in batches, which bounds these in memory."""
 
     @property
     def entries(self) -> int:

@@ -338,6 +338,11 @@ class PlaceFolderStep:
     def undo(self, context: StepContext) -> None:
         """It stays where it was placed: the next plan finds it there."""
 
+    @property
+    def entries(self) -> int:
+        """The number of its files."""
+        return len(self.content)
+
     def files(self) -> tuple[TargetFile, ...]:
         return tuple(TargetFile(f"{self.target}/{of.path}", "", of.identity, of.checksum, 0) for of in self.content)
 

@@ -431,9 +431,12 @@ class _ListedFiles:
 
     def identity(self, path: str) -> FileIdentity | None:
         folder, _, name = path.rpartition("/")
-        if folder not in self._listed:
-            self._listed[folder] = self._files.identities(folder or ".")
-        return self._listed[folder].get(name) or self._files.identity(path)
+        return self.identities(folder or ".").get(name) or self._files.identity(path)
+
+    def identities(self, path: str) -> Mapping[str, FileIdentity]:
+        if path not in self._listed:
+            self._listed[path] = self._files.identities(path)
+        return self._listed[path]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._files, name)

@@ -182,5 +182,7 @@ def test_many_files_are_looked_at_by_one_listing(files: Files, monkeypatch: pyte
     later = _write(files, "a/b/3")
     assert seen.identity("a/b/3") == later
     monkeypatch.setattr(LocalFiles, "identity", lambda self, path: pytest.fail(f"{path} is looked at alone"))
+    monkeypatch.setattr(LocalFiles, "identities", lambda self, path: pytest.fail(f"{path} is listed again"))
     assert {path: seen.identity(path) for path in found} == found
+    assert seen.identities("a/b") == {"1": found["a/b/1"], "2": found["a/b/2"]}
     assert seen.read("a/b/1") == b"data"

@@ -73,7 +73,5 @@ def plan_copy(
     if first is None:
         return None
     above = survey.missing_above() if work.keep.gives else ()
-    binding = CopyBinding(
-        dataset.source_folder, dataset.keep, dataset.compare, survey.sides.on_disk, dataset.name, above, work.recipe
-    )
+    binding = CopyBinding(dataset.source_folder, dataset.keep, dataset.compare, dataset.name, above, work.recipe)
     return WorkPlan(chain((first,), units), dataset.folder, binding, metadata=dataset.metadata)

@@ -46,7 +46,6 @@ class CopyBinding:
     :param source_folder: the file set's folder in the source tree; `.` for the root.
     :param keep: what its copies keep, in place of what the mirror's do.
     :param compare: how its files are compared, in place of how the mirror's are.
-    :param together: whether its files are staged together, so that new folders of it may be placed by one rename.
     :param name: the file set's name in its dataset.
     :param above: the folders above it that the target didn't have, if they get attributes.
     :param recipe: a digest of what decides how its files are copied; empty: finished copies are not used again.
@@ -55,7 +54,6 @@ class CopyBinding:
     source_folder: str
     keep: Keep | None = None
     compare: Compare | None = None
-    together: bool = False
     name: str = ""
     above: tuple[str, ...] = ()
     recipe: str = ""

@@ -11,7 +11,7 @@ import secrets
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from airflow_gobblin.copy.bundles import Bundle
 from airflow_gobblin.copy.conversion.converters import Chain
 from airflow_gobblin.copy.conversion.converting import ConvertingOrigin
 from airflow_gobblin.copy.entries import Entry
+from airflow_gobblin.copy.failures import writing
 from airflow_gobblin.copy.transfer.bandwidth import Pace, PacedOrigin
 from airflow_gobblin.copy.transfer.hdfs import HdfsDestination
 from airflow_gobblin.copy.transfer.in_flight import in_flight
@@ -67,7 +68,7 @@ class StagedFolder:
     shared: bool
 
     @staticmethod
-    def of(unit: WorkUnit, plan: Plan, attempt: Attempt) -> StagedFolder:
+    def of(unit: WorkUnit, attempt: Attempt) -> StagedFolder:
         """Return the folder for a new try.
 
         A new folder of the target may be placed by one rename of a folder that one run of a driver wrote. Of all tries of a unit
@@ -75,12 +76,9 @@ class StagedFolder:
         nobody writes the unit's files there any more, however late.
         """
         folder = posixpath.join(attempt.folder, attempt.id)
-        if CopyBinding.of(plan).together:
-            try:
+        if attempt.files.moves_folders:
+            with writing(attempt.files.root, "."), suppress(FileExistsError):
                 attempt.files.create(f"{folder}/{_WHOLE}-{unit.id}").close()
-            except FileExistsError:
-                pass
-            else:
                 return StagedFolder(whole_folder(attempt.folder, attempt.id), shared=True)
         return StagedFolder.apart(unit, attempt)
 
@@ -155,7 +153,7 @@ def _staged(
     bundle = Bundle.of(unit)
     if not bundle.files:
         return (), None
-    folder = StagedFolder.of(unit, plan, attempt)
+    folder = StagedFolder.of(unit, attempt)
     tree, source_folder = open_tree(work.source, connections, work.links), _source_folder(plan)
     plain = _plain_origin(tree, source_folder, work)
     paced = _paced(plain, work, attempt)

@@ -249,12 +249,12 @@ def _written_parts(source: int, size: int) -> Iterator[tuple[int, int]]:
         yield start, at
 
 
-def _check_length(path: str) -> None:
+def _check_length(folder: bytes, path: str) -> None:
     """Make sure that commit steps can name a staged file: they have no open folder.
 
     :raises OSError: its path is too long for the kernel.
     """
-    if len(os.fsencode(path)) >= _LONGEST_PATH:
+    if len(folder) + 1 + len(os.fsencode(path)) >= _LONGEST_PATH:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
 
 
@@ -274,6 +274,7 @@ class DiskDestination:
     ) -> None:
         self._files = files
         self._folder = folder
+        self._above = os.fsencode(f"{files.root}/{folder}")
         self._kept = kept
         self._checksums = checksums
         self._shared = shared
@@ -287,7 +288,7 @@ class DiskDestination:
     def stage(self, entry: Entry, origin: Origin) -> StagedFile:
         path = contained(entry.path)
         with writing(self._files.root, path):
-            _check_length(f"{self._files.root}/{self._folder}/{path}")
+            _check_length(self._above, path)
         try:
             checksum, made = self._new(entry, origin)
         except BaseException:

@@ -6,17 +6,16 @@ needs no second look.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
-from airflow_gobblin.copy.attributes import KeptAttributes
 from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.failures import changed, described, gone, reading
 from airflow_gobblin.copy.transfer.durability import begin_to_write
 from airflow_gobblin.copy.transfer.in_flight import all_of, read_ahead
-from airflow_gobblin.copy.transfer.streams import Block, Checksum, Copies, FilesDestination, write_all, write_blocks
+from airflow_gobblin.copy.transfer.streams import Block, Checksum, FilesDestination, write_all, write_blocks
 from airflow_gobblin.copy.trees import joined
 from airflow_gobblin.copy.trees.objects import ObjectTree
 from airflow_gobblin.storage.files.base import StagedOutput, contained
@@ -132,23 +131,10 @@ class ObjectOrigin:
 class ObjectDestination(FilesDestination):
     """Staged uploads and small objects in a store that keeps uploads open. A `Destination`, which keeps times in metadata."""
 
-    def __init__(
-        self,
-        files: ObjectFiles,
-        folder: str,
-        target: str,
-        kept: KeptAttributes,
-        replacing: Collection[str] = (),
-        copies: Sequence[Copies] = (),
-        *,
-        checksums: bool,
-        shared: bool = False,
-    ) -> None:
-        super().__init__(files, folder, target, kept, replacing, copies, checksums=checksums, shared=shared)
-        self._objects = files
+    _files: ObjectFiles
 
     def _begin(self, entry: Entry, path: str, target: str) -> StagedOutput:
-        return self._objects.stage_with(path, target, self._time(entry))
+        return self._files.stage_with(path, target, self._time(entry))
 
     def _time(self, entry: Entry) -> int | None:
         return self._kept.time_in_metadata(entry)

@@ -49,6 +49,20 @@ def test_what_hangs_holds_its_own_places_only() -> None:
     assert time.monotonic() - started < HANGS / 2
 
 
+def test_many_that_hang_hold_no_more_places_than_there_are() -> None:
+    threads, gate = Threads(each=2, most=3, seconds=0.3), threading.Event()
+    hanging = [threads.run(f"gone {number}", "a gone one", lambda: gate.wait(HANGS)) for number in range(10)]
+
+    async def count() -> int:
+        await asyncio.sleep(0.1)
+        return sum("gone" in thread.name for thread in threading.enumerate())
+
+    *late, running = gathered(*hanging, count())
+    gate.set()
+    assert running == 3
+    assert {type(one) for one in late} == {StoreError}
+
+
 def test_what_failed_is_not_asked_again_for_a_while() -> None:
     asked: list[int] = []
 

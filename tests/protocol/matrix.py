@@ -56,6 +56,8 @@ from tests.protocol.rows import EvenRows, RefusedRow, RowSource, Table
 from tests.protocol.world import Bucket, Look, Place, Run, World
 from tests.services import s3
 
+S_contra = TypeVar("S_contra", contravariant=True)
+S = TypeVar("S")
 T = TypeVar("T")
 WORKERS = 2
 AT_A_TIME = 4 * WORKERS
@@ -131,10 +133,10 @@ class Trial:
         return run_trial(start, folder, self)
 
 
-class Case(Protocol):
+class Case(Protocol[S_contra]):
     """Something that happens to the second run of a place, and all that follows."""
 
-    def run(self, start: Start, folder: Path) -> bool:
+    def run(self, start: S_contra, folder: Path) -> bool:
         """Play it. :param folder: where. :return: whether all of it happened. :raises AssertionError: a promise is broken."""
 
 
@@ -326,10 +328,15 @@ def fail(place: Place, point: Point, run: Run, disk: Disk | None = None) -> Brok
         tell((faults.calls[point.at] if faults.happened else None, world.disk))
 
     *told, (happened, left) = in_fresh_process(work)
+    expect_recorded(point, happened)
+    return Broken(told[-1] if told else run, left)
+
+
+def expect_recorded(point: Point, happened: Call | None) -> None:
+    """:param happened: the call that the fault happened to; `None`: there was none."""
     assert happened is not None, f"there was no {point}"
     same = (happened.place, happened.operation) == (point.call.place, point.call.operation)
     assert same, f"where {point} was recorded, there was now {happened}"
-    return Broken(told[-1] if told else run, left)
 
 
 def fail_again(place: Place, start: Start, point: Point, broken: Broken) -> bool:
@@ -353,7 +360,14 @@ def faulty(place: Place, point: Point, tell: Tell, disk: Disk | None) -> tuple[W
     return world, faults
 
 
-def end(world: World, point: Point, faults: Faults, tell: Tell) -> None:
+class HasDisk(Protocol):
+    """A process's view of the world. `disk` is what lies under it, if syncs are tracked."""
+
+    @property
+    def disk(self) -> Disk | None: ...
+
+
+def end(world: HasDisk, point: Point, faults: Faults, tell: Tell) -> None:
     if point.fault in POWER:
         chance = random.Random(point.at) if point.fault is Fault.PARTIAL_POWER_LOSS else None
         assert world.disk is not None
@@ -428,11 +442,15 @@ def losing_power_after_an_outcome(calls: Sequence[Call]) -> list[Point]:
     return found
 
 
+def carrying_out(calls: Sequence[Call]) -> tuple[int, int]:
+    """The first call at which a slot is decided, and the last one at which one is done."""
+    puts = [(at, call.subject) for at, call in enumerate(calls) if call.operation == "put"]
+    return min(at for at, subject in puts if "/d/" in subject), max(at for at, subject in puts if "/o/" in subject)
+
+
 def from_decision_to_outcome(calls: Sequence[Call]) -> list[Point]:
     """The points at calls that change something, from the first decision to the last outcome."""
-    puts = [(at, call.subject) for at, call in enumerate(calls) if call.operation == "put"]
-    first = min(at for at, subject in puts if "/d/" in subject)
-    last = max(at for at, subject in puts if "/o/" in subject)
+    first, last = carrying_out(calls)
     return [p for p in points(calls) if first <= p.at <= last + 1 and p.call.effect is not Effect.READ]
 
 
@@ -455,7 +473,7 @@ class Tally:
         self.broken += other.broken
 
 
-def run_trials(start: Start, folder: Path, some: Iterable[Case], until: float | None = None) -> Tally:
+def run_trials(start: S, folder: Path, some: Iterable[Case[S]], until: float | None = None) -> Tally:
     """Cases one after the other. :param until: no more of them after this time (of `time.time()`)."""
     tally = Tally()
     for trial in some:
@@ -497,6 +515,10 @@ class Pool:
         other._mutant = mutant
         return other
 
+    def call(self, work: Callable[..., T], *arguments: object) -> T:
+        """Do some work in one of the workers."""
+        return self._submit(work, *arguments).result()
+
     def _submit(self, work: Callable[..., T], *arguments: object) -> Future[T]:
         return self._pool.submit(with_mutant, self._mutant, work, *arguments)
 
@@ -513,8 +535,7 @@ class Pool:
     ) -> Start:
         """The state that all cases start from. :param backfill: what the run that the faults happen to asks for.
         :param acts: as of a `LineSink`. :param letters: as of a `Place`, as `topics`."""
-        work = partial(start, acts=acts, letters=letters, topics=topics)
-        return self._submit(work, folder, store, layout, backfill).result()
+        return self.call(partial(start, acts=acts, letters=letters, topics=topics), folder, store, layout, backfill)
 
     def recoveries(self, start: Start, folder: Path, some: Sequence[Point]) -> list[tuple[Point, list[Call]]]:
         """The calls of the recoveries from some points."""
@@ -522,7 +543,7 @@ class Pool:
         work = [self._submit(record_recoveries, start.place, folder / f"r{n}", part) for n, part in enumerate(parts)]
         return [found for future in work for found in future.result()]
 
-    def run(self, start: Start, folder: Path, some: Sequence[Case], until: float | None = None) -> Tally:
+    def run(self, start: S, folder: Path, some: Sequence[Case[S]], until: float | None = None) -> Tally:
         """Run cases, spread over the workers."""
         parts = [some[n::WORKERS] for n in range(WORKERS)]
         work = [self._submit(run_trials, start, folder / f"w{n}", part, until) for n, part in enumerate(parts)]
@@ -531,7 +552,7 @@ class Pool:
             tally.add(future.result())
         return tally
 
-    def run_until(self, finds: str, start: Start, folder: Path, some: Sequence[Case]) -> Tally:
+    def run_until(self, finds: str, start: S, folder: Path, some: Sequence[Case[S]]) -> Tally:
         """Run cases, a few at a time, until one of them breaks a promise. :param finds: a part of its text."""
         tally = Tally()
         for at in range(0, len(some), AT_A_TIME):

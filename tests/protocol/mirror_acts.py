@@ -924,9 +924,13 @@ def first_broken(scenarios_of: str, changes: int | None = None) -> str:
 
 def on_disk(scenario: Scenario, folder: Path) -> Files:
     """A real disk for a scenario, which has a rename that never overwrites if it wants one."""
+    return LocalFiles(folder) if scenario.renames else on_disk_without_renames(folder)
+
+
+def on_disk_without_renames(folder: Path) -> Files:
+    """A real disk without a rename that never overwrites."""
     files = LocalFiles(folder)
-    if not scenario.renames:
-        files.rename_new = _refused  # type: ignore[method-assign]
+    files.rename_new = _refused  # type: ignore[method-assign]
     return files
 
 

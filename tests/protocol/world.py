@@ -7,12 +7,12 @@ import re
 import shutil
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import psycopg
 import pyarrow as pa
@@ -238,8 +238,18 @@ def _ingestion(source: RowSource, sink: LineSink, options: tuple[tuple[str, obje
     return Ingestion(NAME, source, sink, "unused", **settings)  # type: ignore[arg-type]
 
 
-class Process:
+class TaskProcess(Protocol):
     """The product in one process."""
+
+    @property
+    def opened(self) -> OpenJob: ...
+
+    def extract(self, run: RunPlan, pack: Pack, attempt: str) -> None:
+        """The work of Spark, without Spark."""
+
+
+class Process:
+    """A `TaskProcess` of an ingestion."""
 
     def __init__(
         self,
@@ -285,12 +295,14 @@ class Run:
     def request(self) -> RunRequest:
         return self.asked or RunRequest(self.name)
 
-    def carry_out(self, open_process: Callable[[], Process], tell: Callable[[Run], None] = lambda run: None) -> None:
+    def carry_out(
+        self, open_process: Callable[[], TaskProcess], tell: Callable[[Run], None] = lambda run: None
+    ) -> None:
         """All stages that are not done, each tried again, with nothing kept in memory, when it raises an error.
 
         :param tell: called after each stage with the scheduler's knowledge then.
         """
-        process: Process | None = None
+        process: TaskProcess | None = None
         for name, stage in self.stages():
             for attempt in range(TRIES):
                 if name in self.done:
@@ -304,7 +316,7 @@ class Run:
                     process = None
             tell(self)
 
-    def stages(self) -> Iterator[tuple[str, Callable[[Process, str], None]]]:
+    def stages(self) -> Iterator[tuple[str, Callable[[TaskProcess, str], None]]]:
         yield "verify_recover", lambda p, a: self._expect(verify_recover(p.opened, self.request))
         yield "create_work_units", self._create
         for pack in self.plan.packs if self.plan else ():
@@ -324,19 +336,19 @@ class Run:
         if failed:
             raise OSError(f"a task with {failed} fails, and is tried again")
 
-    def _create(self, process: Process, attempt: str) -> None:
+    def _create(self, process: TaskProcess, attempt: str) -> None:
         self.plan = create_work_units(process.opened, self.request)
 
-    def _extract(self, pack: Pack, process: Process, attempt: str) -> None:
+    def _extract(self, pack: Pack, process: TaskProcess, attempt: str) -> None:
         process.extract(self._planned, pack, attempt)
 
-    def _write(self, pack: Pack, process: Process, attempt: str) -> None:
+    def _write(self, pack: Pack, process: TaskProcess, attempt: str) -> None:
         self._expect(write_commit_steps(process.opened, self._planned, pack))
 
-    def _execute(self, pack: Pack, process: Process, attempt: str) -> None:
+    def _execute(self, pack: Pack, process: TaskProcess, attempt: str) -> None:
         self._expect(execute_commit_steps(process.opened, self._planned, pack))
 
-    def _finish(self, process: Process, attempt: str) -> None:
+    def _finish(self, process: TaskProcess, attempt: str) -> None:
         opened = process.opened
         self.final = finish(opened, self._planned)
         for slot, _ in unannounced(opened, (r.urn for r in self.final)):
@@ -548,7 +560,7 @@ class Look:
         """All records of the journal."""
         return {key: self.journal.store.get(key) or b"" for key in self.journal.store.list("")}
 
-    def check_records(self, before: dict[str, bytes]) -> dict[str, bytes]:
+    def check_records(self, before: Mapping[str, bytes]) -> dict[str, bytes]:
         """Records never change (I5), and go only where a snapshot replaces them. :return: those that exist now."""
         now = self.records()
         changed = [key for key, data in before.items() if now.get(key) != data and not _trimmed(key, now)]

@@ -26,7 +26,7 @@ class Comparison:
     :param blocks: reads a converted file of the source, as it would be copied.
     :param source_folder: the folder in the source tree that the entries' paths are relative to.
     :param target_folder: the same in the target tree.
-    :param step: the step, in ns, in which the target keeps times.
+    :param step: the step, in ns, in which the target keeps times; 0: it keeps none that it is given, and must not be older.
     """
 
     compare: Compare
@@ -44,19 +44,22 @@ class Comparison:
         if source.kind is not target.kind:
             return False
         if source.kind is EntryKind.LINK:
-            return source.link == target.link and (not self.times or same_time(source, target, self.step))
+            return source.link == target.link and (not self.times or self._same_time(source, target))
         if source.known_size not in (None, target.size):
             return False
         if self.compare is Compare.CHECKSUM:
             return self._same_content(source, target)
         if source.made_from is not None and target.inode:
-            return same_time(source, target, self.step)
+            return self._same_time(source, target)
         if not self.times:
-            return target.modified >= source.modified
+            return _not_older(target, source)
         if self.in_metadata:
             found = self.target.entry(joined(self.target_folder, target.path))
             return found is not None and found.modified == source.modified
-        return same_time(source, target, self.step)
+        return self._same_time(source, target)
+
+    def _same_time(self, source: Entry, target: Entry) -> bool:
+        return same_time(source, target, self.step) if self.step else _not_older(target, source)
 
     @property
     def takes_calls(self) -> bool:
@@ -85,6 +88,10 @@ def same_time(source: Entry, target: Entry, step: int = 1) -> bool:
     :param step: the step, in ns, in which it is known to keep them.
     """
     return any(target.modified == source.modified - source.modified % grain for grain in (step, *_STEPS))
+
+
+def _not_older(target: Entry, source: Entry) -> bool:
+    return target.modified >= source.modified
 
 
 def _sha256(tree: Tree, path: str, error: type[SourceError | TargetError]) -> bytes:

@@ -30,10 +30,14 @@ def in_form(attributes: Attributes, keeps: Keeps) -> Attributes:
         mode=mode,
         owner=_user(attributes.owner, names=keeps.names),
         group=_group(attributes.group, names=keeps.names),
-        modified=None if attributes.modified is None else attributes.modified - attributes.modified % keeps.time,
+        modified=_time(attributes.modified, keeps),
         acl=acl,
         extended=extended and tuple(pair for pair in extended if pair[0].startswith(keeps.extended)),
     )
+
+
+def _time(modified: int | None, keeps: Keeps) -> int | None:
+    return None if modified is None or not keeps.time else modified - modified % keeps.time
 
 
 def to_keep(entry: Entry, keep: Keep, keeps: Keeps) -> Attributes:

@@ -321,7 +321,7 @@ class Survey:
         return folder.path == "." and self.dataset.folder == "."
 
     def _keeps_time(self, folder: _Open) -> bool:
-        return self._wants_time(folder) and may_be_set(_has(folder), self.keeps)
+        return self._wants_time(folder) and self.keeps.time > 0 and may_be_set(_has(folder), self.keeps)
 
     def _kept(self, folder: _Open) -> Attributes:
         """Return the attributes of a folder that are to be kept, and can be."""

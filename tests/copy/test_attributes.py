@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from airflow_gobblin.copy.attributes import KeptAttributes
+from airflow_gobblin.copy.conversion.converters import Gzip
 from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.options import Keep
 from airflow_gobblin.copy.owners import in_form
@@ -398,6 +399,22 @@ def test_a_target_that_keeps_times_in_seconds_is_like_its_source_then(tmp_path: 
         assert (trees.target / "a/folder").stat().st_mtime_ns == 10**18
         assert LocalFiles(trees.target).keeps.time == 10**9
         assert statuses(trees.run()) == {A: "idle"}
+
+
+def test_a_target_that_keeps_no_times_is_not_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trees = Trees(tmp_path, {"keep": Keep("t"), "existing": "update", "convert": (Gzip(),), "links": "copy"})
+    trees.write("a/folder/x")
+    (trees.source / "a/link").symlink_to("folder/x")
+    monkeypatch.setattr(os, "utime", lambda *_, **__: None)
+    assert statuses(trees.run()) == {A: "committed"}
+    (unit,) = (one for one in trees.journal.history(A).slots[-1].decision.units if one.files)
+    assert unit.properties["not_kept"]
+    assert LocalFiles(trees.target).keeps.time == 0
+    assert statuses(trees.run()) == {A: "idle"}
+    trees.write("a/folder/x", "it has changed")
+    assert statuses(trees.run()) == {A: "committed"}
+    assert statuses(trees.using(keep=Keep("t", strict=True)).run()) == {A: "failed"}
+    assert (trees.target / "a/folder/x.gz").exists()
 
 
 def test_a_disk_of_ones_own_keeps_all(trees: Trees) -> None:

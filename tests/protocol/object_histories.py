@@ -17,6 +17,7 @@ from os import utime
 from pathlib import Path
 
 from airflow_gobblin.admin.actions import Administration
+from airflow_gobblin.commit.committer import Committer
 from airflow_gobblin.copy.finders import EachFolder
 from airflow_gobblin.copy.options import Delete, Existing
 from airflow_gobblin.copy.transfer.streams import SMALL
@@ -71,6 +72,7 @@ class ObjectHistory:
         self.contents: set[bytes] = set()
         """All that was ever written: each has a length of its own, by which it is compared."""
         self.earlier: list[tuple[OpenJob, RunPlan]] = []
+        self.abandoning = random.Random(f"abandoning {self.seed}")
         for name in SETS:
             self._write(name, "first")  # it stays: of a file set without any nothing would be deleted
 
@@ -106,16 +108,25 @@ class ObjectHistory:
         self.calls += len(faults.calls)
 
     def _carry_out(self, opened: OpenJob, plan: RunPlan, faults: Faults) -> None:
-        """Carry out what is decided, while an outsider writes, once; afterwards its object is there."""
-        at, written = self.random.randrange(16), dict[str, bytes]()
+        """Carry out what is decided, while an outsider writes, once, and somebody abandons it before an upload is completed.
 
-        def outsider(call: Call) -> None:
-            nonlocal at
+        Afterwards the outsider's object is there, and nothing has been placed since.
+        """
+        at, written = self.random.randrange(16), dict[str, bytes]()
+        uploads, abandoned = self.abandoning.choice([None, 0, 1, 2]), dict[str, dict[str, bytes]]()
+
+        def others(call: Call) -> None:
+            nonlocal at, uploads
             at -= call.place != "store"
             if at < 0 and not written and call.subject.startswith(SETS):
                 written[call.subject] = self._put(call.subject)
+            if uploads is not None and call.operation in ("complete upload", "replace object"):
+                uploads -= 1
+                if uploads < 0:
+                    uploads, name = None, call.subject.partition("/")[0]
+                    abandoned.update(self._abandon_meanwhile(name))
 
-        faults._hook = outsider
+        faults._hook = others
         try:
             for pack in plan.packs:
                 execute_commit_steps(opened, plan, pack)
@@ -123,6 +134,30 @@ class ObjectHistory:
             faults._hook = None
             for path, content in written.items():
                 self._expect(self.files.read(path) == content, f"an outsider's {path} is gone")
+            for name, before in abandoned.items():
+                placed = {path for path, data in self._objects(name).items() if before.get(path) != data} - {*written}
+                self._expect(
+                    not placed, f"{placed} came after {name} was abandoned"
+                )  # one may have been deleted: stated
+
+    def _abandon_meanwhile(self, name: str) -> dict[str, dict[str, bytes]]:
+        """A person abandons what is being carried out; their process may die before it cleans up.
+
+        :return: what the folder of the file set has then, if it is abandoned.
+        """
+        slot = self._journal().history(f"{name}#files").pending
+        dies = self.abandoning.random() < 0.5
+        self.log.append(f"meanwhile {name} is abandoned{', and not cleaned up' if dies else ''}")
+        with suppress(GobblinError):
+            if dies and slot is not None:
+                ended = Committer(self._journal(), self.files).abandon(slot, "ann's", "ann", "it is random")
+            else:
+                (ended, *_) = Administration(self._journal(), self.files, "ann").abandon(
+                    f"{name}#files", "it is random"
+                )
+            if ended.abandoned:
+                return {name: self._objects(name)}
+        return {}
 
     def _change(self) -> None:
         for _ in range(self.random.randrange(1, 5)):

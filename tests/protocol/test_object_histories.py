@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_gobblin.steps.base import StepContext
-from airflow_gobblin.steps.placing import PutStep
+from airflow_gobblin.steps.base import FenceResult, StepContext
+from airflow_gobblin.steps.placing import PlaceUploadStep, PutStep
 from tests.proofs import Proved, some_and_whole
 from tests.protocol.mirror_histories import play_all
 from tests.protocol.mutants import Patch
@@ -44,6 +44,7 @@ def test_random_histories_of_mirrors_to_s3_keep_every_promise(
 
 
 def putting_over_whatever_is_there() -> Patch:
+    """A new object is put over whatever is there."""
     execute = PutStep.execute
 
     def over(self: PutStep, context: StepContext) -> None:
@@ -54,11 +55,17 @@ def putting_over_whatever_is_there() -> Patch:
     return Patch(PutStep, "execute", over)
 
 
+def fence_that_leaves_the_upload() -> Patch:
+    """A slot is abandoned, and a late process can still complete its uploads."""
+    return Patch(PlaceUploadStep, "fence", lambda self, context: FenceResult.HOLDS)
+
+
 @pytest.mark.timeout(1200)
-def test_a_step_that_puts_over_whatever_is_there_is_caught(
-    play: Callable[[int], ObjectHistory], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("mutant", [putting_over_whatever_is_there, fence_that_leaves_the_upload])
+def test_a_fault_is_caught(
+    mutant: Callable[[], Patch], play: Callable[[int], ObjectHistory], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patch = putting_over_whatever_is_there()
+    patch = mutant()
     monkeypatch.setattr(patch.owner, patch.name, patch.value)
     for seed in range(60):
         try:

@@ -77,7 +77,7 @@ class Attributes:
 class Keeps:
     """What a storage keeps of the attributes of files and folders.
 
-    :param time: the steps of times, in ns.
+    :param time: the steps of times, in ns; 0: no time that is given is kept.
     :param permission: the bits of permissions; 0: none are kept.
     :param names: whether owners and groups are names; otherwise they are numbers.
     :param sets_owners: whether this process may set any owner and group.

@@ -144,9 +144,11 @@ def _takes(path: str, wanted: Attributes) -> bool:
 
 
 def _step_of_times(path: str, expected: int) -> int:
-    """Return the step, in ns, in which the times of a file are kept."""
+    """Return the step, in ns, in which the times of a file are kept; 0 if it keeps none that it is given."""
     give_attributes(path, Attributes(modified=_TRIED_TIME))
     found = os.stat(path).st_mtime_ns
+    if abs(found - _TRIED_TIME) > _TIME_STEPS[-1]:
+        return 0
     return next((step for step in _TIME_STEPS if found == _TRIED_TIME - _TRIED_TIME % step), expected)
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import lzma
 import os
 import stat
 import struct
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -275,6 +277,19 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "zip: a name that isn't UTF-8": ("zip", lambda: zipped(("ä", b"x")).replace("ä".encode(), b"\xff\xfe"), ""),
     "zip: names that differ in case": ("zip", lambda: zipped(("a", b"x"), ("A", b"x")), SAME),
     "zip: one name twice": ("zip", lambda: zipped(A, ("?", b"x")).replace(b"?", b"a"), TWICE),
+    "zip: text": ("zip", lambda: b"this is no archive" * 100, "it has no end of a zip"),
+    "zip: a pipe": ("zip", lambda: zipped((member("p", stat.S_IFIFO), b"")), "no plain file"),
+    "zip: a socket": ("zip", lambda: zipped((member("s", stat.S_IFSOCK), b"")), "no plain file"),
+    "zip: a character device": ("zip", lambda: zipped((member("d", stat.S_IFCHR), b"")), "no plain file"),
+    "zip: a parent's path further down": ("zip", lambda: zipped(("a/../../out", b"x")), "leads out of the archive"),
+    "zip: dots within a path": ("zip", lambda: zipped(("a/./b", b"x")), "is no plain path"),
+    "zip: two slashes": ("zip", lambda: zipped(("a//b", b"x")), "is no plain path"),
+    "zip: a newline in a name": ("zip", lambda: zipped(("a\nb", b"x")), "control character"),
+    "zip: a name that is too long": ("zip", lambda: zipped(("ä" * 128, b"x")), "is too long"),
+    "zip: a path that is too deep": ("zip", lambda: zipped(("a/" * 40 + "b", b"x")), "is deeper than most_depth=32"),
+    "zip: names that differ in their Unicode form": ("zip", lambda: zipped(("é", b"x"), ("e\u0301", b"x")), SAME),
+    "zip: a file as a folder": ("zip", lambda: zipped(A, ("a/b", b"x")), TWICE),
+    "zip: a folder as a file": ("zip", lambda: zipped(("a/b", b"x"), A), TWICE),
     "zip: too many members": ("zip", lambda: zipped(*((str(n), b"") for n in range(51))), "most_files=50"),
     "zip: a bomb by its ratio": ("zip", lambda: zipped(("a", bytes(20 << 20))), "most_ratio=20"),
 }
@@ -290,3 +305,93 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "zstd: of many frames": ("zst", lambda: zstd(bytes(1 << 20)) * 20),
 }
 """Files that are no archives, each of which becomes 20 MiB: an extension, and how it is made."""
+
+
+def gzipped(
+    stream: bytes | None = None,
+    *,
+    magic: bytes = b"\x1f\x8b",
+    method: int = 8,
+    flags: int = 0,
+    fields: bytes = b"",
+    ends: bytes | None = None,
+) -> bytes:
+    """One member of a gzip file.
+
+    :param stream: its content, as deflate has it. :param fields: what the flags announce. :param ends: checksum and size.
+    """
+    packer = zlib.compressobj(wbits=-15)
+    stream = packer.compress(TEXT) + packer.flush() if stream is None else stream
+    ends = struct.pack("<LL", zlib.crc32(TEXT), len(TEXT)) if ends is None else ends
+    return magic + bytes([method, flags, 0, 0, 0, 0, 0, 255]) + fields + stream + ends
+
+
+def bits(*groups: str) -> bytes:
+    """A stream of deflate, whose last block these bits are."""
+    text = "".join(("1", *groups))
+    return bytes(int(text[at : at + 8].ljust(8, "0")[::-1], 2) for at in range(0, len(text), 8)) + bytes(16)
+
+
+TEXT = b"the content of a file, with some of it twice, with some of it twice\n" * 40
+WELL = gzipped()
+
+GZIPS: dict[str, Callable[[], bytes]] = {
+    "empty": lambda: b"",
+    "one byte": lambda: WELL[:1],
+    "its magic only": lambda: WELL[:2],
+    "cut off in its header": lambda: WELL[:7],
+    "its header only": lambda: WELL[:10],
+    "cut off in its content": lambda: WELL[:40],
+    "without checksum and size": lambda: WELL[:-8],
+    "without its size": lambda: WELL[:-4],
+    "without its last byte": lambda: WELL[:-1],
+    "another magic": lambda: gzipped(magic=b"\x1f\x9d"),
+    "its magic swapped": lambda: gzipped(magic=b"\x8b\x1f"),
+    "its first byte lost": lambda: WELL[1:],
+    "a byte before it": lambda: b"\0" + WELL,
+    "an unknown method": lambda: gzipped(method=9),
+    "no method": lambda: gzipped(method=0),
+    "a reserved flag": lambda: gzipped(flags=0x20),
+    "another reserved flag": lambda: gzipped(flags=0x40),
+    "the last reserved flag": lambda: gzipped(flags=0x80),
+    "an extra field beyond the end": lambda: gzipped(flags=4, fields=b"\xff\xff"),
+    "an extra field that isn't there": lambda: gzipped(flags=4, stream=b"", ends=b""),
+    "a name without an end": lambda: gzipped(flags=8, fields=b"name", stream=b"", ends=b""),
+    "a comment without an end": lambda: gzipped(flags=16, fields=b"comment", stream=b"", ends=b""),
+    "a header with a wrong checksum": lambda: gzipped(flags=2, fields=b"\0\0"),
+    "a block of a reserved kind": lambda: gzipped(bits("11")),
+    "a stored block with a wrong length": lambda: gzipped(b"\x01\x05\x00\x00\x00hello"),
+    "a stored block beyond the end": lambda: gzipped(b"\x01\xff\xff\x00\x00abc"),
+    "a copy from before the beginning": lambda: gzipped(bits("10", "0000001", "00000")),
+    "a length that isn't there": lambda: gzipped(bits("10", "11000110", "00000")),
+    "a distance that isn't there": lambda: gzipped(bits("10", "01110001", "0000001", "11110")),
+    "too many lengths": lambda: gzipped(bits("01", "01111", "00000", "0000")),
+    "too many distances": lambda: gzipped(bits("01", "00000", "11111", "0000")),
+    "a code without symbols": lambda: gzipped(bits("01", "00000", "00000", "0000", "000" * 4)),
+    "a code with too many symbols": lambda: gzipped(bits("01", "00000", "00000", "0000", "100" * 4)),
+    "a repetition of nothing": lambda: gzipped(
+        bits("01", "00000", "00000", "0000", "100", "000", "000", "100", "1", "00")
+    ),
+    "no last block": lambda: gzipped(b"\x00\x05\x00\xfa\xffhello"),
+    "a wrong checksum": lambda: gzipped(ends=struct.pack("<LL", 1, len(TEXT))),
+    "a wrong size": lambda: gzipped(ends=struct.pack("<LL", zlib.crc32(TEXT), len(TEXT) + 1)),
+    "a byte behind it": lambda: WELL + b"x",
+    "zeros behind it": lambda: WELL + bytes(100),
+    "text between two members": lambda: WELL + b"between" + WELL,
+    "a second member cut off in its header": lambda: WELL + WELL[:5],
+    "a second member cut off": lambda: WELL + WELL[:-20],
+    "a second member with a wrong checksum": lambda: WELL + gzipped(ends=bytes(8)),
+    "a second member with a reserved flag": lambda: WELL + gzipped(flags=0x20),
+    "a second member of another kind": lambda: WELL + bz2.compress(TEXT),
+    "zlib": lambda: zlib.compress(TEXT),
+    "deflate without a header": lambda: WELL[10:-8],
+    "bzip2": lambda: bz2.compress(TEXT),
+    "xz": lambda: lzma.compress(TEXT),
+    "zip": lambda: zipped(("a", TEXT)),
+    "tar": lambda: tar(("a", TEXT)),
+    "an error of a server": lambda: b"<html><title>404 Not Found</title></html>",
+    "sent as text": lambda: WELL.replace(b"\n", b"\r\n") + b"\r\n",
+    "sent by seven bits": lambda: bytes(byte & 0x7F for byte in WELL),
+    "sent as Latin-1, and taken for UTF-8": lambda: WELL.decode("latin-1").encode(),
+}
+"""Files that are no gzip, or a broken one."""

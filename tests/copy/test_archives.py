@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tarfile
 import tracemalloc
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from airflow_gobblin.mirror import Mirror
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.testing import inprocess
-from tests.copy.hostile_archives import GOOD, HOSTILE, info, tar, zipped
+from tests.copy.hostile_archives import GOOD, GZIPS, HOSTILE, TEXT, WELL, info, tar, zipped
 from tests.copy.mirrors import Trees, content, statuses
 from tests.copy.test_mirror_s3 import OneConnection
 from tests.services.s3 import S3Server
@@ -254,8 +255,9 @@ def test_archives_go_to_s3_and_come_from_there(versitygw: S3Server, tmp_path: Pa
 
 
 def test_there_are_many_kinds() -> None:
-    assert len(HOSTILE) >= 40
-    assert {name.partition(":")[0] for name in HOSTILE} == {"tar", "gzip", "bzip2", "zstd", "zip"}
+    kinds = Counter(name.partition(":")[0] for name in HOSTILE)
+    assert {*kinds} == {"tar", "gzip", "bzip2", "zstd", "zip"}
+    assert min(kinds["tar"], kinds["zip"], len(GZIPS)) >= 40
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
@@ -285,6 +287,26 @@ def test_a_hostile_archive_is_refused_when_it_is_read_too(kind: str) -> None:
     assert error is not None
     assert tracemalloc.get_traced_memory()[1] < len(data) + (32 << 20)
     tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", GZIPS)
+def test_a_hostile_gzip_is_refused_around_a_tar_and_a_file(kind: str) -> None:
+    data = GZIPS[kind]()
+    assert refusal("x.tar.gz", data) is not None
+    with pytest.raises((OSError, ValueError)):
+        b"".join(Gunzip().convert(iter([data])))
+
+
+def test_hostile_gzips_leave_their_file_sets_unpublished(tmp_path: Path) -> None:
+    trees = Trees(tmp_path, {"convert": (Gunzip(),)})
+    for number, make in enumerate(GZIPS.values()):
+        trees.write(f"{number}/x.gz").write_bytes(make())
+        trees.write(f"{number}/well.gz").write_bytes(WELL)
+    trees.write("well/x.gz").write_bytes(WELL)
+    reports = trees.run()
+    assert {urn for urn, status in statuses(reports).items() if status == "committed"} == {"well#files"}
+    assert all("x.gz" in report.text for urn, report in reports.items() if urn != "well#files")
+    assert files(trees.target) == {"well/x": TEXT}
 
 
 def refusal(path: str, data: bytes) -> Exception | None:

@@ -20,6 +20,8 @@ from airflow_gobblin.model.wire import record
 if TYPE_CHECKING:
     from airflow_gobblin.connections import Connections
 
+_GZIP_BEGINS = b"\x1f\x8b"
+"""The first bytes of a gzip file."""
 _BLOCK = 1 << 20
 _GZIP = 16 + zlib.MAX_WBITS
 """How zlib is told to write gzip; it writes no time into it, so that a content always becomes the same bytes."""
@@ -282,12 +284,21 @@ def decompressed(blocks: Iterator[bytes], codec: str) -> Iterator[bytes]:
     """Yield decompressed bytes: Arrow refuses what is cut off, or is followed by anything else."""
     import pyarrow as pa
 
-    read = BlocksReader(blocks)
+    read = BlocksReader(_beginning_as(_GZIP_BEGINS, blocks) if codec == "gzip" else blocks)
     with pa.CompressedInputStream(pa.PythonFile(read, mode="r"), codec) as stream:
         while some := stream.read(_BLOCK):
             yield some
     if not read.size:
         raise ValueError(f"it is empty, which no {codec} file is")
+
+
+def _beginning_as(begin: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield blocks that begin as they should: Arrow takes zlib's streams for gzip's."""
+    first = next((block for block in blocks if block), b"")
+    if not begin.startswith(first[: len(begin)]):
+        raise ValueError("incorrect header: no gzip file begins like this")
+    yield first
+    yield from blocks
 
 
 class BlocksReader(io.RawIOBase):

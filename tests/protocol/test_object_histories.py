@@ -61,7 +61,9 @@ def fence_that_leaves_the_upload() -> Patch:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("mutant", [putting_over_whatever_is_there, fence_that_leaves_the_upload])
+@pytest.mark.parametrize(
+    "mutant", [putting_over_whatever_is_there, pytest.param(fence_that_leaves_the_upload, marks=pytest.mark.soak)]
+)
 def test_a_fault_is_caught(
     mutant: Callable[[], Patch], play: Callable[[int], ObjectHistory], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -553,9 +554,9 @@ def abandon(place: Place) -> None:
 
 
 def next_run(world: MirrorWorld) -> Run:
-    """The third run, of which all was changed in the source before."""
+    """A run of another name than all before it, whose source is that of the third one."""
     write_source(world.place.folder / "source", 3)
-    return world.carry_out(Run("run 3"), Faults())
+    return world.carry_out(Run(f"run {uuid.uuid4().hex}"), Faults())
 
 
 def come_to_rest(world: MirrorWorld) -> None:

@@ -35,7 +35,7 @@ from airflow_gobblin.testing import inprocess
 from tests.copy.mirrors import Trees
 from tests.lab import Lab, stick
 from tests.plugins import rights
-from tests.protocol.rows import Table
+from tests.protocol.rows import EvenRows, Table
 from tests.services.airflow import Airflow, running_airflow
 from tests.services.processes import free_port
 
@@ -153,9 +153,12 @@ def fill_shop(folder: Path) -> None:
 
 
 def fill_vault(folder: Path) -> None:
-    """`gold`, others with odd names, `torn`, whose record is no record, and two that are held."""
+    """`gold`, others with odd names, `torn`, whose record is no record, `coins`, half of which are dead letters, and two that
+    are held."""
     lab = made(folder, *(Table(urn, ExtractKind.APPEND_ONLY, 5) for urn in ("gold", HIDDEN, LONG, "torn")))
     lab.run()
+    checked = Lab(folder / "lake", store=lab.store, checks=(EvenRows(),))
+    checked.run(Table("coins", ExtractKind.APPEND_ONLY, 6))
     held = Lab(folder / "lake", store=lab.store, batch=Batch(rows=100))
     held.run(*(Table(urn, ExtractKind.APPEND_ONLY, 7) for urn in ("tin", EVIL)))
     key = lab.journal.key("torn", "d", slot_name(1))

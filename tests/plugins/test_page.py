@@ -168,6 +168,11 @@ def test_a_dataset_tells_its_history_and_its_coverage(browse: Browse) -> None:
     assert pending.locator(".card tbody tr").count() == 7
 
 
+def test_dead_letters_are_counted_beside_the_rows_of_their_slot(browse: Browse) -> None:
+    page = visit(browse("ann"), "dataset", dag_id="vault", urn="coins")
+    assert column(page, 8) == ["3\n3 dead letters"]
+
+
 def test_a_quarantined_dataset_tells_why(browse: Browse) -> None:
     page = visit(browse("vera"), "dataset", urn="stock")
     expect(page.get_by_role("heading", name="Slot 1 is quarantined")).to_be_visible()

@@ -19,6 +19,7 @@ from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.job import Attempt
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.plan import Plan, RunPlan
+from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.work import UnitResult
 from airflow_gobblin.operators.extract import ExtractOperator
 from airflow_gobblin.rows.sinks.base import Sink
@@ -78,6 +79,7 @@ def planned_run(
     uris: Mapping[str, str] | None = None,
     sink: Sink | None = None,
     request: RunRequest | None = None,
+    policy: CommitPolicy = CommitPolicy.FULL,
 ) -> PlannedRun:
     """Plan a run of a source, the rows source perhaps.
 
@@ -94,6 +96,7 @@ def planned_run(
         converters=(Squares("id"),) if squares else (),
         max_packs=1,
         code=tuple(code),
+        policy=policy,
     )
     connections = SparkConnections(uris or {})
     opened = OpenJob(ingestion, Journal.create(ingestion.journal, ingestion.name, connections), connections)

@@ -53,7 +53,7 @@ PARTS: Mapping[str, Sequence[str]] = {
 }
 """Files and folders of tests, by part. The long runs of `make soak` are in none."""
 TWO_AT_ONCE = frozenset(["mirrors"])
-"""The parts whose proofs take one core each; the others spread what they try over two processes of their own."""
+"""The parts whose proofs take one core each; the others use both."""
 MOST_SECONDS = 7200
 """A proof that runs for so long fails: on a busy machine it takes several times as long as on a free one."""
 _FRESH = range(1_000_000, 1_000_000_000)
@@ -263,7 +263,7 @@ def play(part: str, path: Path) -> bool:
 def main() -> int:
     """Play the proofs, all parts or those that are named, and write the page."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("parts", nargs="*", metavar="part", help=f"{', '.join(PARTS)}")
+    parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(PARTS))
     parts = parser.parse_args().parts
     if unknown := [part for part in parts if part not in PARTS]:
         parser.error(f"there is no part {', '.join(unknown)}; there are {', '.join(PARTS)}")

@@ -39,7 +39,7 @@ from airflow_gobblin.hooks.registry import Registered, open_administration, open
 from airflow_gobblin.journal.history import History, Slot
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import now
-from airflow_gobblin.model.naming import many, shown
+from airflow_gobblin.model.naming import many, meant, shown
 from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.watermark import Json
 
@@ -159,6 +159,8 @@ def set_watermark(args: Namespace) -> None:
     """Move the watermark forward without ingesting."""
     admin, journal = _administration(args, new=True)
     to = parse_position(args.to, _kind(journal, args.urn, args.kind))
+    if not journal.history(args.urn).known and (near := meant(journal.datasets(), args.urn)):
+        _tell(f"No dataset has this URN yet. {near}")
     _carry_out(args, admin, [admin.would_set_watermark(args.urn, to)], new=True)
 
 

@@ -119,6 +119,8 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(
 def test_set_watermark_skips_and_starts(lab: Lab, command: CommandLine) -> None:
     lab.run(ORDERS)
     assert command("set-watermark", "orders", "--to", "13", "--yes", *WHY).status == 0
+    misspelt = command("set-watermark", "ordres", "--to", "3", "--kind", "long", *WHY, answer="n\n")
+    assert "No dataset has this URN yet. Did you mean 'orders'?" in misspelt.err
     to = ("--to", "2026-01-31T12:00:00+01:00", "--kind", "timestamp")
     assert command("set-watermark", "new", *to, "--yes", *WHY).status == 0
     lab.reopened()

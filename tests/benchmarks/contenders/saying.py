@@ -8,8 +8,6 @@ import os
 import time
 from collections.abc import Mapping
 
-import psutil
-
 __all__ = ["DATABASE", "Laps", "arguments", "cpu_seconds", "say"]
 
 DATABASE = "BENCHMARK_DATABASE"
@@ -42,6 +40,8 @@ class Laps:
 
 def cpu_seconds() -> float:
     """The CPU time so far of this process and of all below it, those that have ended included."""
+    import psutil  # the peers' Pythons don't have it
+
     own = psutil.Process()
     return sum(sum(process.cpu_times()[:4]) for process in (own, *own.children(recursive=True)))
 

@@ -17,7 +17,7 @@ from airflow_gobblin.rows.sinks.base import Layout
 from airflow_gobblin.storage.files.base import Files, StagedOutput
 
 MIB = 1 << 20
-ROW_GROUP_BYTES = 32 * MIB
+ROW_GROUP_BYTES = 16 * MIB
 """The most Arrow bytes of a row group: a writer holds that much in memory, and one column of it encoded."""
 DICTIONARY_BYTES = 256 << 10
 """The size of a dictionary; a column of more distinct values is written plainly, in half the time and smaller than by default."""

@@ -35,8 +35,8 @@ _INT64 = 1 << 63
 
 PAST_INT64 = LongWatermark(_INT64)
 """The position after the greatest integer that a column can hold."""
-BATCH_BYTES = 8 << 20
-LEAST_BATCH_ROWS = 1 << 11
+BATCH_BYTES = 4 << 20
+LEAST_BATCH_ROWS = 1 << 10
 """The approximate size of a bulk batch, and its least number of rows."""
 SAMPLE_PAGES = 400
 SAMPLED_FROM_PAGES = 10 * SAMPLE_PAGES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -451,6 +452,7 @@ def test_a_big_table_of_which_few_rows_are_wanted_is_split_by_all_of_them(databa
 
 READ = """
 import sys
+import time
 from airflow_gobblin.rows.sources.base import PlanRequest, ReadRequest
 from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.storage.stores.memory import MemoryStore
@@ -497,3 +499,41 @@ def test_an_early_stop_waits_for_nothing(database: PostgresDatabase) -> None:
     reader.close()
     assert datetime.now(UTC) - started < timedelta(seconds=1)
     database.run("DROP TABLE t")
+
+
+def test_further_connections_of_a_process_are_one_session_each(database: PostgresDatabase) -> None:
+    """For its first one the driver has another session, in which it reads all types that the server has."""
+    uri = database.uri("db")
+    with psycopg.connect(uri, dbname="postgres", autocommit=True) as watch:
+        name = psycopg.conninfo.conninfo_to_dict(uri)["dbname"]
+
+        def sessions() -> int:
+            busy = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s"
+            deadline = time.monotonic() + 30
+            while watch.execute(busy, [name]).fetchone() != (0,):
+                assert time.monotonic() < deadline
+            (count,) = watch.execute("SELECT sessions FROM pg_stat_database WHERE datname = %s", [name]).fetchone() or (
+                0,
+            )
+            return int(count)
+
+        Postgres().connect(uri, "UTC").close()
+        before = sessions()
+        for _ in range(3):
+            Postgres().connect(uri, "UTC").close()
+
+        assert sessions() == before + 3
+
+
+def test_a_type_made_after_the_first_connection_is_read_like_any_other(database: PostgresDatabase) -> None:
+    Postgres().connect(database.uri("db"), "UTC").close()
+    database.run(
+        "CREATE TYPE mood AS ENUM ('fine', 'bad')",
+        "CREATE DOMAIN percent AS int CHECK (VALUE <= 100)",
+        "CREATE TABLE t (id int, m mood, d percent, ms mood[], ds percent[])",
+        "INSERT INTO t VALUES (1, 'fine', 7, '{bad,fine}', '{1,2}')",
+    )
+
+    (row,) = runs(database, "t", SNAPSHOT).rows()
+
+    assert row == (1, "fine", 7, ["bad", "fine"], ["1", "2"])

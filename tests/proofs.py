@@ -40,6 +40,7 @@ PARTS: Mapping[str, Sequence[str]] = {
     "mirrors": [
         "tests/protocol/test_mirror_acts.py",
         "tests/protocol/test_mirror_histories.py",
+        "tests/protocol/test_mirror_matrix.py",
         "tests/protocol/test_mirror_reuse.py",
         "tests/protocol/test_object_histories.py",
         "tests/copy/test_changing_sources.py",

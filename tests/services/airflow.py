@@ -32,7 +32,7 @@ FORKING = ("dag-processor", "scheduler")
 WARM = Path(__file__).with_name("warm_airflow.py")
 FINISHED = ("success", "failed")
 """The states in which a DAG run has ended."""
-_POLL_SECONDS = 0.5
+_POLL_SECONDS = 0.25
 
 T = TypeVar("T")
 
@@ -106,7 +106,8 @@ class Airflow:
                 "task_instance_heartbeat_timeout": 20,
                 "task_instance_heartbeat_timeout_detection_interval": 2,
             },
-            "workers": {"min_heartbeat_interval": 3, "socket_cleanup_timeout": 5},
+            # A supervisor looks that often whether its task has ended.
+            "workers": {"min_heartbeat_interval": 1, "socket_cleanup_timeout": 5},
         }
         named = (
             (f"AIRFLOW__{part}__{key}".upper(), value) for part, some in settings.items() for key, value in some.items()

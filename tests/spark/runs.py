@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
+from pyspark.sql import SparkSession
 
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.job import Attempt
@@ -30,8 +33,10 @@ from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections, give_connections
+from airflow_gobblin.spark.pack import run_pack
 from airflow_gobblin.spark.report import PackReport
 from tests.services.environment import ROOT
+from tests.services.processes import children, stop_process
 from tests.spark.acme_rows import Squares
 
 CODE = ("tests.spark.acme_rows",)
@@ -120,6 +125,13 @@ def extract_here(planned: PlannedRun) -> None:
         opened.staging.put_result(plan.token, result)
 
 
+def run_on(spark: SparkSession, planned: PlannedRun, connections: SparkConnections) -> PackReport:
+    """Extract the run's pack on a Spark that has `CODE`, without a driver of its own."""
+    staging = planned.opened.staging
+    root = planned.opened.job.work.target
+    return run_pack(spark, root, staging.folder, planned.run.run, 0, CODE, connections)
+
+
 @dataclass(frozen=True)
 class Submit:
     """How a pack is submitted: by default from this checkout, to Spark in local mode with two cores.
@@ -175,13 +187,65 @@ class Submit:
         return subprocess.run(command, capture_output=True, text=True, check=False, env=self.environment)
 
 
-def wait_until(holds: Callable[[], bool], what: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait for something that a running process causes. :raises AssertionError: it ended, or minutes went by."""
-    deadline = time.monotonic() + 240
-    while not holds():
-        assert process.poll() is None, f"it ended before {what}:\n{log.read_text()[-5000:]}"
-        assert time.monotonic() < deadline, f"still waiting for {what}:\n{log.read_text()[-5000:]}"
-        time.sleep(0.05)
+@dataclass(frozen=True)
+class Driver:
+    """A driver that was submitted, and runs on while a test does something to it, with its output in `log`."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    suspended: list[psutil.Process] = field(default_factory=list)
+
+    def wait_until(self, holds: Callable[[], bool], what: str) -> None:
+        """Wait for something that it causes. :raises AssertionError: it ended, or minutes went by."""
+        self._wait_until(holds, what, every=0.05)
+
+    def suspend(self, what: str, chosen: Callable[[psutil.Process], bool]) -> psutil.Process:
+        """Suspend a process below it, in the middle of something.
+
+        :param chosen: whether a process is there; one that isn't any more when it stands still goes on.
+        """
+
+        def is_suspended() -> bool:
+            return any(self._suspended(process, chosen) for process in children(self.process))
+
+        self._wait_until(is_suspended, what, every=0.01)
+        return self.suspended[-1]
+
+    def end(self) -> int:
+        """Wait for its end. :return: its exit code."""
+        return self.process.wait(240)
+
+    def kill(self) -> None:
+        """Kill it, without the processes of its tasks: those have a group of their own."""
+        stop_process(self.process, first=signal.SIGKILL)
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def _suspended(self, process: psutil.Process, chosen: Callable[[psutil.Process], bool]) -> bool:
+        with suppress(psutil.Error, OSError):
+            if not chosen(process):
+                return False
+            process.suspend()
+            self.suspended.append(process)
+            while process.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE):
+                time.sleep(0.001)
+            if chosen(process):
+                return True
+            process.resume()
+        return False
+
+    def _wait_until(self, holds: Callable[[], bool], what: str, every: float) -> None:
+        deadline = time.monotonic() + 240
+        while not holds():
+            assert self.process.poll() is None, f"it ended before {what}:\n{self.output[-5000:]}"
+            assert time.monotonic() < deadline, f"still waiting for {what}:\n{self.output[-5000:]}"
+            time.sleep(every)
+
+
+StartDriver = Callable[..., Driver]
+"""The fixture `start_driver`."""
 
 
 def overlapping(results: Mapping[str, UnitResult]) -> Iterator[tuple[str, str]]:

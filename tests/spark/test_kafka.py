@@ -5,16 +5,12 @@ consumer reads, each record once.
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
+from pyspark.sql import SparkSession
 
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.run.decide import write_commit_steps
@@ -22,11 +18,12 @@ from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.finish import finish
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.spark.connections import SparkConnections
+from airflow_gobblin.spark.report import FIRST_ERROR
 from tests.rows.sources.kafka_lake import Lake, uris
 from tests.services.kafka import Kafka
-from tests.services.processes import children, start_process, stop_process
 from tests.services.s3 import S3Server
-from tests.spark.runs import PlannedRun, Submit, wait_until
+from tests.spark.runs import Driver, PlannedRun, StartDriver, Submit, run_on
 
 PARTITIONS, RECORDS, BYTES = 3, 3000, 10_000
 """The size of the topic: each partition has 30 MB, which take a Spark task a while."""
@@ -59,46 +56,27 @@ def planned(lake: Lake, tmp_path: Path) -> PlannedRun:
     return planned_run(lake, tmp_path, "first")
 
 
-@pytest.fixture
-def stopped() -> Iterator[list[psutil.Process]]:
-    """Processes that were stopped, and are killed at the end if they still are there."""
-    found: list[psutil.Process] = []
-    yield found
-    for process in found:
-        with suppress(psutil.Error):
-            process.kill()
-
-
 def planned_run(lake: Lake, folder: Path, dag_run: str) -> PlannedRun:
     opened = lake.opened
     return PlannedRun(folder, opened, create_work_units(opened, RunRequest(dag_run)))
 
 
-def submission(lake: Lake, **options: Any) -> Submit:
-    return Submit(uris=uris(lake.kafka, lake.access), code=(), **options)
+def submission(lake: Lake) -> Submit:
+    return Submit(uris=uris(lake.kafka, lake.access), code=())
 
 
-def stop_a_reader(
-    lake: Lake, planned: PlannedRun, driver: subprocess.Popen[bytes], log: Path, stopped: list[psutil.Process]
-) -> psutil.Process:
-    """Stop a process that reads a unit and has written a part of its files."""
+def try_again(spark: SparkSession, lake: Lake, planned: PlannedRun) -> None:
+    """The next try has no driver to start."""
+    connections = SparkConnections(uris(lake.kafka, lake.access))
+    assert run_on(spark, planned, connections).failures == ()
 
-    def is_stopped() -> bool:
-        for process in children(driver):
-            with suppress(psutil.Error, OSError):
-                if reads(process, lake.kafka.port) and has_begun(lake, planned, process):
-                    process.suspend()
-                    stopped.append(process)
-                    return True
-        return False
 
-    wait_until(is_stopped, "the middle of a unit", driver, log)
-    deadline = time.monotonic() + 60
-    while stopped[-1].status() != psutil.STATUS_STOPPED:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    assert len(planned.results) < PARTITIONS, "it was stopped before its end"
-    return stopped[-1]
+def suspended_reader(lake: Lake, planned: PlannedRun, driver: Driver) -> psutil.Process:
+    """Suspend a process that reads a unit and has written a part of its files."""
+    return driver.suspend(
+        "the middle of a unit",
+        lambda process: reads(process, lake.kafka.port) and has_begun(lake, planned, process),
+    )
 
 
 def reads(process: psutil.Process, port: int) -> bool:
@@ -127,21 +105,16 @@ def publish(planned: PlannedRun) -> str:
 
 @pytest.mark.parametrize("lake", [pytest.param("disk", marks=pytest.mark.soak), "s3"], indirect=True)
 def test_a_task_is_killed_in_the_middle_and_what_it_read_is_read_again(
-    lake: Lake, planned: PlannedRun, stopped: list[psutil.Process]
+    lake: Lake, planned: PlannedRun, start_driver: StartDriver, shipped_spark: SparkSession
 ) -> None:
-    submit, log = submission(lake), planned.folder / "driver.log"
-    driver = start_process(submit.command(planned), log=log, env=submit.environment)
-    try:
-        stop_a_reader(lake, planned, driver, log, stopped).kill()
-        assert driver.wait(240) == 1, log.read_text()[-5000:]
-    finally:
-        stop_process(driver, first=signal.SIGKILL)
-    assert "Python worker exited" in log.read_text()
+    driver = start_driver(submission(lake), planned)
+    suspended_reader(lake, planned, driver).kill()
+    assert driver.end() == 1, driver.output[-5000:]
+    assert FIRST_ERROR in driver.output
     assert publish(planned) == "failed"
     assert lake.files == []
 
-    done = submit.run(planned)
-    assert done.returncode == 0, done.stdout + done.stderr
+    try_again(shipped_spark, lake, planned)
     assert publish(planned) == "committed"
     assert len(lake.files) > PARTITIONS
     lake.expect_all()
@@ -149,18 +122,14 @@ def test_a_task_is_killed_in_the_middle_and_what_it_read_is_read_again(
 
 @pytest.mark.parametrize("lake", ["disk", pytest.param("s3", marks=pytest.mark.soak)], indirect=True)
 def test_a_driver_is_killed_and_its_task_goes_on_beside_the_next_try(
-    lake: Lake, planned: PlannedRun, stopped: list[psutil.Process]
+    lake: Lake, planned: PlannedRun, start_driver: StartDriver, shipped_spark: SparkSession
 ) -> None:
-    submit, log = submission(lake), planned.folder / "driver.log"
-    driver = start_process(submit.command(planned), log=log, env=submit.environment)
-    try:
-        late = stop_a_reader(lake, planned, driver, log, stopped)
-    finally:
-        stop_process(driver, first=signal.SIGKILL)
+    driver = start_driver(submission(lake), planned)
+    late = suspended_reader(lake, planned, driver)
+    driver.kill()
     assert lake.files == []
 
-    done = submit.run(planned)
-    assert done.returncode == 0, done.stdout + done.stderr
+    try_again(shipped_spark, lake, planned)
     with suppress(psutil.NoSuchProcess):
         late.resume()
     assert publish(planned) == "committed"
@@ -170,8 +139,7 @@ def test_a_driver_is_killed_and_its_task_goes_on_beside_the_next_try(
 
     lake.kafka.produce(lake.topic, [b"more"] * 10)
     next_run = planned_run(lake, planned.folder, "next")
-    done = submit.run(next_run)
-    assert done.returncode == 0, done.stdout + done.stderr
+    try_again(shipped_spark, lake, next_run)
     assert publish(next_run) == "committed"
     lake.expect_all()
     assert planned_run(lake, planned.folder, "last").run.packs == ()

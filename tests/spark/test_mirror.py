@@ -28,16 +28,8 @@ from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.pack import GROUPS_PER_CORE, run_pack
-from airflow_gobblin.spark.ship import ship
 from tests.copy.hostile_archives import tar
 from tests.copy.mirrors import Trees, content, statuses
-
-
-@pytest.fixture(scope="module")
-def shipped_spark(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
-    """Spark with the package, as `--py-files` brings it."""
-    spark.addArtifacts(str(ship((), tmp_path_factory.mktemp("code"))), pyfile=True)
-    return spark
 
 
 @pytest.fixture

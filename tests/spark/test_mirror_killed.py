@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import time
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,24 +17,21 @@ from airflow_gobblin.run.finish import finish
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
-from airflow_gobblin.spark.pack import run_pack
-from airflow_gobblin.spark.ship import ship
+from airflow_gobblin.spark.report import FIRST_ERROR
 from tests.copy.mirrors import Trees, content, statuses
-from tests.services.processes import children, start_process, stop_process
-from tests.spark.runs import PlannedRun, Submit, wait_until
+from tests.spark.runs import Driver, PlannedRun, StartDriver, Submit, run_on
 
 A, B = "a#files", "b#files"
-LARGE = 300 << 20
-"""The size of a file whose copy takes a second or more."""
-
-
-IN_PARTS = {"checksums": False, "split_above": 64 << 20, "bandwidth": LARGE // 2}
+LARGE = 100 << 20
+"""The size of a file whose copy takes a second or more, by its bandwidth."""
+IN_PARTS = {"checksums": False, "split_above": LARGE // 5}
 
 
 @pytest.fixture
 def trees(request: pytest.FixtureRequest, tmp_path: Path) -> Trees:
     """A file set with a file that is large enough to be copied for a while, in place of another one, and a small one."""
-    options = {"keep": Keep("t"), "checksums": True, "max_packs": 1, **getattr(request, "param", {})}
+    param = getattr(request, "param", {})
+    options = {"keep": Keep("t"), "checksums": True, "bandwidth": LARGE, "max_packs": 1, **param}
     trees = Trees(tmp_path, options)
     for path in ("a/small", "a/large", "b/small"):
         trees.write(path)
@@ -56,64 +49,20 @@ def planned(trees: Trees) -> PlannedRun:
     return PlannedRun(trees.folder, opened, create_work_units(opened, RunRequest("killed")))
 
 
-@pytest.fixture
-def stopped() -> Iterator[list[psutil.Process]]:
-    """Processes that were stopped, and are killed at the end if they still are there."""
-    found: list[psutil.Process] = []
-    yield found
-    for process in found:
-        with suppress(psutil.Error):
-            process.kill()
+def suspended_in_mid_file(trees: Trees, driver: Driver) -> psutil.Process:
+    """Suspend the process that copies the large file, in the middle of it."""
 
+    def writes(process: psutil.Process) -> bool:
+        staged = [file.path for file in process.open_files() if str(trees.target) in file.path]
+        large = [path for path in staged if "large" in path or "-parts-" in path]
+        return any(1 << 20 < os.stat(path).st_size < LARGE for path in large)
 
-def writer_of(trees: Trees, driver: subprocess.Popen[bytes]) -> psutil.Process | None:
-    """The process below a driver that is in the middle of the copy of the large file."""
-    for process in children(driver):
-        with suppress(psutil.Error, OSError):
-            for file in process.open_files():
-                staged = str(trees.target) in file.path and ("large" in file.path or "-parts-" in file.path)
-                if staged and 1 << 20 < os.stat(file.path).st_size < LARGE:
-                    return process
-    return None
-
-
-def stop_in_mid_file(
-    trees: Trees, driver: subprocess.Popen[bytes], log: Path, stopped: list[psutil.Process]
-) -> psutil.Process:
-    """Stop the process that copies the large file, in the middle of it."""
-
-    def is_stopped() -> bool:
-        writer = writer_of(trees, driver)
-        if writer is None:
-            return False
-        writer.suspend()
-        stopped.append(writer)
-        return True
-
-    wait_until(is_stopped, "the middle of a file", driver, log)
-    wait_for(lambda: stopped[-1].status() == psutil.STATUS_STOPPED)
-    assert writer_of(trees, driver) is not None, "it was stopped before its end"
-    return stopped[-1]
-
-
-def wait_for(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-@pytest.fixture(scope="module")
-def shipped_spark(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
-    """Spark with the package, as `--py-files` brings it: the next try there has no driver to start."""
-    spark.addArtifacts(str(ship((), tmp_path_factory.mktemp("code"))), pyfile=True)
-    return spark
+    return driver.suspend("the middle of a file", writes)
 
 
 def try_again(spark: SparkSession, planned: PlannedRun) -> None:
-    staging = planned.opened.staging
-    report = run_pack(spark, staging.files.root, staging.folder, planned.run.run, 0, (), SparkConnections({}))
-    assert report.failures == ()
+    """The next try has no driver to start."""
+    assert run_on(spark, planned, SparkConnections({})).failures == ()
 
 
 def publish(planned: PlannedRun) -> dict[str, str]:
@@ -125,17 +74,13 @@ def publish(planned: PlannedRun) -> dict[str, str]:
 
 @pytest.mark.parametrize("trees", [{}, IN_PARTS], ids=["whole", "in parts"], indirect=True)
 def test_a_spark_task_is_killed_in_mid_file_and_only_its_file_set_is_unpublished(
-    trees: Trees, planned: PlannedRun, stopped: list[psutil.Process], shipped_spark: SparkSession
+    trees: Trees, planned: PlannedRun, start_driver: StartDriver, shipped_spark: SparkSession
 ) -> None:
-    submit, log = Submit(code=()), trees.folder / "driver.log"
     before = content(trees.target / "a")
-    driver = start_process(submit.command(planned), log=log, env=submit.environment)
-    try:
-        stop_in_mid_file(trees, driver, log, stopped).kill()
-        assert driver.wait(240) == 1, log.read_text()[-5000:]
-    finally:
-        stop_process(driver, first=signal.SIGKILL)
-    assert "Python worker exited" in log.read_text()
+    driver = start_driver(Submit(code=()), planned)
+    suspended_in_mid_file(trees, driver).kill()
+    assert driver.end() == 1, driver.output[-5000:]
+    assert FIRST_ERROR in driver.output
     assert publish(planned) == {A: "failed", B: "committed"}
     assert content(trees.target / "a") == before
     assert trees.journal.history(A).slots == ()
@@ -148,30 +93,23 @@ def test_a_spark_task_is_killed_in_mid_file_and_only_its_file_set_is_unpublished
 
 @pytest.mark.soak
 def test_spark_itself_tries_a_task_again_that_was_killed_in_mid_file(
-    trees: Trees, planned: PlannedRun, stopped: list[psutil.Process]
+    trees: Trees, planned: PlannedRun, start_driver: StartDriver
 ) -> None:
-    submit, log = Submit(master="local[2,3]", code=()), trees.folder / "driver.log"
-    driver = start_process(submit.command(planned), log=log, env=submit.environment)
-    try:
-        stop_in_mid_file(trees, driver, log, stopped).kill()
-        assert driver.wait(240) == 0, log.read_text()[-5000:]
-    finally:
-        stop_process(driver, first=signal.SIGKILL)
+    driver = start_driver(Submit(master="local[2,3]", code=()), planned)
+    suspended_in_mid_file(trees, driver).kill()
+    assert driver.end() == 0, driver.output[-5000:]
     assert publish(planned) == {A: "committed", B: "committed"}
     assert trees.equal()
     assert trees.staged() == [], "what the killed task had written is swept"
 
 
 def test_a_driver_is_killed_in_mid_file_and_its_task_goes_on_beside_the_next_try(
-    trees: Trees, planned: PlannedRun, stopped: list[psutil.Process], shipped_spark: SparkSession
+    trees: Trees, planned: PlannedRun, start_driver: StartDriver, shipped_spark: SparkSession
 ) -> None:
-    submit, log = Submit(code=()), trees.folder / "driver.log"
     before = content(trees.target / "a")
-    driver = start_process(submit.command(planned), log=log, env=submit.environment)
-    try:
-        late = stop_in_mid_file(trees, driver, log, stopped)
-    finally:
-        stop_process(driver, first=signal.SIGKILL)
+    driver = start_driver(Submit(code=()), planned)
+    late = suspended_in_mid_file(trees, driver)
+    driver.kill()
     assert content(trees.target / "a") == before
 
     try_again(shipped_spark, planned)

@@ -27,28 +27,15 @@ from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.pack import GROUPS_PER_CORE, run_pack
 from airflow_gobblin.spark.report import PackReport
-from airflow_gobblin.spark.ship import ship
 from airflow_gobblin.workspace.staging import PlanResults
 from tests.spark.acme_rows import RowsSource
-from tests.spark.runs import CODE, PlannedRun, overlapping, planned_run
+from tests.spark.runs import PlannedRun, overlapping, planned_run, run_on
 
 CANARY = "canary-in-a-closure"
 
 
-@pytest.fixture(scope="module")
-def shipped_spark(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
-    """Spark with the package and the author's module, as `--py-files` brings them."""
-    spark.addArtifacts(str(ship(CODE, tmp_path_factory.mktemp("code"))), pyfile=True)
-    return spark
-
-
 def run(spark: SparkSession, planned: PlannedRun) -> PackReport:
-    return run_planned(spark, planned, SparkConnections({}))
-
-
-def run_planned(spark: SparkSession, planned: PlannedRun, connections: SparkConnections) -> PackReport:
-    staging = planned.opened.staging
-    return run_pack(spark, staging.files.root, staging.folder, planned.run.run, 0, CODE, connections)
+    return run_on(spark, planned, SparkConnections({}))
 
 
 def test_units_run_at_the_same_time_and_each_gives_its_result(shipped_spark: SparkSession, tmp_path: Path) -> None:
@@ -222,7 +209,7 @@ def test_no_secret_is_in_a_file_of_spark_however_large_the_plan(shipped_spark: S
     """Spark broadcasts a closure of a megabyte or more, by a file in its local folder; the closure holds the secrets."""
     planned = planned_run(tmp_path, RowsSource(2, conn_id="acme_db", note="x" * (2 << 20)))
     uris = SparkConnections({"acme_db": f"postgresql://ann:{CANARY}@db/main"})
-    report = run_planned(shipped_spark, planned, uris)
+    report = run_on(shipped_spark, planned, uris)
     assert (report.failures, set(planned.results)) == ((), {"u0", "u1"})
     local = Path(shipped_spark.sparkContext._temp_dir)
     assert local.is_dir()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +14,11 @@ import pytest
 from airflow_gobblin.spark.connections import VARIABLE
 from airflow_gobblin.spark.report import FIRST_ERROR
 from tests.services.packages import install, make_environment
-from tests.services.processes import command_line, start_process, stop_process
+from tests.services.processes import command_line
 from tests.services.spark_standalone import SparkStandalone, running_spark_standalone
 from tests.spark import acme_rows
 from tests.spark.acme_rows import RowsSource
-from tests.spark.runs import PlannedRun, Submit, planned_run, wait_until
+from tests.spark.runs import PlannedRun, StartDriver, Submit, planned_run
 
 CANARY = "canary-tE7Wq2"
 
@@ -89,22 +88,18 @@ def published_ids(planned: PlannedRun) -> list[tuple[int, int]]:
 
 
 def test_an_executor_is_killed_and_every_row_is_there_once_and_the_secret_nowhere(
-    cluster: SparkStandalone, cluster_folder: Path, submit: Submit, tmp_path: Path
+    cluster: SparkStandalone, cluster_folder: Path, submit: Submit, tmp_path: Path, start_driver: StartDriver
 ) -> None:
-    gate, log = tmp_path / "gate", tmp_path / "driver.log"
-    arrivals = tmp_path / "gate.u2"
+    gate, arrivals = tmp_path / "gate", tmp_path / "gate.u2"
     planned = planned_run(tmp_path, RowsSource(3, waiting=("u2",), gate=str(gate), conn_id="db"), squares=True)
-    driver = start_process(submit.command(planned), log=log, env=submit.environment, cwd=tmp_path)
-    try:
-        wait_until(arrivals.exists, "a unit at the gate", driver, log)
-        seen = command_lines()
-        (executor,) = cluster.executors
-        executor.send_signal(signal.SIGKILL)
-        wait_until(lambda: len(arrivals.read_text().split()) > 1, "the unit on another executor", driver, log)
-        gate.touch()
-        assert driver.wait(240) == 0, log.read_text()[-5000:]
-    finally:
-        stop_process(driver, first=signal.SIGKILL)
+    driver = start_driver(submit, planned)
+    driver.wait_until(arrivals.exists, "a unit at the gate")
+    seen = command_lines()
+    (executor,) = cluster.executors
+    executor.kill()
+    driver.wait_until(lambda: len(arrivals.read_text().split()) > 1, "the unit on another executor")
+    gate.touch()
+    assert driver.end() == 0, driver.output[-5000:]
 
     (report,) = planned.reports
     assert report.failures == ()
@@ -113,7 +108,7 @@ def test_an_executor_is_killed_and_every_row_is_there_once_and_the_secret_nowher
     assert not [line for line in seen if CANARY in line]
     searched = [path for folder in (tmp_path, cluster_folder) for path in folder.rglob("*") if path.is_file()]
     assert not [path for path in searched if CANARY.encode() in path.read_bytes()]
-    assert {"driver.log", "master.log", "worker-0.log", "stderr"} <= {path.name for path in searched}
+    assert {driver.log.name, "master.log", "worker-0.log", "stderr"} <= {path.name for path in searched}
     events = "".join(path.read_text() for path in (tmp_path / "events").rglob("*") if path.is_file())
     assert "SparkListenerJobEnd" in events
     assert "SparkListenerExecutorRemoved" in events

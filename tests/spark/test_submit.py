@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 from airflow_gobblin.spark.report import FIRST_ERROR
-from tests.services.processes import start_process
 from tests.spark.acme_rows import RowsSource
-from tests.spark.runs import Submit, planned_run, wait_until
+from tests.spark.runs import StartDriver, Submit, planned_run
 
 
-def test_a_driver_killed_at_5_of_8_leaves_5_and_the_retry_runs_exactly_the_missing_ones(tmp_path: Path) -> None:
-    gate, log = tmp_path / "gate", tmp_path / "driver.log"
+def test_a_driver_killed_at_5_of_8_leaves_5_and_the_retry_runs_exactly_the_missing_ones(
+    tmp_path: Path, start_driver: StartDriver
+) -> None:
+    gate = tmp_path / "gate"
     late = ("u5", "u6", "u7")
     planned = planned_run(tmp_path, RowsSource(8, waiting=late, gate=str(gate)))
     submit = Submit(master="local[4]")  # three wait at the gate, and the others pass
-    driver = start_process(submit.command(planned), log=log, env=submit.environment)
-    try:
-        wait_until(lambda: len(planned.results) == 5, "5 results", driver, log)
-    finally:
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
+    driver = start_driver(submit, planned)
+    driver.wait_until(lambda: len(planned.results) == 5, "5 results")
+    driver.kill()
     before = planned.results
     assert set(before) == {"u0", "u1", "u2", "u3", "u4"}
     assert planned.reports == []

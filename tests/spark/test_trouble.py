@@ -32,11 +32,10 @@ from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.storage.stores import open_store
 from tests.faults import Call, FaultyFiles
 from tests.services.postgres import Postgres, running_postgres
-from tests.services.processes import start_process, stop_process
 from tests.services.spark_connect import SparkConnect
 from tests.services.spark_standalone import SparkStandalone
 from tests.spark.acme_rows import RowsSource
-from tests.spark.runs import CODE, PlannedRun, Submit, extract_here, extract_operator, planned_run, wait_until
+from tests.spark.runs import CODE, PlannedRun, StartDriver, Submit, extract_here, extract_operator, planned_run
 
 URN = "acme.rows0"
 T = TypeVar("T")
@@ -77,50 +76,46 @@ def check(opened: OpenJob, units: int) -> None:
 
 
 @pytest.mark.soak
-def test_a_task_that_spark_runs_twice_counts_once(cluster: SparkStandalone, tmp_path: Path) -> None:
-    gate, arrivals, log = tmp_path / "gate", tmp_path / "gate.u0", tmp_path / "driver.log"
+def test_a_task_that_spark_runs_twice_counts_once(
+    cluster: SparkStandalone, tmp_path: Path, start_driver: StartDriver
+) -> None:
+    gate, arrivals = tmp_path / "gate", tmp_path / "gate.u0"
     planned = planned_run(tmp_path, RowsSource(2, waiting=("u0",), gate=str(gate)))
     speculating = {
         "spark.speculation": "true",
         "spark.speculation.interval": "200ms",
         "spark.speculation.task.duration.threshold": "1s",
     }
-    submit = Submit(master=cluster.url, conf={**cluster.conf, **speculating})
-    driver = start_process(submit.command(planned), log=log, env=submit.environment)
-    try:
-        wait_until(lambda: arrivals.exists() and len(set(lines(arrivals))) == 2, "both of them", driver, log)
-        assert len({worker_of(cluster, int(pid)) for pid in lines(arrivals)}) == 2
-        gate.touch()
-        assert driver.wait(240) == 0, log.read_text()[-5000:]
-    finally:
-        stop_process(driver, first=signal.SIGKILL)
+    driver = start_driver(Submit(master=cluster.url, conf={**cluster.conf, **speculating}), planned)
+    driver.wait_until(lambda: len({*lines(arrivals)}) == 2, "both of them")
+    assert len({worker_of(cluster, int(pid)) for pid in lines(arrivals)}) == 2
+    gate.touch()
+    assert driver.end() == 0, driver.output[-5000:]
     (report,) = planned.reports
     assert report.failures == ()
     publish(planned)
 
 
 @pytest.mark.soak
-def test_a_worker_is_killed_with_all_it_runs(cluster: SparkStandalone, tmp_path: Path) -> None:
-    gate, arrivals, log = tmp_path / "gate", tmp_path / "gate.u0", tmp_path / "driver.log"
+def test_a_worker_is_killed_with_all_it_runs(
+    cluster: SparkStandalone, tmp_path: Path, start_driver: StartDriver
+) -> None:
+    gate, arrivals = tmp_path / "gate", tmp_path / "gate.u0"
     planned = planned_run(tmp_path, RowsSource(3, waiting=("u0",), gate=str(gate)))
-    submit = Submit(master=cluster.url, conf=cluster.conf)
-    driver = start_process(submit.command(planned), log=log, env=submit.environment)
-    try:
-        wait_until(lambda: arrivals.exists() and bool(lines(arrivals)), "a unit at the gate", driver, log)
-        (first,) = lines(arrivals)
-        os.killpg(worker_of(cluster, int(first)), signal.SIGKILL)
-        wait_until(lambda: len(lines(arrivals)) > 1, "the unit on the other worker", driver, log)
-        gate.touch()
-        assert driver.wait(240) == 0, log.read_text()[-5000:]
-    finally:
-        stop_process(driver, first=signal.SIGKILL)
+    driver = start_driver(Submit(master=cluster.url, conf=cluster.conf), planned)
+    driver.wait_until(lambda: bool(lines(arrivals)), "a unit at the gate")
+    (first,) = lines(arrivals)
+    os.killpg(worker_of(cluster, int(first)), signal.SIGKILL)
+    driver.wait_until(lambda: len(lines(arrivals)) > 1, "the unit on the other worker")
+    gate.touch()
+    assert driver.end() == 0, driver.output[-5000:]
     (report,) = planned.reports
     assert report.failures == ()
     publish(planned)
 
 
 def lines(file: Path) -> list[str]:
-    return file.read_text().split()
+    return file.read_text().split() if file.exists() else []
 
 
 def worker_of(cluster: SparkStandalone, pid: int) -> int:

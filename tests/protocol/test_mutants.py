@@ -33,7 +33,7 @@ POINTS = 60
 
 
 @pytest.mark.timeout(1200)
-@shares(10)
+@shares(20)
 def test_histories_catch_every_mutant(share: int, proved: Proved) -> None:
     """And the unchanged product passes the same history."""
     seed = fresh_seed()

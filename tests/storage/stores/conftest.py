@@ -35,7 +35,7 @@ KINDS = (
     "versitygw",
     "moto",
     "versitygw, answers lost",
-    "moto, answers lost",
+    pytest.param("moto, answers lost", marks=pytest.mark.soak),
     "gcs",
     "azurite",
     "hdfs",

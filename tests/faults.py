@@ -378,7 +378,7 @@ class Disk:
 
     def _changed(self, how: _How, name: str, before: Any = None) -> None:
         self._made += 1
-        self._changes.setdefault(os.path.dirname(name), []).append(_Change(self._made, how, name, before))
+        self._keep_change(_Change(self._made, how, name, before))
 
     def named(self, path: str, *, content: bool = False) -> None:
         """A name was made; with `content`, for a new file."""
@@ -401,17 +401,24 @@ class Disk:
 
     def moved(self, old: str, new: str) -> None:
         """A folder was renamed: in one transaction of the file system, so that it has its old name or its new one, and never
-        none or both. It is durable with its new name."""
+        none or both."""
         self._rename(old, new)
         self._changed(_How.MOVED, new, old)
 
     def _rename(self, old: str, new: str) -> None:
         """A folder's unsynced content isn't durable by its other name either."""
+
+        def renamed(path: str) -> str:
+            return f"{new}{path[len(old) :]}" if path.startswith(f"{old}/") else path
+
         changes = [c for some in self._changes.values() for c in some]
         self._changes = {}
         for c in changes:
-            name = f"{new}{c.name[len(old) :]}" if c.name.startswith(f"{old}/") else c.name
-            self._changes.setdefault(os.path.dirname(name), []).append(replace(c, name=name))
+            before = renamed(c.before) if c.how is _How.MOVED else c.before
+            self._keep_change(replace(c, name=renamed(c.name), before=before))
+
+    def _keep_change(self, change: _Change) -> None:
+        self._changes.setdefault(os.path.dirname(change.name), []).append(change)
 
     def keep(self, path: str) -> Callable[[], None]:
         """Keep a name that is about to be removed. :return: to be called once it is."""
@@ -422,7 +429,10 @@ class Disk:
 
     def fsync(self, path: str) -> None:
         """A file, or a folder, was synced."""
-        self._changes.pop(path, None)
+        unsynced = [c for some in self._changes.values() for c in some if not c.is_synced_by(path)]
+        self._changes = {}
+        for c in unsynced:
+            self._keep_change(c)
         if self.medium.exists(path):
             self._unsynced_content.discard(self.medium.content(path))
 
@@ -469,6 +479,13 @@ class _Change:
     how: _How
     name: str
     before: Any
+
+    def is_synced_by(self, folder: str) -> bool:
+        """Whether it is durable once a folder is synced. A move is one transaction: with either of its two folders."""
+        folders = {os.path.dirname(self.name)}
+        if self.how is _How.MOVED:
+            folders.add(os.path.dirname(self.before))
+        return folder in folders
 
 
 plugged_in: list[Disk] = []

@@ -106,7 +106,8 @@ class Sides:
         with self._listing(self.source, SourceError):
             root = self.source.entry(self.dataset.source_folder)
             if root is None or root.kind is not EntryKind.FOLDER:
-                raise FileNotFoundError(f"there is no folder {shown(self.dataset.source_folder)!r}")
+                folder = self.dataset.source_folder
+                raise FileNotFoundError("no folder is there" if folder == "." else f"there is no folder {shown(folder)!r}")
         with self._listing(self.target, TargetError):
             target_root = self.target.entry(self.dataset.folder)
             if target_root is not None and target_root.kind is not EntryKind.FOLDER:

@@ -212,7 +212,7 @@ def test_nothing_is_deleted_for_a_source_that_is_empty_or_missing(tmp_path: Path
     with pytest.raises(DifferenceError, match="the source has no files"):
         planned(work_on(tmp_path, delete=Delete(1)))
     (tmp_path / "source").rmdir()
-    with pytest.raises(SourceError, match="there is no folder"):
+    with pytest.raises(SourceError, match="no folder is there"):
         planned(work_on(tmp_path, delete=Delete(1)))
 
 

@@ -32,7 +32,7 @@ def dag(airflow: Airflow, kafka: Kafka) -> Iterator[str]:
     """The DAG, with connections to a Spark and to a broker that has its topics."""
     for topic in TOPICS:
         kafka.create_topic(topic, partitions=3)
-        kafka.produce(topic, numbered(100), key=b"of a user")
+        kafka.produce(topic, numbered(100), 0, b"of a user")
     airflow.put_connection(connection_id="spark_default", conn_type="spark", host="local[1]")
     connect(airflow, kafka)
     airflow.add_dag(f"{DAG_ID}.py", (ROOT / "dags" / f"{DAG_ID}.py").read_text(), DAG_ID)
@@ -84,7 +84,9 @@ def test_the_example_holds_what_is_small_publishes_what_is_due_and_is_flushed(
         assert not (lake / "raw" / "clicks").exists()
 
         old = round(time.time() * 1000) - 2 * HOUR_MS
-        kafka.produce("clicks", [b"it waits for two hours"], timestamp=old)
+        kafka.produce(
+            "clicks", [b"it waits for two hours"], 1, timestamp=old
+        )  # of a partition the first one tells the age
         run(airflow, dag)
         expect_all(kafka, lake, "clicks")
         assert len(published(lake, "clicks")) == 1

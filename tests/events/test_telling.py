@@ -22,6 +22,9 @@ import pytest
 from airflow.sdk import Connection
 from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsLogger
 from airflow.sdk._shared.observability.metrics.statsd_logger import SafeStatsdLogger
+from airflow.sdk.exceptions import AirflowRuntimeError
+from airflow.sdk.execution_time.comms import ErrorResponse
+from airflow.sdk.execution_time.context import AssetStateStoreAccessor
 from airflow.sdk.log import mask_secret
 from airflow.sdk.observability import stats
 from statsd import StatsClient
@@ -153,6 +156,29 @@ def test_what_cannot_be_told_fails_nothing(
     announced(lab, told).succeeded(told)
     assert [record.message for record in caplog.records].count("a publish can't be announced") == 1 + mirrored
     assert lab.journal.history("public.Orders").slots[0].noted(NoteKind.ANNOUNCED)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (404, "Airflow doesn't know the asset of dataset 'public.Orders' yet: the next publish is mirrored"),
+        (500, "the watermark of dataset 'public.Orders' can't be mirrored"),
+    ],
+)
+def test_a_watermark_that_airflow_refuses_to_keep_fails_nothing(
+    answer: int, message: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: AssetStateStoreAccessor, key: str, value: object) -> None:
+        raise AirflowRuntimeError(ErrorResponse(detail={"status_code": answer}))
+
+    monkeypatch.setattr(AssetStateStoreAccessor, "set", refuse)
+    lab = Lab(tmp_path, ORDERS)
+    lab.run()
+    told = context()
+    with caplog.at_level(logging.INFO):
+        announced(lab, told).succeeded(told)
+    assert sum(message in record.getMessage() for record in caplog.records) == 1
+    assert "a publish can't be announced" not in caplog.text
 
 
 # Metrics

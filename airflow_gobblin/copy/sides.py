@@ -107,7 +107,9 @@ class Sides:
             root = self.source.entry(self.dataset.source_folder)
             if root is None or root.kind is not EntryKind.FOLDER:
                 folder = self.dataset.source_folder
-                raise FileNotFoundError("no folder is there" if folder == "." else f"there is no folder {shown(folder)!r}")
+                raise FileNotFoundError(
+                    "no folder is there" if folder == "." else f"there is no folder {shown(folder)!r}"
+                )
         with self._listing(self.target, TargetError):
             target_root = self.target.entry(self.dataset.folder)
             if target_root is not None and target_root.kind is not EntryKind.FOLDER:

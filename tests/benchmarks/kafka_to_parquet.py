@@ -1,6 +1,8 @@
 """A topic of Kafka to Parquet, planning to commit, against Spark's own reader, as a batch and as a stream. Values are bytes.
 
-Spark is started before. And a run over 1,000 partitions whose batch isn't due: how long it looks.
+Spark is started before. All have their files on the disk at the end: Spark's are synced, as a phase of its own.
+
+And a run over 1,000 partitions whose batch isn't due: how long it looks.
 
 python -m tests.benchmarks.kafka_to_parquet --rounds 3
 """

@@ -1,6 +1,7 @@
 """PostgreSQL to Parquet, planning to commit: our two Spark tasks against a bare loop, DuckDB, dlt with connectorx, Spark's JDBC.
 
-Spark is started before. The others' figures include planning and loading, and ours planning and commit.
+Spark is started before. The others' figures include planning and loading, and ours planning and commit. All have their files on
+the disk at the end: ours are when they are published, and those of the others are synced, which is told as a phase of its own.
 
 python -m tests.benchmarks.postgres_to_parquet --rounds 3
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 import adbc_driver_postgresql.dbapi as driver
 import pyarrow.parquet as pq
 
-from tests.benchmarks.contenders.parquet_rows import parquet_rows
+from tests.benchmarks.contenders.parquet_rows import parquet_rows, sync_parquet
 from tests.benchmarks.contenders.saying import Laps, arguments, say
 
 
@@ -23,6 +23,8 @@ def main() -> None:
             for batch in reader:
                 writer.write_batch(batch)
     seconds = clock.lap("data")
+    sync_parquet(asked.folder)
+    seconds += clock.lap("sync")
     say(seconds, clock.phases, rows=parquet_rows(asked.folder))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import duckdb
 import duckdb_extension_postgres_scanner as scanner
 
-from tests.benchmarks.contenders.parquet_rows import parquet_rows
+from tests.benchmarks.contenders.parquet_rows import parquet_rows, sync_parquet
 from tests.benchmarks.contenders.saying import Laps, arguments, say
 
 
@@ -24,6 +24,8 @@ def main() -> None:
             f"(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL {int(asked.level)})"
         )
     seconds = clock.lap("data")
+    sync_parquet(asked.folder)
+    seconds += clock.lap("sync")
     say(seconds, clock.phases, rows=parquet_rows(asked.folder))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.benchmarks.contenders.parquet_rows import parquet_rows
+from tests.benchmarks.contenders.parquet_rows import parquet_rows, sync_parquet
 from tests.benchmarks.contenders.saying import Laps, arguments, say
 from tests.benchmarks.contenders.spark_session import start_session
 
@@ -29,6 +29,8 @@ def main() -> None:
         properties={**properties, "fetchsize": "10000"},
     ).write.parquet(f"{asked.folder}/out")
     seconds = clock.lap("data")
+    sync_parquet(asked.folder)
+    seconds += clock.lap("sync")
     spark.stop()
     say(seconds, clock.phases, rows=parquet_rows(asked.folder))
 

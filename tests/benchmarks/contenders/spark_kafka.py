@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.benchmarks.contenders.parquet_rows import parquet_rows
+from tests.benchmarks.contenders.parquet_rows import parquet_rows, sync_parquet
 from tests.benchmarks.contenders.saying import Laps, arguments, cpu_seconds, say
 from tests.benchmarks.contenders.spark_session import start_session
 
@@ -26,6 +26,8 @@ def main() -> None:
         query = writer.option("checkpointLocation", f"{asked.folder}/checkpoint").trigger(availableNow=True).start()
         query.awaitTermination()
     seconds = clock.lap("data")
+    sync_parquet(out)
+    seconds += clock.lap("sync")
     cpu = cpu_seconds() - before
     spark.stop()
     say(seconds, clock.phases, cpu, rows=parquet_rows(out))

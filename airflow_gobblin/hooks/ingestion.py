@@ -9,14 +9,14 @@ from airflow_gobblin.errors import ConfigurationError, NotFoundError
 from airflow_gobblin.hooks.connections import AirflowConnections
 from airflow_gobblin.job import check_roots
 from airflow_gobblin.storage.files import check_target
-from airflow_gobblin.storage.locations import ObjectLocation
+from airflow_gobblin.storage.locations import ObjectLocation, is_place
 
 if TYPE_CHECKING:
     from airflow_gobblin.job import Job
     from airflow_gobblin.journal.journal import Journal
     from airflow_gobblin.run.open_job import OpenJob
 
-__all__ = ["check_job", "check_journal", "is_place", "journal_to_look_at", "open_job"]
+__all__ = ["check_job", "check_journal", "journal_to_look_at", "open_job"]
 
 
 def check_job(job: Job) -> None:
@@ -54,11 +54,6 @@ def check_journal(journal: str) -> None:
             hint="Give 'file:///…', 'sqlite:////path/journal.db', 's3://connection@bucket/prefix', or the id of an Airflow "
             "connection to PostgreSQL, or of type 'gobblin_journal'.",
         )
-
-
-def is_place(journal: str) -> bool:
-    """Return whether a journal is named by its location, rather than by the id of a connection."""
-    return "://" in journal or journal.startswith("/")
 
 
 def open_job(job: Job) -> OpenJob:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_gobblin.hooks.connections import AirflowConnections
-from airflow_gobblin.hooks.ingestion import check_journal, is_place
+from airflow_gobblin.hooks.ingestion import check_journal
 from airflow_gobblin.model.naming import check_ingestion_name
 from airflow_gobblin.storage.files import Files, check_target, open_files
+from airflow_gobblin.storage.locations import is_place
 
 if TYPE_CHECKING:
     from airflow_gobblin.admin.actions import Administration

@@ -1,10 +1,10 @@
-"""What a stage reads, and how: outputs of other jobs, from their journals."""
+"""How a stage reads what other jobs publish: from their journals."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from airflow_gobblin.connections import Connections
@@ -12,44 +12,19 @@ from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceErr
 from airflow_gobblin.job import Restore
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.journal import Journal
-from airflow_gobblin.journal.published import PublishedFile
+from airflow_gobblin.journal.published import PublishedDataset
 from airflow_gobblin.journal.seals import Seals
 from airflow_gobblin.model.checkpoint import Checkpoint
-from airflow_gobblin.model.naming import dataset_id, many
+from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.state import DatasetState
-from airflow_gobblin.stages.barrier import Upstream, next_ready
+from airflow_gobblin.stages.barrier import next_ready
 from airflow_gobblin.stages.lineage import Look, look
+from airflow_gobblin.stages.outputs import Input
 from airflow_gobblin.stages.restore import from_version, oldest_to_restore
 from airflow_gobblin.stages.versions import Available, checkpoint, of_dataset, of_stage
+from airflow_gobblin.storage.locations import is_place
 
-__all__ = ["Input", "check_parents", "files_of", "next_version", "to_restore"]
-
-
-@dataclass(frozen=True)
-class Input:
-    """An output of another job, which a stage reads: a dataset of a source, or a stage.
-
-    :param journal: the location of its job's journal.
-    :param ingestion: the name of its job.
-    :param reach: of a stage, the ids of the sources' datasets that it is made from; empty: it is a source's.
-    :param required: whether the stage waits for it.
-    """
-
-    journal: str
-    ingestion: str
-    urn: str
-    reach: frozenset[str] = frozenset()
-    required: bool = True
-
-    @property
-    def id(self) -> str:
-        """Its id, by which checkpoints name it."""
-        return dataset_id(self.ingestion, self.urn)
-
-    @property
-    def upstream(self) -> Upstream:
-        """Its part in the barrier."""
-        return Upstream(self.id, self.reach or frozenset({self.id}), self.required)
+__all__ = ["check_parents", "next_version", "published", "to_restore"]
 
 
 def next_version(inputs: Sequence[Input], state: DatasetState, connections: Connections) -> Checkpoint | None:
@@ -102,8 +77,8 @@ def check_parents(
     return found.looked
 
 
-def files_of(one: Input, made: Checkpoint, connections: Connections) -> tuple[PublishedFile, ...]:
-    """Return the files that a version consumes of an input, in the order of their slots.
+def published(one: Input, made: Checkpoint, connections: Connections) -> PublishedDataset:
+    """Return what a version consumes of an input: its files, in the order of their slots, and the schema to read them with.
 
     :raises GobblinError: it can't be read.
     """
@@ -111,7 +86,8 @@ def files_of(one: Input, made: Checkpoint, connections: Connections) -> tuple[Pu
     with _opened(one, connections) as journal:
         history = journal.history(one.urn)
         units = [ref for ref in history.state.live if ref.slot in slots]
-        return journal.published_files(history, units)
+        files = journal.published_files(history, units)
+        return PublishedDataset(one.urn, max(slots, default=0), None, history.state.schema, files)
 
 
 def _look(
@@ -142,7 +118,8 @@ def _available(one: Input, after: datetime | None, connections: Connections) -> 
 
 @contextmanager
 def _opened(one: Input, connections: Connections) -> Iterator[Journal]:
-    journal = Journal.open(one.journal, one.ingestion, connections)
+    location = one.journal if is_place(one.journal) else connections.uri(one.journal)
+    journal = Journal.open(location, one.ingestion, connections)
     try:
         yield journal
     finally:

@@ -185,3 +185,8 @@ def local_path(location: str, *, operation: str, subject: str) -> Path:
             "'s3://connection@bucket/prefix'.",
         )
     return path
+
+
+def is_place(journal: str) -> bool:
+    """Return whether a journal is named by its location, rather than by the id of a connection."""
+    return "://" in journal or journal.startswith("/")

@@ -22,7 +22,8 @@ from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import UnitResult, UnitState, WorkUnit
-from airflow_gobblin.stages.inputs import Input, check_parents, files_of, next_version, to_restore
+from airflow_gobblin.stages.inputs import check_parents, next_version, published, to_restore
+from airflow_gobblin.stages.outputs import Input
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.storage.files import Files
 from tests.protocol.rows import LineSink
@@ -94,7 +95,7 @@ class JoinedLines:
         made = next_version(self.inputs, states[self.name], connections)
         if made is None:
             return None
-        found = {one.urn: tuple(file.path for file in files_of(one, made, connections)) for one in self.inputs}
+        found = {one.urn: tuple(published(one, made, connections).paths) for one in self.inputs}
         return WorkPlan(iter([WorkUnit("version", self.name)]), self.name, LinesOf(found), checkpoint=made)
 
     def to_restore(self, state: DatasetState, connections: GuardedConnections) -> Restore | None:

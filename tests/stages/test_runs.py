@@ -21,7 +21,7 @@ from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
-from airflow_gobblin.stages.inputs import Input
+from airflow_gobblin.stages.outputs import Input
 from airflow_gobblin.testing import inprocess
 from tests.faults import Call, Crash, Faults, FaultyStore
 from tests.protocol.rows import LineSink, RowSource, Table

@@ -1,0 +1,62 @@
+"""What jobs publish, as stages name and read it. Light to import, as a DAG file and each Spark task do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_gobblin.model.naming import check_urn, dataset_id
+
+if TYPE_CHECKING:
+    from airflow_gobblin.stages.barrier import Upstream
+
+__all__ = ["Input", "Output"]
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output of a job of a pipeline: a dataset of an ingestion, or a stage.
+
+    :param job: the job's name.
+    :raises ConfigurationError: the URN is not valid.
+    """
+
+    job: str
+    urn: str
+
+    def __post_init__(self) -> None:
+        check_urn(self.urn)
+
+    @property
+    def id(self) -> str:
+        """Its id, by which checkpoints name it."""
+        return dataset_id(self.job, self.urn)
+
+
+@dataclass(frozen=True)
+class Input:
+    """An output of another job, which a stage reads: a dataset of a source, or a stage.
+
+    :param journal: the location of its job's journal, or the id of its connection.
+    :param ingestion: the name of its job.
+    :param reach: of a stage, the ids of the sources' datasets that it is made from; empty: it is a source's.
+    :param required: whether the stage waits for it.
+    """
+
+    journal: str
+    ingestion: str
+    urn: str
+    reach: frozenset[str] = frozenset()
+    required: bool = True
+
+    @property
+    def id(self) -> str:
+        """Its id, by which checkpoints name it."""
+        return dataset_id(self.ingestion, self.urn)
+
+    @property
+    def upstream(self) -> Upstream:
+        """Its part in the barrier."""
+        from airflow_gobblin.stages.barrier import Upstream
+
+        return Upstream(self.id, self.reach or frozenset({self.id}), self.required)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -560,6 +561,21 @@ def test_a_broker_that_fails_in_mid_unit_cuts_it(kafka: Kafka, tmp_path: Path, m
     lake.run()
     lake.expect_all()
     assert lake.watermark == (20, 20)
+
+
+def test_a_queue_that_was_full_is_filled_again_at_once(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = kafka.create_topic()
+    for _ in range(20):  # a fetch brings whole batches of the producer
+        kafka.produce(topic, [b"." * 1000] * 150)
+    small = {"queued.max.messages.kbytes": 100, "max.partition.fetch.bytes": 100_000, "fetch.min.bytes": 1}
+    for name, value in small.items():
+        monkeypatch.setitem(reader._FETCHING, name, value)
+    monkeypatch.setattr(reader, "_AT_ONCE", 50)
+    started = time.monotonic()
+    assert Lake(kafka, tmp_path, topic).run().rows == 3000
+    assert time.monotonic() - started < 10, "twenty queues, each of which takes a second by the client's defaults"
 
 
 # --- Batches -------------------------------------------------------------------------------------------------------------------

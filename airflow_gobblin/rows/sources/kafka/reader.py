@@ -31,6 +31,7 @@ _FETCHING = {
     "max.partition.fetch.bytes": 8 << 20,
     "queued.min.messages": 200_000,
     "queued.max.messages.kbytes": 64 << 10,
+    "fetch.queue.backoff.ms": 20,  # a full queue is empty again long before the second that is the default
     "check.crcs": True,
 }
 

@@ -479,7 +479,8 @@ class History:
         return number
 
     def _answers(self, slot: Slot) -> bool:
-        return slot.done and slot.decision.complete and slot.decision.generation == self.state.generation
+        complete = slot.done and slot.decision.complete and slot.decision.generation == self.state.generation
+        return complete and (slot.holds is None or slot.holds.answers_runs)
 
 
 def take_snapshot(history: History, slot: int, at: datetime) -> Snapshot:

@@ -13,6 +13,7 @@ version that is sealed again ends at the same slot of it (`head_of`). `tests/pro
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -97,12 +98,25 @@ class Seals:
         """
         named = None
         for place in range(number, 0, -1):
-            data = self._read(place)
-            seal = wire.loads(data, Seal, self._key(slot_name(place)))
-            if seal.number != place or named not in (None, wire.digest(data)):
+            seal, digest = self._load(place)
+            if named not in (None, digest):
                 raise self._broken(place, "it isn't the one that the next seal names")
             yield seal
             named = seal.previous
+
+    def after(self, version: datetime, number: int) -> Iterator[Seal]:
+        """Yield the seals from the first one above a version up to a number, the oldest first. Only those taken are read.
+
+        :raises RecordError: a seal is lost, torn or newer, or isn't the one that the next one names.
+        """
+        first = bisect_right(range(1, number + 1), version, key=lambda place: self._load(place)[0].highest) + 1
+        named = None
+        for place in range(first, number + 1):
+            seal, digest = self._load(place)
+            if named not in (None, seal.previous):
+                raise self._broken(place - 1, "it isn't the one that the next seal names")
+            yield seal
+            named = digest
 
     def put(self, seal: Seal) -> bool:
         """Put a seal after the newest one that was read; return whether it stands there, and not another process's."""
@@ -112,6 +126,14 @@ class Seals:
 
     def _key(self, name: str) -> str:
         return f"{_SEALS}/{self._journal.ingestion}/{name}"
+
+    def _load(self, number: int) -> tuple[Seal, str]:
+        """Return a seal and its digest."""
+        data = self._read(number)
+        seal = wire.loads(data, Seal, self._key(slot_name(number)))
+        if seal.number != number:
+            raise self._broken(number, "it isn't the one that the next seal names")
+        return seal, wire.digest(data)
 
     def _read(self, number: int) -> bytes:
         data = self._journal.store.get(self._key(slot_name(number)))

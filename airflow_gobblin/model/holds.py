@@ -31,6 +31,11 @@ class Holds(StrEnum):
         return self in (Holds.DIFFERENCE, Holds.VERSIONS)
 
     @property
+    def answers_runs(self) -> bool:
+        """Whether one slot is all that a run does. A run of a stage makes every version that is ready, a slot each."""
+        return self is not Holds.VERSIONS
+
+    @property
     def replaces_all(self) -> bool:
         """Whether a slot replaces everything that was published before."""
         return self is Holds.SNAPSHOT

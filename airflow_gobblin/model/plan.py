@@ -284,6 +284,7 @@ class RunPlan:
     :param at: when it was planned, used only for fairness.
     :param dag_run: the DAG run, as named in the request.
     :param flush: whether it is to publish what waited when it was planned, whoever else runs meanwhile.
+    :param versions: whether it makes versions of a stage, one after another, until none is ready.
     :param seals: the version to seal at its end; `None`: none.
     """
 
@@ -296,12 +297,18 @@ class RunPlan:
     dag_run: str = ""
     flush: bool = False
     seals: Sealing | None = None
+    versions: bool = False
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether further plans may take the place of its first ones."""
+        return self.flush or self.versions
 
 
 @record("planned_again")
 @dataclass(frozen=True)
 class PlannedAgain:
-    """The plan that takes the place of one that lost, in a flush."""
+    """The plan that takes the place of one that lost in a flush, or of one whose version of a stage is made."""
 
     ref: DatasetRef
 

@@ -19,7 +19,7 @@ class Status(StrEnum):
     HELD = "held"
     """What waits for it in the source is too little for a batch."""
     WAITING = "waiting"
-    """It had no room in the run, and goes first in the next one."""
+    """It is left to the next run: it had no room, and goes first there; or the plan of a version lost."""
     PAUSED = "paused"
     """Nothing new is planned or decided until somebody resumes it."""
     PLANNED = "planned"

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,8 +62,6 @@ if TYPE_CHECKING:
 __all__ = ["ExtractOperator"]
 
 DATASETS_LOGGED = 20
-PLANS = 20
-"""The most plans of a flush in one try."""
 MISSES = 10
 """The number of failed status requests in a row that are tolerated for a durable driver."""
 _OF_SUBMITS = (
@@ -133,9 +132,9 @@ class ExtractOperator(SparkSubmitOperator):
         self._submitted = False
 
     def execute(self, context: Context) -> None:
-        """Submit the missing units, and check that none is missing afterwards. A flush decides, and goes on if a plan lost."""
+        """Submit the missing units, and check that none is missing afterwards. A flush and a stage decide, and may go on."""
         fresh = dict(vars(self))
-        for number in range(PLANS):
+        for number in count():
             vars(self).update(fresh)  # each submit has a hook, an application and arguments of its own
             opened = self._extract(context, number)
             with failing_at_once():
@@ -143,18 +142,18 @@ class ExtractOperator(SparkSubmitOperator):
                     return
 
     def _planned_again(self, opened: OpenJob, context: Context) -> bool:
-        """Return whether a flush planned datasets again, because other runs committed what it had planned."""
+        """Return whether the run goes on with other plans: of what a flush lost to other runs, or of a stage's next version."""
         run, pack = opened.staging.run(self.pack["run"]), opened.staging.pack(self.pack["run"], self.pack["pack"])
-        if run is None or pack is None or not run.flush:
+        if run is None or pack is None or not run.goes_on:
             return False
-        from airflow_gobblin.run.flush import decide_or_plan_again
+        from airflow_gobblin.run.replan import decide_and_plan_again
 
-        return decide_or_plan_again(opened, run_request(context), run, pack)
+        return decide_and_plan_again(opened, run_request(context), run, pack)
 
     def _extract(self, context: Context, number: int) -> OpenJob:
         """Submit the missing units, and return the job.
 
-        :param number: how many plans of it lost in this try.
+        :param number: how many plans before were extracted in this try.
         """
         failure: AirflowException | None = None
         with failing_at_once():

@@ -19,7 +19,7 @@ from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.work import DatasetRef, Pack, UnitResult, UnitSummary, summarize
 from airflow_gobblin.run import reports
 from airflow_gobblin.run.answers import covered_since, swept
-from airflow_gobblin.run.derived import looked
+from airflow_gobblin.run.derived import left_to_next, looked
 from airflow_gobblin.run.notes import keep_failure, keep_unpublished
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.reports import DatasetReport
@@ -38,7 +38,7 @@ def write_commit_steps(opened: OpenJob, run: RunPlan, pack: Pack) -> tuple[Datas
     :raises ConfigurationError: as `check_target`.
     """
     opened.check_target()
-    return tuple(_write(opened, ref, run) for ref in pack.datasets)
+    return tuple(left_to_next(opened, ref, _write(opened, ref, run)) for ref in pack.datasets)
 
 
 def _write(opened: OpenJob, ref: DatasetRef, run: RunPlan) -> DatasetReport:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 from airflow_gobblin.commit.preconditions import check_goes_on
 from airflow_gobblin.job import DerivedWork
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.model.status import Status
+from airflow_gobblin.model.work import DatasetRef
 from airflow_gobblin.run.inputs import Planning
 from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.reports import DatasetReport
 
 log = logging.getLogger(__name__)
 
@@ -42,3 +46,16 @@ def looked(opened: OpenJob, plan: Plan) -> Mapping[str, int]:
     if not isinstance(work, DerivedWork):
         return {}
     return work.look(plan, opened.journal.state(plan.urn), opened.connections)
+
+
+def left_to_next(opened: OpenJob, ref: DatasetRef, report: DatasetReport) -> DatasetReport:
+    """Return the report of a plan. One of a version that lost waits: the next run plans what is ready then.
+
+    What a person gave up is lost all the same.
+    """
+    if not isinstance(opened.job.work, DerivedWork) or report.status is not Status.LOST:
+        return report
+    if opened.journal.history(ref.urn).by_token(ref.token) is not None:
+        return report
+    detail = f"{report.detail}; the next run plans it again"
+    return replace(report, status=Status.WAITING, detail=detail, remedy=None)

@@ -23,7 +23,7 @@ from airflow_gobblin.model.work import DatasetRef
 from airflow_gobblin.run import reports
 from airflow_gobblin.run.answers import covered_since, swept
 from airflow_gobblin.run.decide import propose, results_of
-from airflow_gobblin.run.derived import looked
+from airflow_gobblin.run.derived import left_to_next, looked
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.sealing import seal
@@ -99,6 +99,12 @@ def _final(
 
     :param before: what was already done when the run was first reported.
     """
+    return left_to_next(opened, ref, _judged(opened, ref, run_key, history, before))
+
+
+def _judged(
+    opened: OpenJob, ref: DatasetRef, run_key: str, history: History | GobblinError, before: FinishedRun
+) -> DatasetReport:
     try:
         if isinstance(history, GobblinError):
             raise history

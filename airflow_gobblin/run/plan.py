@@ -22,6 +22,7 @@ from airflow_gobblin.errors import (
 from airflow_gobblin.job import (
     BatchedJob,
     DatasetLike,
+    DerivedWork,
     DriverWork,
     LimitedJob,
     OutlinedWork,
@@ -114,6 +115,7 @@ def create_work_units(opened: OpenJob, request: RunRequest) -> RunPlan:
         planning.request.dag_run,
         request.flush,
         _sealing(opened, request, generations),
+        versions=isinstance(opened.job.work, DerivedWork),
     )
     opened.staging.put_run(run, opened.job.work)
     opened.staging.finish_earlier_tries(run)
@@ -132,7 +134,7 @@ def _sealing(opened: OpenJob, request: RunRequest, generations: Mapping[str, int
 def plan_again(
     opened: OpenJob, dataset: DatasetLike, history: History, planning: Planning
 ) -> DatasetRef | DatasetNote | GobblinError:
-    """Plan a dataset again whose plan lost, and return where its new plan is, or why there is none."""
+    """Plan a dataset again in the same run, and return where its new plan is, or why there is none."""
     planning.add(dataset.urn, history)
     return _plan(opened, dataset, history, planning, _Counted(), ())
 

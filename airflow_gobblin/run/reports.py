@@ -231,7 +231,23 @@ def final(slot: Slot, history: History) -> DatasetReport:
         return published(slot, Status.PARTIAL, f"slot {number} holds a part; {why}", history.state)
     if stuck:
         return published(slot, Status.PARTIAL, f"slot {number}; {stuck}", history.state)
-    return published(slot, Status.COMMITTED, f"slot {number}", history.state)
+    return _with_versions(published(slot, Status.COMMITTED, f"slot {number}", history.state), slot, history)
+
+
+def _with_versions(report: DatasetReport, slot: Slot, history: History) -> DatasetReport:
+    """Add to the report of a stage's slot the versions that its run made before it."""
+    if slot.holds is None or slot.holds.answers_runs:
+        return report
+    made = [one for one in history.slots if one.done and one.decision.run_key == slot.decision.run_key]
+    if len(made) < 2:
+        return report
+    return replace(
+        report,
+        detail=f"{many(len(made), 'version')}, in slots {made[0].decision.slot} to {slot.decision.slot}",
+        files=sum(one.files for one in made),
+        rows=sum(one.rows for one in made),
+        bytes=sum(one.bytes for one in made),
+    )
 
 
 def left_behind(history: History, pending: Slot) -> DatasetNote:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError, Remedy
@@ -26,6 +26,10 @@ from airflow_gobblin.storage.locations import is_place
 
 __all__ = ["check_parents", "next_version", "published", "to_restore"]
 
+_SEALS = 16
+"""How many seals of a source are read at first: of a long backlog the next version is among the oldest."""
+_FIRST = datetime.min.replace(tzinfo=UTC)
+
 
 def next_version(inputs: Sequence[Input], state: DatasetState, connections: Connections) -> Checkpoint | None:
     """Return what a stage would make its next version from; `None` if none is ready.
@@ -34,10 +38,16 @@ def next_version(inputs: Sequence[Input], state: DatasetState, connections: Conn
     :raises ConfigurationError: an input doesn't grow, and has no versions.
     :raises GobblinError: an upstream can't be read.
     """
-    newest = max((one.version for one in state.checkpoints.values()), default=None)
-    available = {one.id: _available(one, newest, connections) for one in inputs}
-    version = next_ready([one.upstream for one in inputs], available, state)
-    return None if version is None else checkpoint(version, available, state)
+    upstreams, most = [one.upstream for one in inputs], _SEALS
+    newest = max((one.version for one in state.checkpoints.values()), default=_FIRST)
+    while True:
+        available = {one.id: _available(one, newest, most, connections) for one in inputs}
+        version = next_ready(upstreams, available, state)
+        if version is not None and all(has.tells(version) for has in available.values()):
+            return checkpoint(version, available, state)
+        if not any(has.more for has in available.values()):
+            return None
+        most *= _SEALS
 
 
 def to_restore(
@@ -100,7 +110,11 @@ def _look(
     return look(checkpoints, histories, state.looked)
 
 
-def _available(one: Input, after: datetime | None, connections: Connections) -> Available:
+def _available(one: Input, after: datetime, most: int, connections: Connections) -> Available:
+    """Return what an input has sealed after a version.
+
+    :param most: how many seals of a source are read.
+    """
     with _opened(one, connections) as journal:
         if one.reach:
             return of_stage(_of_versions(one, journal.history(one.urn)))
@@ -113,7 +127,7 @@ def _available(one: Input, after: datetime | None, connections: Connections) -> 
             states[found.urn] = replace(found.state, live={}, retired={}, previous_units=())
         history = _of_versions(one, journal.history(one.urn))
         states[one.urn] = history.state
-        return of_dataset(one.id, history, seals.before(number), states, after)
+        return of_dataset(one.id, history, seals.after(after, number), states, most)
 
 
 @contextmanager

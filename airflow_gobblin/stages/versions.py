@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain
+from itertools import chain, islice
 
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.seals import Seal, stands
@@ -35,10 +35,16 @@ class Available:
 
     :param sealed: the versions that it sealed itself, each with its boundary.
     :param slots: its slots with live units.
+    :param more: whether it may have sealed later versions, which weren't read.
     """
 
     sealed: Mapping[datetime, int]
     slots: tuple[AvailableSlot, ...]
+    more: bool = False
+
+    def tells(self, version: datetime) -> bool:
+        """Return whether what was read tells if it has sealed a version."""
+        return not self.more or any(one >= version for one in self.sealed)
 
     def up_to(self, version: datetime) -> tuple[AvailableSlot, ...]:
         """Return the slots of a sealed version and of those before it."""
@@ -49,29 +55,28 @@ class Available:
 def of_dataset(
     dataset: str,
     history: History,
-    newest_first: Iterable[Seal],
+    seals: Iterable[Seal],
     states: Mapping[str, DatasetState],
-    after: datetime | None = None,
+    most: int | None = None,
 ) -> Available:
     """Return what a dataset of a source has. A version ends at the head that its seal names, and has what replaced units of it.
 
     :param dataset: its id.
-    :param newest_first: the seals of its job, up to one whose number was read before any state. No more are taken than needed.
+    :param seals: the seals of its job, the oldest first, up to one whose number was read before any state. Those that aren't void
+        rise.
     :param states: the states of all datasets of the job, by URN: a seal is void for each that lost something.
-    :param after: the newest version that the reader has: those up to there aren't returned.
+    :param most: how many seals are read at most.
     """
-    sealed: dict[datetime, int] = {}
-    for seal in newest_first:
-        if after is not None and seal.highest <= after:
-            break
-        if history.urn in seal.datasets and stands(seal, states):
-            sealed.setdefault(seal.upto, seal.datasets[history.urn].head)
+    rest = iter(seals)
+    found = islice(rest, most)
+    standing = (seal for seal in found if history.urn in seal.datasets and stands(seal, states))
+    sealed = {seal.upto: seal.datasets[history.urn].head for seal in standing}
     state = history.state
     slots = (
         AvailableSlot(slot, state.origin(slot.slot), {dataset: (slot,)})
         for slot in _with_units(history, {ref.slot for ref in state.live})
     )
-    return Available(sealed, tuple(slots))
+    return Available(sealed, tuple(slots), more=next(rest, None) is not None)
 
 
 def of_stage(history: History) -> Available:

@@ -11,11 +11,11 @@ from airflow_gobblin.model.plan import RunPlan
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.finish import finish
-from airflow_gobblin.run.flush import decide_or_plan_again
 from airflow_gobblin.run.here import run_units
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.recover import verify_recover
+from airflow_gobblin.run.replan import decide_and_plan_again
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.storage.stores.memory import MemoryStore
@@ -52,18 +52,18 @@ def go_on(
 ) -> dict[str, DatasetReport]:
     """Carry out a run from its plan to its end; return the reports of `finish`, by URN.
 
-    :param request: its request, if that is a flush.
+    :param request: its request, if it may go on with further plans.
     """
-    plan = plan if request is None else _flushed(opened, plan, connections, request)
+    plan = plan if request is None else _extracted(opened, plan, connections, request)
     publish(opened, plan, connections)
     return {report.urn: report for report in finish(opened, plan)}
 
 
-def _flushed(opened: OpenJob, plan: RunPlan, connections: Connections, request: RunRequest) -> RunPlan:
-    """Extract a flush until nothing of it has lost, as its tasks do; return its newest plan."""
-    while plan.flush:
+def _extracted(opened: OpenJob, plan: RunPlan, connections: Connections, request: RunRequest) -> RunPlan:
+    """Extract a run that goes on until it has no further plan, as its tasks do; return its newest plan."""
+    while plan.goes_on:
         extract(opened, plan, connections)
-        if not sum(decide_or_plan_again(opened, request, plan, pack) for pack in plan.packs):
+        if not sum(decide_and_plan_again(opened, request, plan, pack) for pack in plan.packs):
             break
         plan = opened.staging.run(plan.run) or plan
     return plan

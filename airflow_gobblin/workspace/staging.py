@@ -2,7 +2,7 @@
 
     _gobblin/<ingestion>-<journal>/
         r/<run>/…                 output of `create_work_units` for a whole run: job, packs, run plan; and drivers' reports
-        r/<run>/again/<token>     the plan that took the place of one that lost, in a flush
+        r/<run>/again/<dataset>/… the plans that took the place of a dataset's first one, in order; the newest is valid
         h/<number>                what waits for datasets that are held; the newest is valid
         p/<token>                 a dataset's plan, written once, before anything is staged under its token
         s/<token>/units/…         the units that a large plan has no room for
@@ -41,6 +41,7 @@ from airflow_gobblin.job import ReusingWork, Work
 from airflow_gobblin.model import plan as plans
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.failure import Failure
+from airflow_gobblin.model.naming import dataset_key
 from airflow_gobblin.model.plan import (
     FinishedRun,
     HeldDatasets,
@@ -190,26 +191,39 @@ class Staging:
             put_or_read(self._store, f"r/{plan.run}/packs/{pack.index}", wire.dumps(pack))
 
     def run(self, run: str) -> RunPlan | None:
-        """Return the plan of a run; `None` if it was swept. Of a flush, with the newest plan of each dataset."""
+        """Return the plan of a run; `None` if it was swept. With the newest plan of each dataset, where the run goes on."""
         key = f"r/{run}/run"
         data = self._store.get(key)
         if data is None:
             return None
         found = wire.loads(data, RunPlan, key)
         return (
-            found if not found.flush else replace(found, packs=tuple(self._newest(run, pack) for pack in found.packs))
+            found if not found.goes_on else replace(found, packs=tuple(self._newest(run, pack) for pack in found.packs))
         )
 
-    def put_again(self, run: str, lost: DatasetRef, ref: DatasetRef) -> None:
-        """Write the plan that takes the place of one that lost in a flush; of two at once, one counts."""
-        put_or_read(self._store, f"r/{run}/again/{lost.token}", wire.dumps(PlannedAgain(ref)))
+    def put_again(self, run: str, before: DatasetRef, ref: DatasetRef) -> None:
+        """Write the plan that takes the place of one, unless another one took it meanwhile; of two at once, one counts."""
+        prefix = f"r/{run}/again/{dataset_key(ref.urn)}/"
+        names = sorted(self._store.list(prefix))
+        newest = self._again(names[-1]) if names else before
+        if newest is not None and newest.token == before.token:
+            put_or_read(self._store, f"{prefix}{len(names) + 1:06d}", wire.dumps(PlannedAgain(ref)))
+
+    def plans_again(self, run: str, urn: str) -> int:
+        """Return how many plans took the place of a dataset's first one."""
+        return len([*self._store.list(f"r/{run}/again/{dataset_key(urn)}/")])
 
     def _newest(self, run: str, pack: Pack) -> Pack:
-        """Return a pack with the plans that took the place of others, as in a flush."""
+        """Return a pack with the plans that took the place of others."""
         prefix = f"r/{run}/again/"
-        found = ((key, data) for key, data in self._store.get_many([*self._store.list(prefix)]) if data is not None)
-        again = {key.removeprefix(prefix): wire.loads(data, PlannedAgain, key).ref for key, data in found}
-        return replace(pack, datasets=tuple(_followed(ref, again) for ref in pack.datasets))
+        newest = {key.removeprefix(prefix).split("/")[0]: key for key in sorted(self._store.list(prefix))}
+        again = {name: self._again(key) for name, key in newest.items()}
+        return replace(pack, datasets=tuple(again.get(dataset_key(ref.urn)) or ref for ref in pack.datasets))
+
+    def _again(self, key: str) -> DatasetRef | None:
+        """Return a plan that took another one's place; `None` if it was swept."""
+        data = self._store.get(key)
+        return None if data is None else wire.loads(data, PlannedAgain, key).ref
 
     def finish_run(self, run: str, done: Iterable[str] = ()) -> None:
         """Mark a run as reported to its end: its plan is needed no longer than its tokens.
@@ -630,13 +644,6 @@ def batched(units: Iterable[WorkUnit]) -> Iterator[tuple[WorkUnit, ...]]:
     rest = iter(units)
     while some := tuple(islice(rest, plans.UNITS_TOGETHER)):
         yield some
-
-
-def _followed(ref: DatasetRef, again: Mapping[str, DatasetRef]) -> DatasetRef:
-    """Return the plan that took the place of one, or of the one that did, and so on."""
-    while ref.token in again:
-        ref = again[ref.token]
-    return ref
 
 
 def _pieces(units: Iterable[WorkUnit]) -> Iterator[tuple[tuple[WorkUnit, ...], bool]]:

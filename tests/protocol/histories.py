@@ -48,7 +48,7 @@ from airflow_gobblin.model.work import ExtractKind, Limits, Pack, UnitResult, Un
 from airflow_gobblin.rows import extraction
 from airflow_gobblin.rows.sinks.base import Layout
 from airflow_gobblin.rows.work import RowsBinding, RowsWork
-from airflow_gobblin.run import flush
+from airflow_gobblin.run import replan
 from airflow_gobblin.run.announce import announced, unannounced
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
@@ -642,7 +642,7 @@ class History:
         assert pack is not None
         if stage == "extract":
             self.extract(process, plan, pack, f"attempt{attempt.name.rpartition(' ')[2]}")
-            while flush.decide_or_plan_again(pipe, run.request, plan, pack):
+            while replan.decide_and_plan_again(pipe, run.request, plan, pack):
                 self.happened["planned again"] += 1
                 plan = pipe.staging.run(plan.run)
                 if plan is None:  # swept: another try has brought the run to its end

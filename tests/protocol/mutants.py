@@ -35,7 +35,7 @@ from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.work import DatasetRef, UnitResult, UnitState, UnitSummary, Upload
 from airflow_gobblin.rows import extraction, work
 from airflow_gobblin.rows.sources.kafka.reader import KafkaReader
-from airflow_gobblin.run import dataset_plan, decide, execute, finish, flush, sealing
+from airflow_gobblin.run import dataset_plan, decide, execute, finish, replan, sealing
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.steps.base import HighWatermarkStep, Phase, StepContext, StepStatus
@@ -553,7 +553,7 @@ def a_unit_is_cut_inside_a_tie() -> Iterable[Patch]:
 
 def a_flush_gives_up() -> Iterable[Patch]:
     """A flush whose plan lost isn't planned again."""
-    return (Patch(flush, "_plan_again", lambda *_: False),)
+    return (Patch(replan, "_plan_again", lambda *_: False),)
 
 
 def a_target_is_known_by_its_path() -> Iterable[Patch]:

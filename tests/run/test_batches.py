@@ -19,9 +19,9 @@ from airflow_gobblin.model.batch import Backlog, Batch, HeldBatch
 from airflow_gobblin.model.plan import RunPlan
 from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.work import ExtractKind
-from airflow_gobblin.run.flush import decide_or_plan_again
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units, would_plan
+from airflow_gobblin.run.replan import decide_and_plan_again
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.testing import inprocess
@@ -135,7 +135,7 @@ def test_a_flush_that_loses_plans_again(tmp_path: Path) -> None:
     inprocess.extract(opened, plan, NoConnections())
     published(made, *scheduled)
     assert made.rows("clicks").total() == 12
-    assert decide_or_plan_again(opened, request, plan, plan.packs[0])
+    assert decide_and_plan_again(opened, request, plan, plan.packs[0])
     again = opened.staging.run(plan.run)
     assert again is not None
     assert again.packs != plan.packs
@@ -159,7 +159,7 @@ def test_a_flush_is_done_when_what_waited_at_its_start_is_published(tmp_path: Pa
     published(made, *made.extracted(request=RunRequest("three", 8, (), 0)))
     inprocess.extract(opened, plan, NoConnections())
     grown = made.opened(replace(CLICKS, rows=15))
-    assert decide_or_plan_again(grown, request, plan, plan.packs[0])
+    assert decide_and_plan_again(grown, request, plan, plan.packs[0])
     made.run(replace(CLICKS, rows=12), request=RunRequest("four", flush=True))
     (report,) = inprocess.go_on(grown, grown.staging.run(plan.run) or plan, NoConnections(), request).values()
     assert report.status == "covered"
@@ -172,7 +172,7 @@ def test_a_flush_that_a_person_gave_up_is_not_planned_again(tmp_path: Path) -> N
     request = flush()
     opened, plan = made.extracted(request=request)
     made.admin.abandon("clicks", "not today")
-    assert not decide_or_plan_again(opened, request, plan, plan.packs[0])
+    assert not decide_and_plan_again(opened, request, plan, plan.packs[0])
     assert inprocess.go_on(opened, plan, NoConnections(), request)["clicks"].status == "lost"
 
 

@@ -18,7 +18,7 @@ from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.operators.extract import ExtractOperator
 from airflow_gobblin.operators.run_requests import run_request
 from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
-from airflow_gobblin.run import flush
+from airflow_gobblin.run import replan
 from airflow_gobblin.spark.connections import VARIABLE
 from airflow_gobblin.testing import inprocess
 from tests.operators import test_run_requests as run_requests
@@ -188,7 +188,7 @@ def test_a_flush_whose_plan_lost_is_planned_and_extracted_again_and_decided(
         database.execute("INSERT INTO orders VALUES (3)")
     asked = run_requests.context(conf={"flush": True})
     planned = planned_run(tmp_path, source, code=(), uris={"db": uri}, request=run_request(asked))
-    decide = flush.decide_or_plan_again
+    decide = replan.decide_and_plan_again
     told: list[bool] = []
 
     def late(*arguments: Any) -> bool:
@@ -197,7 +197,7 @@ def test_a_flush_whose_plan_lost_is_planned_and_extracted_again_and_decided(
         told.append(decide(*arguments))
         return told[-1]
 
-    monkeypatch.setattr(flush, "decide_or_plan_again", late)
+    monkeypatch.setattr(replan, "decide_and_plan_again", late)
     operator(planned).execute(asked)
     assert told == [True, False]
     assert len(planned.reports) == 2

@@ -34,9 +34,9 @@ def version(hour: int, *slots: int) -> Checkpoint:
 class Chain:
     """The chain of a dataset, or of a stage."""
 
-    def __init__(self, urn: str = "d") -> None:
+    def __init__(self, urn: str = "d", journal: Journal | None = None) -> None:
         self.urn = urn
-        self.journal = Journal.create(MemoryStore(), "job")
+        self.journal = journal or Journal.create(MemoryStore(), "job")
 
     @property
     def history(self) -> History:

@@ -9,11 +9,12 @@ import pytest
 
 from airflow_gobblin.errors import RecordError, StateGivenUpError
 from airflow_gobblin.journal.records import Action
-from airflow_gobblin.journal.seals import Seal, SealedDataset
+from airflow_gobblin.journal.seals import Seal, SealedDataset, Seals
 from airflow_gobblin.model.state import UnitRef
 from airflow_gobblin.stages.lineage import look, looked_up_to, retired
 from airflow_gobblin.stages.restore import from_version
 from airflow_gobblin.stages.versions import checkpoint, of_dataset, of_stage
+from tests.faults import Faults, FaultyStore
 from tests.stages.chains import SOURCE, Chain, at, consumed, version
 
 
@@ -26,9 +27,9 @@ def upstream(slots: int) -> Chain:
 
 
 def seals(chain: Chain, **heads: int) -> Iterator[Seal]:
-    """The newest first. :param heads: by version."""
+    """The oldest first. :param heads: by version."""
     hours = [(at(int(hour[1:])), head) for hour, head in heads.items()]
-    for number, (upto, head) in reversed([*enumerate(hours, 1)]):
+    for number, (upto, head) in enumerate(hours, 1):
         highest = max(one for one, _ in hours[:number])
         yield Seal(number, upto, highest, {chain.urn: SealedDataset(head, 0)}, "", at(0))
 
@@ -76,13 +77,23 @@ def test_another_slot_of_the_same_number_is_another_parent() -> None:
     assert retired([other, *consumed(1)], chain.history, 1) == {other}
 
 
-def test_no_seal_is_read_below_what_the_reader_has() -> None:
-    chain = upstream(4)
-    newest_first = seals(chain, v1=1, v2=2, v3=3, v4=4)
-    found = of_dataset(SOURCE, chain.history, newest_first, {chain.urn: chain.history.state}, at(2))
-    assert found.sealed == {at(3): 3, at(4): 4}
-    assert next(newest_first, None) == next(seals(chain, v1=1)), "the second was looked at, and the first wasn't"
-    assert [slot.consumed for slot in found.up_to(at(3))] == [*consumed(1, 2, 3, units=2)]
+def test_no_seal_is_read_below_what_the_reader_has_nor_more_above_than_it_wants() -> None:
+    chain = upstream(16)
+    for seal in seals(chain, **{f"v{hour}": hour for hour in range(1, 17)}):
+        previous = Seals(chain.journal).digest(seal.number - 1)
+        assert Seals(chain.journal).put(replace(seal, previous=previous))
+    read: list[str] = []
+    chain.journal.store = FaultyStore(chain.journal.store, Faults(hook=lambda call: read.append(call.subject)))
+    states = {chain.urn: chain.history.state}
+    read.clear()
+    found = of_dataset(SOURCE, chain.history, Seals(chain.journal).after(at(9), 16), states, 2)
+    assert found.sealed == {at(10): 10, at(11): 11}
+    assert found.more
+    assert (found.tells(at(11)), found.tells(at(12))) == (True, False)
+    of_seals = [subject for subject in read if "_seals" in subject]
+    assert len(of_seals) <= 5 + 3, "a search for the first, and those that are taken"
+    assert [slot.consumed for slot in found.up_to(at(10))] == [*consumed(*range(1, 11), units=2)]
+    assert [seal.upto for seal in Seals(chain.journal).after(at(16), 16)] == []
 
 
 def test_a_seal_without_the_dataset_seals_nothing_of_it() -> None:

@@ -12,10 +12,13 @@ from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.errors import NeverPublishedError
 from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.job import Attempt
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Action, Decision
+from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.watermark import LongWatermark
-from airflow_gobblin.model.work import ExtractKind
+from airflow_gobblin.model.work import ExtractKind, UnitResult, UnitState, WorkUnit
+from airflow_gobblin.run import replan
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.recover import verify_recover
@@ -25,7 +28,7 @@ from airflow_gobblin.stages.outputs import Input
 from airflow_gobblin.testing import inprocess
 from tests.faults import Call, Crash, Faults, FaultyStore
 from tests.protocol.rows import LineSink, RowSource, Table
-from tests.stages.lines import LineStage, evaluations, joined, lines
+from tests.stages.lines import JoinedLines, LineStage, evaluations, joined, lines
 
 REACH = {"one": "a", "two": "ab"}
 
@@ -118,10 +121,77 @@ def diamond(tmp_path: Path) -> Diamond:
 def test_each_version_is_made_once_in_order_from_what_its_upstreams_published_for_it(diamond: Diamond) -> None:
     for rows in (6, 4):
         diamond.grow(rows)
-    diamond.rest()
-    assert [diamond.versions(name) for name in diamond.stages] == [[6, 10]] * 3
+    reports = [diamond.run(name) for name in diamond.stages]
+    assert [diamond.versions(name) for name in diamond.stages] == [[6, 10]] * 3, "one run makes all that are ready"
     assert diamond.slots("both") == {1: (Action.COMMIT, True), 2: (Action.COMMIT, True)}
+    assert [(report.status, report.slot) for report in reports] == [("committed", 2)] * 3
+    assert (reports[0].detail, reports[0].rows) == ("2 versions, in slots 1 to 2", 10)
     diamond.check()
+
+
+def test_what_was_made_stays_if_a_later_version_fails_and_the_next_run_goes_on_there(
+    diamond: Diamond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rows in (6, 4, 5):
+        diamond.grow(rows)
+    run = JoinedLines.run
+
+    def fails(work: JoinedLines, unit: WorkUnit, plan: Plan, attempt: Attempt) -> UnitResult:
+        if plan.checkpoint is not None and plan.checkpoint.version.timestamp() == 10:
+            return UnitResult(unit.id, attempt.id, UnitState.FAILED)
+        return run(work, unit, plan, attempt)
+
+    monkeypatch.setattr(JoinedLines, "run", fails)
+    report = diamond.run("one")
+    assert (report.status, diamond.versions("one")) == ("failed", [6])
+    monkeypatch.undo()
+    assert diamond.run("one").detail == "2 versions, in slots 2 to 3"
+    diamond.rest()
+    diamond.check()
+
+
+def test_a_run_makes_so_many_versions_and_leaves_the_others_to_the_next_one(
+    diamond: Diamond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replan, "PLANS", 1)
+    for rows in (6, 4, 5):
+        diamond.grow(rows)
+    assert [(diamond.run("one").status, diamond.versions("one")) for _ in range(3)] == [
+        ("committed", [6, 10]),
+        ("committed", [6, 10, 15]),
+        ("idle", [6, 10, 15]),
+    ]
+
+
+def test_a_plan_that_lost_a_parent_is_made_again_in_the_same_run(
+    diamond: Diamond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    diamond.grow(6)
+    run = JoinedLines.run
+
+    def too_late(work: JoinedLines, unit: WorkUnit, plan: Plan, attempt: Attempt) -> UnitResult:
+        result = run(work, unit, plan, attempt)
+        monkeypatch.undo()
+        diamond.rewind("a", 4)
+        diamond.grow(2)
+        return result
+
+    monkeypatch.setattr(JoinedLines, "run", too_late)
+    report = diamond.run("one")
+    assert (report.status, report.slot, diamond.versions("one")) == ("committed", 1, [8])
+    diamond.rest()
+    diamond.check()
+
+
+def test_what_a_person_gave_up_is_lost_and_not_made_again_by_its_run(diamond: Diamond) -> None:
+    diamond.grow(6)
+    opened, request = diamond.opened(diamond.stages["one"]), RunRequest("one/late")
+    run = create_work_units(opened, request)
+    plan = opened.staging.plan(run.packs[0].datasets[0].token)
+    assert plan is not None
+    assert opened.committer.give_up(plan, "", "it is wrong")
+    assert inprocess.go_on(opened, run, NoConnections(), request)["one"].status == "lost"
+    assert diamond.versions("one") == []
 
 
 def test_a_stage_waits_for_every_upstream(diamond: Diamond) -> None:
@@ -180,8 +250,9 @@ def test_a_parent_that_is_retired_after_the_plan_loses_it(diamond: Diamond) -> N
     plan = create_work_units(opened, request)
     diamond.rewind("a", 4)
     report = inprocess.go_on(opened, plan, NoConnections())["one"]
-    assert (report.status, report.slot) == ("lost", None), report
+    assert (report.status, report.slot) == ("waiting", None), report
     assert "slot of 'raw/a' was taken back since it was planned" in report.detail
+    assert report.detail.endswith("; the next run plans it again")
     diamond.grow(2)
     diamond.rest()
     diamond.check()
@@ -193,7 +264,9 @@ def test_a_late_attempt_publishes_nothing_beside_a_version_that_was_made_since(d
     verify_recover(opened, request)
     plan = create_work_units(opened, request)
     diamond.run("one")
-    assert inprocess.go_on(opened, plan, NoConnections())["one"].status == "lost"
+    report = inprocess.go_on(opened, plan, NoConnections())["one"]
+    assert (report.status, report.slot) == ("waiting", None)
+    assert "could win no more and was swept: the newest slot is slot 1 " in report.detail
     assert diamond.slots("one") == {1: (Action.COMMIT, True)}
 
 

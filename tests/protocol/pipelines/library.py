@@ -213,7 +213,7 @@ class Translation:
         folds = yield from dataset.source.folds()
         fold = folds[dataset.name]
         history = self.history(dataset.chain, fold)
-        found = versions.of_dataset(dataset.name, history, self.seals(made), self.states(folds))
+        found = versions.of_dataset(dataset.name, history, self.seals(made)[::-1], self.states(folds))
         return self.reading(found, fold)
 
     def of_stage(self, stage: Stage) -> Process[Reading]:

@@ -1,0 +1,92 @@
+"""Plans that a run makes after its first one of a dataset.
+
+A flush publishes what waited when it was planned, whoever else runs meanwhile: where its plan loses, it plans again. A run of a
+stage makes every version that is ready, in order, a slot each: once one is decided, or its plan lost, it plans the next one.
+
+Each time the units of a pack have their results, `extract` lets the run decide, and runs the units of the plans that were made in
+place of those before. What is decided stays, whatever happens to a later plan. Each loss is the progress of another run.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.journal.history import Slot
+from airflow_gobblin.model.plan import RunPlan
+from airflow_gobblin.model.status import Status
+from airflow_gobblin.model.work import DatasetRef, Pack
+from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.inputs import begin
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.plan import plan_again
+from airflow_gobblin.run.reports import DatasetReport
+from airflow_gobblin.run.request import RunRequest
+
+log = logging.getLogger(__name__)
+
+PLANS = 100
+"""The most plans that a run makes of a dataset after its first one; the next run goes on."""
+
+
+def decide_and_plan_again(opened: OpenJob, request: RunRequest, run: RunPlan, pack: Pack) -> bool:
+    """Decide what can be decided of a pack whose run goes on, and plan further what is to be planned. Safe to repeat.
+
+    What a person gave up stays given up.
+
+    :return: whether there are new plans, whose units are to be run.
+    :raises TargetError: as `check_target`.
+    :raises GobblinError: a dataset can't be planned again, and a retry may succeed.
+    """
+    if not run.goes_on:
+        return False
+    ended = {report.urn for report in write_commit_steps(opened, run, pack) if _goes_on(run, report)}
+    refs = {ref.urn: ref for ref in pack.datasets if ref.urn in ended}
+    return bool(refs) and _plan_again(opened, request, run, refs)
+
+
+def _goes_on(run: RunPlan, report: DatasetReport) -> bool:
+    """Return whether a dataset is planned again after its plan was decided, or lost."""
+    return report.status is Status.LOST or (run.versions and report.status in _MADE)
+
+
+_MADE = (Status.COMMITTED, Status.PENDING, Status.COVERED, Status.WAITING)
+"""A version is decided, by this run or another one, or its plan lost."""
+
+
+def _plan_again(opened: OpenJob, request: RunRequest, run: RunPlan, ended: dict[str, DatasetRef]) -> bool:
+    planning = begin(opened, request)
+    made, errors = False, list[GobblinError]()
+    for dataset in planning.datasets:
+        ref = ended.get(dataset.urn)
+        if ref is None or opened.staging.plans_again(run.run, ref.urn) >= PLANS:
+            continue
+        history = opened.journal.history(dataset.urn)
+        slot = history.by_token(ref.token)
+        if slot is not None and not (run.versions and _stands(slot)):
+            continue
+        found = plan_again(opened, dataset, history, planning)
+        if isinstance(found, DatasetRef):
+            opened.staging.put_again(run.run, ref, _newer(run, ref, found))
+            made = True
+        elif isinstance(found, GobblinError):
+            log.warning("dataset %r can't be planned again: %s", dataset.urn, found)
+            errors.append(found)
+        else:
+            log.info("dataset %r isn't planned again: %s, %s", dataset.urn, found.status, found.detail)
+    if not made and any(error.retryable for error in errors):
+        raise errors[0]
+    return made
+
+
+def _stands(slot: Slot) -> bool:
+    return slot.done or not slot.finished
+
+
+def _newer(run: RunPlan, before: DatasetRef, ref: DatasetRef) -> DatasetRef:
+    """Return a new plan as the run has it: of a flush, what waited at first is what it is to cover."""
+    if run.versions:
+        log.info("dataset %r: the next version is planned", ref.urn)
+        return ref
+    log.info("dataset %r: the plan of this flush lost to another run, and is made again", ref.urn)
+    return DatasetRef(ref.urn, ref.token, ref.weight, before.planned, before.open_end)

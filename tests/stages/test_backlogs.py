@@ -1,0 +1,50 @@
+"""What a long backlog costs: each version as much as in a short one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.journal.records import Action
+from airflow_gobblin.journal.seals import Seal, SealedDataset, Seals
+from airflow_gobblin.journal.trimming import trim
+from airflow_gobblin.stages.outputs import Input
+from airflow_gobblin.storage.stores.local import LocalStore
+from airflow_gobblin.testing import inprocess
+from tests.stages.chains import Chain
+from tests.stages.lines import LineStage
+
+
+def reads(versions: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return how many records a run reads that makes some versions, a slot each."""
+    location = f"file://{folder}/journal"
+    source = Chain("d", Journal.create(location, "raw"))
+    seals = Seals(source.journal)
+    for number in range(1, versions + 1):
+        hour = datetime.fromtimestamp(3600 * number, UTC)
+        sealed = {"d": SealedDataset(source.take(Action.COMMIT, "u1"), 0)}
+        assert seals.put(Seal(number, hour, hour, sealed, seals.digest(number - 1), hour))
+    trim(source.journal, source.history)
+    stage = LineStage("clean", location, f"{folder}/lake", (Input(location, "raw", "d"),))
+    opened = inprocess.open_job(stage, journal=Journal.create(location, "clean"))
+    read, get = list[str](), LocalStore.get
+
+    def counted(store: LocalStore, key: str) -> bytes | None:
+        read.append(key)
+        return get(store, key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "get", counted)
+        report = inprocess.run(opened)["clean"]
+    assert (report.slot, len(opened.journal.state("clean").versions)) == (versions, versions)
+    return len(read)
+
+
+def test_a_version_of_a_long_backlog_reads_no_more_than_one_of_a_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short, long = (reads(versions, tmp_path / str(versions), monkeypatch) for versions in (10, 30))
+    assert long < 3.2 * short, "a look at all that is sealed, or at all that was planned, would be 9 times as much"

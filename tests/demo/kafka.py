@@ -10,11 +10,13 @@ import random
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
+from confluent_kafka import Producer
 
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Decision, OutcomeState
@@ -29,7 +31,7 @@ from tests.services.airflow import Airflow
 from tests.services.environment import ROOT
 from tests.services.kafka import Kafka, running_kafka
 
-__all__ = ["tell"]
+__all__ = ["CLICKS", "INGESTION", "PARTITIONS", "check", "come", "tell"]
 
 DAG, INGESTION = "kafka_to_lake", "clicks"
 CLICKS, ORDERS = "clicks", "orders.eu"
@@ -52,7 +54,7 @@ def tell(folder: Path) -> str:
         for topic, partitions in PARTITIONS.items():
             kafka.create_topic(topic, partitions)
         say(", ".join(f"{name}: {count} partitions, {A_SECOND[name]} records/s" for name, count in PARTITIONS.items()))
-        with producing(kafka) as stop:
+        with kafka.producing(partial(come, chance=random.Random(1))) as stop:
             headline("Airflow: API server, DAG processor, scheduler, LocalExecutor")
             with airflow_below(folder / "airflow", _environment(folder, kafka)) as airflow:
                 say(
@@ -63,33 +65,19 @@ def tell(folder: Path) -> str:
                 demo.publish()
                 killed = demo.kill_a_run()
                 demo.recover(killed, stop)
-        rows = demo.check()
+        headline("The checker: an independent consumer, from the first offset on, and all published rows, as multisets")
+        rows = check(demo.journal, kafka)
     return (
         f"passed: {demo.runs.count} runs, 1 of them held and 1 killed, and the last recovered; {rows:,} records, each published "
         f"exactly once; {time.monotonic() - started:.0f} s"
     )
 
 
-@contextmanager
-def producing(kafka: Kafka) -> Iterator[threading.Event]:
-    """Let records come while the block runs, or until the event is set."""
-    stop = threading.Event()
-
-    def produce() -> None:
-        producer, chance = kafka.producer(), random.Random(1)
-        while not stop.wait(0.1):
-            for topic, rate in A_SECOND.items():
-                for value in events(rate // 10, chance):
-                    producer.produce(topic, value, key=value[8:12])
-        producer.flush(60)
-
-    thread = threading.Thread(target=produce, daemon=True)
-    thread.start()
-    try:
-        yield stop
-    finally:
-        stop.set()
-        thread.join(60)
+def come(producer: Producer, chance: random.Random) -> None:
+    """Let the records of a tenth of a second come."""
+    for topic, rate in A_SECOND.items():
+        for value in events(rate // 10, chance):
+            producer.produce(topic, value, key=value[8:12])
 
 
 def events(count: int, chance: random.Random) -> Iterator[bytes]:
@@ -175,23 +163,6 @@ class Demo:
         say("Then the run's own batch was planned, from that slot's offsets on:")
         self._show_published()
 
-    def check(self) -> int:
-        """Compare what is published with what an independent consumer reads. :return: how many records are the same."""
-        headline("The checker: an independent consumer, from the first offset on, and all published rows, as multisets")
-        columns, verdicts = ("partition", "offset", "key", "value"), []
-        for topic in PARTITIONS:
-            published = parquet_rows(self.journal.read_dataset(topic).paths)
-            at = [published.columns.index(name) for name in columns]
-            rows = (tuple(row[n] for n in at) for row in published.rows)
-            verdicts.append(compare(topic, Rows(columns, self._kafka.records(topic)), Rows(columns, [*rows])))
-        table(
-            ("topic", "records in Kafka", "rows published", "verdict"),
-            [(v.name, v.source_rows, v.published_rows, "the same" if v.ok else "DIFFERENT") for v in verdicts],
-        )
-        if bad := [str(verdict) for verdict in verdicts if not verdict.ok]:
-            raise DemoError("; ".join(bad))
-        return sum(verdict.published_rows for verdict in verdicts)
-
     def _burst(self) -> None:
         self._kafka.produce(CLICKS, events(BURST, self._chance))
         say(f"{BURST:,} clicks come at once, besides those that come all the time.")
@@ -236,6 +207,26 @@ class Demo:
         )
         self.runs.give_up(run)
         return Killed(slot.decision, done)
+
+
+def check(journal: Journal, kafka: Kafka) -> int:
+    """Compare what is published with what an independent consumer reads.
+
+    :return: how many records are the same. :raises DemoError: some aren't.
+    """
+    columns, verdicts = ("partition", "offset", "key", "value"), []
+    for topic in PARTITIONS:
+        published = parquet_rows(journal.read_dataset(topic).paths)
+        at = [published.columns.index(name) for name in columns]
+        rows = (tuple(row[n] for n in at) for row in published.rows)
+        verdicts.append(compare(topic, Rows(columns, kafka.records(topic)), Rows(columns, [*rows])))
+    table(
+        ("topic", "records in Kafka", "rows published", "verdict"),
+        [(v.name, v.source_rows, v.published_rows, "the same" if v.ok else "DIFFERENT") for v in verdicts],
+    )
+    if bad := [str(verdict) for verdict in verdicts if not verdict.ok]:
+        raise DemoError("; ".join(bad))
+    return sum(verdict.published_rows for verdict in verdicts)
 
 
 def _environment(folder: Path, kafka: Kafka) -> Mapping[str, str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import re
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -18,13 +21,17 @@ from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
+from airflow_gobblin.rows.sources.kafka import KafkaSource
 from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.testing import inprocess
 from tests.demo.flights import FLIGHTS, FlightsDatabase
+from tests.demo.kafka import CLICKS, INGESTION, PARTITIONS, come
+from tests.demo.kafka import check as check_topics
 from tests.demo.kill import file_names, stop_at_new_file
 from tests.demo.verdict import DemoError, check
 from tests.rows.sources.databases import SqliteDatabase
+from tests.services.kafka import Kafka
 
 MANY_FILES = """
 import os, sys
@@ -95,3 +102,40 @@ def test_the_demo_fails_on_a_planted_fault(journal: Journal, tmp_path: Path, row
     pq.write_table(pq.read_table(path).take(pa.array(rows)), path)
     with pytest.raises(DemoError, match=re.escape(finding)):
         check(journal, tmp_path / "source.db", ("flights",))
+
+
+@pytest.fixture
+def topics(kafka: Kafka, tmp_path: Path) -> Iterator[Journal]:
+    """The journal of an ingestion of the topics of the demo, into which some records came."""
+    for topic, partitions in PARTITIONS.items():
+        kafka.create_topic(topic, partitions)
+    chance, source = random.Random(3), KafkaSource("kafka", tuple(PARTITIONS))
+    with kafka.producing(partial(come, chance=chance)):
+        kafka.wait_until(lambda: all(kafka.records(topic) for topic in PARTITIONS))
+    ingestion = Ingestion(INGESTION, source, ParquetSink(str(tmp_path / "lake")), f"file://{tmp_path}/journal")
+    journal = Journal.create(ingestion.journal, ingestion.name)
+    reports = inprocess.run(OpenJob(ingestion, journal, kafka), kafka)
+    assert all(reports[topic].ok for topic in PARTITIONS)
+    yield journal
+    for topic in PARTITIONS:
+        kafka.delete_topic(topic)
+
+
+def test_the_verdict_on_topics_is_good_if_all_records_are_there_once(topics: Journal, kafka: Kafka) -> None:
+    assert check_topics(topics, kafka) == sum(len(kafka.records(topic)) for topic in PARTITIONS) > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [
+        pytest.param(lambda rows: pa.concat_tables([rows, rows.slice(0, 1)]), "1 too many", id="duplicate"),
+        pytest.param(lambda rows: rows.slice(1), "1 missing", id="loss"),
+    ],
+)
+def test_the_demo_of_topics_fails_on_a_planted_fault(
+    topics: Journal, kafka: Kafka, change: Callable[[pa.Table], pa.Table], finding: str
+) -> None:
+    path, *_ = topics.read_dataset(CLICKS).paths
+    pq.write_table(change(pq.read_table(path)), path)
+    with pytest.raises(DemoError, match=re.escape(finding)):
+        check_topics(topics, kafka)

@@ -6,9 +6,10 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -123,6 +124,28 @@ class Kafka:
             producer.produce(topic, value, key, partition, **record)
             producer.poll(0)
         assert producer.flush(60) == 0
+
+    @contextmanager
+    def producing(self, produce: Callable[[Producer], None], every: float = 0.1) -> Iterator[threading.Event]:
+        """Let records come while the block runs, or until the event is set.
+
+        :param produce: what is called again and again, with a pause of so many seconds.
+        """
+        stop = threading.Event()
+
+        def go_on() -> None:
+            producer = self.producer(**{"topic.metadata.refresh.interval.ms": 1000})  # partitions may be added
+            while not stop.wait(every):
+                produce(producer)
+            producer.flush(60)
+
+        thread = threading.Thread(target=go_on, daemon=True)
+        thread.start()
+        try:
+            yield stop
+        finally:
+            stop.set()
+            thread.join(60)
 
     def records(self, topic: str, isolation: str = "read_committed") -> list[Record]:
         """All records of a topic, as an independent consumer reads them."""

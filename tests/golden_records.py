@@ -14,7 +14,7 @@ import sys
 import types
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -130,7 +130,7 @@ def sample(expected: Any, name: str) -> Any:
     if is_dataclass(expected) and isinstance(expected, type):
         hints = get_type_hints(expected)
         return expected(**{field.name: sample(hints[field.name], field.name) for field in fields(expected)})
-    return {str: name, int: 3, float: 0.5, bool: True, datetime: AT}[expected]
+    return {str: name, int: 3, float: 0.5, bool: True, datetime: AT, timedelta: timedelta(minutes=90)}[expected]
 
 
 def write(again: set[str]) -> None:

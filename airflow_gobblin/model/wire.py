@@ -20,7 +20,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from functools import cache, partial
 from operator import attrgetter
@@ -124,6 +124,8 @@ def _encoder(value: Any) -> Callable[[Any], Json]:  # one branch per shape
         return _same
     if isinstance(value, datetime):
         return datetime.isoformat
+    if isinstance(value, timedelta):
+        return timedelta.total_seconds
     if isinstance(value, tuple | list):
         return _encode_items
     if isinstance(value, frozenset):
@@ -298,6 +300,8 @@ def _decoder(expected: Any) -> Callable[[Any], Any]:  # one branch per shape
         return lambda value: float(_decode_number((int, float), "a number", value))
     if expected is datetime:
         return datetime.fromisoformat
+    if expected is timedelta:
+        return lambda value: timedelta(seconds=_decode_number((int, float), "a number of seconds", value))
     if isinstance(expected, type) and issubclass(expected, Enum):
         return expected
     return partial(_decode_object, expected)

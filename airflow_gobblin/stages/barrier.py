@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import combinations
 
 from airflow_gobblin.model.checkpoint import Slots
@@ -21,11 +21,13 @@ class Upstream:
     :param id: the dataset's id.
     :param reach: the ids of the sources' datasets that it is made from, but for those that only an optional upstream brings.
     :param required: whether the stage waits for it.
+    :param at_most: how far it may be behind a version, if it isn't required; `None`: any far.
     """
 
     id: str
     reach: frozenset[str]
     required: bool = True
+    at_most: timedelta | None = None
 
 
 def next_ready(
@@ -33,7 +35,8 @@ def next_ready(
 ) -> datetime | None:
     """Return the oldest version after a stage's newest that every required upstream has sealed itself, on the same roots.
 
-    A version that one of them skipped is taken with the next one that all have. What made anybody look is no matter: an event
+    A version that one of them skipped is taken with the next one that all have. The other upstreams only mustn't be too far
+    behind it. What made anybody look is no matter: an event
     that came too early, twice or never changes nothing.
 
     :param available: what each upstream has, by its id.
@@ -43,7 +46,22 @@ def next_ready(
     required = [upstream for upstream in upstreams if upstream.required]
     sealed = frozenset.intersection(*(frozenset(available[upstream.id].sealed) for upstream in required))
     later = (version for version in sorted(sealed) if newest is None or version > newest)
-    return next((version for version in later if same_roots(version, required, available)), None)
+    reached = {one.id: _reached(one.id, available[one.id], state) for one in upstreams if one.at_most is not None}
+    close = (version for version in later if all(_close_enough(one, version, reached) for one in upstreams))
+    return next((version for version in close if same_roots(version, required, available)), None)
+
+
+def _reached(upstream: str, available: Available, state: DatasetState) -> datetime | None:
+    """Return the newest version that an upstream has sealed, as far as was read, or as the stage took it."""
+    took = (one.version for one in state.checkpoints.values() if upstream not in one.late)
+    return max((*available.sealed, *took), default=None)
+
+
+def _close_enough(upstream: Upstream, version: datetime, reached: Mapping[str, datetime | None]) -> bool:
+    if upstream.required or upstream.at_most is None:
+        return True
+    newest = reached[upstream.id]
+    return newest is not None and version - newest <= upstream.at_most
 
 
 def same_roots(version: datetime, upstreams: Sequence[Upstream], available: Mapping[str, Available]) -> bool:

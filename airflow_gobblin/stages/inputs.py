@@ -21,7 +21,7 @@ from airflow_gobblin.stages.barrier import next_ready
 from airflow_gobblin.stages.lineage import Look, look
 from airflow_gobblin.stages.outputs import Input
 from airflow_gobblin.stages.restore import from_version, oldest_to_restore
-from airflow_gobblin.stages.versions import Available, checkpoint, of_dataset, of_stage
+from airflow_gobblin.stages.versions import Available, checkpoint, of_dataset, of_stage, slots_to_read
 from airflow_gobblin.storage.locations import is_place
 
 __all__ = ["check_parents", "next_version", "published", "to_restore"]
@@ -87,12 +87,13 @@ def check_parents(
     return found.looked
 
 
-def published(one: Input, made: Checkpoint, connections: Connections) -> PublishedDataset:
-    """Return what a version consumes of an input: its files, in the order of their slots, and the schema to read them with.
+def published(one: Input, made: Checkpoint, state: DatasetState, connections: Connections) -> PublishedDataset:
+    """Return what a version reads of an input: its files, in the order of their slots, and the schema to read them with.
 
+    :param state: the stage's own, from which the version was planned.
     :raises GobblinError: it can't be read.
     """
-    slots = {slot.slot for slot in made.parents[one.id]}
+    slots = slots_to_read(one.id, made, state, whole=one.whole)
     with _opened(one, connections) as journal:
         history = journal.history(one.urn)
         units = [ref for ref in history.state.live if ref.slot in slots]

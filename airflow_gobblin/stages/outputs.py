@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from airflow_gobblin.model.naming import check_urn, dataset_id
@@ -41,6 +42,8 @@ class Input:
     :param ingestion: the name of its job.
     :param reach: of a stage, the ids of the sources' datasets that it is made from; empty: it is a source's.
     :param required: whether the stage waits for it.
+    :param at_most: how far it may be behind a version, if the stage doesn't wait for it; `None`: any far.
+    :param whole: whether the stage reads everything up to a version, and not what is new in it.
     """
 
     journal: str
@@ -48,6 +51,8 @@ class Input:
     urn: str
     reach: frozenset[str] = frozenset()
     required: bool = True
+    at_most: timedelta | None = None
+    whole: bool = False
 
     @property
     def id(self) -> str:
@@ -59,4 +64,4 @@ class Input:
         """Its part in the barrier."""
         from airflow_gobblin.stages.barrier import Upstream
 
-        return Upstream(self.id, self.reach or frozenset({self.id}), self.required)
+        return Upstream(self.id, self.reach or frozenset({self.id}), self.required, self.at_most)

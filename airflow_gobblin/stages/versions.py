@@ -13,7 +13,7 @@ from airflow_gobblin.journal.seals import Seal, stands
 from airflow_gobblin.model.checkpoint import Checkpoint, ConsumedSlot, Slots
 from airflow_gobblin.model.state import DatasetState
 
-__all__ = ["Available", "AvailableSlot", "checkpoint", "of_dataset", "of_stage", "united"]
+__all__ = ["Available", "AvailableSlot", "checkpoint", "of_dataset", "of_stage", "slots_to_read", "united"]
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,18 @@ def checkpoint(version: datetime, available: Mapping[str, Available], state: Dat
         roots=united(slot.roots for slots in taken.values() for slot in slots),
         late=tuple(sorted(upstream for upstream, has in available.items() if version not in has.sealed)),
     )
+
+
+def slots_to_read(upstream: str, made: Checkpoint, state: DatasetState, *, whole: bool) -> frozenset[int]:
+    """Return the slots of an upstream that a version reads.
+
+    What it consumes; or everything up to it: what the live versions before it consumed, too. If any of that is retired, the stage
+    goes back to before the version that consumed it, and so to before this one.
+
+    :param state: the stage's own.
+    """
+    before = (one for one in state.checkpoints.values() if whole and one.version < made.version)
+    return frozenset(slot.slot for one in (*before, made) for slot in one.parents.get(upstream, ()))
 
 
 def united(slots: Iterable[Slots]) -> Slots:

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -346,6 +346,7 @@ class Everything:
     by_name: Mapping[str, Inner] = field(default_factory=dict)
     anything: Json = None
     maybe: LongWatermark | None = None
+    lasts: timedelta | None = None
 
 
 EVERYTHING = Everything(
@@ -358,6 +359,7 @@ EVERYTHING = Everything(
     {"x": Inner("y", 2)},
     [1, {"kind": "no record"}],
     LongWatermark(5),
+    timedelta(hours=1, microseconds=1),
 )
 
 

@@ -95,7 +95,7 @@ class JoinedLines:
         made = next_version(self.inputs, states[self.name], connections)
         if made is None:
             return None
-        found = {one.urn: tuple(published(one, made, connections).paths) for one in self.inputs}
+        found = {one.urn: tuple(published(one, made, states[self.name], connections).paths) for one in self.inputs}
         return WorkPlan(iter([WorkUnit("version", self.name)]), self.name, LinesOf(found), checkpoint=made)
 
     def to_restore(self, state: DatasetState, connections: GuardedConnections) -> Restore | None:

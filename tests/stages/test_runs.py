@@ -39,21 +39,21 @@ class Diamond:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.journal = f"file://{folder}/journal"
-        self.rows, self.revision, self.runs = 0, 0, 0
+        self.rows, self.late_rows, self.revision, self.runs = 0, 0, 0, 0
         self.kind = ExtractKind.APPEND_ONLY
         a, b = (Input(self.journal, "raw", urn) for urn in "ab")
         one, two = (Input(self.journal, n, n, frozenset(f"raw/{urn}" for urn in REACH[n])) for n in REACH)
         self.stages = {
-            "one": self._stage("one", a),
-            "two": self._stage("two", a, b),
-            "both": self._stage("both", one, two),
+            "one": self.stage("one", a),
+            "two": self.stage("two", a, b),
+            "both": self.stage("both", one, two),
         }
 
     def rewinds(self, name: str) -> list[Decision]:
         slots = Journal.open(self.journal, name).history(name).slots
         return [slot.decision for slot in slots if slot.decision.action is Action.REWIND]
 
-    def _stage(self, name: str, *inputs: Input) -> LineStage:
+    def stage(self, name: str, *inputs: Input) -> LineStage:
         return LineStage(name, self.journal, str(self.folder / "lake"), inputs)
 
     @property
@@ -62,11 +62,24 @@ class Diamond:
         source, sink = RowSource(tables), LineSink(str(self.folder / "raw"))
         return Ingestion("raw", source, sink, self.journal, seals=True, retention=timedelta(0))
 
+    @property
+    def late(self) -> Ingestion:
+        source, sink = RowSource((Table("c", self.kind, self.late_rows),)), LineSink(str(self.folder / "late"))
+        return Ingestion("late", source, sink, self.journal, seals=True, retention=timedelta(0))
+
     def grow(self, rows: int) -> None:
         """A scheduled run of the source, which seals the position that it comes to."""
         self.rows += rows
-        request = RunRequest(f"raw/{self.rows}", datetime.fromtimestamp(self.rows, UTC), scheduled=True)
-        inprocess.run(self.opened(self.raw), request=request)
+        self._seal(self.raw, self.rows)
+
+    def grow_late(self, rows: int) -> None:
+        """The same of another source."""
+        self.late_rows += rows
+        self._seal(self.late, self.late_rows)
+
+    def _seal(self, job: Ingestion, position: int) -> None:
+        request = RunRequest(f"{job.name}/{position}", datetime.fromtimestamp(position, UTC), scheduled=True)
+        inprocess.run(self.opened(job), request=request)
 
     def opened(self, job: Ingestion | LineStage) -> OpenJob:
         return inprocess.open_job(job, journal=Journal.create(self.journal, job.name))
@@ -90,7 +103,7 @@ class Diamond:
         admin.rewind(urn, LongWatermark(to), "the rows were wrong")
 
     def paths(self, name: str) -> list[str]:
-        job, urn = ("raw", name) if name in "ab" else (name, name)
+        job, urn = {"a": "raw", "b": "raw", "c": "late"}.get(name, name), name
         try:
             return Journal.open(self.journal, job).read_dataset(urn).paths
         except NeverPublishedError:
@@ -291,6 +304,43 @@ def test_a_restore_that_died_is_completed_by_the_next_run(diamond: Diamond, key:
     assert len(diamond.rewinds("one")) == 1
     assert diamond.versions("both") == [6, 12]
     diamond.check()
+
+
+def test_a_stage_reads_everything_up_to_its_version_of_what_it_reads_whole(diamond: Diamond) -> None:
+    a, b = (Input(diamond.journal, "raw", urn, whole=urn == "a") for urn in "ab")
+    diamond.stages = {"facts": diamond.stage("facts", a, b)}
+    diamond.grow(6)
+    first = {urn: lines(diamond.paths(urn)) for urn in "ab"}
+    diamond.grow(4)
+    diamond.rest()
+    both = {urn: lines(diamond.paths(urn)) for urn in "ab"}
+    new = sorted({*both["b"]} - {*first["b"]})
+    versions = [joined("facts", [first["a"], first["b"]]), joined("facts", [both["a"], new])]
+    assert lines(diamond.paths("facts")) == sorted(row for rows in versions for row in rows)
+    diamond.rewind("a", 4)
+    diamond.run("facts")
+    assert diamond.versions("facts") == [], "all of a is in the second version, and a part of it in the first"
+
+
+def test_a_stage_waits_for_an_optional_upstream_that_is_too_far_behind(diamond: Diamond) -> None:
+    late = Input(diamond.journal, "late", "c", required=False, at_most=timedelta(seconds=6))
+    diamond.stages = {"most": diamond.stage("most", Input(diamond.journal, "raw", "a"), late)}
+    diamond.grow(6)
+    inprocess.open_job(diamond.late, journal=Journal.create(diamond.journal, "late"))
+    assert diamond.run("most").status == "idle", "it has sealed nothing"
+    diamond.grow_late(3)
+    assert diamond.run("most").status == "committed"
+    diamond.grow(4)
+    assert diamond.run("most").status == "idle", "it is 7 behind"
+    diamond.grow_late(7)
+    diamond.rest()
+    assert diamond.versions("most") == [6, 10]
+    state = Journal.open(diamond.journal, "most").state("most")
+    assert [state.checkpoints[slot].late for slot in state.versions] == [("late/c",), ()]
+    assert len(lines(diamond.paths("c"))) == 10
+    assert lines(diamond.paths("most"))[6:] == joined(
+        "most", [lines(diamond.paths("a"))[6:], lines(diamond.paths("c"))]
+    )
 
 
 def test_two_that_restore_at_once_go_back_once(diamond: Diamond) -> None:

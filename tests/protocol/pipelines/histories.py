@@ -85,7 +85,23 @@ def fan(store: Store) -> Pipeline:
     return Pipeline(store, [raw, other, late], [union, extra, both, total])
 
 
-SHAPES = (line, diamond, narrow, fan)
+def wide(store: Store) -> Pipeline:
+    """Stages that read everything up to a version; one of them also of an optional upstream, which may be so far behind."""
+    raw, late = source("raw", ["a", "b"], store), source("late", ["c"], store)
+    clean, extra = Stage("clean", [DatasetOf(raw, 0)], store), Stage("extra", [DatasetOf(late, 0)], store)
+    facts = Stage(
+        "facts",
+        [DatasetOf(raw, 1), clean, extra],
+        store,
+        optional=["extra"],
+        whole=["clean", "extra"],
+        at_most=2 * PERIOD,
+    )
+    seen = Stage("seen", [DatasetOf(raw, 1), clean], store, stateful=True, whole=["clean"])
+    return Pipeline(store, [raw, late], [clean, extra, facts, seen])
+
+
+SHAPES = (line, diamond, narrow, fan, wide)
 
 
 @dataclass
@@ -328,6 +344,7 @@ class History:
                 self.versions += 1
                 self._check_one_evaluation(stage, version)
                 self._check_one_snapshot(stage, version)
+                self._check_how_late(stage, decision, version)
                 for upstream, parents in version.parents.items():
                     self._check_parents_lived(stage, decision, parents, chains[upstream])
 
@@ -350,6 +367,18 @@ class History:
             for key, unit in row.origins:
                 other = seen.setdefault(key, unit)
                 self._expect(other == unit, f"{stage.name} has {key} of {unit} and of {other} in {version.version}")
+
+    def _check_how_late(self, stage: Stage, decision: Decision[Version], version: Version) -> None:
+        """An optional upstream of which nothing was taken was no further behind than it may be."""
+        for upstream in stage.upstreams:
+            if stage.at_most is None or upstream.name in version.took:
+                continue
+            chain = upstream.chain
+            sealed = (chain.ledger[slot] for slot, at in chain.ended_at.items() if at <= decision.considered)
+            newest = max((one.version for made in sealed for one in made.units), default=-1)
+            self._expect(
+                0 <= newest >= version.version - stage.at_most, f"{stage.name} didn't wait for {upstream.name}"
+            )
 
     def _check_parents_lived(
         self, stage: Stage, decision: Decision[Version], parents: frozenset[str], chain: Chain[Any]
@@ -387,7 +416,7 @@ def _sealed(dataset: str, seals: Sequence[Seal]) -> Sequence[Sealed]:
 
 def _shape(stage: Stage, versions: Sequence[Version]) -> Shape:
     cuts = [Cut(version.version, version.took) for version in versions]
-    return Shape(stage.name, [upstream.name for upstream in stage.upstreams], stage.stateful, cuts)
+    return Shape(stage.name, [upstream.name for upstream in stage.upstreams], stage.stateful, cuts, stage.whole)
 
 
 def play(seed: int) -> History:

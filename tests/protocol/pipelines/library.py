@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -259,7 +259,8 @@ class Translation:
         return {upstream: self.available(reading) for upstream, reading in readings.items()}
 
     def next_ready(self, stage: Stage, own: Fold[Version], readings: Mapping[str, Reading]) -> int | None:
-        upstreams = [Upstream(one.name, one.reach, one.name not in stage.optional) for one in stage.upstreams]
+        bound = None if stage.at_most is None else timedelta(seconds=stage.at_most)
+        upstreams = [Upstream(one.name, one.reach, one.name not in stage.optional, bound) for one in stage.upstreams]
         return number(barrier.next_ready(upstreams, self.everything(readings), self.state(own)))
 
     def taken(
@@ -273,6 +274,19 @@ class Translation:
         units = [readings[name].units[unit] for name, some in parents.items() for unit in some]
         assert made.roots == self.by_dataset(frozenset().union(*(unit.roots for unit in units)))
         return frozenset(readings) - frozenset(made.late), parents
+
+    def to_read(
+        self,
+        stage: Stage,
+        upstream: str,
+        version: int,
+        parents: frozenset[str],
+        own: Fold[Version],
+        reading: Reading,
+    ) -> frozenset[str]:
+        made = Checkpoint(at(version), {upstream: self.consumed(parents)}, {})
+        slots = versions.slots_to_read(upstream, made, self.state(own), whole=upstream in stage.whole)
+        return frozenset(unit for unit in reading.units if self.slots[unit] in slots)
 
     def retired_of(self, parents: frozenset[str], chain: Chain[Any], fold: Fold[Any], since: int) -> frozenset[str]:
         gone = {one.slot for one in lineage.retired(self.consumed(parents), self.history(chain, fold), since)}
@@ -329,7 +343,15 @@ def patches(rules: Translation) -> Sequence[Patch]:
         Patch(Stage, "read", _method(rules.of_stage)),
         *(
             Patch(stages, name, getattr(rules, name))
-            for name in ("next_ready", "taken", "retired_of", "looked_upto", "oldest_to_restore", "to_take_back")
+            for name in (
+                "next_ready",
+                "taken",
+                "to_read",
+                "retired_of",
+                "looked_upto",
+                "oldest_to_restore",
+                "to_take_back",
+            )
         ),
     )
 
@@ -349,8 +371,14 @@ def seals_that_stand_for_ever() -> Sequence[Patch]:
     return (Patch(SealedDataset, "intact", lambda self, state: True),)
 
 
+def late_without_bound() -> Sequence[Patch]:
+    """An optional upstream may be behind as far as it likes."""
+    return (Patch(barrier, "_close_enough", lambda upstream, version, reached: True),)
+
+
 LIBRARY_MUTANTS: Mapping[str, Callable[[], Sequence[Patch]]] = {
     **MUTANTS,
+    "late_without_bound": late_without_bound,
     "no_roots": no_roots,
     "seals_that_stand_for_ever": seals_that_stand_for_ever,
 }

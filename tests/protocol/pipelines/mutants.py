@@ -178,6 +178,27 @@ def plan_bound_to_its_generation_only() -> Sequence[Patch]:
     return (Patch(stages, "still_holds", lambda plan, own: plan.generation == own.generation),)
 
 
+def whole_as_what_is_new() -> Sequence[Patch]:
+    """A version reads what is new in it, also of what it is to read whole."""
+    return (Patch(stages, "to_read", lambda stage, upstream, version, parents, own, reading: parents),)
+
+
+def whole_as_it_is_now() -> Sequence[Patch]:
+    """A version reads all that an upstream has by now of what it is to read whole, also what comes after the version."""
+
+    def read(
+        stage: Stage, upstream: str, version: int, parents: frozenset[str], own: Fold[Version], reading: Reading
+    ) -> frozenset[str]:
+        return frozenset(reading.units) if upstream in stage.whole else parents
+
+    return (Patch(stages, "to_read", read),)
+
+
+def late_without_bound() -> Sequence[Patch]:
+    """An optional upstream may be behind as far as it likes."""
+    return (Patch(stages, "close_enough", lambda stage, version, readings: True),)
+
+
 MUTANTS: Mapping[str, Callable[[], Sequence[Patch]]] = {
     mutant.__name__: mutant
     for mutant in (
@@ -201,6 +222,9 @@ MUTANTS: Mapping[str, Callable[[], Sequence[Patch]]] = {
         snapshot_without_spoiled_heads,
         snapshot_without_origins,
         plan_bound_to_its_generation_only,
+        whole_as_what_is_new,
+        whole_as_it_is_now,
+        late_without_bound,
     )
 }
 

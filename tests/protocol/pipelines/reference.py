@@ -43,12 +43,13 @@ class Cut:
 
 @dataclass(frozen=True)
 class Shape:
-    """A stage. :param reads: its upstreams."""
+    """A stage. :param reads: its upstreams. :param whole: those of which it reads everything up to a version."""
 
     name: str
     reads: Sequence[str]
     stateful: bool
     cuts: Sequence[Cut]
+    whole: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,8 @@ def one_pass(datasets: Mapping[str, Mapping[int, Rows]], stages: Sequence[Shape]
             inputs = []
             for name in stage.reads:
                 upto = cut.version if name in cut.took else taken[name]
-                new = [found for version, found in sorted(have[name].items()) if taken[name] < version <= upto]
+                after = 0 if name in stage.whole else taken[name]
+                new = [found for version, found in sorted(have[name].items()) if after < version <= upto]
                 inputs.append({key: value for found in new for key, value in found.items()})
                 taken[name] = upto
             if stage.stateful:

@@ -151,6 +151,8 @@ class Stage:
 
     :param optional: the names of the upstreams that it doesn't wait for.
     :param stateful: whether it has state.
+    :param whole: the names of the upstreams of which it reads everything up to a version, and not what is new in it.
+    :param at_most: how far its optional upstreams may be behind a version; `None`: any far.
     """
 
     def __init__(
@@ -160,11 +162,15 @@ class Stage:
         store: Store,
         optional: Iterable[str] = (),
         stateful: bool = False,
+        whole: Iterable[str] = (),
+        at_most: int | None = None,
     ) -> None:
         self.name = name
         self.upstreams = upstreams
         self.optional = frozenset(optional)
         self.stateful = stateful
+        self.whole = frozenset(whole)
+        self.at_most = at_most
         self.chain: Chain[Version] = Chain(name, store)
         self.states: dict[str, State] = {}
         self.written: dict[str, State] = {}
@@ -216,6 +222,7 @@ class Stage:
     def _plan(self, own: Fold[Version], version: int, readings: Mapping[str, Reading]) -> Plan:
         took, parents = taken(version, own, readings)
         units = {name: [readings[name].units[unit] for unit in sorted(parents[name])] for name in parents}
+        read = {name: to_read(self, name, version, some, own, readings[name]) for name, some in parents.items()}
         return Plan(
             head=own.slot,
             generation=own.generation,
@@ -223,9 +230,7 @@ class Stage:
             parents=parents,
             roots=frozenset().union(*(unit.roots for some in units.values() for unit in some)),
             took=took,
-            inputs={
-                name: {key: row for unit in some for key, row in unit.rows.items()} for name, some in units.items()
-            },
+            inputs=rows_of(read, readings),
             state=state_before(self, own),
         )
 
@@ -297,8 +302,10 @@ class Stage:
             readings[upstream.name] = yield from upstream.read()
         if not all(names <= readings[upstream].units.keys() for upstream, names in old.parents.items()):
             return  # a run restores
-        units = {name: [readings[name].units[unit] for unit in sorted(old.parents[name])] for name in old.parents}
-        inputs = {name: {key: row for unit in some for key, row in unit.rows.items()} for name, some in units.items()}
+        read = {name: to_read(self, name, old.version, some, own, readings[name]) for name, some in old.parents.items()}
+        if not all(names <= readings[upstream].units.keys() for upstream, names in read.items()):
+            return
+        inputs = rows_of(read, readings)
         retires = frozenset({old.name})
         plan = Plan(own.slot, own.generation, old.version, old.parents, old.roots, old.took, inputs, None, retires)
         version = self.evaluate(plan)
@@ -337,6 +344,23 @@ def taken(
     took = frozenset(name for name, reading in readings.items() if version in reading.sealed)
     return took, {
         name: readings[name].sealed[version] - consumed(name, own) if name in took else frozenset() for name in readings
+    }
+
+
+def to_read(
+    stage: Stage, upstream: str, version: int, parents: frozenset[str], own: Fold[Version], reading: Reading
+) -> frozenset[str]:
+    """Return the units of an upstream that a version reads: its parents; or everything up to it, which live versions consumed."""
+    if upstream not in stage.whole:
+        return parents
+    return parents.union(*(one.parents[upstream] for one in own.live.values() if one.version < version))
+
+
+def rows_of(read: Mapping[str, frozenset[str]], readings: Mapping[str, Reading]) -> Mapping[str, Mapping[str, Row]]:
+    """Return the rows of some units, by upstream."""
+    return {
+        name: {key: row for unit in sorted(some) for key, row in readings[name].units[unit].rows.items()}
+        for name, some in read.items()
     }
 
 
@@ -383,7 +407,16 @@ def next_ready(stage: Stage, own: Fold[Version], readings: Mapping[str, Reading]
     newest = max((version.version for version in own.live.values()), default=0)
     sealed = [readings[upstream.name].sealed.keys() for upstream in stage.required]
     versions = sorted(frozenset.intersection(*map(frozenset, sealed)))
-    return next((v for v in versions if v > newest and same_roots(stage, v, readings)), None)
+    later = (v for v in versions if v > newest and close_enough(stage, v, readings))
+    return next((v for v in later if same_roots(stage, v, readings)), None)
+
+
+def close_enough(stage: Stage, version: int, readings: Mapping[str, Reading]) -> bool:
+    """Return whether no optional upstream is further behind a version than it may be."""
+    if stage.at_most is None:
+        return True
+    newest = (max(readings[name].sealed, default=None) for name in stage.optional)
+    return all(one is not None and version - one <= stage.at_most for one in newest)
 
 
 def same_roots(stage: Stage, version: int, readings: Mapping[str, Reading]) -> bool:

@@ -128,6 +128,7 @@ if TYPE_CHECKING:
         WorkUnit,
     )
     from airflow_gobblin.operators.extract import ExtractOperator
+    from airflow_gobblin.operators.pipelines import Pipeline
     from airflow_gobblin.operators.run_requests import ingestion_params
     from airflow_gobblin.operators.spark_options import SparkOptions
     from airflow_gobblin.operators.task_group import GobblinIngestion, GobblinMirror
@@ -163,6 +164,9 @@ if TYPE_CHECKING:
     from airflow_gobblin.rows.sources.kafka.values import AvroValues, BytesValues, JsonValues, TextValues
     from airflow_gobblin.rows.sources.sql import SqlSource
     from airflow_gobblin.rows.sources.sql.tables import Predicate, SqlTable
+    from airflow_gobblin.stage import Stage, StageJob
+    from airflow_gobblin.stages.functions import Frame, Sql, StageFunction, frame
+    from airflow_gobblin.stages.outputs import Output
     from airflow_gobblin.steps.base import CommitStep, FenceResult, Phase, StepContext, StepStatus, TargetFile
     from airflow_gobblin.steps.publishing import publish_file, publish_folder
     from airflow_gobblin.storage.files.base import FileIdentity, Files, StagedOutput
@@ -230,6 +234,7 @@ __all__ = [
     "FileSetCheck",
     "Files",
     "FinishOperator",
+    "Frame",
     "Glob",
     "GobblinError",
     "GobblinIngestion",
@@ -270,10 +275,12 @@ __all__ = [
     "OrderedReader",
     "OrderedSource",
     "OutOfRange",
+    "Output",
     "OverlapError",
     "ParquetSink",
     "PausedError",
     "Phase",
+    "Pipeline",
     "PlacedFileSet",
     "PlacedReader",
     "Plan",
@@ -303,8 +310,12 @@ __all__ = [
     "SourceDataError",
     "SourceError",
     "SparkOptions",
+    "Sql",
     "SqlSource",
     "SqlTable",
+    "Stage",
+    "StageFunction",
+    "StageJob",
     "StagedFile",
     "StagedOutput",
     "Start",
@@ -342,6 +353,7 @@ __all__ = [
     "Zstd",
     "dataset_asset",
     "dataset_key",
+    "frame",
     "ingestion_params",
     "load_ingestions",
     "publish_file",
@@ -414,6 +426,7 @@ _MODULES = {
     "FileSetCheck": "copy.checks",
     "Files": "storage.files.base",
     "FinishOperator": "operators.tasks",
+    "Frame": "stages.functions",
     "Glob": "copy.finders",
     "GobblinError": "errors",
     "GobblinIngestion": "operators.task_group",
@@ -454,10 +467,12 @@ _MODULES = {
     "OrderedReader": "rows.sources.base",
     "OrderedSource": "rows.sources.base",
     "OutOfRange": "rows.sources.kafka",
+    "Output": "stages.outputs",
     "OverlapError": "errors",
     "ParquetSink": "rows.sinks.parquet",
     "PausedError": "errors",
     "Phase": "steps.base",
+    "Pipeline": "operators.pipelines",
     "PlacedFileSet": "copy.registering",
     "PlacedReader": "rows.sources.base",
     "Plan": "model.plan",
@@ -487,8 +502,12 @@ _MODULES = {
     "SourceDataError": "errors",
     "SourceError": "errors",
     "SparkOptions": "operators.spark_options",
+    "Sql": "stages.functions",
     "SqlSource": "rows.sources.sql",
     "SqlTable": "rows.sources.sql.tables",
+    "Stage": "stage",
+    "StageFunction": "stages.functions",
+    "StageJob": "stage",
     "StagedFile": "model.work",
     "StagedOutput": "storage.files.base",
     "Start": "rows.sources.kafka",
@@ -526,6 +545,7 @@ _MODULES = {
     "Zstd": "copy.conversion.converters",
     "dataset_asset": "events.assets",
     "dataset_key": "model.naming",
+    "frame": "stages.functions",
     "ingestion_params": "operators.run_requests",
     "load_ingestions": "operators.yaml_ingestions",
     "publish_file": "steps.publishing",

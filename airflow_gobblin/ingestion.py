@@ -18,6 +18,7 @@ from airflow_gobblin.rows.converters.base import Converter, RowCheck
 from airflow_gobblin.rows.sinks.base import Sink
 from airflow_gobblin.rows.sources.base import OrderedSource, Source
 from airflow_gobblin.rows.work import RowsWork
+from airflow_gobblin.stages.outputs import Output
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,13 @@ class Ingestion:
                 hint="Use 'successful'; or a source that has `reads_in_order`.",
             )
         check_numbers(self, f"ingestion {self.name!r}")
+
+    def __getitem__(self, urn: str) -> Output:
+        """Return a dataset, as stages of a pipeline read it.
+
+        :raises ConfigurationError: the URN is not valid.
+        """
+        return Output(self.name, urn)
 
     @property
     def work(self) -> RowsWork:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from airflow_gobblin.connections import Connections, GuardedConnections
 from airflow_gobblin.errors import ConfigurationError, GobblinError
@@ -30,6 +30,9 @@ from airflow_gobblin.model.work import StagedFile, UnitResult, WorkUnit
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.storage.locations import path_below, remote_location
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = [
     "Attempt",
@@ -161,6 +164,7 @@ class Attempt:
     :param part: the part of the unit to run, of a work that runs it in parts.
     :param share: the share of what the whole run may take at once that is the unit's: one in the number of units that may run
         side by side.
+    :param spark: the session, of a work whose units run on the driver.
     """
 
     id: str
@@ -170,12 +174,13 @@ class Attempt:
     snapshot: str = ""
     share: float = 1.0
     part: UnitPart | None = None
+    spark: SparkSession | None = None
 
 
 class Work(Protocol):
     """The work of a job: frozen, registered with `wire.record`, without secrets. It is sent to Spark whole.
 
-    `datasets`, `resolve`, `check` and `plan` run on an Airflow worker, `hold` on Spark's driver, `run` in a Spark task, and
+    `datasets`, `resolve`, `check` and `plan` run on an Airflow worker, `hold` on Spark's driver, `run` at the work's site, and
     `publish` on a worker or, for very many files, in Spark tasks.
     """
 

@@ -41,6 +41,7 @@ from airflow_gobblin.rows.sources.base import Source
 from airflow_gobblin.rows.sources.kafka.values import AvroValues, JsonValues, ValueFormat
 from airflow_gobblin.rows.sources.sql import Predicate, SqlSource, SqlTable
 from airflow_gobblin.rows.work import RowsBinding, RowsWork
+from airflow_gobblin.stages.functions import Frame, StageFunction
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.steps.publishing import MoveStep
 from tests.services.environment import ROOT
@@ -73,6 +74,7 @@ STANDS_FOR: dict[Any, type[Any]] = {
     RowCheck: NotNull,
     Sink: ParquetSink,
     Source: SqlSource,
+    StageFunction: Frame,
     ValueFormat: JsonValues,
     Work: RowsWork,
 }
@@ -123,6 +125,8 @@ def sample(expected: Any, name: str) -> Any:
         same = len(arguments) == 2 and arguments[1] is Ellipsis
         many = wire.TABLE_FROM if arguments[0] is CommitStep else 2  # as many are written as a table
         return tuple(sample(one, name) for one in ([arguments[0]] * many if same else arguments))
+    if origin is frozenset:
+        return frozenset({sample(arguments[0], name)})
     if origin is not None and issubclass(origin, Mapping):
         return {name: sample(arguments[1], name)}
     if isinstance(expected, type) and issubclass(expected, Enum):

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.openlineage.facet import Dataset
     from pydantic import JsonValue
 
-__all__ = ["SCHEME", "asset_uri", "convert_asset_to_openlineage", "dataset_asset", "sanitize_uri"]
+__all__ = ["SCHEME", "asset_uri", "convert_asset_to_openlineage", "dataset_asset", "sanitize_uri", "versions_asset"]
 
 SCHEME = "gobblin"
+_VERSIONS = "_versions"
+"""In place of a key: no dataset has this one."""
 
 
 def asset_uri(ingestion: str, urn: str | None = None) -> str:
@@ -38,12 +40,22 @@ def dataset_asset(*, ingestion: str, urn: str, extra: dict[str, JsonValue] | Non
     return Asset(name=uri, uri=uri, extra=extra)
 
 
+def versions_asset(*, ingestion: str) -> Asset:
+    """Return the asset of an ingestion's versions: an event says that a run which seals one has ended.
+
+    :raises ConfigurationError: the ingestion's name is not valid.
+    """
+    uri = f"{asset_uri(check_ingestion_name(ingestion))}/{_VERSIONS}"
+    return Asset(name=uri, uri=uri)
+
+
 def sanitize_uri(uri: SplitResult) -> SplitResult:
     """Return the URI of an asset if it can be a dataset's; Airflow calls this for each URI of our scheme.
 
     :raises ValueError: it can't.
     """
-    if not (is_name(uri.netloc) and is_name(uri.path.removeprefix("/"))) or uri.query:
+    name = uri.path.removeprefix("/")
+    if not (is_name(uri.netloc) and (is_name(name) or name == _VERSIONS)) or uri.query:
         raise ValueError(
             f"{uri.geturl()!r} is no dataset's asset: expected {SCHEME}://<ingestion>/<dataset's key>. "
             "Use airflow_gobblin.dataset_asset(ingestion=…, urn=…), which makes the key."

@@ -95,16 +95,24 @@ class PublishedDataset:
 
         :param spark: a `SparkSession`, classic or Connect.
         """
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        from airflow_gobblin.model import schema
-
         if self.schema is None:
             return spark.createDataFrame([], "struct<>")
-        as_spark = from_arrow_schema(schema.decode(self.schema), prefer_timestamp_ntz=True)
-        if not self.files:
-            return spark.createDataFrame([], as_spark)
-        return spark.read.schema(as_spark).parquet(*map(_for_spark, self.paths))
+        return read_parquet(spark, self.schema, self.paths)
+
+
+def read_parquet(spark: Any, schema: str, paths: Sequence[str]) -> Any:
+    """Read published files as a DataFrame; without any it has no rows. See `PublishedDataset.to_spark`.
+
+    :param schema: their schema, encoded.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from airflow_gobblin.model.schema import decode
+
+    as_spark = from_arrow_schema(decode(schema), prefer_timestamp_ntz=True)
+    if not paths:
+        return spark.createDataFrame([], as_spark)
+    return spark.read.schema(as_spark).parquet(*map(_for_spark, paths))
 
 
 def unknown_dataset(journal: Journal, urn: str) -> NotFoundError:

@@ -15,7 +15,12 @@ from airflow_gobblin.errors import ConfigurationError
 __all__ = ["built_in_modules", "import_kinds", "import_named"]
 
 _BUILT_IN = ("airflow_gobblin.rows.sources", "airflow_gobblin.rows.sinks", "airflow_gobblin.rows.converters")
-_WORKS = ("airflow_gobblin.rows.work", "airflow_gobblin.copy.work", "airflow_gobblin.copy.publishing")
+_WORKS = (
+    "airflow_gobblin.rows.work",
+    "airflow_gobblin.copy.work",
+    "airflow_gobblin.copy.publishing",
+    "airflow_gobblin.stages.frames",
+)
 """The works, and the steps of the one on files."""
 
 

@@ -248,6 +248,7 @@ class UnitResult:
     :param deleted: how many files publishing it deletes, in a mirror.
     :param dead_letters: how many refused rows its last files hold.
     :param dead_letter_files: how many files that are.
+    :param schema: the schema of its rows, encoded, where only running it tells.
     """
 
     unit: str
@@ -269,6 +270,7 @@ class UnitResult:
     deleted: int = 0
     dead_letters: int = 0
     dead_letter_files: int = 0
+    schema: str | None = None
 
     @property
     def why(self) -> str:

@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_gobblin.errors import ConfigurationError, GobblinError, IncompleteRunError, SourceError, without_stop
 from airflow_gobblin.events.announcement import Announcement, announce
-from airflow_gobblin.events.assets import asset_uri
+from airflow_gobblin.events.assets import asset_uri, versions_asset
 from airflow_gobblin.events.metrics import count_recoveries, gauge_lags, gauge_quarantines
 from airflow_gobblin.hooks.connections import SECRETS, AirflowConnections
 from airflow_gobblin.hooks.ingestion import check_job, open_job
@@ -39,6 +39,8 @@ from airflow_gobblin.operators.task_logs import (
 )
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import BaseOperatorLink, Context
 
@@ -309,6 +311,13 @@ class FinishOperator(_TaskOperator):
                 # A dataset that couldn't be read, for example, may be readable the next time.
                 raise (AirflowException if any(r.retryable for r in reports) else AirflowFailException)(str(error))
             self._announce(opened, None, context)
+            if plan is not None and plan.seals is not None:
+                self._tell_of_version(plan.seals.version, context)
+
+    def _tell_of_version(self, version: datetime, context: Context) -> None:
+        """Wake the stages that read what the job publishes. They look for themselves whether the version is sealed."""
+        events = context["outlet_events"][AssetAlias(asset_uri(self.job.name))]
+        events.add(versions_asset(ingestion=self.job.name), extra={"version": version.isoformat()})
 
     def _unplanned(self) -> IncompleteRunError:
         return IncompleteRunError(

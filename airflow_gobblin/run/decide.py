@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from airflow_gobblin.commit.committer import Proposal
@@ -16,7 +16,7 @@ from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.plan import Plan, RunPlan, known_ranges
 from airflow_gobblin.model.policy import CommitPolicy, publishable, reconciled
 from airflow_gobblin.model.status import Status
-from airflow_gobblin.model.work import DatasetRef, Pack, UnitResult, UnitSummary, summarize
+from airflow_gobblin.model.work import DatasetRef, Pack, UnitResult, UnitState, UnitSummary, summarize
 from airflow_gobblin.run import reports
 from airflow_gobblin.run.answers import covered_since, swept
 from airflow_gobblin.run.derived import left_to_next, looked
@@ -144,7 +144,15 @@ def _decide_from(opened: OpenJob, plan: Plan, results: PlanResults) -> Slot | Da
 def propose(opened: OpenJob, plan: Plan, results: PlanResults) -> Proposal:
     """Return the part of a plan that would be published, by the commit policy and its results."""
     units = publishable(_policy(opened, plan), tuple(_summaries(opened, plan, results)))
-    return Proposal(plan, units, opened.staging.token_folder(plan.token))
+    return Proposal(_with_schema(plan, units, results), units, opened.staging.token_folder(plan.token))
+
+
+def _with_schema(plan: Plan, units: Iterable[UnitSummary], results: PlanResults) -> Plan:
+    """Return a plan with the schema of what was made by it, where only that tells: in the first version of a stage."""
+    if plan.checkpoint is None or plan.schema is not None:
+        return plan
+    made = [unit.unit for unit in units if unit.state is UnitState.SUCCESSFUL]
+    return replace(plan, schema=next((result.schema for _, result in results.with_units(made)), None))
 
 
 def _summaries(opened: OpenJob, plan: Plan, results: PlanResults) -> Iterator[UnitSummary]:

@@ -27,6 +27,7 @@ from airflow_gobblin.model.packing import worst_fit_decreasing, worthwhile_bins
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.progress import ProgressCount
 from airflow_gobblin.model.registry import built_in_modules, import_kinds
+from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.work import Pack, UnitResult, UnitState, WorkUnit
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.failures import cause_of
@@ -259,6 +260,8 @@ class _PackRun:
         clock = time.monotonic()
         cores = probe_executors(self._spark, modules, folder)
         self._probe_seconds = time.monotonic() - clock
+        if work.site is Site.DRIVER:
+            return cores, [self._run_here(work, one) for one in missing]
         worth = work.task_weight if isinstance(work, LightWork) else 0
         groups = _groups([one for one in missing if one.split is None], cores, worth)
         tasks = [
@@ -282,18 +285,20 @@ class _PackRun:
         packs = 1 if plan is None else len(plan.packs)
         return 1 / (max(1, packs) * at_once)
 
+    def _run_here(self, work: Work, one: _MissingUnit) -> GroupReport:
+        """Run a unit on this driver, with its session, and keep its result."""
+        plan = self._staging.plan(one.token)
+        unit = None if plan is None else next(unit for unit in self._staging.units(plan) if unit.id == one.unit)
+        if plan is None or unit is None:
+            return _reported((one,), [self._keep(one, None, "its plan was swept")])
+        attempt = replace(self._attempt_at(plan, one.snapshot), spark=self._spark)
+        return _reported((one,), [self._keep(one, work.run(unit, plan, attempt), "")])
+
     def _run_group(self, run: str, group: _Group, share: float) -> GroupReport:
         results, cause = self._results(self._spec(run, group, share))
         kept = [self._keep(one, results.get((one.token, one.unit)), cause) for one in group]
         self._progress.add(one for one, of in zip(group, kept, strict=True) if of.state is UnitState.SUCCESSFUL)
-        return GroupReport(
-            units=len(group),
-            failed=sum(result.state is not UnitState.SUCCESSFUL for result in kept),
-            weight=sum(one.weight for one in group),
-            bytes=sum(result.bytes_written for result in kept),
-            rows=sum(result.rows_written for result in kept),
-            seconds=sum(result.seconds for result in kept),
-        )
+        return _reported(group, kept)
 
     def _run_part(self, run: str, one: _MissingUnit, split: _Split, number: int, share: float) -> GroupReport:
         """Run a part of a unit; after the last one, have all of them joined."""
@@ -417,6 +422,17 @@ class _ProgressLog:
                 self._staging.put_progress(self._run, self._pack.index, self._attempt, self._number, progress)
             except GobblinError as error:  # only people miss it
                 log.warning("the progress can't be written: %s", error)
+
+
+def _reported(group: _Group, kept: list[UnitResult]) -> GroupReport:
+    return GroupReport(
+        units=len(group),
+        failed=sum(result.state is not UnitState.SUCCESSFUL for result in kept),
+        weight=sum(one.weight for one in group),
+        bytes=sum(result.bytes_written for result in kept),
+        rows=sum(result.rows_written for result in kept),
+        seconds=sum(result.seconds for result in kept),
+    )
 
 
 def _without_result(one: _MissingUnit, cause: str) -> Failure:

@@ -1,0 +1,100 @@
+"""A pipeline, as defined by a DAG author: a DAG for each of its jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG, AssetAny, AssetOrTimeSchedule, CronDataIntervalTimetable
+
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.events.assets import dataset_asset, versions_asset
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.model.naming import check_ingestion_name, meant
+from airflow_gobblin.operators.task_group import GobblinIngestion
+from airflow_gobblin.pipeline import bound_jobs
+from airflow_gobblin.stage import Stage, StageJob
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from airflow.sdk import Asset
+
+    from airflow_gobblin.operators.spark_options import SparkOptions
+    from airflow_gobblin.stages.outputs import Input
+
+__all__ = ["Pipeline"]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Ingestions, and stages that read what they and other stages publish, a version at a time.
+
+    :param name: what the ids of its DAGs begin with.
+    :param jobs: its ingestions and stages. A name or a target is one job's alone.
+    :param journal: the journal of its stages; an ingestion has its own, perhaps the same.
+    :param code: the modules with the functions of its stages, registered by `@frame`. They are sent to Spark, and aren't imported
+        in a DAG file.
+    :raises ConfigurationError: two jobs have one name or target, one reads what no job publishes, or they read each other.
+    """
+
+    name: str
+    jobs: tuple[Ingestion | Stage, ...]
+    journal: str
+    code: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_ingestion_name(self.name)
+        _ = self.bound
+
+    @cached_property
+    def bound(self) -> tuple[Ingestion | StageJob, ...]:
+        """Its jobs with journals and inputs, each after those that it reads."""
+        return bound_jobs(self.name, self.jobs, self.journal, self.code)
+
+    def __getitem__(self, name: str) -> Ingestion | StageJob:
+        """Return a job by its name.
+
+        :raises ConfigurationError: there is none.
+        """
+        jobs = {job.name: job for job in self.bound}
+        if name not in jobs:
+            hint = meant([*jobs], name)
+            raise ConfigurationError(
+                operation="find", subject=f"job {name!r}", cause="the pipeline has none", hint=hint
+            )
+        return jobs[name]
+
+    def dags(
+        self, *, schedule: Any, start_date: datetime, spark: SparkOptions | None = None, **arguments: Any
+    ) -> tuple[DAG, ...]:
+        """Return a DAG for each job, `<pipeline>.<job>`. Ingestions run by the schedule, and seal the ends of its intervals as
+        versions. A stage is woken by what it reads, and by the schedule all the same: no event is needed for it to go on.
+
+        :param schedule: a cron expression, or a timetable with data intervals.
+        :param spark: how its tasks are submitted to Spark.
+        :param arguments: other arguments of each `DAG`, for example `default_args`.
+        """
+        timetable = CronDataIntervalTimetable(schedule, "UTC") if isinstance(schedule, str) else schedule
+        given = {"catchup": False, "max_active_runs": 1, "start_date": start_date, **arguments}
+        dags = []
+        for job in self.bound:
+            when = timetable if isinstance(job, Ingestion) else _woken(job, timetable)
+            with DAG(f"{self.name}.{job.name}", schedule=when, **given) as dag:
+                GobblinIngestion(job, spark=spark)
+            dags.append(dag)
+        return tuple(dags)
+
+
+def _woken(stage: StageJob, timetable: Any) -> AssetOrTimeSchedule:
+    """Return the schedule of a stage: any event of what it reads, which costs little where others are awaited; and a time."""
+    assets = [_asset(one) for one in stage.work.inputs.values()]
+    return AssetOrTimeSchedule(timetable=timetable, assets=AssetAny(*dict.fromkeys(assets)))
+
+
+def _asset(one: Input) -> Asset:
+    """Return the asset whose events say that an input has a new version: a stage has one whenever it publishes."""
+    if one.reach:
+        return dataset_asset(ingestion=one.ingestion, urn=one.urn)
+    return versions_asset(ingestion=one.ingestion)

@@ -1,0 +1,94 @@
+"""The jobs of a pipeline: the graph of its ingestions and stages, checked and bound to their journals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
+
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.model.naming import meant
+from airflow_gobblin.stage import Stage, StageJob
+from airflow_gobblin.stages.frames import FrameWork
+from airflow_gobblin.stages.outputs import Input, Output
+
+__all__ = ["bound_jobs"]
+
+
+def bound_jobs(
+    pipeline: str, jobs: Sequence[Ingestion | Stage], journal: str, code: tuple[str, ...]
+) -> tuple[Ingestion | StageJob, ...]:
+    """Return the jobs of a pipeline, each after those that it reads: ingestions that seal versions, and stages.
+
+    :param pipeline: its name, for errors.
+    :param journal: the journal of its stages.
+    :param code: the modules with their functions.
+    :raises ConfigurationError: two have one name or one target, one reads what no job publishes, or they read each other.
+    """
+    _check_apart(pipeline, jobs)
+    by_name = {job.name: job for job in jobs}
+    bound: dict[str, Ingestion | StageJob] = {}
+    reach: dict[str, frozenset[str]] = {}
+    for name in _ordered(pipeline, by_name):
+        job = by_name[name]
+        if isinstance(job, Ingestion):
+            bound[name] = replace(job, seals=True)
+            continue
+        inputs = {given: _input(one, bound, reach) for given, one in job.inputs.items()}
+        reach[name] = frozenset[str]().union(*(one.upstream.reach for one in inputs.values()))
+        work = FrameWork(name, job.function, inputs, job.writes, code)
+        bound[name] = StageJob(name, journal, work, job.attempts, job.retention)
+    return tuple(bound.values())
+
+
+def _input(output: Output, bound: Mapping[str, Ingestion | StageJob], reach: Mapping[str, frozenset[str]]) -> Input:
+    return Input(bound[output.job].journal, output.job, output.urn, reach.get(output.job, frozenset()))
+
+
+def _check_apart(pipeline: str, jobs: Sequence[Ingestion | Stage]) -> None:
+    """Check that each job has a name of its own, and each stage a target of its own."""
+    for job in jobs:
+        if not isinstance(job, Ingestion | Stage):
+            raise _refused(pipeline, f"{job!r} is neither an ingestion nor a stage", "Give it its jobs: (raw, joined).")
+    for name in _twice(job.name for job in jobs):
+        raise _refused(pipeline, f"two jobs are named {name!r}", "Give each a name of its own.")
+    for target in _twice((job.sink if isinstance(job, Ingestion) else job.writes).target.rstrip("/") for job in jobs):
+        raise _refused(pipeline, f"two jobs write to {target!r}", "Give each job a target root of its own.")
+
+
+def _ordered(pipeline: str, jobs: Mapping[str, Ingestion | Stage]) -> Iterator[str]:
+    """Yield the names of jobs, each after those that it reads.
+
+    :raises ConfigurationError: one reads what no job publishes, or they read each other.
+    """
+    upstreams: dict[str, list[str]] = {}
+    for name, job in jobs.items():
+        outputs = [] if isinstance(job, Ingestion) else [*job.inputs.values()]
+        for output in outputs:
+            _check_published(pipeline, name, output, jobs)
+        upstreams[name] = [output.job for output in outputs]
+    try:
+        yield from [*TopologicalSorter(upstreams).static_order()]
+    except CycleError as error:
+        circle = " → ".join(map(repr, error.args[1]))
+        raise _refused(pipeline, f"its stages read each other: {circle}", "Take one of these out of `reads`.") from None
+
+
+def _check_published(pipeline: str, stage: str, output: Output, jobs: Mapping[str, Ingestion | Stage]) -> None:
+    upstream = jobs.get(output.job)
+    if upstream is None:
+        hint = meant([*jobs], output.job, otherwise="Add it to the pipeline's jobs.")
+        raise _refused(pipeline, f"stage {stage!r} reads {output.id!r}, and there is no job {output.job!r} in it", hint)
+    if isinstance(upstream, Stage) and output != upstream.output:
+        cause = f"stage {stage!r} reads {output.id!r}, and stage {output.job!r} has no dataset of that name"
+        raise _refused(pipeline, cause, "Give the stage itself in `reads`.")
+
+
+def _twice(names: Iterable[str]) -> list[str]:
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def _refused(pipeline: str, cause: str, hint: str) -> ConfigurationError:
+    return ConfigurationError(operation="use", subject=f"pipeline {pipeline!r}", cause=cause, hint=hint)

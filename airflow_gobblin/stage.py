@@ -1,0 +1,100 @@
+"""A stage of a pipeline, as defined by a DAG author. Light to import: it is created whenever a DAG file is parsed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from keyword import iskeyword
+from typing import ClassVar
+
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.job import check_numbers
+from airflow_gobblin.model import wire
+from airflow_gobblin.model.naming import check_ingestion_name
+from airflow_gobblin.model.policy import DEFAULT_ATTEMPTS, DEFAULT_RETENTION, CommitPolicy
+from airflow_gobblin.rows.sinks.base import Layout, Sink
+from airflow_gobblin.stages.frames import FrameWork
+from airflow_gobblin.stages.functions import StageFunction
+from airflow_gobblin.stages.outputs import Output
+
+__all__ = ["Stage", "StageJob"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A step of a pipeline: it makes rows from what other jobs publish, a version at a time.
+
+    Each version is made once, from exactly what its inputs published for it; if any of that is taken back, so is the version and
+    all after it, and they are made again.
+
+    :param name: the name of its journal, of its only dataset and of that dataset's folder: permanent.
+    :param function: what makes the rows: `Frame("acme.join")`, a PySpark function, or `Sql("select … from {flights}")`.
+    :param reads: its inputs, by the names that the function knows: `raw["flights"]`, a dataset of an ingestion, or a stage. Of
+        each it is given what is new in the version.
+    :param writes: the sink, with a target root of its own.
+    :param attempts: the number of runs that fail to finish a slot before the stage is quarantined.
+    :param retention: how long files are kept that were taken back.
+    :raises ConfigurationError: the name is not valid, it has no inputs, or the function doesn't fit them.
+    """
+
+    name: str
+    function: StageFunction
+    reads: Mapping[str, Output | Stage]
+    writes: Sink
+    attempts: int = DEFAULT_ATTEMPTS
+    retention: timedelta = DEFAULT_RETENTION
+
+    def __post_init__(self) -> None:
+        check_ingestion_name(self.name)
+        for part in (self.function, self.writes):
+            wire.kind_of(part)
+        self._check_reads()
+        self.function.check_inputs(self.reads)
+        if getattr(self.writes, "layout", Layout.FLAT) is not Layout.FLAT:
+            hint = "Leave `layout` out: the files of a version are published one by one."
+            raise self._refused("its sink has a folder for each unit", hint)
+
+    @property
+    def inputs(self) -> Mapping[str, Output]:
+        """Its inputs, by the names that the function knows."""
+        return {name: one.output if isinstance(one, Stage) else one for name, one in self.reads.items()}
+
+    @property
+    def output(self) -> Output:
+        """What it publishes, as other stages read it."""
+        return Output(self.name, self.name)
+
+    def _check_reads(self) -> None:
+        if not self.reads:
+            raise self._refused("it reads nothing", "Give it inputs, such as reads={'flights': raw['flights']}.")
+        for name, one in self.reads.items():
+            if not name.isidentifier() or iskeyword(name):
+                raise self._refused(f"the input {name!r} can't be a parameter's name", "Name it as in Python.")
+            if not isinstance(one, Output | Stage):
+                hint = "Give a dataset of an ingestion, such as raw['flights'], or a stage."
+                raise self._refused(f"its input {name!r} is {one!r}", hint)
+
+    def _refused(self, cause: str, hint: str) -> ConfigurationError:
+        return ConfigurationError(operation="use", subject=f"stage {self.name!r}", cause=cause, hint=hint)
+
+
+@dataclass(frozen=True)
+class StageJob:
+    """A stage as a job of its pipeline, which says where its inputs' journals are, and its own.
+
+    :raises ConfigurationError: a number is too small.
+    """
+
+    name: str
+    journal: str
+    work: FrameWork
+    attempts: int = DEFAULT_ATTEMPTS
+    retention: timedelta = DEFAULT_RETENTION
+    policy: ClassVar[CommitPolicy] = CommitPolicy.FULL
+    partial_ok: ClassVar[bool] = False
+    max_packs: ClassVar[int] = 1
+    max_pack_weight: ClassVar[int | None] = None
+
+    def __post_init__(self) -> None:
+        check_numbers(self, f"stage {self.name!r}")

@@ -1,0 +1,219 @@
+"""The work of a stage: a unit is a version, made of DataFrames on Spark's driver. Light to import, as each Spark task does."""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from airflow_gobblin.errors import GobblinError, NoSuchRangeError
+from airflow_gobblin.job import WorkPlan
+from airflow_gobblin.model.holds import Holds
+from airflow_gobblin.model.naming import dataset_key
+from airflow_gobblin.model.site import Site
+from airflow_gobblin.model.wire import record
+from airflow_gobblin.model.work import StagedFile, WorkUnit
+from airflow_gobblin.rows.sinks.base import Sink
+from airflow_gobblin.stages.functions import StageFunction
+from airflow_gobblin.stages.outputs import Input
+from airflow_gobblin.steps.base import CommitStep
+from airflow_gobblin.steps.publishing import publish_file
+
+if TYPE_CHECKING:
+    from airflow_gobblin.connections import Connections, GuardedConnections
+    from airflow_gobblin.job import Attempt, DatasetLike, Restore, WorkRequest
+    from airflow_gobblin.model.coverage import Range
+    from airflow_gobblin.model.plan import Plan
+    from airflow_gobblin.model.request import RangeRequest
+    from airflow_gobblin.model.state import DatasetState
+    from airflow_gobblin.model.work import UnitResult
+    from airflow_gobblin.storage.files.base import Files
+
+__all__ = ["ConsumedInput", "FrameBinding", "FrameWork", "StageDataset"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StageDataset:
+    """The only dataset of a stage, which has its name."""
+
+    urn: str
+    origin: str
+    holds: ClassVar[Holds] = Holds.VERSIONS
+
+
+@dataclass(frozen=True)
+class ConsumedInput:
+    """What a version consumes of an input.
+
+    :param schema: the schema of its files, encoded.
+    :param paths: the files, absolute or as URLs; there may be none.
+    """
+
+    schema: str
+    paths: tuple[str, ...]
+    rows: int
+
+
+@record("frame_binding")
+@dataclass(frozen=True)
+class FrameBinding:
+    """What the plan of a version binds. See `model.plan.Binding`.
+
+    :param inputs: by the names that the function knows.
+    """
+
+    inputs: Mapping[str, ConsumedInput]
+
+    @staticmethod
+    def of(plan: Plan) -> FrameBinding:
+        """Return the binding of a version's plan."""
+        assert isinstance(plan.binding, FrameBinding)
+        return plan.binding
+
+
+class _NoSnapshot:
+    """What the units of stages hold open: nothing."""
+
+    def of(self, plan: Plan) -> str:
+        return ""
+
+
+@record("frame_work")
+@dataclass(frozen=True)
+class FrameWork:
+    """The work of a stage: a unit is a version, which a function makes of DataFrames. See `job.Work`.
+
+    :param stage: the stage's name.
+    :param inputs: by the names that the function knows.
+    """
+
+    stage: str
+    function: StageFunction
+    inputs: Mapping[str, Input]
+    sink: Sink
+    code: tuple[str, ...] = ()
+
+    @property
+    def site(self) -> Site:
+        """The site of the work: Spark's driver. What it makes is written by Spark tasks."""
+        return Site.DRIVER
+
+    @property
+    def target(self) -> str:
+        """The sink's target root."""
+        return self.sink.target
+
+    @property
+    def workspace(self) -> str:
+        """The sink's target root, too: staged files move within one file system."""
+        return self.sink.target
+
+    @property
+    def connection_ids(self) -> tuple[str, ...]:
+        """None: Spark itself reads the inputs."""
+        return ()
+
+    @property
+    def source_identity(self) -> str:
+        """The ids of its inputs."""
+        return " ".join(sorted(one.id for one in self.inputs.values()))
+
+    def datasets(self, connections: Connections) -> tuple[StageDataset, ...]:
+        """Return the only dataset, which has the stage's name."""
+        return (StageDataset(self.stage, self.source_identity),)
+
+    def resolve(self, dataset: DatasetLike, request: RangeRequest, connections: Connections) -> Range:
+        """Refuse a range: a stage has versions.
+
+        :raises NoSuchRangeError: always.
+        """
+        raise NoSuchRangeError(
+            operation="backfill",
+            subject=f"stage {self.stage!r}",
+            cause="it has versions, which follow from what its inputs publish",
+            hint="Backfill or rewind the ingestion that it reads: the stage follows.",
+        )
+
+    def check(self, dataset: DatasetLike, connections: Connections) -> Iterator[GobblinError]:
+        """Yield the fault of its function, if the function can't be called."""
+        try:
+            self.function.check_code(self.inputs)
+        except GobblinError as error:
+            yield error
+
+    def plan(
+        self,
+        dataset: DatasetLike,
+        states: Mapping[str, DatasetState],
+        request: WorkRequest,
+        files: Files,
+        connections: GuardedConnections,
+    ) -> WorkPlan | None:
+        """Plan the next version, once every input has one, and has published anything at all."""
+        from airflow_gobblin.stages.inputs import next_version, published
+
+        self.function.check_code(self.inputs)
+        state = states[self.stage]
+        made = next_version([*self.inputs.values()], state, connections)
+        if made is None:
+            return None
+        consumed: dict[str, ConsumedInput] = {}
+        for name, one in self.inputs.items():
+            found = published(one, made, state, connections)
+            if found.schema is None:
+                log.info("stage %r waits: input %r, %s, has published nothing yet", self.stage, name, one.id)
+                return None
+            consumed[name] = ConsumedInput(found.schema, tuple(found.paths), found.rows)
+        unit = WorkUnit("version", self.stage, weight=sum(one.rows for one in consumed.values()))
+        folder = dataset_key(self.stage)
+        return WorkPlan(iter([unit]), folder, FrameBinding(consumed), schema=state.schema, checkpoint=made)
+
+    def to_restore(self, state: DatasetState, connections: GuardedConnections) -> Restore | None:
+        """Return the versions with a parent that is gone, and those after them."""
+        from airflow_gobblin.stages.inputs import to_restore
+
+        return to_restore([*self.inputs.values()], state, connections, stateful=False)
+
+    def look(self, plan: Plan, state: DatasetState, connections: GuardedConnections) -> Mapping[str, int]:
+        """Look for retired parents."""
+        from airflow_gobblin.stages.inputs import check_parents
+
+        assert plan.checkpoint is not None
+        return check_parents([*self.inputs.values()], plan.checkpoint, state, connections)
+
+    def modules(self, connections: Connections) -> tuple[str, ...]:
+        """Return none: what functions need is shipped, or theirs to have."""
+        return ()
+
+    def hold(self, connections: Connections) -> AbstractContextManager[_NoSnapshot]:
+        """Hold nothing."""
+        return nullcontext(_NoSnapshot())
+
+    def run(self, unit: WorkUnit, plan: Plan, attempt: Attempt) -> UnitResult:
+        """Evaluate the function, once, into staged files."""
+        from airflow_gobblin.stages.evaluation import evaluate
+
+        return evaluate(self, unit, plan, attempt)
+
+    def publish(
+        self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], files: Files, staging: str
+    ) -> Iterator[CommitStep]:
+        """Yield a step for each file."""
+        for unit, result in published:
+            yield from (publish_file(file, published_path(plan, file), unit.id, files) for file in result.files)
+
+
+def published_stem(plan: Plan) -> str:
+    """Return what the paths of a version's published files begin with."""
+    return f"{plan.folder}/{plan.token}-"
+
+
+def published_path(plan: Plan, file: StagedFile) -> str:
+    """Return the published path of a staged file: an upload has it already, another file its last part."""
+    stem = published_stem(plan)
+    return file.path if file.path.startswith(stem) else stem + posixpath.basename(file.path)

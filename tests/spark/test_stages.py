@@ -1,0 +1,212 @@
+"""Stages of a pipeline on a real Spark: a diamond of PySpark functions and SQL, and what a rewind of its source brings about."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from airflow_gobblin import ExtractKind, Frame, Ingestion, ParquetSink, Pipeline, Sql, Stage
+from airflow_gobblin.admin.actions import Administration
+from airflow_gobblin.connections import NoConnections
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.journal.records import Action
+from airflow_gobblin.model.naming import dataset_id
+from airflow_gobblin.model.registry import import_kinds
+from airflow_gobblin.model.watermark import LongWatermark
+from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.execute import execute_commit_steps
+from airflow_gobblin.run.finish import finish
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.plan import create_work_units
+from airflow_gobblin.run.recover import verify_recover
+from airflow_gobblin.run.replan import decide_and_plan_again
+from airflow_gobblin.run.reports import DatasetReport
+from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.spark.connections import SparkConnections
+from airflow_gobblin.spark.pack import run_pack
+from airflow_gobblin.stages.functions import StageFunction
+from airflow_gobblin.testing import inprocess
+from tests.protocol.rows import RowSource, Table
+
+CODE = ("tests.spark.acme_stages",)
+NUMBERED = Frame("acme.numbered")
+NUMBER = r"cast(regexp_extract({}.row, '(\\d+)$', 1) AS int)"
+JOIN = (
+    f"SELECT {NUMBER.format('a')} AS number, concat(a.row, '+', coalesce(b.row, '-')) AS pair "
+    f"FROM {{a}} a LEFT JOIN {{b}} b ON {NUMBER.format('a')} = {NUMBER.format('b')}"
+)
+
+
+class Diamond:
+    """Two datasets; a stage of one, a query of both; and one of these two."""
+
+    def __init__(self, spark: SparkSession, folder: Path, one: StageFunction = NUMBERED) -> None:
+        self.spark, self.folder = spark, folder
+        self.rows = {"a": 0, "b": 0}
+        self.revision, self.runs = 0, 0
+        self.one = one
+
+    @property
+    def journal(self) -> str:
+        return f"file://{self.folder}/journal"
+
+    @property
+    def pipeline(self) -> Pipeline:
+        tables = tuple(Table(urn, ExtractKind.APPEND_ONLY, rows, self.revision) for urn, rows in self.rows.items())
+        raw = Ingestion("raw", RowSource(tables), self.sink("raw"), self.journal, retention=timedelta(0))
+        one = Stage("one", self.one, {"rows": raw["a"]}, self.sink("one"), retention=timedelta(0))
+        two = Stage("two", Sql(JOIN), {"a": raw["a"], "b": raw["b"]}, self.sink("two"), retention=timedelta(0))
+        both = Stage("both", Frame("acme.both"), {"one": one, "two": two}, self.sink("both"), retention=timedelta(0))
+        return Pipeline("flights", (both, raw, one, two), self.journal, CODE)
+
+    def sink(self, name: str) -> ParquetSink:
+        return ParquetSink(f"{self.folder}/{name}")
+
+    def opened(self, name: str) -> OpenJob:
+        import_kinds(CODE)
+        return inprocess.open_job(self.pipeline[name], journal=Journal.create(self.journal, name))
+
+    def grow(self, a: int, b: int) -> None:
+        """A scheduled run of the source, which seals what it comes to."""
+        self.rows = {"a": self.rows["a"] + a, "b": self.rows["b"] + b}
+        end = datetime.fromtimestamp(max(self.rows.values()), UTC)
+        inprocess.run(self.opened("raw"), request=RunRequest(f"raw/{end}", end, scheduled=True))
+
+    def run(self, name: str) -> DatasetReport:
+        """A run of a stage, whose versions are made on Spark, one after another."""
+        self.runs += 1
+        opened, request = self.opened(name), RunRequest(f"{name}/{self.runs}")
+        verify_recover(opened, request)
+        plan, root = create_work_units(opened, request), opened.files.root
+        while plan.packs:
+            (pack,) = plan.packs
+            run_pack(self.spark, root, opened.staging.folder, plan.run, pack.index, CODE, SparkConnections({}))
+            if not decide_and_plan_again(opened, request, plan, pack):
+                write_commit_steps(opened, plan, pack)
+                execute_commit_steps(opened, plan, pack)
+                break
+            plan = opened.staging.run(plan.run) or plan
+        (report,) = finish(opened, plan)
+        return report
+
+    def rest(self) -> None:
+        """Run every stage until none has anything to do."""
+        for _ in range(6):
+            found = [self.run(name).status for name in ("one", "two", "both")]
+            if found == ["idle"] * 3:
+                return
+            assert {*found} <= {"idle", "committed"}
+        raise AssertionError("they don't come to rest")
+
+    def rewind(self, urn: str, to: int) -> None:
+        """The source has other rows from now on, and those from a position on are taken back."""
+        self.revision += 1
+        admin = Administration(Journal.open(self.journal, "raw", write=True), f"{self.folder}/raw", "ann")
+        admin.rewind(urn, LongWatermark(to), "the rows were wrong")
+
+    def table(self, name: str, urn: str | None = None) -> list[dict[str, Any]]:
+        found = Journal.open(self.journal, name).read_dataset(urn or name)
+        rows: list[dict[str, Any]] = found.to_arrow().to_table().to_pylist()
+        assert len(rows) == found.rows
+        return rows
+
+    def check(self) -> None:
+        """One pass in plain Python over what the source published gives the same, and evaluations fit each other."""
+        a, b = (sorted(row["row"] for row in self.table("raw", urn)) for urn in "ab")
+        of_b = {number(row): row for row in b}
+        one = {number(row): row.upper() for row in a}
+        two = {number(row): f"{row}+{of_b.get(number(row), '-')}" for row in a}
+        made = self.table("both")
+        assert Counter((row["number"], row["name"]) for row in self.table("one")) == Counter(one.items())
+        assert Counter((row["number"], row["pair"]) for row in self.table("two")) == Counter(two.items())
+        both = Counter((row["number"], row["name"], row["pair"]) for row in made)
+        assert both == Counter((key, one[key], two[key]) for key in one)
+        assert {row["one_by"] for row in made} == {row["made_by"] for row in self.table("one")}
+
+
+def number(row: str) -> int:
+    return int(row.rpartition("/")[2])
+
+
+@pytest.fixture
+def diamond(spark: SparkSession, tmp_path: Path) -> Diamond:
+    return Diamond(spark, tmp_path)
+
+
+def test_a_diamond_gives_what_one_pass_in_python_does_and_follows_a_rewind(diamond: Diamond) -> None:
+    diamond.grow(6, 6)
+    diamond.grow(4, 4)
+    diamond.rest()
+    diamond.check()
+    before = {row["made_by"] for row in diamond.table("one")}
+    assert len(before) == 2, "each version is evaluated once"
+    diamond.rewind("a", 8)
+    diamond.rest()
+    diamond.grow(2, 2)
+    diamond.rest()
+    diamond.check()
+    assert len(before & {row["made_by"] for row in diamond.table("one")}) == 1, "the first version is as it was"
+    actions = [slot.decision.action for slot in Journal.open(diamond.journal, "both").history("both").slots]
+    assert actions == [Action.COMMIT, Action.COMMIT, Action.REWIND, Action.COMMIT]
+
+
+def test_a_version_without_rows_of_an_input_is_made_with_its_columns(diamond: Diamond) -> None:
+    diamond.grow(4, 4)
+    diamond.grow(2, 0)
+    diamond.rest()
+    diamond.check()
+    assert [row["pair"] for row in diamond.table("two") if row["number"] == 5] == ["a/5+-"]
+
+
+def test_a_stage_waits_for_an_input_that_has_published_nothing_yet(diamond: Diamond) -> None:
+    diamond.grow(4, 0)
+    assert diamond.run("two").status == "idle"
+    assert diamond.run("one").status == "committed"
+    diamond.grow(0, 6)
+    diamond.rest()
+    assert len(diamond.table("two")) == 4
+
+
+def test_other_columns_than_before_are_refused_and_nothing_is_published(spark: SparkSession, tmp_path: Path) -> None:
+    diamond = Diamond(spark, tmp_path, Frame("acme.fickle"))
+    diamond.grow(4, 4)
+    assert diamond.run("one").status == "committed"
+    diamond.grow(6, 6)
+    report = diamond.run("one")
+    assert report.status == "failed"
+    assert "its function gives row string, more string, and gave row string" in report.detail
+    assert len(diamond.table("one")) == 4
+
+
+@pytest.mark.parametrize(
+    ("function", "cause"),
+    [
+        (Frame("acme.nothing"), "its function gives a NoneType"),
+        (Frame("acme.broken"), "no_such_column"),
+        (Frame("acme.both"), "it can't be called with rows"),
+        (Frame("acme.nunbered"), "no imported module registers it. Did you mean 'acme.numbered'"),
+        (Sql("SELECT nothing FROM {rows}"), "`nothing` cannot be resolved"),
+    ],
+)
+def test_a_function_that_cannot_be_used_fails_by_name(
+    spark: SparkSession, tmp_path: Path, function: StageFunction, cause: str
+) -> None:
+    diamond = Diamond(spark, tmp_path, function)
+    diamond.grow(4, 4)
+    report = diamond.run("one")
+    assert report.status == "failed"
+    assert cause in report.detail
+
+
+def test_a_stage_needs_spark(diamond: Diamond) -> None:
+    diamond.grow(4, 4)
+    opened = diamond.opened("one")
+    report = inprocess.run(opened, NoConnections())["one"]
+    assert report.status == "failed"
+    assert "a stage needs Spark, and there is none here" in report.detail
+    assert dataset_id("raw", "a") in opened.job.work.source_identity

@@ -1,0 +1,156 @@
+"""Pipelines as authors write them: what is refused in a DAG file, and the DAGs that come of one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import pytest
+from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, CronDataIntervalTimetable
+
+from airflow_gobblin import (
+    ConfigurationError,
+    ExtractKind,
+    Frame,
+    Ingestion,
+    Layout,
+    Output,
+    ParquetSink,
+    Pipeline,
+    Sql,
+    SqlSource,
+    SqlTable,
+    Stage,
+)
+from airflow_gobblin.stage import StageJob
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+JOURNAL = "sqlite:////lake/journal.db"
+
+
+def raw(name: str = "raw", target: str = "/lake/raw") -> Ingestion:
+    tables = tuple(SqlTable(table, ExtractKind.APPEND_ONLY, delta="id") for table in ("flights", "weather"))
+    return Ingestion(name, SqlSource("flights_db", tables), ParquetSink(target), JOURNAL)
+
+
+def stage(name: str, *reads: Output | Stage, target: str = "") -> Stage:
+    inputs = {f"in{number}": one for number, one in enumerate(reads)}
+    return Stage(name, Frame(f"acme.{name}"), inputs, ParquetSink(target or f"/lake/{name}"))
+
+
+def flights() -> Pipeline:
+    source = raw()
+    joined, counted = stage("joined", source["flights"], source["weather"]), stage("counted", source["flights"])
+    report = Stage(
+        "report", Sql("SELECT * FROM {a} JOIN {b}"), {"a": joined, "b": counted}, ParquetSink("/lake/report")
+    )
+    return Pipeline("flights", (report, joined, source, counted), JOURNAL, ("acme_flights",))
+
+
+def test_jobs_come_after_what_they_read_and_know_where_it_is() -> None:
+    pipeline = flights()
+    assert [job.name for job in pipeline.bound] == ["raw", "joined", "counted", "report"]
+    assert cast(Ingestion, pipeline["raw"]).seals
+    report = pipeline["report"]
+    assert isinstance(report, StageJob)
+    assert (report.journal, report.work.code) == (JOURNAL, ("acme_flights",))
+    found = {name: (one.id, one.reach) for name, one in report.work.inputs.items()}
+    of_raw = frozenset({"raw/flights"})
+    assert found == {"a": ("joined/joined", of_raw | {"raw/weather"}), "b": ("counted/counted", of_raw)}
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "a stage without upstream": (lambda: stage("alone"), "it reads nothing"),
+    "what is no output": (lambda: stage("odd", cast(Any, "raw")), "its input 'in0' is 'raw'"),
+    "an input that no function can name": (
+        lambda: Stage("odd", Frame("acme.odd"), {"a b": raw()["flights"]}, ParquetSink("/lake/odd")),
+        "the input 'a b' can't be a parameter's name",
+    ),
+    "a query of an unknown input": (
+        lambda: Stage("odd", Sql("SELECT * FROM {flihgts}"), {"flights": raw()["flights"]}, ParquetSink("/lake/odd")),
+        "there is no input 'flihgts'. Did you mean 'flights'",
+    ),
+    "an input that a query doesn't read": (
+        lambda: Stage("odd", Sql("SELECT 1"), {"flights": raw()["flights"]}, ParquetSink("/lake/odd")),
+        "it doesn't read 'flights'",
+    ),
+    "a query that reaches into an input": (lambda: Sql("SELECT {a.schema}"), "{a.schema} names no input"),
+    "a query with a brace": (lambda: Sql("SELECT '{'"), "it is no template"),
+    "a folder for each unit": (
+        lambda: Stage(
+            "odd", Frame("acme.odd"), {"a": raw()["flights"]}, ParquetSink("/lake/odd", layout=Layout.FOLDER_PER_UNIT)
+        ),
+        "its sink has a folder for each unit",
+    ),
+    "two jobs of one name": (
+        lambda: Pipeline("p", (raw(), stage("one", raw()["flights"]), stage("one", raw()["weather"])), JOURNAL),
+        "two jobs are named 'one'",
+    ),
+    "two stages that write into one place": (
+        lambda: Pipeline(
+            "p",
+            (raw(), stage("one", raw()["flights"]), stage("two", raw()["flights"], target="/lake/one/")),
+            JOURNAL,
+        ),
+        "two jobs write to '/lake/one'",
+    ),
+    "a cycle": (
+        lambda: Pipeline(
+            "p",
+            (raw(), stage("one", raw()["flights"], Output("two", "two")), stage("two", Output("one", "one"))),
+            JOURNAL,
+        ),
+        "its stages read each other: ",
+    ),
+    "an unknown job": (
+        lambda: Pipeline("p", (raw(), stage("one", raw("row")["flights"])), JOURNAL),
+        "stage 'one' reads 'row/flights', and there is no job 'row' in it. Did you mean 'raw'",
+    ),
+    "a dataset that a stage doesn't have": (
+        lambda: Pipeline("p", (raw(), stage("one", raw()["flights"]), stage("two", Output("one", "flights"))), JOURNAL),
+        "stage 'one' has no dataset of that name",
+    ),
+    "an unknown job of a pipeline": (lambda: flights()["joint"], "Did you mean 'joined'"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_input_is_refused_by_name(case: str) -> None:
+    make, cause = REFUSED[case]
+    with pytest.raises(ConfigurationError) as raised:
+        make()
+    assert cause in str(raised.value)
+
+
+def test_each_job_has_a_dag_and_stages_are_woken_by_what_they_read_and_by_time() -> None:
+    dags = {dag.dag_id: dag for dag in flights().dags(schedule="@hourly", start_date=START)}
+    assert [*dags] == ["flights.raw", "flights.joined", "flights.counted", "flights.report"]
+    assert isinstance(dags["flights.raw"].timetable, CronDataIntervalTimetable)
+    assert woken(dags["flights.joined"]) == {"gobblin://raw/_versions"}
+    assert woken(dags["flights.report"]) == {"gobblin://joined/joined", "gobblin://counted/counted"}
+    assert "report.create_work_units" in dags["flights.report"].task_ids
+
+
+def woken(dag: DAG) -> set[str]:
+    """The assets whose events start a run."""
+    timetable = dag.timetable
+    assert isinstance(timetable, AssetOrTimeSchedule)
+    assert isinstance(timetable.timetable, CronDataIntervalTimetable)
+    condition = timetable.asset_condition
+    assert isinstance(condition, AssetAny)
+    return {asset.uri for asset in condition.objects if isinstance(asset, Asset)}
+
+
+def test_a_dag_file_of_a_pipeline_needs_neither_spark_nor_the_functions() -> None:
+    program = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        "from tests.test_pipeline import flights, START\n"
+        "flights().dags(schedule='@hourly', start_date=START)\n"
+        "print([name for name in ('pyarrow', 'pandas', 'acme_flights') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"

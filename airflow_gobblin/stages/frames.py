@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from airflow_gobblin.errors import GobblinError, NoSuchRangeError
+from airflow_gobblin.errors import ConfigurationError, GobblinError, NoSuchRangeError, NotFoundError
 from airflow_gobblin.job import WorkPlan
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.naming import dataset_key
@@ -157,9 +157,16 @@ class FrameWork:
         """Plan the next version, once every input has one, and has published anything at all."""
         from airflow_gobblin.stages.inputs import next_version, published
 
-        self.function.check_code(self.inputs)
         state = states[self.stage]
-        made = next_version([*self.inputs.values()], state, connections)
+        self.function.check_code(self.inputs)
+        self._check_shape(state)
+        try:
+            made = next_version([*self.inputs.values()], state, connections)
+        except NotFoundError as error:
+            if state.checkpoints:
+                raise
+            log.info("stage %r waits for the first run of what it reads: %s", self.stage, error)
+            return None
         if made is None:
             return None
         consumed: dict[str, ConsumedInput] = {}
@@ -173,8 +180,24 @@ class FrameWork:
         folder = dataset_key(self.stage)
         return WorkPlan(iter([unit]), folder, FrameBinding(consumed), schema=state.schema, checkpoint=made)
 
+    def _check_shape(self, state: DatasetState) -> None:
+        """Check that the live versions were made of the inputs that the stage has now."""
+        reads = {one.id for one in self.inputs.values()}
+        before = next(
+            (made.parents.keys() for made in state.checkpoints.values() if made.parents.keys() != reads), None
+        )
+        if before is not None:
+            raise ConfigurationError(
+                operation="plan",
+                subject=f"stage {self.stage!r}",
+                cause=f"its versions were made of {_named(before)}, and it reads {_named(reads)} now",
+                hint="Give the changed stage a name and a target of its own: it is made anew, from all that its inputs have.",
+            )
+
     def to_restore(self, state: DatasetState, connections: GuardedConnections) -> Restore | None:
         """Return the versions with a parent that is gone, and those after them."""
+        if not state.checkpoints:
+            return None
         from airflow_gobblin.stages.inputs import to_restore
 
         return to_restore([*self.inputs.values()], state, connections, stateful=False)
@@ -206,6 +229,10 @@ class FrameWork:
         """Yield a step for each file."""
         for unit, result in published:
             yield from (publish_file(file, published_path(plan, file), unit.id, files) for file in result.files)
+
+
+def _named(ids: Iterable[str]) -> str:
+    return ", ".join(map(repr, sorted(ids)))
 
 
 def published_stem(plan: Plan) -> str:

@@ -13,9 +13,9 @@ from airflow_gobblin.job import Restore
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.published import PublishedDataset
-from airflow_gobblin.journal.seals import Seals
+from airflow_gobblin.journal.seals import Seal, Seals
 from airflow_gobblin.model.checkpoint import Checkpoint
-from airflow_gobblin.model.naming import many
+from airflow_gobblin.model.naming import many, meant
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.stages.barrier import next_ready
 from airflow_gobblin.stages.lineage import Look, look
@@ -126,6 +126,8 @@ def _available(one: Input, after: datetime, most: int, connections: Connections)
             if isinstance(found, GobblinError):
                 raise found  # nobody knows whether it lost something that a seal has
             states[found.urn] = replace(found.state, live={}, retired={}, previous_units=())
+        if number and one.urn not in states:
+            _check_sealed(one, next(seals.before(number)))
         history = _of_versions(one, journal.history(one.urn))
         states[one.urn] = history.state
         return of_dataset(one.id, history, seals.after(after, number), states, most)
@@ -139,6 +141,20 @@ def _opened(one: Input, connections: Connections) -> Iterator[Journal]:
         yield journal
     finally:
         journal.store.close()
+
+
+def _check_sealed(one: Input, newest: Seal) -> None:
+    """Check that a dataset without records is one of its job's at all.
+
+    :raises ConfigurationError: the newest seal, which names all of them, doesn't have it.
+    """
+    if one.urn not in newest.datasets:
+        raise ConfigurationError(
+            operation="read",
+            subject=f"dataset {one.urn!r} of {one.ingestion!r} in a stage",
+            cause=f"{one.ingestion!r} has no such dataset",
+            hint=meant([*newest.datasets], one.urn, otherwise="Give its URN, as the source of the ingestion has it."),
+        )
 
 
 def _of_versions(one: Input, history: History) -> History:

@@ -166,7 +166,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.rows.sources.sql.tables import Predicate, SqlTable
     from airflow_gobblin.stage import Stage, StageJob
     from airflow_gobblin.stages.functions import Frame, Sql, StageFunction, frame
-    from airflow_gobblin.stages.outputs import Output
+    from airflow_gobblin.stages.outputs import OptionalInput, Output, Readable, Whole
     from airflow_gobblin.steps.base import CommitStep, FenceResult, Phase, StepContext, StepStatus, TargetFile
     from airflow_gobblin.steps.publishing import publish_file, publish_folder
     from airflow_gobblin.storage.files.base import FileIdentity, Files, StagedOutput
@@ -272,6 +272,7 @@ __all__ = [
     "NotFoundError",
     "NotNull",
     "OnBadRow",
+    "OptionalInput",
     "OrderedReader",
     "OrderedSource",
     "OutOfRange",
@@ -293,6 +294,7 @@ __all__ = [
     "RangeRequest",
     "RangeSource",
     "ReadRequest",
+    "Readable",
     "Reader",
     "Ready",
     "RecordError",
@@ -342,6 +344,7 @@ __all__ = [
     "Unzstd",
     "VerifyRecoverOperator",
     "Watermark",
+    "Whole",
     "WholeTree",
     "Work",
     "WorkPlan",
@@ -464,6 +467,7 @@ _MODULES = {
     "NotFoundError": "errors",
     "NotNull": "rows.converters.checks",
     "OnBadRow": "rows.converters.base",
+    "OptionalInput": "stages.outputs",
     "OrderedReader": "rows.sources.base",
     "OrderedSource": "rows.sources.base",
     "OutOfRange": "rows.sources.kafka",
@@ -485,6 +489,7 @@ _MODULES = {
     "RangeRequest": "model.request",
     "RangeSource": "rows.sources.base",
     "ReadRequest": "rows.sources.base",
+    "Readable": "stages.outputs",
     "Reader": "rows.sources.base",
     "Ready": "copy.finders",
     "RecordError": "errors",
@@ -534,6 +539,7 @@ _MODULES = {
     "Unzstd": "copy.conversion.converters",
     "VerifyRecoverOperator": "operators.tasks",
     "Watermark": "model.watermark",
+    "Whole": "stages.outputs",
     "WholeTree": "copy.finders",
     "Work": "job",
     "WorkPlan": "job",

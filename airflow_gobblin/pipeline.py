@@ -37,14 +37,27 @@ def bound_jobs(
             bound[name] = replace(job, seals=True)
             continue
         inputs = {given: _input(one, bound, reach) for given, one in job.inputs.items()}
-        reach[name] = frozenset[str]().union(*(one.upstream.reach for one in inputs.values()))
+        required = [one.upstream.reach for one in inputs.values() if one.required]
+        if not required:
+            raise _refused(
+                pipeline, f"stage {name!r} waits for nothing that it reads", "Let one of its inputs be required."
+            )
+        reach[name] = frozenset[str]().union(*required)
         work = FrameWork(name, job.function, inputs, job.writes, code)
         bound[name] = StageJob(name, journal, work, job.attempts, job.retention)
     return tuple(bound.values())
 
 
 def _input(output: Output, bound: Mapping[str, Ingestion | StageJob], reach: Mapping[str, frozenset[str]]) -> Input:
-    return Input(bound[output.job].journal, output.job, output.urn, reach.get(output.job, frozenset()))
+    return Input(
+        bound[output.job].journal,
+        output.job,
+        output.urn,
+        reach.get(output.job, frozenset()),
+        output.required,
+        output.at_most,
+        output.whole,
+    )
 
 
 def _check_apart(pipeline: str, jobs: Sequence[Ingestion | Stage]) -> None:
@@ -81,7 +94,7 @@ def _check_published(pipeline: str, stage: str, output: Output, jobs: Mapping[st
     if upstream is None:
         hint = meant([*jobs], output.job, otherwise="Add it to the pipeline's jobs.")
         raise _refused(pipeline, f"stage {stage!r} reads {output.id!r}, and there is no job {output.job!r} in it", hint)
-    if isinstance(upstream, Stage) and output != upstream.output:
+    if isinstance(upstream, Stage) and output.id != upstream.output.id:
         cause = f"stage {stage!r} reads {output.id!r}, and stage {output.job!r} has no dataset of that name"
         raise _refused(pipeline, cause, "Give the stage itself in `reads`.")
 

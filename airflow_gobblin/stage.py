@@ -16,7 +16,7 @@ from airflow_gobblin.model.policy import DEFAULT_ATTEMPTS, DEFAULT_RETENTION, Co
 from airflow_gobblin.rows.sinks.base import Layout, Sink
 from airflow_gobblin.stages.frames import FrameWork
 from airflow_gobblin.stages.functions import StageFunction
-from airflow_gobblin.stages.outputs import Output
+from airflow_gobblin.stages.outputs import Output, Readable
 
 __all__ = ["Stage", "StageJob"]
 
@@ -31,7 +31,7 @@ class Stage:
     :param name: the name of its journal, of its only dataset and of that dataset's folder: permanent.
     :param function: what makes the rows: `Frame("acme.join")`, a PySpark function, or `Sql("select … from {flights}")`.
     :param reads: its inputs, by the names that the function knows: `raw["flights"]`, a dataset of an ingestion, or a stage. Of
-        each it is given what is new in the version.
+        each it is given what is new in the version, or everything up to it: `Whole(raw["planes"])`.
     :param writes: the sink, with a target root of its own.
     :param attempts: the number of runs that fail to finish a slot before the stage is quarantined.
     :param retention: how long files are kept that were taken back.
@@ -40,7 +40,7 @@ class Stage:
 
     name: str
     function: StageFunction
-    reads: Mapping[str, Output | Stage]
+    reads: Mapping[str, Readable]
     writes: Sink
     attempts: int = DEFAULT_ATTEMPTS
     retention: timedelta = DEFAULT_RETENTION
@@ -58,7 +58,7 @@ class Stage:
     @property
     def inputs(self) -> Mapping[str, Output]:
         """Its inputs, by the names that the function knows."""
-        return {name: one.output if isinstance(one, Stage) else one for name, one in self.reads.items()}
+        return {name: one.output for name, one in self.reads.items()}
 
     @property
     def output(self) -> Output:
@@ -71,7 +71,7 @@ class Stage:
         for name, one in self.reads.items():
             if not name.isidentifier() or iskeyword(name):
                 raise self._refused(f"the input {name!r} can't be a parameter's name", "Name it as in Python.")
-            if not isinstance(one, Output | Stage):
+            if not isinstance(one, Readable):
                 hint = "Give a dataset of an ingestion, such as raw['flights'], or a stage."
                 raise self._refused(f"its input {name!r} is {one!r}", hint)
 

@@ -17,13 +17,16 @@ from airflow_gobblin import (
     Frame,
     Ingestion,
     Layout,
+    OptionalInput,
     Output,
     ParquetSink,
     Pipeline,
+    Readable,
     Sql,
     SqlSource,
     SqlTable,
     Stage,
+    Whole,
 )
 from airflow_gobblin.stage import StageJob
 
@@ -36,7 +39,7 @@ def raw(name: str = "raw", target: str = "/lake/raw") -> Ingestion:
     return Ingestion(name, SqlSource("flights_db", tables), ParquetSink(target), JOURNAL)
 
 
-def stage(name: str, *reads: Output | Stage, target: str = "") -> Stage:
+def stage(name: str, *reads: Readable, target: str = "") -> Stage:
     inputs = {f"in{number}": one for number, one in enumerate(reads)}
     return Stage(name, Frame(f"acme.{name}"), inputs, ParquetSink(target or f"/lake/{name}"))
 
@@ -45,7 +48,7 @@ def flights() -> Pipeline:
     source = raw()
     joined, counted = stage("joined", source["flights"], source["weather"]), stage("counted", source["flights"])
     report = Stage(
-        "report", Sql("SELECT * FROM {a} JOIN {b}"), {"a": joined, "b": counted}, ParquetSink("/lake/report")
+        "report", Sql("SELECT * FROM {a} JOIN {b}"), {"a": joined, "b": Whole(counted)}, ParquetSink("/lake/report")
     )
     return Pipeline("flights", (report, joined, source, counted), JOURNAL, ("acme_flights",))
 
@@ -59,6 +62,7 @@ def test_jobs_come_after_what_they_read_and_know_where_it_is() -> None:
     assert (report.journal, report.work.code) == (JOURNAL, ("acme_flights",))
     found = {name: (one.id, one.reach) for name, one in report.work.inputs.items()}
     of_raw = frozenset({"raw/flights"})
+    assert [one.whole for one in report.work.inputs.values()] == [False, True]
     assert found == {"a": ("joined/joined", of_raw | {"raw/weather"}), "b": ("counted/counted", of_raw)}
 
 
@@ -108,6 +112,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "an unknown job": (
         lambda: Pipeline("p", (raw(), stage("one", raw("row")["flights"])), JOURNAL),
         "stage 'one' reads 'row/flights', and there is no job 'row' in it. Did you mean 'raw'",
+    ),
+    "a stage that waits for nothing": (
+        lambda: Pipeline("p", (raw(), stage("one", OptionalInput(raw()["flights"]))), JOURNAL),
+        "stage 'one' waits for nothing that it reads",
     ),
     "a dataset that a stage doesn't have": (
         lambda: Pipeline("p", (raw(), stage("one", raw()["flights"]), stage("two", Output("one", "flights"))), JOURNAL),

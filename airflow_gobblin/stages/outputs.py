@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from airflow_gobblin.model.naming import check_urn, dataset_id
 
 if TYPE_CHECKING:
     from airflow_gobblin.stages.barrier import Upstream
 
-__all__ = ["Input", "Output"]
+__all__ = ["Input", "OptionalInput", "Output", "Readable", "Whole"]
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,15 @@ class Output:
     """An output of a job of a pipeline: a dataset of an ingestion, or a stage.
 
     :param job: the job's name.
+    :param whole: as of an `Input`, like the others.
     :raises ConfigurationError: the URN is not valid.
     """
 
     job: str
     urn: str
+    whole: bool = False
+    required: bool = True
+    at_most: timedelta | None = None
 
     def __post_init__(self) -> None:
         check_urn(self.urn)
@@ -32,6 +36,48 @@ class Output:
     def id(self) -> str:
         """Its id, by which checkpoints name it."""
         return dataset_id(self.job, self.urn)
+
+    @property
+    def output(self) -> Output:
+        """It, as stages read it."""
+        return self
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """What stages can read: an output, a stage, or one of these in `Whole` or `OptionalInput`."""
+
+    @property
+    def output(self) -> Output:
+        """The output, and how it is read."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """An input of which a stage is given everything up to each version, not only what is new in it: `Whole(raw["planes"])`."""
+
+    of: Readable
+
+    @property
+    def output(self) -> Output:
+        """The output, read whole."""
+        return replace(self.of.output, whole=True)
+
+
+@dataclass(frozen=True)
+class OptionalInput:
+    """An input that a stage doesn't wait for: where it is late, a version has nothing of it, and a later one has what came.
+
+    :param at_most: how far its newest version may be behind the stage's, before the stage waits; `None`: any far.
+    """
+
+    of: Readable
+    at_most: timedelta | None = None
+
+    @property
+    def output(self) -> Output:
+        """The output, not required."""
+        return replace(self.of.output, required=False, at_most=self.at_most)
 
 
 @dataclass(frozen=True)

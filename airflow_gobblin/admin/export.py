@@ -10,7 +10,6 @@ read as its JobStateToJsonConverter writes it, or with its watermarks (`{"value"
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -271,8 +270,9 @@ def _gobblins_watermark(given: Mapping[str, Any], kind: str | None, last_read: b
     step = 1 if last_read else 0
     try:
         if "values" in given and kind in (None, MultiLongWatermark.kind):
-            return MultiLongWatermark(tuple(int(value) + step for value in given["values"]))
-        value = int(given["value"])
+            read = MultiLongWatermark.from_json(given["values"])
+            return MultiLongWatermark(tuple(value + step for value in read.values))
+        value = LongWatermark.from_json(given["value"]).value
         if kind in (None, LongWatermark.kind):
             return LongWatermark(value + step)
         if kind == TimestampWatermark.kind:
@@ -300,9 +300,11 @@ def _of_gobblin(tasks: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     ends: dict[str, list[dict[str, Any]]] = {}
     for task in tasks:
         properties = task.get("properties", {})
+        if not isinstance(properties, dict):
+            raise _no_document(f"the 'properties' of task {task.get('task id')!r} are not an object")
         urn = properties.get("dataset.urn") or properties.get("extract.table.name")
         state = properties.get("workunit.working.state", task.get("task state"))
-        if not urn:
+        if not isinstance(urn, str) or not urn:
             raise _no_document(
                 f"task {task.get('task id')!r} has no 'dataset.urn' in its 'properties' (convert it with them)"
             )
@@ -322,9 +324,10 @@ def _of_gobblin(tasks: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
 def _end_of(task: Mapping[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return the position where a Gobblin task ended."""
     try:
-        mark = json.loads(properties["workunit.state.actual.high.water.mark"])
-        if isinstance(mark, dict) and mark.keys() & {"value", "values"}:
-            return mark
-    except (KeyError, TypeError, ValueError):
+        mark: Any = wire.parse_json(properties["workunit.state.actual.high.water.mark"])
+        if "values" in mark:
+            return {"values": [*MultiLongWatermark.from_json(mark["values"]).values]}
+        return {"value": LongWatermark.from_json(mark["value"]).value}
+    except (KeyError, TypeError, ValueError, RecursionError, GobblinError):
         pass
     raise _no_document(f"task {task.get('task id')!r} has no actual high watermark that can be read")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import chain, islice
+from typing import Any
 
 from airflow_gobblin.commit.homes import Homes
 from airflow_gobblin.connections import Connections, GuardedConnections, NoConnections
@@ -31,6 +32,7 @@ from airflow_gobblin.model.state import Pause, UnitRef
 from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.verification import FileState
 from airflow_gobblin.model.watermark import MultiLongWatermark, TimestampWatermark, Watermark, decode, encode, split
+from airflow_gobblin.model.wire import parse_json
 from airflow_gobblin.model.work import UnitState, UnitSummary
 from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus, TargetFile
 from airflow_gobblin.storage.files.base import Files, each
@@ -482,10 +484,7 @@ def parse_position(text: str, kind: str | Watermark) -> Watermark:
     :param kind: its type; or a watermark of that type, whose positions replace those left out, as in `[5, null]`.
     :raises ConfigurationError: it can't be read.
     """
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = text
+    value = _parsed_position(text)
     if not isinstance(kind, str):
         known, kind = kind, kind.kind
         if isinstance(known, MultiLongWatermark) and isinstance(value, list) and len(value) == len(known.values):
@@ -499,6 +498,21 @@ def parse_position(text: str, kind: str | Watermark) -> Watermark:
             subject=f"position {text!r}",
             cause=f"it is no watermark of kind {kind!r}: {why}",
             hint=_EXAMPLES.get(kind) or hint or "Write it as the JSON that this type of watermark has.",
+        ) from error
+
+
+def _parsed_position(text: str) -> Any:
+    """Return what the JSON of a position holds; the text itself, if it is no JSON."""
+    try:
+        return parse_json(text)
+    except (json.JSONDecodeError, RecursionError):
+        return text
+    except ValueError as error:
+        raise ConfigurationError(
+            operation="read",
+            subject=f"position {text!r}",
+            cause=str(error),
+            hint="Write each key once, and each number short.",
         ) from error
 
 

@@ -42,6 +42,7 @@ from airflow_gobblin.journal.records import now
 from airflow_gobblin.model.naming import many, meant, shown
 from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.watermark import Json
+from airflow_gobblin.model.wire import parse_json
 
 _SHOWN = 20
 """The number of changes shown before asking for confirmation."""
@@ -369,7 +370,7 @@ def _all_histories(journal: Journal) -> list[History]:
 def _document(name: str) -> Json:
     try:
         raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-        document: Json = json.loads(raw)
+        document = parse_json(raw)
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(
             operation="read", subject=f"file {name!r}", cause=error, hint="Give a JSON file as `export` writes it."

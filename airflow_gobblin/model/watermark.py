@@ -94,7 +94,10 @@ def decode(document: Any) -> Watermark:
             cause=f"registered are {sorted(_kinds)}",
             hint="Name the module that registers it in the ingestion's `code=[...]`.",
         )
-    return known.from_json(document["value"])
+    try:
+        return known.from_json(document["value"])
+    except ConfigurationError as error:  # of the type itself, which code that makes one sees
+        raise RecordError(operation="decode", subject=error.subject, cause=error.why) from error
 
 
 def percent(done: float, total: float) -> float:
@@ -102,13 +105,28 @@ def percent(done: float, total: float) -> float:
     return 100.0 if total <= 0 or done >= total else min(100.0, max(0.0, 100.0 * done / total))
 
 
+LONGS = (-(1 << 63), 1 << 63)
+"""The first and the last integer position: that of the least integer of 64 bits, and the one after the greatest."""
+
+
 @register_watermark
 @dataclass(frozen=True, order=True, slots=True)
 class LongWatermark:
-    """An integer position: a key, an offset."""
+    """An integer position: a key, an offset. It has 64 bits.
+
+    :raises ConfigurationError: it is beyond them.
+    """
 
     kind: ClassVar[str] = "long"
     value: int
+
+    def __post_init__(self) -> None:
+        if not LONGS[0] <= self.value <= LONGS[1]:
+            raise ConfigurationError(
+                operation="make",
+                subject="a long watermark",
+                cause="its value is beyond the integers of 64 bits",
+            )
 
     def to_json(self) -> Json:
         return self.value
@@ -126,10 +144,18 @@ class LongWatermark:
 @register_watermark
 @dataclass(frozen=True, slots=True)
 class MultiLongWatermark:
-    """A list of integer positions, compared position by position (for example the partitions of a topic)."""
+    """A list of integer positions, compared position by position (for example the partitions of a topic).
+
+    :raises ConfigurationError: there is none, or one is beyond 64 bits.
+    """
 
     kind: ClassVar[str] = "multi_long"
     values: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.values:
+            raise ConfigurationError(operation="make", subject="multi-long watermark []", cause="it has no position")
+        split(self)
 
     def __lt__(self, other: MultiLongWatermark) -> bool:
         """Return whether it is behind in at least one position and ahead in none: a partial order."""
@@ -175,8 +201,6 @@ class TimestampWatermark:
     def from_json(cls, value: Any) -> TimestampWatermark:
         try:
             return cls(datetime.fromisoformat(value))
-        except ConfigurationError as error:
-            cause = error.why
         except OverflowError:
             cause = "in UTC it is before the year 1, or after 9999"
         except (TypeError, ValueError):

@@ -17,6 +17,7 @@ import hashlib
 import json
 import math
 import types
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -254,6 +255,37 @@ def _finite(text: str) -> float:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_no_number, parse_float=_finite)
+
+
+def parse_json(text: str | bytes) -> Json:
+    """Parse JSON that a person or another tool wrote.
+
+    :raises json.JSONDecodeError: it is no JSON.
+    :raises ValueError: an object has a key twice, of which the last would count; or a number is none, or too long.
+    :raises RecursionError: it is nested too deep.
+    """
+    found: Json = json.loads(
+        text, parse_constant=_no_number, parse_float=_finite, parse_int=_short, object_pairs_hook=_each_once
+    )
+    return found
+
+
+_DIGITS = 1000
+"""The most digits of an integer; Python itself refuses some thousands, in its own words."""
+
+
+def _short(text: str) -> int:
+    if len(text) > _DIGITS:
+        raise ValueError(f"an integer has {len(text)} digits")
+    return int(text)
+
+
+def _each_once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+        raise ValueError(f"an object has the key {twice!r} twice")
+    return found
 
 
 def from_json(expected: Any, value: Json, subject: str) -> Any:

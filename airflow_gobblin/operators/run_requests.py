@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param, timezone
 
-from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.naming import meant
 from airflow_gobblin.model.watermark import LongWatermark, MultiLongWatermark, TimestampWatermark
+from airflow_gobblin.model.wire import parse_json
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -31,8 +32,8 @@ __all__ = ["ingestion_params", "replacing_command", "run_request"]
 
 _TYPES = {
     "datasets": "a list of URNs",
-    "start": "a point in time, as ISO 8601 text, an integer, or offsets by partition",
-    "end": "a point in time, as ISO 8601 text, an integer, or offsets by partition",
+    "start": "a point in time, as ISO 8601 text, an integer of 64 bits, or offsets by partition, one for each",
+    "end": "a point in time, as ISO 8601 text, an integer of 64 bits, or offsets by partition, one for each",
     "replace": "true or false",
     "flush": "true or false",
     "request": "a text",
@@ -174,15 +175,17 @@ def _bound(name: str, value: str | int | Mapping[str, Any] | None) -> Bound | No
 
     A time without an offset is in Airflow's default time zone.
     """
-    if value is None or isinstance(value, int):
-        return value
+    if value is None:
+        return None
     try:
+        if isinstance(value, int):
+            return LongWatermark(value).value
         if isinstance(value, Mapping):
             return _offsets(value)
         if value.lstrip().startswith("{"):
-            return _offsets(json.loads(value))
+            return _offsets(parse_json(value))
         return timezone.coerce_datetime(datetime.fromisoformat(value)).astimezone(UTC)
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, RecursionError, GobblinError):
         raise _refused(
             f"{name} {value!r}",
             f"it is not {_TYPES[name]}",
@@ -190,14 +193,18 @@ def _bound(name: str, value: str | int | Mapping[str, Any] | None) -> Bound | No
         ) from None
 
 
-def _offsets(value: Mapping[str, Any]) -> Mapping[int, int]:
+def _offsets(value: Any) -> Mapping[int, int]:
     """Return offsets by partition.
 
-    :raises ValueError: they are none.
+    :raises ValueError: they are none, or one partition has several.
+    :raises ConfigurationError: one is beyond 64 bits.
     """
     if not value or not all(type(offset) is int and offset >= 0 for offset in value.values()):
         raise ValueError
-    return {int(partition): offset for partition, offset in value.items()}
+    found = {int(partition): LongWatermark(offset).value for partition, offset in value.items()}
+    if len(found) < len(value):
+        raise ValueError
+    return found
 
 
 def _refused(what: str, cause: str, hint: str) -> ConfigurationError:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,12 +19,23 @@ from airflow_gobblin.admin.export import (
     export,
     read_document,
 )
+from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.journal.records import now
 from airflow_gobblin.model.coverage import Coverage
 from airflow_gobblin.model.watermark import LongWatermark, MultiLongWatermark, Watermark
 from airflow_gobblin.model.work import ExtractKind
 from tests.lab import Lab
 from tests.protocol.rows import Table
+
+plain = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=3)
+)
+anything: st.SearchStrategy[Any] = st.recursive(
+    plain,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+"""JSON of any shape."""
 
 
 def covered(bounds: list[int]) -> tuple[ExportedUnit, ...]:
@@ -56,6 +69,40 @@ def test_a_state_is_read_as_it_was_written(bounds: list[int]) -> None:
 def test_a_watermark_alone_is_where_to_go_on(watermark: Watermark) -> None:
     (dataset,) = read_document(json.loads(json.dumps(as_document("x", now(), [ExportedDataset("a", watermark)]))))
     assert dataset.covered == Coverage().starting_at(watermark)
+
+
+marks = st.fixed_dictionaries(
+    {}, optional={"kind": st.sampled_from(["long", "multi_long", "timestamp"]), "value": anything, "values": anything}
+)
+tasks = st.fixed_dictionaries(
+    {},
+    optional={
+        "task id": anything,
+        "task state": anything,
+        "properties": anything
+        | st.fixed_dictionaries(
+            {"dataset.urn": st.sampled_from("ab") | anything},
+            optional={"workunit.state.actual.high.water.mark": st.builds(json.dumps, marks | anything) | anything},
+        ),
+    },
+)
+datasets = st.fixed_dictionaries(
+    {"urn": st.sampled_from("ab") | anything},
+    optional={"watermark": marks | anything, "coverage": anything, "units": anything},
+)
+
+
+@given(
+    st.fixed_dictionaries({"task states": st.lists(tasks | anything)})
+    | st.fixed_dictionaries({"datasets": st.lists(datasets | anything)}),
+    st.sampled_from([None, "long", "multi_long", "timestamp", "acme"]),
+    st.booleans(),
+)
+def test_whatever_a_document_holds_is_read_or_refused(document: Any, kind: str | None, last_read: bool) -> None:
+    with suppress(GobblinError):
+        for dataset in read_document(document, kind=kind, last_read=last_read):
+            assert dataset.urn
+            assert read_document(json.loads(json.dumps(as_document("lab", now(), [dataset])))) == (dataset,)
 
 
 def test_a_document_has_nothing_but_plain_lists(tmp_path: Path) -> None:

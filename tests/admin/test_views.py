@@ -516,7 +516,12 @@ def test_positions_as_people_write_them(text: str, kind: str, expected: Watermar
     [
         ("4.2", "long", "Write an integer"),
         ("true", "long", "Write an integer"),
+        ("9223372036854775809", "long", "beyond the integers of 64 bits. Write an integer: 42"),
+        ("9" * 5000, "long", "an integer has 5000 digits"),
         ("5", "multi_long", "Write a list of integers"),
+        ("[]", "multi_long", "it has no position. Write a list of integers"),
+        ("[1, -9223372036854775809]", "multi_long", "beyond the integers of 64 bits"),
+        ('{"file": 1, "line": 2, "file": 3}', "acme.mark", "an object has the key 'file' twice"),
         ("2026-01-31", "timestamp", "Write a time with its zone"),
         ("20260131", "timestamp", "Write a time with its zone"),
         ("yesterday", "timestamp", "expected a time in ISO 8601, with its zone. Write a time with its zone"),

@@ -162,6 +162,7 @@ FILE = {"path": "orders/x", "size": 1, "checksum": "0" * 64, "rows": 1}
 TEN = {"kind": "long", "value": 10}
 ZERO = {"kind": "long", "value": 0}
 UNIT = {"unit": "u", "low": ZERO, "high": TEN, "files": []}
+FAR = {"kind": "long", "value": 2**63 + 1}
 COVERED = {"origin": ZERO, "intervals": [[[ZERO, TEN]]]}
 
 
@@ -181,7 +182,13 @@ COVERED = {"origin": ZERO, "intervals": [[[ZERO, TEN]]]}
         ({"datasets": [{"urn": "a", "watermark": TEN}] * 2}, "it names ['a'] twice"),
         ({"datasets": [{"urn": "a", "watermark": {"kind": "acme.mark", "value": 1}}]}, "--module NAME"),
         ({"datasets": [{"urn": "a", "watermark": {"kind": "long", "value": "x"}}]}, "expected an integer"),
+        ({"datasets": [{"urn": "a", "watermark": {"kind": "long", "value": 2**63 + 1}}]}, "the integers of 64 bits"),
+        ({"datasets": [{"urn": "a", "watermark": {"kind": "multi_long", "value": []}}]}, "it has no position"),
+        ({"datasets": [{"urn": "a", "coverage": {"origin": ZERO, "intervals": [[[ZERO, FAR]]]}}]}, "of 64 bits"),
         ({"datasets": [{"urn": "a", "watermark": {"value": "x"}}]}, "is no watermark of Gobblin's"),
+        ({"datasets": [{"urn": "a", "watermark": {"value": 2**63 + 1}}]}, "is no watermark of Gobblin's"),
+        ({"datasets": [{"urn": "a", "watermark": {"values": "57"}}]}, "is no watermark of Gobblin's"),
+        ({"datasets": [{"urn": "a", "watermark": {"values": []}}]}, "is no watermark of Gobblin's"),
         ({"datasets": [{"urn": "a", "watermark": ZERO, "coverage": COVERED}]}, "don't reach to its watermark"),
         ({"datasets": [{"urn": "a", "coverage": COVERED, "units": [UNIT, UNIT]}]}, "two of its units have one name"),
         ({"datasets": [{"urn": "a", "coverage": COVERED, "units": [UNIT, {**UNIT, "unit": "v"}]}]}, "by another unit"),
@@ -195,6 +202,11 @@ COVERED = {"origin": ZERO, "intervals": [[[ZERO, TEN]]]}
         ({"task states": [gobblin_task("a", {"value": 1}, "FAILED")]}, "is FAILED: say yourself where to go on"),
         ({"task states": [{"task id": "t", "properties": {}}]}, "has no 'dataset.urn'"),
         ({"task states": [gobblin_task("a", 5)]}, "no actual high watermark"),
+        ({"task states": [gobblin_task("a", {"value": 2**63 + 1})]}, "no actual high watermark"),
+        ({"task states": [gobblin_task("a", {"values": []})]}, "no actual high watermark"),
+        ({"task states": [gobblin_task("a", {"value": 1}), gobblin_task("a", {"value": "2"})]}, "no actual high"),
+        ({"task states": [{"task id": "t", "properties": ["x"]}]}, "'properties'"),
+        ({"task states": [{"task id": "t", "properties": {"dataset.urn": ["a"]}}]}, "has no 'dataset.urn'"),
     ],
 )
 def test_a_bad_document_is_refused_and_changes_nothing(
@@ -217,12 +229,18 @@ def test_a_bad_document_is_refused_and_changes_nothing(
         ("torn.json", "it is no JSON: Expecting property name enclosed in double quotes, in line 1, column 2"),
         ("latin.json", "it is not UTF-8: byte 1"),
         ("deep.json", "it is nested too deep"),
+        ("twice.json", "an object has the key 'value' twice"),
+        ("long.json", "an integer has 5000 digits"),
+        ("not_a_number.json", "NaN is no number in JSON"),
     ],
 )
 def test_a_file_that_cannot_be_read(lab: Lab, command: CommandLine, tmp_path: Path, name: str, says: str) -> None:
     (tmp_path / "torn.json").write_text("{")
     (tmp_path / "latin.json").write_bytes(b'"\xe4"')
     (tmp_path / "deep.json").write_text("[" * 200_000)
+    (tmp_path / "twice.json").write_text('{"urn": "a", "watermark": {"kind": "long", "value": 1, "value": 2}}')
+    (tmp_path / "long.json").write_text("9" * 5000)
+    (tmp_path / "not_a_number.json").write_text("[NaN]")
     done = command("import", str(tmp_path / name), *WHY)
     assert done.status == 1
     assert f"can't read file '{tmp_path / name}': {says}" in done.err

@@ -13,8 +13,9 @@ from airflow_gobblin.errors import ConfigurationError, RecordError, UnknownKindE
 from airflow_gobblin.model import watermark
 from airflow_gobblin.model.watermark import Json, LongWatermark, MultiLongWatermark, TimestampWatermark, Watermark
 
-longs = st.integers().map(LongWatermark)
-multi_longs = st.lists(st.integers(), max_size=5).map(lambda values: MultiLongWatermark(tuple(values)))
+integers = st.integers(-(2**63), 2**63)
+longs = integers.map(LongWatermark)
+multi_longs = st.lists(integers, min_size=1, max_size=5).map(lambda values: MultiLongWatermark(tuple(values)))
 timestamps = st.datetimes(
     datetime(1, 1, 3),  # noqa: DTZ001
     datetime(9999, 12, 29),  # noqa: DTZ001
@@ -80,6 +81,16 @@ def test_a_timestamp_without_zone_is_refused() -> None:
         TimestampWatermark(datetime(2013, 1, 1))  # noqa: DTZ001
 
 
+def test_an_integer_position_has_64_bits_and_a_list_one_position_at_the_least() -> None:
+    for beyond in (2**63 + 1, -(2**63) - 1, 10**5000):
+        with pytest.raises(ConfigurationError, match="beyond the integers of 64 bits"):
+            LongWatermark(beyond)
+        with pytest.raises(ConfigurationError, match="beyond the integers of 64 bits"):
+            MultiLongWatermark((0, beyond))
+    with pytest.raises(ConfigurationError, match="it has no position"):
+        MultiLongWatermark(())
+
+
 @pytest.mark.parametrize(
     "document",
     [
@@ -91,8 +102,12 @@ def test_a_timestamp_without_zone_is_refused() -> None:
         {"kind": "long", "value": "1"},
         {"kind": "long", "value": True},
         {"kind": "long", "value": 1.0},
+        {"kind": "long", "value": 2**63 + 1},
+        {"kind": "long", "value": -(2**63) - 1},
         {"kind": "multi_long", "value": 1},
         {"kind": "multi_long", "value": [1, None]},
+        {"kind": "multi_long", "value": []},
+        {"kind": "multi_long", "value": [1, 2**63 + 1]},
         {"kind": "timestamp", "value": 5},
         {"kind": "timestamp", "value": "yesterday"},
         {"kind": "timestamp", "value": "2013-01-01T00:00:00"},

@@ -13,7 +13,7 @@ from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.request import Bound, RangeRequest
 from airflow_gobblin.model.state import DatasetState
-from airflow_gobblin.model.watermark import LongWatermark, TimestampWatermark, Watermark
+from airflow_gobblin.model.watermark import LONGS, LongWatermark, TimestampWatermark, Watermark
 from airflow_gobblin.model.work import ExtractKind, WorkUnit
 from airflow_gobblin.rows.sources.base import Consistency, DatasetPlan, PlanRequest
 from airflow_gobblin.rows.sources.sql.dialects import Session, quoted
@@ -242,7 +242,9 @@ def end_position(scan: Scan, end: datetime | None = None) -> Watermark | None:
                 scan, "its lag is a time, and its delta column an integer", "Give the lag in key units, as an int."
             )
         greatest = scan.greatest()
-        return None if greatest is None else LongWatermark(greatest + 1 - int(lag or 0))  # type: ignore[arg-type]
+        if not isinstance(greatest, int):
+            return None
+        return LongWatermark(max(LONGS[0], greatest + 1 - (lag if isinstance(lag, int) else 0)))
     if isinstance(lag, int):
         raise _refused(scan, "its lag is an integer, and its delta column a time", "Give the lag as a timedelta.")
     at = scan.now - (DEFAULT_LAG if lag is None else timedelta(seconds=lag))  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ import pyarrow as pa
 from airflow_gobblin.errors import ConfigurationError, Remedy, SourceDataError, SourceError
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.naming import meant
-from airflow_gobblin.model.watermark import LongWatermark, Watermark
+from airflow_gobblin.model.watermark import LONGS, LongWatermark, Watermark
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.rows.sources.sql.dialects import (
     SAMPLE_ROWS,
@@ -31,17 +31,13 @@ from airflow_gobblin.rows.sources.sql.positions import Axis, IntegerAxis, Value,
 from airflow_gobblin.rows.sources.sql.tables import SqlTable
 
 _NAMED = 20
-_INT64 = 1 << 63
-
-PAST_INT64 = LongWatermark(_INT64)
-"""The position after the greatest integer that a column can hold."""
 BATCH_BYTES = 4 << 20
 LEAST_BATCH_ROWS = 1 << 10
 """The approximate size of a bulk batch, and its least number of rows."""
 SAMPLE_PAGES = 400
 SAMPLED_FROM_PAGES = 10 * SAMPLE_PAGES
 """The number of pages, 32 MB in PostgreSQL, from which a table is split by a sample of them; a smaller one by all its rows."""
-EVERY_INTEGER = Range(LongWatermark(-_INT64), PAST_INT64)
+EVERY_INTEGER = Range(*map(LongWatermark, LONGS))
 
 
 @dataclass(frozen=True)
@@ -341,7 +337,7 @@ class Scan:
             conditions.append(f"{quoted(column.name)} {predicate.op.upper()} {bound}".rstrip())
         if low is not None or high is not None:
             delta, axis = self.positions()
-            bounds = [None if w is None or w == PAST_INT64 else axis.bound(w) for w in (low, high)]
+            bounds = [None if w is None or w == EVERY_INTEGER.high else axis.bound(w) for w in (low, high)]
             within = self.dialect.within(statement, delta, axis, *bounds) or "1 = 1"
             if self.table.kind is ExtractKind.SNAPSHOT_ONLY and low == EVERY_INTEGER.low:
                 within = f"({within} OR {self.dialect.key(delta, axis)} IS NULL)"  # a row that came after planning

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.coverage import Range
-from airflow_gobblin.model.watermark import LongWatermark, TimestampWatermark, Watermark
+from airflow_gobblin.model.watermark import LONGS, LongWatermark, TimestampWatermark, Watermark
 from airflow_gobblin.rows.sources.sql.positions import AxisKind
 from airflow_gobblin.rows.sources.sql.scan import Extent, Piece, Scan
 
@@ -35,7 +35,7 @@ class Width:
     def edge(self, index: int) -> Watermark:
         """Return the position of a multiple."""
         if isinstance(self.value, int):
-            return LongWatermark(index * self.value)
+            return LongWatermark(min(max(LONGS[0], index * self.value), LONGS[1]))
         return TimestampWatermark(_EPOCH + index * self.value)
 
     @property

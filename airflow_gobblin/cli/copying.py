@@ -20,10 +20,13 @@ from airflow_gobblin.cli.acts import ActFile
 from airflow_gobblin.cli.ahead import show_prospects, would_do
 from airflow_gobblin.cli.lookup import command
 from airflow_gobblin.cli.showing import print_rows
+from airflow_gobblin.connections import GuardedConnections
 from airflow_gobblin.copy.checks import AtLeastBytes, AtLeastFiles, Checksums, FileSetCheck
 from airflow_gobblin.copy.conversion.archives import Unpack
 from airflow_gobblin.copy.conversion.converters import Bunzip2, Bzip2, FileConverter, Gunzip, Gzip, Unzstd, Zstd
 from airflow_gobblin.copy.options import Delete, Keep
+from airflow_gobblin.copy.sides import source_root
+from airflow_gobblin.copy.trees import open_tree
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.hooks.connections import AirflowConnections
 from airflow_gobblin.hooks.ingestion import check_job, open_job
@@ -58,6 +61,7 @@ def copy(args: Namespace) -> None:
         with ActFile() as acts:
             show_prospects([(mirror, would_do(mirror, RunRequest("copy/plan"), acts))], args.output, acts)
         return
+    _check_source(mirror)
     started = time.monotonic()
     opened = open_job(mirror)
     with closing(opened.journal.store):
@@ -70,6 +74,15 @@ def copy(args: Namespace) -> None:
             raise error
         if not args.journal:
             _forget(opened)
+
+
+def _check_source(mirror: Mirror) -> None:
+    """Check that the source is there before anything is made in the target."""
+    work, connections = mirror.work, GuardedConnections(AirflowConnections())
+    with connections.redacting("copy", mirror.source):
+        tree = open_tree(work.source, connections, work.links, work.keep)
+        for one in work.datasets(connections):
+            source_root(tree, one)
 
 
 def _mirror(args: Namespace) -> Mirror:

@@ -411,13 +411,14 @@ def file_sets_of(
     :raises ConfigurationError: two file sets have one name, or one folder lies in another's.
     """
     subject = f"the datasets of mirror {mirror!r} in {tree.root}"
+    hint = "Is it mounted, and may it be read? Nothing was changed."
     try:
         datasets = [(dataset, tuple(dataset.file_sets(tree))) for dataset in finder.find(tree, mirror)]
-        if not any(some for _, some in datasets) and tree.entry(".") is None:
-            raise FileNotFoundError("there is no such folder")
+        is_there = any(some for _, some in datasets) or tree.entry(".") is not None
     except OSError as error:
-        hint = "Is it mounted, and may it be read? Nothing was changed."
         raise SourceError(operation="find", subject=subject, cause=readable(error), hint=hint) from error
+    if not is_there:
+        raise SourceError(operation="find", subject=subject, cause="there is no such folder", hint=hint)
     every = [one for _, some in datasets for one in some]
     found = tuple(one for one in every if wanted.enters(one.source_folder))
     if place is not None:

@@ -103,13 +103,7 @@ class Sides:
 
     def roots(self) -> tuple[Entry, Entry | None]:
         """Return the file set's folders in the source and in the target."""
-        with self._listing(self.source, SourceError):
-            root = self.source.entry(self.dataset.source_folder)
-            if root is None or root.kind is not EntryKind.FOLDER:
-                folder = self.dataset.source_folder
-                raise FileNotFoundError(
-                    "no folder is there" if folder == "." else f"there is no folder {shown(folder)!r}"
-                )
+        root = source_root(self.source, self.dataset)
         with self._listing(self.target, TargetError):
             target_root = self.target.entry(self.dataset.folder)
             if target_root is not None and target_root.kind is not EntryKind.FOLDER:
@@ -186,12 +180,7 @@ class Sides:
         try:
             yield
         except OSError as cause:
-            raise error(
-                operation="list",
-                subject=f"{tree.root} for file set {self.dataset.urn!r}",
-                cause=readable(cause),
-                hint="Nothing is copied or deleted by a part of a listing. Mend it and run again.",
-            ) from cause
+            raise _unlisted(tree, self.dataset, readable(cause), error) from cause
 
     def _from_root(self, path: str) -> str:
         """Return a path of the file set from the root of the source, as filters see it."""
@@ -298,4 +287,32 @@ def _relative(entry: Entry, skip: int) -> Entry:
         entry.inode,
         entry.attributes,
         entry.link,
+    )
+
+
+def source_root(source: Tree, dataset: FileSet) -> Entry:
+    """Return the folder of a file set in the source.
+
+    :raises SourceError: it isn't there, or can't be looked at.
+    """
+    folder = dataset.source_folder
+    try:
+        root = source.entry(folder)
+    except OSError as error:
+        raise _unlisted(source, dataset, readable(error), SourceError) from error
+    if root is None or root.kind is not EntryKind.FOLDER:
+        cause = "no folder is there" if folder == "." else f"there is no folder {shown(folder)!r}"
+        raise _unlisted(source, dataset, cause, SourceError)
+    return root
+
+
+def _unlisted(
+    tree: Tree, dataset: FileSet, cause: str | Exception, error: type[SourceError | TargetError]
+) -> SourceError | TargetError:
+    """Make the error for a tree that can't be listed."""
+    return error(
+        operation="list",
+        subject=f"{tree.root} for file set {dataset.urn!r}",
+        cause=cause,
+        hint="Nothing is copied or deleted by a part of a listing. Mend it and run again.",
     )

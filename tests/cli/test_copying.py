@@ -233,3 +233,23 @@ def test_the_commands_of_the_page(source: Path, tmp_path: Path) -> None:
         words = shlex.split(line.replace("/srv/camera", str(source)).replace("/srv/photos", f"{tmp_path}/photos"))
         assert copy(*words).status == 0
     assert content(tmp_path / "photos") == content(source)
+
+
+@pytest.mark.parametrize("given", ["sourze", "source/top", "file:///no/where"])
+def test_a_source_that_is_not_there_makes_nothing_in_the_target(source: Path, tmp_path: Path, given: str) -> None:
+    done = copy(given, "target")
+    assert (done.status, done.out) == (1, "")
+    assert "can't list " in done.err
+    assert ": no folder is there. " in done.err
+    assert not re.search(r"\w(Error|Exception)\b", done.err), "Python's own words"
+    assert not (tmp_path / "target").exists()
+    dry = copy(given, "target", "--dry-run")
+    assert dry.status == 1
+    assert not re.search(r"\w(Error|Exception)\b", dry.err.replace("Error: ", "")), "Python's own words"
+
+
+def test_a_source_without_its_connection_makes_nothing_in_the_target(tmp_path: Path) -> None:
+    done = copy("sftp://nobody@host/tree", "target")
+    assert done.status == 1
+    assert "can't use connection 'nobody': Airflow has no connection of this id" in done.err
+    assert not (tmp_path / "target").exists()

@@ -716,11 +716,21 @@ def audit(journal: Journal, files: Files, urn: str | None = None) -> Iterator[Au
     if urn is not None:
         yield from _audit(journal, files, known_history(journal, urn), folders)
         return
+    yield from _audit_store(journal)
     for key, history in journal.histories():
         if isinstance(history, History):
             yield from _audit(journal, files, history, folders)
         else:
             yield AuditFinding(key, "journal", AuditLevel.PROBLEM, str(history))
+
+
+def _audit_store(journal: Journal) -> Iterator[AuditFinding]:
+    """Find records that belong to no ingestion and are of no known kind: a newer airflow-gobblin may rely on them."""
+    unknown = journal.unknown_keys()
+    if unknown:
+        some = ", ".join(map(repr, unknown[:_NAMED]))
+        what = f"{many(len(unknown), 'record')} that the airflow-gobblin installed here doesn't know: {some}"
+        yield AuditFinding("", "journal", AuditLevel.PROBLEM, what)
 
 
 def _folders(journal: Journal, files: Files) -> dict[str, list[str]]:

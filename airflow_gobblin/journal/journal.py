@@ -8,6 +8,8 @@ A dataset's records are a chain of slots, each with one decision and one outcome
     <ingestion>/<dataset>/o/<slot>             outcome: DONE or ABANDONED. Writing DONE publishes, and hands over the watermark
     <ingestion>/<dataset>/snap/<slot>          snapshot: the fold up to a slot; voids the records of that slot and those before
     _homes/<ingestion>/<number>                where the ingestion's slots are published (`commit/homes.py`)
+    _seals/<ingestion>/<number>                the versions that its runs sealed (`seals.py`)
+    _journal, _probe/…, _probe_passed/…        the journal's id, and what trying out the store leaves
 
 Everything else is derived: the state of a dataset is the fold of its chain (`history.py`). A decision names the digest of the
 slot before it, so a lost or changed record in a chain is detected. `commit/` makes decisions and carries them out, and
@@ -81,6 +83,8 @@ _ID = "_journal"
 """The record that makes a store a journal: a random id, which claims name."""
 _HOMES = "_homes"
 """The prefix of each ingestion's homes: see `commit/homes.py`."""
+_SHARED = re.compile(r"_journal|_(homes|seals)/[^/]+/[0-9]{10}|_probe/.*|_probe_passed/.*|_gobblin/.*")
+"""The keys outside any ingestion that are known; a journal in the root of a target has its workspace beside it."""
 _UNREAD = frozenset({NoteKind.ANNOUNCED, NoteKind.CLEANED})
 """Notes whose keys contain all that the fold needs."""
 _BYTES_KEPT = 16 << 20
@@ -246,6 +250,10 @@ class Journal:
     def ingestions(self) -> tuple[str, ...]:
         """List the names of all ingestions in the store, by one listing of the whole store."""
         return ingestions(self.store)
+
+    def unknown_keys(self) -> tuple[str, ...]:
+        """List the keys of the store that are outside any ingestion, and of no known kind, by one listing of the whole store."""
+        return tuple(key for key in self.store.list("_") if not _SHARED.fullmatch(key))
 
     def history(self, urn: str) -> History:
         """Fold a dataset's chain.

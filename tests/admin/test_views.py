@@ -495,6 +495,21 @@ def test_an_audit_finds_a_journal_that_lost_its_newest_slots(tmp_path: Path) -> 
     assert ("journal", "problem") in findings(lab)
 
 
+def test_an_audit_names_records_of_the_store_that_nobody_knows(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, ORDERS)
+    lab.run()
+    for known in ("_seals/lab/0000000001", f"_probe/{'0' * 32}-race", "_probe_passed/1", "_gobblin/claims/1"):
+        lab.store.put_if_absent(known, b"x")
+    assert all_findings(lab) == []
+    for unknown in ("_homes/lab/1", "_seals/lab", "_leases/lab/0000000001", "_x"):
+        lab.store.put_if_absent(unknown, b"x")
+    (found,) = all_findings(lab)
+    assert (found.urn, found.check, found.level) == ("", "journal", "problem")
+    assert "4 records" in found.detail
+    assert "'_homes/lab/1', '_leases/lab/0000000001', '_seals/lab', '_x'" in found.detail
+    assert all_findings(lab, "orders") == [], "it isn't about one dataset"
+
+
 # Positions
 
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import count
 from multiprocessing import get_context
@@ -36,7 +36,7 @@ from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.errors import SourceError
 from airflow_gobblin.journal import journal
 from airflow_gobblin.journal.journal import Journal
-from airflow_gobblin.journal.records import Action, OutcomeState
+from airflow_gobblin.journal.records import Action, NoteKind, OutcomeState
 from airflow_gobblin.model import plan as plans
 from airflow_gobblin.model.batch import Batch
 from airflow_gobblin.model.coverage import Range
@@ -82,6 +82,8 @@ TOKEN = re.compile("[0-9a-f]{32}")
 STRANGE = b"somebody else's\n"
 WORKERS = 2
 BEGINNING_OF_ALL = LongWatermark(0)
+HALF_A_DAY = timedelta(hours=12)
+"""Longer than a history, by the clock of its target; by those of its processes it may be over at once."""
 FAILURE = Failure.of(SourceError(operation="read", subject="a unit", cause="for the test"))
 
 
@@ -217,6 +219,7 @@ class History:
         self.batch = random.Random(f"{seed} batches").choice([None, None, Batch(rows=3)])
         self.letters = random.Random(f"{seed} letters").choice([False, False, True])
         """Whether every second row is a dead letter."""
+        self.retention = random.Random(f"{seed} retention").choice([timedelta(0)] * 4 + [HALF_A_DAY])
         self.units_together = self.chance.choice([1, 2, 1000])  # so that many plans are in pieces
         self.steps_per_batch = self.chance.choice([1, 2, 1000])  # and many sequences
         self.look = Look(Journal.create(self.store, NAME), self.files)
@@ -619,6 +622,7 @@ class History:
             policy=self.policy,
             attempts=2,
             batch=self.batch,
+            retention=self.retention,
             checks=(EvenRows(),) if self.letters else (),
             seals=True,
         )
@@ -920,6 +924,8 @@ class History:
                     f"{urn}: its coverage shrank in slot {last.decision.slot}"
                 )  # I4
             self.coverage[urn] = now
+            gone = [s.decision.slot for s in history.slots if s.done and s.noted(NoteKind.CLEANED)]
+            assert not (self.retention and gone), f"{urn}: what slots {gone} retired went before its time"
             barred = [s.decision.slot for s in history.slots if s.decision.token in self.barred]
             # Whose listing lags behind may plan in a pause, and can't decide before its end.
             assert self.stale or not barred, f"{urn}: slots {barred} were planned while it was paused"

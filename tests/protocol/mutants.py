@@ -7,6 +7,7 @@ import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from itertools import takewhile
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,7 +17,8 @@ import pyarrow.compute as pc
 
 from airflow_gobblin.admin import actions
 from airflow_gobblin.admin.actions import Administration
-from airflow_gobblin.commit import committer, preconditions
+from airflow_gobblin.commit import cleanup, committer, preconditions
+from airflow_gobblin.commit.cleanup import Cleanup
 from airflow_gobblin.commit.committer import Committer, Proposal
 from airflow_gobblin.commit.homes import Homes
 from airflow_gobblin.commit.preconditions import check_preconditions, without
@@ -451,6 +453,16 @@ def records_are_read_before_they_are_durable() -> Iterable[Patch]:
     return (Patch(LocalStore, "_make_durable", seen),)
 
 
+def a_retention_is_measured_by_the_executors_clock() -> Iterable[Patch]:
+    """Retired files stay until the worker's own clock says that their time is over."""
+
+    def over(self: Cleanup, slot: Slot, retention: timedelta) -> bool:
+        assert slot.outcome is not None
+        return bool(cast(Any, cleanup).now() - slot.outcome.at >= retention)
+
+    return (Patch(Cleanup, "_retained", over),)
+
+
 def trimming_before_the_snapshot() -> Iterable[Patch]:
     """The records of old slots are removed before the snapshot that replaces them is written."""
     put_snapshot = Journal.put_snapshot
@@ -620,6 +632,7 @@ HISTORIES_CATCH: tuple[Callable[[], Iterable[Patch]], ...] = (
     a_position_is_a_count,
     a_loss_is_not_named,
     a_range_is_of_the_first_position,
+    a_retention_is_measured_by_the_executors_clock,
 )
 INTERLEAVINGS_CATCH = (
     (late_winners_count, "execute against abandon, runs"),

@@ -11,8 +11,11 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
+from fastapi import HTTPException, Request
+from starlette.types import Message
 
 from airflow_gobblin.errors import RecordError, StoreError
+from airflow_gobblin.plugins.page import app as page_app
 from airflow_gobblin.plugins.page import threads as page_threads
 from airflow_gobblin.plugins.page.threads import Threads
 
@@ -121,3 +124,17 @@ def test_what_is_wrong_in_a_journal_is_no_failure_of_it() -> None:
         return await threads.run("one", "one", lambda: 42)
 
     assert run(look()) == 42
+
+
+def test_a_form_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sends nothing would hold up what waits for the form, for good."""
+    monkeypatch.setattr(page_app, "_FORM_SECONDS", 0.1)
+
+    async def nothing() -> Message:
+        await asyncio.sleep(HANGS)
+        raise AssertionError("it was waited for")
+
+    request = Request({"type": "http", "method": "POST", "path": "/action", "headers": []}, nothing)
+    with pytest.raises(HTTPException) as refused:
+        run(page_app._form(request))
+    assert refused.value.status_code == 408

@@ -106,7 +106,7 @@ def with_remedy(text: str, remedy: Remedy | None, words: Mapping[Remedy, str] = 
 
     :param words: the sentence for each remedy.
     """
-    return text if remedy is None else f"{without_stop(text)}. {words[remedy]}"
+    return text if remedy is None else _continued(text, words[remedy])
 
 
 class GobblinError(Exception):
@@ -146,7 +146,7 @@ class GobblinError(Exception):
         text = f"can't {self.operation} {self.subject}"
         if self.why:
             text += f": {self.why}"
-        return f"{without_stop(text)}. {self.hint}" if self.hint else text
+        return _continued(text, self.hint) if self.hint else text
 
     @property
     def with_notes(self) -> str:
@@ -170,6 +170,11 @@ class GobblinError(Exception):
 def without_stop(text: str) -> str:
     """Return a sentence without its full stop, so that it can be continued."""
     return text if text.endswith("..") else text.removesuffix(".")
+
+
+def _continued(text: str, sentence: str) -> str:
+    """Return a text and the sentence after it, with one mark between them."""
+    return f"{text} {sentence}" if text.endswith(("?", "!")) else f"{without_stop(text)}. {sentence}"
 
 
 def _rebuild(

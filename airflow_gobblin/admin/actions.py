@@ -262,6 +262,8 @@ class Administration:
         plans = ((token, plan) for token, plan in staging.plans() if isinstance(plan, Plan) and plan.urn == urn)
         tokens = tuple(token for token, plan in plans if can_win(plan, history))
         if not tokens:
+            if not history.known:
+                raise unknown_dataset(self.journal, urn)
             raise self._refused(
                 "abandon",
                 urn,

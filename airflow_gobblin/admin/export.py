@@ -10,6 +10,7 @@ read as its JobStateToJsonConverter writes it, or with its watermarks (`{"value"
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -243,7 +244,9 @@ def _no_document(cause: str) -> ConfigurationError:
 
 
 def _read(one: Mapping[str, Any], kind: str | None, last_read: bool) -> ExportedDataset:
-    subject = f"the state of dataset {one.get('urn')!r}"
+    if not isinstance(one.get("urn"), str):
+        raise _no_document("one of its datasets has no URN")
+    subject = f"the state of dataset {one['urn']!r}"
     watermark = one.get("watermark")
     if isinstance(watermark, dict) and "kind" not in watermark:
         one = {**one, "watermark": wire.to_json(_gobblins_watermark(watermark, kind, last_read, subject))}
@@ -260,9 +263,24 @@ def _not_as_expected(subject: str, error: RecordError) -> ConfigurationError:
     inner = error.__cause__
     cause, hint = str(inner), f"The least that is wanted is {_EXAMPLE}"
     if isinstance(inner, GobblinError):
-        cause = str(inner.why) if inner.subject == subject else f"can't {inner.operation} {inner.subject}: {inner.why}"
+        why = inner.cause  # an exception's text, without the name of its class
+        cause = str(why) if inner.subject == subject else f"can't {inner.operation} {inner.subject}: {why}"
         hint = inner.hint or hint
-    return ConfigurationError(operation="read", subject=subject, cause=cause, hint=hint)
+    return ConfigurationError(operation="read", subject=subject, cause=_CLASSES.sub(_in_words, cause), hint=hint)
+
+
+_WORDS = {
+    "ExportedDataset": "a dataset",
+    "ExportedUnit": "a unit",
+    "ExportedFile": "a file",
+    "Coverage": "a coverage",
+    "Range": "a range",
+}
+_CLASSES = re.compile(rf"(?:\ba )?\b({'|'.join(_WORDS)})\b")
+
+
+def _in_words(name: re.Match[str]) -> str:
+    return _WORDS[name[1]]
 
 
 def _gobblins_watermark(given: Mapping[str, Any], kind: str | None, last_read: bool, subject: str) -> Watermark:

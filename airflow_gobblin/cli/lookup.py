@@ -10,6 +10,7 @@ from argparse import Namespace
 from collections.abc import Callable
 
 from airflow.utils.cli import action_cli
+from sqlalchemy.exc import DBAPIError
 
 from airflow_gobblin.errors import ConfigurationError, GobblinError, UnknownKindError
 from airflow_gobblin.hooks.connections import SECRETS
@@ -45,6 +46,10 @@ def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except OSError as error:  # a folder of the target, for example, that isn't ours to read
             raise SystemExit(f"Error: {SECRETS.redact(_words(error))}") from None
+        except DBAPIError as error:
+            cause = _words(error.orig or error).strip().rstrip(".")
+            hint = "Is it up, and migrated? `airflow db check` and `airflow db migrate` tell."
+            raise SystemExit(f"Error: can't ask Airflow's metadata database: {SECRETS.redact(cause)}. {hint}") from None
 
     return run
 

@@ -91,7 +91,7 @@ def decode(document: Any) -> Watermark:
         raise UnknownKindError(
             operation="decode",
             subject=f"watermark of kind {kind!r}",
-            cause=f"registered are {sorted(_kinds)}",
+            cause=f"registered are {', '.join(map(repr, sorted(_kinds)))}",
             hint="Name the module that registers it in the ingestion's `code=[...]`.",
         )
     try:

@@ -325,7 +325,7 @@ def _decoder(expected: Any) -> Callable[[Any], Any]:  # one branch per shape
     if origin is not None and issubclass(origin, Mapping):
         return partial(_decode_mapping, _decoder(get_args(expected)[1]))
     if expected in (str, bool, type(None)):
-        return partial(_decode_plain, expected, expected.__name__)
+        return partial(_decode_plain, expected, _IN_WORDS[expected])
     if expected is int:
         return partial(_decode_number, int, "an integer")
     if expected is float:
@@ -337,6 +337,9 @@ def _decoder(expected: Any) -> Callable[[Any], Any]:  # one branch per shape
     if isinstance(expected, type) and issubclass(expected, Enum):
         return expected
     return partial(_decode_object, expected)
+
+
+_IN_WORDS = {str: "a text", bool: "true or false", type(None): "null"}
 
 
 def _decode_plain(expected: type[Any], name: str, value: Any) -> Any:
@@ -438,7 +441,7 @@ def _decode_object(expected: Any, value: Any) -> Any:
     _expect(isinstance(value, dict), "an object", value)
     if _is_plain_part(expected):
         return _build(expected, value)
-    if value.keys() == {"kind", "value"}:
+    if value.keys() == {"kind", "value"} or (expected is Watermark and "version" not in value):
         position = watermark.decode(value)
         _expect_fit(type(position), expected, value)
         return position

@@ -176,7 +176,12 @@ COVERED = {"origin": ZERO, "intervals": [[[ZERO, TEN]]]}
         ({"datasets": [], "version": True}, "it is of version True, and the airflow-gobblin installed here knows 1"),
         ({"datasets": [], "version": -1}, "it is of version -1, and the airflow-gobblin installed here knows 1"),
         ({"datasets": [{"urn": "a"}]}, "neither a watermark, nor covered ranges, nor published units"),
-        ({"datasets": [{"watermark": TEN}]}, "ExportedDataset with ['urn']"),
+        ({"datasets": [{"watermark": TEN}]}, "one of its datasets has no URN"),
+        ({"datasets": [{"urn": 5, "watermark": TEN}]}, "one of its datasets has no URN"),
+        ({"datasets": [{"urn": "a", "watermark": {"kind": "long"}}]}, "expected an object with 'kind' and 'value'"),
+        ({"datasets": [{"urn": "a", "watermark": 5}]}, "field 'watermark' of a dataset: expected an object, not 5"),
+        ({"datasets": [{"urn": "a", "watermark": TEN, "schema": 5}]}, "field 'schema' of a dataset: expected a text"),
+        ({"datasets": [{"urn": "a", "watermark": TEN, "schema": "x"}]}, "can't decode an Arrow schema: Invalid base64"),
         ({"datasets": [{"urn": "", "watermark": TEN}]}, "it has 0 bytes"),
         ({"datasets": [{"urn": "a", "watermark": TEN, "lag": 3}]}, "and not ['lag']"),
         ({"datasets": [{"urn": "a", "watermark": TEN}] * 2}, "it names ['a'] twice"),
@@ -216,7 +221,7 @@ def test_a_bad_document_is_refused_and_changes_nothing(
     done = command("import", str(tmp_path / "state.json"), *WHY)
     assert (done.status, done.out) == (1, "")
     assert says in done.err
-    assert not re.search(r"\w(Error|Exception)\b", done.err), "Python's own words"
+    assert not re.search(r"\w(Error|Exception)\b|Exported|\bNone\b", done.err), "Python's own words"
     sentences = re.split(r"(?<=\.) ", done.err)
     assert len(set(sentences)) == len(sentences), "nothing is said twice"
     assert lab.reopened().datasets() == ()

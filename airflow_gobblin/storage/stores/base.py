@@ -183,11 +183,10 @@ def _probing(store: Store) -> Iterator[None]:
     except UnreliableStoreError:
         raise
     except StoreError as error:
-        said = error.cause if isinstance(error.cause, str) else f"{type(error.cause).__name__}: {error.cause}"
         raise StoreError(
             operation="open",
             subject=store.name,
-            cause=f"can't {error.operation} {error.subject}: {said}",
+            cause=error.cause,
             hint=error.hint or "It must be reachable and allow to write, read, list and delete.",
         ) from error
 

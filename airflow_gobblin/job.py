@@ -30,6 +30,7 @@ from airflow_gobblin.model.work import StagedFile, UnitResult, WorkUnit
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.storage.locations import path_below, remote_location
+from airflow_gobblin.storage.stores.base import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -347,6 +348,19 @@ class DerivedWork(Protocol):
         :return: how far it was looked, by upstream.
         :raises LostRaceError: one is retired.
         :raises GobblinError: an upstream can't be read.
+        """
+
+
+@runtime_checkable
+class StageWork(Protocol):
+    """A work of a stage, whose journal keeps for people what it reads."""
+
+    def keep_inputs(self, store: Store, at: datetime, run: str) -> None:
+        """Keep on record what it reads, unless that is as it was.
+
+        :param store: its journal's.
+        :param run: the DAG run that plans it.
+        :raises StoreError: the store can't be reached.
         """
 
 

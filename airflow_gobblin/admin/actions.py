@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from airflow_gobblin.admin.export import NO_UNITS, ExportedDataset, has_state
 from airflow_gobblin.admin.rewind_extent import not_kept, widened
@@ -28,6 +28,7 @@ from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.published import unknown_dataset
 from airflow_gobblin.journal.records import Action, Decision, Home, Note, NoteKind, OutcomeState, now
 from airflow_gobblin.model.coverage import Coverage, Range
+from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.naming import dataset_key, many
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.state import UnitRef
@@ -103,6 +104,12 @@ class Change:
     def retired(self) -> tuple[UnitSummary, ...]:
         """The units that are retired: their files are removed, their rows are read again or are gone."""
         return tuple(self.history.state.live[ref] for ref in self.replaces)
+
+    @property
+    def versions(self) -> tuple[datetime, ...]:
+        """The versions of a stage that are taken back."""
+        checkpoints, slots = self.history.state.checkpoints, {ref.slot for ref in self.replaces}
+        return tuple(sorted(checkpoints[slot].version for slot in slots if slot in checkpoints))
 
     @property
     def left(self) -> tuple[UnitSummary, ...]:
@@ -311,9 +318,7 @@ class Administration:
         slots: list[Slot] = []
         for token in tokens:
             try:
-                slots.append(
-                    self._decide(Change(Action.ABORT, self._finished(urn, new=True, lost=True)), reason, token)
-                )
+                slots.append(self._decide(Change(Action.ABORT, self.finished(urn, new=True, lost=True)), reason, token))
             except GobblinError as error:
                 if slots:
                     were = "was" if len(slots) == 1 else "were"
@@ -335,6 +340,9 @@ class Administration:
             raise self._refused(
                 "rewind", history.urn, NO_UNITS, "Mend the source: the next run makes the target equal to it."
             )
+        if history.holds is Holds.VERSIONS:
+            hint = "Give the version to go back to: `airflow gobblin pipeline rewind`."
+            raise self._refused("rewind", history.urn, "it is a stage, and has versions instead of positions", hint)
         if coverage.origin is None or coverage.end is None:
             raise self._refused(
                 "rewind",
@@ -352,7 +360,7 @@ class Administration:
         :param lossy: also take back rows that the source no longer has: they are lost.
         :raises ConfigurationError: the dataset has no positions, `to` is outside its coverage, or rows would be lost.
         """
-        history = self._finished(urn)
+        history = self.finished(urn)
         state, covered = history.state, self._covered(history)
         self._check_kind("rewind", urn, to, covered.high)
         low = lowest([Range(to, covered.high).low, covered.high])
@@ -395,7 +403,7 @@ class Administration:
 
         :raises ConfigurationError: it would move back (use a rewind), or is of another kind.
         """
-        history = self._finished(urn, new=True)
+        history = self.finished(urn, new=True)
         state = history.state
         edge = state.watermark
         if not history.keeps_units:
@@ -432,7 +440,7 @@ class Administration:
         :param delete_files: retire its published files, so that clean-up removes them; otherwise they stay in place.
         :raises ConfigurationError: files are to be deleted, and the journal doesn't know which.
         """
-        history = self._finished(urn, lost=not delete_files)
+        history = self.finished(urn, lost=not delete_files)
         if delete_files and not history.keeps_units:
             hint = "Drop it without its files, and then delete those that aren't wanted by hand."
             raise self._refused("delete the files of", urn, NO_UNITS, hint)
@@ -505,7 +513,7 @@ class Administration:
         :raises ConfigurationError: the dataset has published files or covered ranges, which the state would contradict; or the
             state names published files.
         """
-        history = self._finished(state.urn, new=True)
+        history = self.finished(state.urn, new=True)
         if not history.keeps_units:
             hint = (
                 "Nothing needs to be imported: a mirror's next run compares source and target, wherever its journal is."
@@ -678,7 +686,13 @@ class Administration:
         owner = (self.journal.id, self.journal.ingestion, urn)
         return tuple(folder for folder, claim in self._claims.standing().items() if claim.owner == owner)
 
-    def _finished(self, urn: str, *, new: bool = False, lost: bool = False) -> History:
+    def finished(self, urn: str, *, new: bool = False, lost: bool = False) -> History:
+        """Return the history of a dataset of which nothing is pending.
+
+        :param new: it may have none.
+        :param lost: its target may have lost its files.
+        :raises ConfigurationError: something is pending.
+        """
         history = self._known(urn, new=new, lost=lost)
         if history.pending is not None:
             raise self._refused(

@@ -151,18 +151,18 @@ def audit(args: Namespace) -> None:
 @command
 def rewind(args: Namespace) -> None:
     """Take back everything from a position on."""
-    admin, _ = _administration(args)
-    _carry_out(args, admin, [admin.would_rewind(args.urn, admin.position(args.urn, args.to), lossy=args.lossy)])
+    admin, _ = administration(args)
+    carry_out(args, admin, [admin.would_rewind(args.urn, admin.position(args.urn, args.to), lossy=args.lossy)])
 
 
 @command
 def set_watermark(args: Namespace) -> None:
     """Move the watermark forward without ingesting."""
-    admin, journal = _administration(args, new=True)
+    admin, journal = administration(args, new=True)
     to = parse_position(args.to, _kind(journal, args.urn, args.kind))
     if not journal.history(args.urn).known and (near := meant(journal.datasets(), args.urn)):
         _tell(f"No dataset has this URN yet. {near}")
-    _carry_out(args, admin, [admin.would_set_watermark(args.urn, to)], new=True)
+    carry_out(args, admin, [admin.would_set_watermark(args.urn, to)], new=True)
 
 
 @command
@@ -174,15 +174,15 @@ def drop(args: Namespace) -> None:
             subject="a dataset and all of them" if args.all else "nothing",
             hint="Give a URN; or --all, for each dataset of the ingestion.",
         )
-    admin, _ = _administration(args)
+    admin, _ = administration(args)
     _tell_of_loss(admin)
     if not args.all:
-        _carry_out(args, admin, [admin.would_drop(args.urn, delete_files=args.delete_files)])
+        carry_out(args, admin, [admin.would_drop(args.urn, delete_files=args.delete_files)])
         return
     changes = [*admin.would_drop_all(delete_files=args.delete_files)]
     if not changes:
         check_ingestion_is_there(admin.journal)
-    _carry_out(args, admin, changes)
+    carry_out(args, admin, changes)
     for left in admin.after_drop_all():
         _tell(left)
 
@@ -190,7 +190,7 @@ def drop(args: Namespace) -> None:
 @command
 def release(args: Namespace) -> None:
     """Let a quarantined dataset be recovered again."""
-    admin, _ = _administration(args)
+    admin, _ = administration(args)
     slot = admin.quarantined(args.urn)
     row = {"dataset": args.urn, "action": "release", "slot": slot.decision.slot, "last_failure": slot.last_failure}
 
@@ -204,14 +204,14 @@ def release(args: Namespace) -> None:
 @command
 def pause(args: Namespace) -> None:
     """Publish nothing new of a dataset until it is resumed."""
-    admin, _ = _administration(args)
+    admin, _ = administration(args)
     _confirm_pause(args, admin.would_pause(args.urn), admin.pause)
 
 
 @command
 def resume(args: Namespace) -> None:
     """Resume a paused dataset where it stopped."""
-    admin, _ = _administration(args)
+    admin, _ = administration(args)
     _confirm_pause(args, admin.would_resume(args.urn), admin.resume)
 
 
@@ -247,7 +247,7 @@ def _confirm_pause(args: Namespace, change: Change, act: Callable[[str, str], Sl
 @command
 def abandon(args: Namespace) -> None:
     """Give up the pending slot of a dataset, or the plans that could still be decided."""
-    admin, _ = _administration(args)
+    admin, _ = administration(args)
     _tell_of_loss(admin)
     found = admin.would_abandon(args.urn)
     row: dict[str, Any] = {"dataset": args.urn, "action": "abandon"}
@@ -263,7 +263,7 @@ def abandon(args: Namespace) -> None:
 @command
 def release_claim(args: Namespace) -> None:
     """Free a claimed folder."""
-    admin, _ = _administration(args, new=True)
+    admin, _ = administration(args, new=True)
     claim = admin.claim(args.folder)
     row = {
         "action": "release-claim",
@@ -347,7 +347,7 @@ def export(args: Namespace) -> None:
 def import_(args: Namespace) -> None:
     """Import the state of datasets from another journal or tool."""
     states = _wanted(read_document(_document(args.file), kind=args.kind, last_read=args.last_read), args.urn)
-    admin, _ = _administration(args, new=True)
+    admin, _ = administration(args, new=True)
     changes = []
     for known in states:
         state = replace(known, units=()) if args.without_files else known
@@ -355,7 +355,7 @@ def import_(args: Namespace) -> None:
             _tell(f"{shown(state.urn)} is as the file says already")
         else:
             changes.append(admin.would_import(state))
-    _carry_out(args, admin, changes, new=True)
+    carry_out(args, admin, changes, new=True)
 
 
 def _all_histories(journal: Journal) -> list[History]:
@@ -396,7 +396,7 @@ def _wanted(states: Iterable[ExportedDataset], urns: Iterable[str]) -> list[Expo
 # Shared by the actions
 
 
-def _administration(args: Namespace, *, new: bool = False) -> tuple[Administration, Journal]:
+def administration(args: Namespace, *, new: bool = False) -> tuple[Administration, Journal]:
     """Open the actions on the datasets of an ingestion, and its journal.
 
     :param new: there may be no journal yet: then it is an empty one, which isn't kept.
@@ -439,7 +439,7 @@ def _kind(journal: Journal, urn: str, given: str | None) -> str:
     )
 
 
-def _carry_out(args: Namespace, admin: Administration, changes: list[Change], *, new: bool = False) -> None:
+def carry_out(args: Namespace, admin: Administration, changes: list[Change], *, new: bool = False) -> None:
     """Show the effect of changes, ask, and make them one after the other.
 
     :param new: there may be no journal yet: it is created once the changes are confirmed.
@@ -465,8 +465,7 @@ def _change_row(change: Change) -> dict[str, Any]:
     row = {
         "dataset": change.urn,
         "action": change.action,
-        "watermark": change.before,
-        "becomes": change.after,
+        **({"versions": change.versions} if change.versions else {"watermark": change.before, "becomes": change.after}),
         "open_again": change.removed,
         "files_retired": sum(unit.files for unit in retired),
         "rows_retired": sum(unit.rows_written for unit in retired),

@@ -208,6 +208,40 @@ def _copy() -> ActionCommand:
     return ActionCommand(name="copy", help=text, description=f"{text}. {more}", func=func, args=args)
 
 
+STAGE = _arg("stage", help="The stage's name")
+LAST = _arg("--to", metavar="VERSION", help="The last version that stays, such as 2026-03-01T05:00:00+00:00")
+START = _arg("--start", action="store_true", help="Take back all versions")
+
+
+def _of_stage(name: str, text: str, *args: Arg, more: str = "") -> ActionCommand:
+    """Return a command on a stage, whose name is the ingestion's."""
+    func = lazy_load_command(f"airflow_gobblin.cli.pipelines.{name}")
+    where = (DAG_ID, JOURNAL, TARGET, MODULE, ARG_VERBOSE)
+    return ActionCommand(
+        name=name, help=text, description=f"{text}. {more}".rstrip(), func=func, args=(STAGE, *args, ARG_OUTPUT, *where)
+    )
+
+
+OF_STAGES = (
+    _of_stage(
+        "show",
+        "Show a stage and the stages that it is made from: their versions, and how many wait at each input",
+    ),
+    _of_stage("versions", "List the versions of a stage, the newest first, with what each consumed"),
+    _of_stage("why", "Tell what a stage waits for, or does next, and why it was taken back"),
+    _of_stage(
+        "rewind",
+        "Take back all versions of a stage after one; they are made again",
+        LAST,
+        START,
+        REASON,
+        ARG_YES,
+        more="The stages below follow in their next runs. What the stage reads stays as it is: a source is rewound by "
+        "`airflow gobblin rewind`, and all stages below it follow. The DAG's next run makes the versions again.",
+    ),
+)
+
+
 COMMANDS = (
     _ahead(
         "check",
@@ -312,8 +346,11 @@ COMMANDS = (
         more="Each dataset must be new here, or dropped. Published files are not taken over: see --without-files.",
     ),
 )
+PIPELINE = GroupCommand(name="pipeline", help="See and mend the stages of pipelines", subcommands=OF_STAGES)
 
 
 def get_gobblin_cli_commands() -> list[CLICommand]:
     """Return the commands that this provider adds to Airflow's."""
-    return [GroupCommand(name="gobblin", help="See and mend the datasets of ingestions", subcommands=COMMANDS)]
+    return [
+        GroupCommand(name="gobblin", help="See and mend the datasets of ingestions", subcommands=(*COMMANDS, PIPELINE))
+    ]

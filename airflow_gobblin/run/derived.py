@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from airflow_gobblin.commit.preconditions import check_goes_on
-from airflow_gobblin.job import DerivedWork
+from airflow_gobblin.job import DerivedWork, StageWork
 from airflow_gobblin.journal.history import History
+from airflow_gobblin.journal.records import now
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.work import DatasetRef
@@ -17,6 +18,12 @@ from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.reports import DatasetReport
 
 log = logging.getLogger(__name__)
+
+
+def keep_inputs(opened: OpenJob, run: str) -> None:
+    """Keep on record what a stage reads, for people who ask what it waits for."""
+    if isinstance(opened.job.work, StageWork):
+        opened.job.work.keep_inputs(opened.journal.store, now(), run)
 
 
 def restored(opened: OpenJob, history: History, planning: Planning) -> History:

@@ -48,7 +48,7 @@ from airflow_gobblin.model.plan import (
 from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.work import DatasetRef, Pack, WorkUnit
 from airflow_gobblin.run.dataset_plan import plan_dataset
-from airflow_gobblin.run.derived import restored
+from airflow_gobblin.run.derived import keep_inputs, restored
 from airflow_gobblin.run.inputs import Planning, begin, with_histories
 from airflow_gobblin.run.notes import keep_failure
 from airflow_gobblin.run.open_job import OpenJob
@@ -72,6 +72,7 @@ def create_work_units(opened: OpenJob, request: RunRequest) -> RunPlan:
     """
     _check_driver(opened)
     planning = begin(opened, request)
+    keep_inputs(opened, request.dag_run)
     found: dict[str, DatasetRef | DatasetNote | GobblinError] = {}
     counted: dict[str, _Counted] = {}
     left: list[DatasetNote] = []

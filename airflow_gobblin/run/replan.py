@@ -1,7 +1,7 @@
 """Plans that a run makes after its first one of a dataset.
 
 A flush publishes what waited when it was planned, whoever else runs meanwhile: where its plan loses, it plans again. A run of a
-stage makes every version that is ready, in order, a slot each: once one is decided, or its plan lost, it plans the next one.
+stage makes every version that is ready, in order, a slot each: once one is published, or its plan lost, it plans the next one.
 
 Each time the units of a pack have their results, `extract` lets the run decide, and runs the units of the plans that were made in
 place of those before. What is decided stays, whatever happens to a later plan. Each loss is the progress of another run.
@@ -12,15 +12,14 @@ from __future__ import annotations
 import logging
 
 from airflow_gobblin.errors import GobblinError
-from airflow_gobblin.journal.history import Slot
 from airflow_gobblin.model.plan import RunPlan
 from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.work import DatasetRef, Pack
 from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.inputs import begin
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import plan_again
-from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
 
 log = logging.getLogger(__name__)
@@ -40,18 +39,13 @@ def decide_and_plan_again(opened: OpenJob, request: RunRequest, run: RunPlan, pa
     """
     if not run.goes_on:
         return False
-    ended = {report.urn for report in write_commit_steps(opened, run, pack) if _goes_on(run, report)}
+    reports = write_commit_steps(opened, run, pack)
+    ended = {report.urn for report in reports if report.status in (Status.LOST, Status.WAITING)}
+    if run.versions:
+        done = execute_commit_steps(opened, run, pack)
+        ended |= {report.urn for report in done if report.status is Status.COMMITTED}
     refs = {ref.urn: ref for ref in pack.datasets if ref.urn in ended}
     return bool(refs) and _plan_again(opened, request, run, refs)
-
-
-def _goes_on(run: RunPlan, report: DatasetReport) -> bool:
-    """Return whether a dataset is planned again after its plan was decided, or lost."""
-    return report.status is Status.LOST or (run.versions and report.status in _MADE)
-
-
-_MADE = (Status.COMMITTED, Status.PENDING, Status.COVERED, Status.WAITING)
-"""A version is decided, by this run or another one, or its plan lost."""
 
 
 def _plan_again(opened: OpenJob, request: RunRequest, run: RunPlan, ended: dict[str, DatasetRef]) -> bool:
@@ -63,7 +57,7 @@ def _plan_again(opened: OpenJob, request: RunRequest, run: RunPlan, ended: dict[
             continue
         history = opened.journal.history(dataset.urn)
         slot = history.by_token(ref.token)
-        if slot is not None and not (run.versions and _stands(slot)):
+        if slot is not None and not (run.versions and slot.done):
             continue
         found = plan_again(opened, dataset, history, planning)
         if isinstance(found, DatasetRef):
@@ -77,10 +71,6 @@ def _plan_again(opened: OpenJob, request: RunRequest, run: RunPlan, ended: dict[
     if not made and any(error.retryable for error in errors):
         raise errors[0]
     return made
-
-
-def _stands(slot: Slot) -> bool:
-    return slot.done or not slot.finished
 
 
 def _newer(run: RunPlan, before: DatasetRef, ref: DatasetRef) -> DatasetRef:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import combinations
@@ -11,7 +11,7 @@ from airflow_gobblin.model.checkpoint import Slots
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.stages.versions import Available, united
 
-__all__ = ["Upstream", "next_ready", "same_roots"]
+__all__ = ["Blocked", "Upstream", "blocked", "next_ready", "same_roots"]
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,77 @@ def next_ready(
     :param available: what each upstream has, by its id.
     :param state: the stage's own.
     """
-    newest = max((one.version for one in state.checkpoints.values()), default=None)
     required = [upstream for upstream in upstreams if upstream.required]
-    sealed = frozenset.intersection(*(frozenset(available[upstream.id].sealed) for upstream in required))
-    later = (version for version in sorted(sealed) if newest is None or version > newest)
+    every = sorted(frozenset.intersection(*_sealed(required, available, state).values()))
     reached = {one.id: _reached(one.id, available[one.id], state) for one in upstreams if one.at_most is not None}
-    close = (version for version in later if all(_close_enough(one, version, reached) for one in upstreams))
+    close = (version for version in every if all(_close_enough(one, version, reached) for one in upstreams))
     return next((version for version in close if same_roots(version, required, available)), None)
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """Why a version isn't ready that an upstream has sealed.
+
+    :param sealed: the required upstreams that have sealed it.
+    :param unsealed: those that haven't.
+    :param behind: if there are none of these: the optional upstreams that are too far behind it.
+    :param apart: if there are none of these either: the upstreams that were made from different slots of a source.
+    """
+
+    version: datetime
+    sealed: tuple[str, ...]
+    unsealed: tuple[str, ...] = ()
+    behind: tuple[str, ...] = ()
+    apart: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        version = f"version {self.version.isoformat()}"
+        if self.unsealed:
+            have = "has" if len(self.sealed) == 1 else "have"
+            return f"it waits for {_named(self.unsealed)} to seal {version}, which {_named(self.sealed)} {have} sealed"
+        if self.behind:
+            return f"it waits for {_named(self.behind)}, further behind {version} than an optional input may be"
+        pairs = " and ".join(f"{one!r} has not come as far as {other!r}, or further" for one, other in self.apart)
+        return f"it waits until {version} of its inputs stands on the same slots of their sources: {pairs}"
+
+
+def blocked(upstreams: Sequence[Upstream], available: Mapping[str, Available], state: DatasetState) -> Blocked | None:
+    """Return why a version isn't ready, though an upstream has sealed it. If none is sealed by all, it is about the first that
+    could be: what an upstream has skipped it never seals.
+
+    :param available: all that each upstream has after the stage's newest version.
+    :return: `None` if no version is sealed, or one is ready.
+    """
+    required = [upstream for upstream in upstreams if upstream.required]
+    sealed = _sealed(required, available, state)
+    every = frozenset.intersection(*sealed.values())
+    some = frozenset().union(*sealed.values())
+    if not some or next_ready(upstreams, available, state) is not None:
+        return None
+    version = max(every) if every else max(min(versions) for versions in sealed.values() if versions)
+    have = tuple(name for name, versions in sealed.items() if version in versions)
+    if not every:
+        return Blocked(version, have, unsealed=tuple(name for name in sealed if name not in have))
+    reached = {one.id: _reached(one.id, available[one.id], state) for one in upstreams}
+    behind = tuple(one.id for one in upstreams if not _close_enough(one, version, reached))
+    pairs = ((one, other) for one, other in combinations(required, 2))
+    apart = ((one.id, other.id) for one, other in pairs if not same_roots(version, [one, other], available))
+    return Blocked(version, have, behind=behind, apart=() if behind else tuple(apart))
+
+
+def _sealed(
+    required: Iterable[Upstream], available: Mapping[str, Available], state: DatasetState
+) -> Mapping[str, frozenset[datetime]]:
+    """Return the versions after a stage's newest that each required upstream has sealed."""
+    newest = max((one.version for one in state.checkpoints.values()), default=None)
+    return {
+        one.id: frozenset(version for version in available[one.id].sealed if newest is None or version > newest)
+        for one in required
+    }
+
+
+def _named(ids: Iterable[str]) -> str:
+    return " and ".join(map(repr, ids))
 
 
 def _reached(upstream: str, available: Available, state: DatasetState) -> datetime | None:

@@ -23,6 +23,8 @@ from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.steps.publishing import publish_file
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from airflow_gobblin.connections import Connections, GuardedConnections
     from airflow_gobblin.job import Attempt, DatasetLike, Restore, WorkRequest
     from airflow_gobblin.model.coverage import Range
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.model.state import DatasetState
     from airflow_gobblin.model.work import UnitResult
     from airflow_gobblin.storage.files.base import Files
+    from airflow_gobblin.storage.stores.base import Store
 
 __all__ = ["ConsumedInput", "FrameBinding", "FrameWork", "StageDataset"]
 
@@ -208,6 +211,12 @@ class FrameWork:
 
         assert plan.checkpoint is not None
         return check_parents([*self.inputs.values()], plan.checkpoint, state, connections)
+
+    def keep_inputs(self, store: Store, at: datetime, run: str) -> None:
+        """Keep its inputs on record, unless they are as they were."""
+        from airflow_gobblin.stages.record import keep_inputs
+
+        keep_inputs(store, self.stage, self.inputs.values(), at, run)
 
     def modules(self, connections: Connections) -> tuple[str, ...]:
         """Return none: what functions need is shipped, or theirs to have."""

@@ -24,7 +24,7 @@ from airflow_gobblin.stages.restore import from_version, oldest_to_restore
 from airflow_gobblin.stages.versions import Available, checkpoint, of_dataset, of_stage, slots_to_read
 from airflow_gobblin.storage.locations import is_place
 
-__all__ = ["check_parents", "next_version", "published", "to_restore"]
+__all__ = ["available", "check_parents", "next_version", "opened", "published", "to_restore"]
 
 _SEALS = 16
 """How many seals of a source are read at first: of a long backlog the next version is among the oldest."""
@@ -41,11 +41,11 @@ def next_version(inputs: Sequence[Input], state: DatasetState, connections: Conn
     upstreams, most = [one.upstream for one in inputs], _SEALS
     newest = max((one.version for one in state.checkpoints.values()), default=_FIRST)
     while True:
-        available = {one.id: _available(one, newest, most, connections) for one in inputs}
-        version = next_ready(upstreams, available, state)
-        if version is not None and all(has.tells(version) for has in available.values()):
-            return checkpoint(version, available, state)
-        if not any(has.more for has in available.values()):
+        found = {one.id: available(one, newest, connections, most) for one in inputs}
+        version = next_ready(upstreams, found, state)
+        if version is not None and all(has.tells(version) for has in found.values()):
+            return checkpoint(version, found, state)
+        if not any(has.more for has in found.values()):
             return None
         most *= _SEALS
 
@@ -94,7 +94,7 @@ def published(one: Input, made: Checkpoint, state: DatasetState, connections: Co
     :raises GobblinError: it can't be read.
     """
     slots = slots_to_read(one.id, made, state, whole=one.whole)
-    with _opened(one, connections) as journal:
+    with opened(one, connections) as journal:
         history = journal.history(one.urn)
         units = [ref for ref in history.state.live if ref.slot in slots]
         files = journal.published_files(history, units)
@@ -106,17 +106,19 @@ def _look(
 ) -> Look:
     histories = {}
     for one in inputs:
-        with _opened(one, connections) as journal:
+        with opened(one, connections) as journal:
             histories[one.id] = journal.history(one.urn)
     return look(checkpoints, histories, state.looked)
 
 
-def _available(one: Input, after: datetime, most: int, connections: Connections) -> Available:
+def available(one: Input, after: datetime, connections: Connections, most: int | None = None) -> Available:
     """Return what an input has sealed after a version.
 
-    :param most: how many seals of a source are read.
+    :param most: how many seals of a source are read at most.
+    :raises ConfigurationError: it doesn't grow, and has no versions.
+    :raises GobblinError: it can't be read.
     """
-    with _opened(one, connections) as journal:
+    with opened(one, connections) as journal:
         if one.reach:
             return of_stage(_of_versions(one, journal.history(one.urn)))
         seals = Seals(journal)
@@ -134,7 +136,8 @@ def _available(one: Input, after: datetime, most: int, connections: Connections)
 
 
 @contextmanager
-def _opened(one: Input, connections: Connections) -> Iterator[Journal]:
+def opened(one: Input, connections: Connections) -> Iterator[Journal]:
+    """Open the journal of an input's job for a while."""
     location = one.journal if is_place(one.journal) else connections.uri(one.journal)
     journal = Journal.open(location, one.ingestion, connections)
     try:

@@ -9,7 +9,7 @@ import sys
 import pytest
 from airflow.providers_manager import ProvidersManager
 
-from airflow_gobblin.cli import ahead, commands, copying, definition, verifying
+from airflow_gobblin.cli import ahead, commands, copying, definition, pipelines, verifying
 from tests.cli.command import run
 
 LIGHT = """
@@ -43,6 +43,15 @@ def test_every_command_is_there_and_explains_itself(name: str) -> None:
     done = run(["gobblin", name, "--help"])
     assert done.status == 0
     assert ("--dag-id" in done.out) == (name not in WITHOUT_DAG)
+
+
+@pytest.mark.parametrize("name", [command.name for command in definition.OF_STAGES])
+def test_every_command_on_stages_is_there_and_explains_itself(name: str) -> None:
+    assert hasattr(pipelines, name)
+    done = run(["gobblin", "pipeline", name, "--help"])
+    assert done.status == 0
+    assert "--dag-id" in done.out
+    assert ("--reason" in done.out) == ("--yes" in done.out) == (name == "rewind")
 
 
 def test_what_changes_something_needs_a_reason_and_asks() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_gobblin.cli.definition import COMMANDS
+from airflow_gobblin.cli.definition import COMMANDS, PIPELINE
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.run.execute import execute_commit_steps
@@ -19,7 +19,9 @@ from tests.protocol.rows import Table
 from tests.services.environment import ROOT
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-AHEAD = tuple(f"$ airflow gobblin {words} " for words in ("check", "plan", "copy", "flush", "verify --dag-id"))
+AHEAD = tuple(
+    f"$ airflow gobblin {words} " for words in ("check", "plan", "copy", "flush", "verify --dag-id", "pipeline")
+)
 PAGE = (ROOT / "docs" / "commands.md").read_text()
 
 
@@ -35,7 +37,8 @@ def stuck(lab: Lab, *others: Table) -> None:
 
 
 def test_the_page_names_every_command() -> None:
-    assert {command.name for command in COMMANDS} == set(re.findall(r"^\$ airflow gobblin (\S+)", PAGE, re.MULTILINE))
+    typed = set(re.findall(r"^\$ airflow gobblin (\S+)", PAGE, re.MULTILINE))
+    assert typed == {command.name for command in (*COMMANDS, PIPELINE)}
 
 
 def test_the_commands_of_the_page(
@@ -51,7 +54,7 @@ def test_the_commands_of_the_page(
             continue
         for line in text.splitlines():
             if line.startswith(AHEAD):
-                continue  # they need a DAG, or two trees: `test_ahead.py`, `test_copying.py` and `test_mirrors.py` type them
+                continue  # they need a DAG, two trees or stages, and are typed where there are such
             name, *words = shlex.split(line.removeprefix("$ airflow gobblin "))
             done = command(name, *words, answer="y\n")
             assert done.status == (name == "audit"), f"{line}\n{done.err}"

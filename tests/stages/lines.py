@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import ClassVar
 
@@ -24,8 +24,10 @@ from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import UnitResult, UnitState, WorkUnit
 from airflow_gobblin.stages.inputs import check_parents, next_version, published, to_restore
 from airflow_gobblin.stages.outputs import Input
+from airflow_gobblin.stages.record import keep_inputs
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.storage.files import Files
+from airflow_gobblin.storage.stores.base import Store
 from tests.protocol.rows import LineSink
 
 
@@ -104,6 +106,9 @@ class JoinedLines:
     def look(self, plan: Plan, state: DatasetState, connections: GuardedConnections) -> Mapping[str, int]:
         assert plan.checkpoint is not None
         return check_parents(self.inputs, plan.checkpoint, state, connections)
+
+    def keep_inputs(self, store: Store, at: datetime, run: str) -> None:
+        keep_inputs(store, self.name, self.inputs, at, run)
 
     def modules(self, connections: Connections) -> tuple[str, ...]:
         return ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,120 +9,23 @@ import pytest
 
 from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.connections import NoConnections
-from airflow_gobblin.errors import NeverPublishedError
-from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.job import Attempt
 from airflow_gobblin.journal.journal import Journal
-from airflow_gobblin.journal.records import Action, Decision
+from airflow_gobblin.journal.records import Action
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.work import ExtractKind, UnitResult, UnitState, WorkUnit
 from airflow_gobblin.run import replan
-from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.recover import verify_recover
-from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.stages.outputs import Input
+from airflow_gobblin.stages.rewind import would_rewind
 from airflow_gobblin.testing import inprocess
 from tests.faults import Call, Crash, Faults, FaultyStore
-from tests.protocol.rows import LineSink, RowSource, Table
-from tests.stages.lines import JoinedLines, LineStage, evaluations, joined, lines
-
-REACH = {"one": "a", "two": "ab"}
-
-
-class Diamond:
-    """Two datasets; a stage of one and a stage of both; and one of these two."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.journal = f"file://{folder}/journal"
-        self.rows, self.late_rows, self.revision, self.runs = 0, 0, 0, 0
-        self.kind = ExtractKind.APPEND_ONLY
-        a, b = (Input(self.journal, "raw", urn) for urn in "ab")
-        one, two = (Input(self.journal, n, n, frozenset(f"raw/{urn}" for urn in REACH[n])) for n in REACH)
-        self.stages = {
-            "one": self.stage("one", a),
-            "two": self.stage("two", a, b),
-            "both": self.stage("both", one, two),
-        }
-
-    def rewinds(self, name: str) -> list[Decision]:
-        slots = Journal.open(self.journal, name).history(name).slots
-        return [slot.decision for slot in slots if slot.decision.action is Action.REWIND]
-
-    def stage(self, name: str, *inputs: Input) -> LineStage:
-        return LineStage(name, self.journal, str(self.folder / "lake"), inputs)
-
-    @property
-    def raw(self) -> Ingestion:
-        tables = tuple(Table(urn, self.kind, self.rows, self.revision) for urn in "ab")
-        source, sink = RowSource(tables), LineSink(str(self.folder / "raw"))
-        return Ingestion("raw", source, sink, self.journal, seals=True, retention=timedelta(0))
-
-    @property
-    def late(self) -> Ingestion:
-        source, sink = RowSource((Table("c", self.kind, self.late_rows),)), LineSink(str(self.folder / "late"))
-        return Ingestion("late", source, sink, self.journal, seals=True, retention=timedelta(0))
-
-    def grow(self, rows: int) -> None:
-        """A scheduled run of the source, which seals the position that it comes to."""
-        self.rows += rows
-        self._seal(self.raw, self.rows)
-
-    def grow_late(self, rows: int) -> None:
-        """The same of another source."""
-        self.late_rows += rows
-        self._seal(self.late, self.late_rows)
-
-    def _seal(self, job: Ingestion, position: int) -> None:
-        request = RunRequest(f"{job.name}/{position}", datetime.fromtimestamp(position, UTC), scheduled=True)
-        inprocess.run(self.opened(job), request=request)
-
-    def opened(self, job: Ingestion | LineStage) -> OpenJob:
-        return inprocess.open_job(job, journal=Journal.create(self.journal, job.name))
-
-    def run(self, name: str) -> DatasetReport:
-        self.runs += 1
-        return inprocess.run(self.opened(self.stages[name]), request=RunRequest(f"{name}/{self.runs}"))[name]
-
-    def rest(self) -> None:
-        """Run every stage until none has anything to do."""
-        for _ in range(20):
-            found = [self.run(name).status for name in self.stages]
-            if found == ["idle"] * len(found):
-                return
-        raise AssertionError("they don't come to rest")
-
-    def rewind(self, urn: str, to: int) -> None:
-        """The source has other rows from now on, and those from a position on are taken back."""
-        self.revision += 1
-        admin = Administration(Journal.open(self.journal, "raw", write=True), str(self.folder / "raw"), "ann")
-        admin.rewind(urn, LongWatermark(to), "the rows were wrong")
-
-    def paths(self, name: str) -> list[str]:
-        job, urn = {"a": "raw", "b": "raw", "c": "late"}.get(name, name), name
-        try:
-            return Journal.open(self.journal, job).read_dataset(urn).paths
-        except NeverPublishedError:
-            return []
-
-    def slots(self, name: str) -> Mapping[int, tuple[Action, bool]]:
-        history = Journal.open(self.journal, name).history(name)
-        return {slot.decision.slot: (slot.decision.action, slot.done) for slot in history.slots}
-
-    def versions(self, name: str) -> list[int]:
-        state = Journal.open(self.journal, name).state(name)
-        return [int(state.checkpoints[slot].version.timestamp()) for slot in state.versions]
-
-    def check(self) -> None:
-        """One pass in plain Python over what the source published gives the same."""
-        source = {urn: lines(self.paths(urn)) for urn in "ab"}
-        one, two = joined("one", [source["a"]]), joined("two", [source["a"], source["b"]])
-        assert lines(self.paths("one")) == one
-        assert lines(self.paths("two")) == two
-        assert lines(self.paths("both")) == joined("both", [one, two])
+from tests.stages.diamond import Diamond
+from tests.stages.lines import JoinedLines, evaluations, joined, lines
 
 
 @pytest.fixture
@@ -358,13 +260,55 @@ def test_two_that_restore_at_once_go_back_once(diamond: Diamond) -> None:
     assert len(diamond.rewinds("one")) == 1
 
 
+def test_a_stage_is_rewound_by_version_and_all_below_it_follow_and_the_source_stays(diamond: Diamond) -> None:
+    for rows in (6, 4, 5):
+        diamond.grow(rows)
+    diamond.rest()
+    before = {name: evaluations(diamond.paths(name)) for name in diamond.stages}
+    source = diamond.paths("a")
+    admin = diamond.admin("one")
+    admin.carry_out(would_rewind(admin, "one", datetime.fromtimestamp(7, UTC)), "the function was wrong")
+    assert diamond.versions("one") == [6]
+    diamond.rest()
+    assert [diamond.versions(name) for name in diamond.stages] == [[6, 10, 15]] * 3
+    assert [len(made & evaluations(diamond.paths(name))) for name, made in before.items()] == [1, 3, 1]
+    assert diamond.paths("a") == source
+    (mine,), (below,) = diamond.rewinds("one"), diamond.rewinds("both")
+    assert (mine.actor, mine.reason, below.actor) == ("ann", "the function was wrong", "")
+    diamond.check()
+
+
+def test_a_stage_is_rewound_to_its_start(diamond: Diamond) -> None:
+    for rows in (6, 4):
+        diamond.grow(rows)
+    diamond.rest()
+    admin = diamond.admin("two")
+    admin.carry_out(would_rewind(admin, "two", None), "all of it was wrong")
+    assert diamond.versions("two") == []
+    diamond.rest()
+    diamond.check()
+
+
+def test_what_a_stage_cant_go_back_to_is_refused_by_name(diamond: Diamond) -> None:
+    for rows in (6, 4):
+        diamond.grow(rows)
+    diamond.rest()
+    admin = diamond.admin("one")
+    with pytest.raises(ConfigurationError, match=r"nothing to take back after .*its newest is 1970-01-01T00:00:10"):
+        would_rewind(admin, "one", datetime.fromtimestamp(10, UTC))
+    with pytest.raises(ConfigurationError, match=r"it is a stage, and has versions.*airflow gobblin pipeline rewind"):
+        admin.would_rewind("one", LongWatermark(3))
+    source = Administration(Journal.open(diamond.journal, "raw", write=True), str(diamond.folder / "raw"), "ann")
+    with pytest.raises(ConfigurationError, match="nothing to take back: it has no version"):
+        would_rewind(source, "a", None)
+
+
 def test_a_paused_stage_stays_as_it_is(diamond: Diamond) -> None:
     for rows in (6, 4):
         diamond.grow(rows)
     diamond.rest()
     diamond.rewind("a", 8)
-    admin = Administration(Journal.open(diamond.journal, "one", write=True), str(diamond.folder / "lake"), "ann")
-    admin.pause("one", "it is looked at")
+    diamond.admin("one").pause("one", "it is looked at")
     assert diamond.run("one").status == "paused"
     assert diamond.versions("one") == [6, 10]
 

@@ -1,0 +1,61 @@
+"""What a stage reads, as its journal has it on record: for people, who see there what it waits for. No rule relies on it.
+
+<journal>/_inputs/<stage>/<number>                    its inputs since some run; the newest is valid
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_gobblin.journal.journal import slot_name
+from airflow_gobblin.model import wire
+from airflow_gobblin.model.wire import record
+from airflow_gobblin.stages.outputs import Input
+from airflow_gobblin.storage.stores.base import Store, put_or_read
+
+__all__ = ["StageInputs", "inputs_on_record", "keep_inputs"]
+
+
+@record("stage_inputs")
+@dataclass(frozen=True)
+class StageInputs:
+    """The inputs of a stage.
+
+    :param run: the DAG run that first had them.
+    """
+
+    inputs: tuple[Input, ...]
+    at: datetime
+    run: str = ""
+
+
+def keep_inputs(store: Store, stage: str, inputs: Iterable[Input], at: datetime, run: str) -> None:
+    """Keep the inputs of a stage, each once, unless its newest record has the same; of two at once, one counts.
+
+    :param store: its journal's.
+    :raises StoreError: the store can't be reached.
+    """
+    number, newest = _newest(store, stage)
+    found = tuple(dict.fromkeys(inputs))
+    if newest is None or newest.inputs != found:
+        put_or_read(store, f"{_prefix(stage)}{slot_name(number + 1)}", wire.dumps(StageInputs(found, at, run)))
+
+
+def inputs_on_record(store: Store, stage: str) -> StageInputs | None:
+    """Return the inputs of a stage; `None` if no run has planned it yet, or it is none.
+
+    :raises RecordError: the record is torn or newer.
+    """
+    return _newest(store, stage)[1]
+
+
+def _newest(store: Store, stage: str) -> tuple[int, StageInputs | None]:
+    keys = sorted(store.list(_prefix(stage)))
+    data = store.get(keys[-1]) if keys else None
+    return len(keys), None if data is None else wire.loads(data, StageInputs, keys[-1])
+
+
+def _prefix(stage: str) -> str:
+    return f"_inputs/{stage}/"

@@ -1,0 +1,191 @@
+"""Views of stages for people: which versions they have, what waits for them, and what they wait for.
+
+Everything is read from journals: a stage's own has its inputs on record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from airflow_gobblin.connections import Connections
+from airflow_gobblin.errors import ConfigurationError, GobblinError, StateGivenUpError
+from airflow_gobblin.journal.history import History
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.journal.records import Action
+from airflow_gobblin.model.naming import many
+from airflow_gobblin.stages.barrier import blocked, next_ready
+from airflow_gobblin.stages.inputs import available, opened, to_restore
+from airflow_gobblin.stages.outputs import Input
+from airflow_gobblin.stages.record import inputs_on_record
+from airflow_gobblin.stages.versions import Available
+
+__all__ = ["InputView", "RestoreView", "StageView", "VersionView", "graph", "stage_view", "versions_of"]
+
+_FIRST = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class InputView:
+    """An input of a stage.
+
+    :param sealed: the newest version that it has sealed since the stage's newest; `None`: none.
+    :param ahead: how many that are: they wait where they are published.
+    """
+
+    id: str
+    sealed: datetime | None
+    ahead: int
+    required: bool
+    whole: bool
+
+
+@dataclass(frozen=True)
+class RestoreView:
+    """A restore of a stage, or a rewind of it by a person. :param actor: empty: the stage followed an upstream."""
+
+    slot: int
+    at: datetime
+    reason: str
+    actor: str
+
+
+@dataclass(frozen=True)
+class StageView:
+    """A stage.
+
+    :param newest: its newest version; `None`: it has none.
+    :param versions: how many live ones it has.
+    :param why: what it waits for, or does next: a sentence.
+    :param restores: those that its journal still has the records of, the newest first.
+    """
+
+    name: str
+    newest: datetime | None
+    versions: int
+    generation: int
+    why: str
+    inputs: tuple[InputView, ...]
+    restores: tuple[RestoreView, ...]
+
+
+@dataclass(frozen=True)
+class VersionView:
+    """A live version of a stage.
+
+    :param consumed: how many slots it consumed, by input.
+    :param late: the optional inputs that hadn't sealed it.
+    """
+
+    version: datetime
+    slot: int
+    run: str
+    decided: datetime
+    rows: int
+    consumed: Mapping[str, int]
+    late: tuple[str, ...]
+
+
+def stage_view(journal: Journal, connections: Connections) -> StageView:
+    """Return a stage with what it waits for.
+
+    :param journal: its own.
+    :raises ConfigurationError: the journal is no stage's, or no run has planned it yet.
+    :raises GobblinError: it can't be read.
+    """
+    known = inputs_on_record(journal.store, journal.ingestion)
+    if known is None:
+        raise ConfigurationError(
+            operation="see",
+            subject=f"stage {journal.ingestion!r}",
+            cause="its journal has no inputs on record",
+            hint="It is no stage, or no run of it has planned anything yet.",
+        )
+    history = journal.history(journal.ingestion)
+    state = history.state
+    newest = max((one.version for one in state.checkpoints.values()), default=None)
+    found: dict[str, Available] = {}
+    try:
+        found = {one.id: available(one, newest or _FIRST, connections) for one in known.inputs}
+        why = _why(history, known.inputs, found, connections)
+    except GobblinError as error:
+        why = f"it can't go on: {error}"
+    return StageView(
+        journal.ingestion,
+        newest,
+        len(state.versions),
+        state.generation,
+        why,
+        tuple(_input(one, found.get(one.id), newest) for one in known.inputs),
+        _restores(history),
+    )
+
+
+def graph(journal: Journal, connections: Connections) -> tuple[StageView, ...]:
+    """Return a stage and the stages that it is made from, upstreams first.
+
+    :param journal: its own.
+    :raises ConfigurationError: as `stage_view`.
+    :raises GobblinError: a journal can't be read.
+    """
+    found: dict[str, StageView] = {}
+
+    def add(one: Journal) -> None:
+        known = inputs_on_record(one.store, one.ingestion)
+        for upstream in () if known is None else known.inputs:
+            if upstream.reach and upstream.ingestion not in found:
+                with opened(upstream, connections) as above:
+                    add(above)
+        found[one.ingestion] = stage_view(one, connections)
+
+    add(journal)
+    return tuple(found.values())
+
+
+def versions_of(journal: Journal) -> tuple[VersionView, ...]:
+    """Return the live versions of a stage, the newest first.
+
+    :param journal: its own.
+    """
+    history = journal.history(journal.ingestion)
+    return tuple(_version(history, slot) for slot in reversed(history.state.versions))
+
+
+def _version(history: History, number: int) -> VersionView:
+    made, slot = history.state.checkpoints[number], history.slot(number)
+    consumed = {upstream: len(slots) for upstream, slots in made.parents.items()}
+    return VersionView(made.version, number, slot.decision.run, slot.decision.at, slot.rows, consumed, made.late)
+
+
+def _input(one: Input, has: Available | None, newest: datetime | None) -> InputView:
+    sealed = [] if has is None else [version for version in has.sealed if newest is None or version > newest]
+    return InputView(one.id, max(sealed, default=None), len(sealed), one.required, one.whole)
+
+
+def _restores(history: History) -> tuple[RestoreView, ...]:
+    return tuple(
+        RestoreView(slot.decision.slot, slot.decision.at, slot.decision.reason, slot.decision.actor)
+        for slot in reversed(history.slots)
+        if slot.decision.action is Action.REWIND
+    )
+
+
+def _why(history: History, inputs: Sequence[Input], found: Mapping[str, Available], connections: Connections) -> str:
+    state, upstreams = history.state, [one.upstream for one in inputs]
+    if state.paused is not None:
+        return f"it is {state.paused}"
+    if history.pending is not None:
+        return f"slot {history.pending.decision.slot} is pending: the next run finishes it"
+    try:
+        restore = to_restore(inputs, state, connections, stateful=True)
+    except StateGivenUpError as error:
+        return str(error)
+    if restore is not None:
+        return f"the next run takes back {many(len(restore.units), 'version')}: {restore.why}"
+    ready = next_ready(upstreams, found, state)
+    if ready is not None:
+        return f"version {ready.isoformat()} is ready: the next run makes it"
+    return str(
+        blocked(upstreams, found, state) or "it has all that its inputs have sealed, and waits for their next version"
+    )

@@ -1,0 +1,163 @@
+"""What people see of stages: by views, and by the commands."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from airflow_gobblin.connections import NoConnections
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.stages.outputs import Input
+from airflow_gobblin.stages.record import inputs_on_record, keep_inputs
+from airflow_gobblin.stages.views import StageView, graph, stage_view, versions_of
+from airflow_gobblin.storage.stores.memory import MemoryStore
+from tests.cli.command import Done, run
+from tests.stages.diamond import Diamond
+
+
+@pytest.fixture
+def diamond(tmp_path: Path) -> Diamond:
+    return Diamond(tmp_path)
+
+
+def seen(diamond: Diamond, name: str) -> StageView:
+    return stage_view(Journal.open(diamond.journal, name), NoConnections())
+
+
+def version(position: int) -> str:
+    return f"version {datetime.fromtimestamp(position, UTC).isoformat()}"
+
+
+def test_a_stage_tells_which_input_it_waits_for_and_how_many_versions_wait(diamond: Diamond) -> None:
+    for rows in (6, 4):
+        diamond.grow(rows)
+    diamond.run("one")
+    diamond.run("both")
+    found = seen(diamond, "both")
+    assert found.why == f"it waits for 'two/two' to seal {version(6)}, which 'one/one' has sealed"
+    assert [(one.id, one.ahead) for one in found.inputs] == [("one/one", 2), ("two/two", 0)]
+    diamond.run("two")
+    assert seen(diamond, "both").why == f"{version(6)} is ready: the next run makes it"
+    diamond.rest()
+    assert seen(diamond, "both").why == "it has all that its inputs have sealed, and waits for their next version"
+
+
+def test_a_stage_tells_why_it_goes_back_and_why_it_did(diamond: Diamond) -> None:
+    for rows in (6, 4):
+        diamond.grow(rows)
+    diamond.rest()
+    diamond.rewind("a", 8)
+    diamond.grow(2)
+    assert seen(diamond, "one").why.startswith("the next run takes back 1 version: 1 slot of 'raw/a' was taken back")
+    diamond.run("one")
+    diamond.run("both")
+    (restore,) = seen(diamond, "both").restores
+    assert restore.actor == ""
+    assert restore.reason.startswith("1 slot of 'one/one' was taken back")
+    assert seen(diamond, "both").why == f"it waits for 'two/two' to seal {version(12)}, which 'one/one' has sealed"
+
+
+def test_a_stage_tells_that_its_inputs_stand_on_different_slots(diamond: Diamond) -> None:
+    """One has made a version anew, from what its source has by now, and the other still has the version as it was."""
+    for rows in (6, 4):
+        diamond.grow(rows)
+    for name in ("one", "two"):
+        diamond.run(name)
+    diamond.rewind("a", 8)
+    diamond.rows -= 4
+    diamond.grow(4)
+    diamond.run("one")
+    assert diamond.versions("one") == diamond.versions("two") == [6, 10]
+    assert diamond.run("both").status == "committed"
+    found = seen(diamond, "both")
+    assert diamond.versions("both") == [6]
+    assert found.why.startswith(f"it waits until {version(10)} of its inputs stands on the same slots of their sources")
+    assert "'one/one'" in found.why
+    assert "'two/two'" in found.why
+
+
+def test_a_stage_tells_which_optional_input_is_too_far_behind(diamond: Diamond) -> None:
+    late = Input(diamond.journal, "late", "c", required=False, at_most=timedelta(seconds=6))
+    diamond.stages = {"most": diamond.stage("most", Input(diamond.journal, "raw", "a"), late)}
+    diamond.grow_late(3)
+    diamond.grow(10)
+    diamond.run("most")
+    assert seen(diamond, "most").why == (
+        f"it waits for 'late/c', further behind {version(10)} than an optional input may be"
+    )
+
+
+def test_a_stage_that_is_paused_says_so(diamond: Diamond) -> None:
+    diamond.grow(6)
+    diamond.rest()
+    diamond.admin("one").pause("one", "it is looked at")
+    assert "it is looked at" in seen(diamond, "one").why
+
+
+def test_the_versions_of_a_stage_tell_what_they_consumed(diamond: Diamond) -> None:
+    for rows in (6, 4):
+        diamond.grow(rows)
+    diamond.rest()
+    newest, oldest = versions_of(Journal.open(diamond.journal, "two"))
+    assert (newest.version.timestamp(), newest.slot, newest.rows) == (10, 2, oldest.rows - 2)
+    assert newest.consumed == {"raw/a": 1, "raw/b": 1}
+
+
+def test_the_graph_of_a_stage_has_its_upstreams_first(diamond: Diamond) -> None:
+    diamond.grow(6)
+    diamond.rest()
+    found = graph(Journal.open(diamond.journal, "both"), NoConnections())
+    assert [one.name for one in found] == ["one", "two", "both"]
+
+
+def test_inputs_are_on_record_once_and_anew_where_they_change() -> None:
+    store = MemoryStore()
+    one, two = (Input("memory", name, name) for name in ("one", "two"))
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    assert inputs_on_record(store, "both") is None
+    for inputs in ([one], [one], [one, two]):
+        keep_inputs(store, "both", inputs, at, f"run of {len(inputs)}")
+    assert len([*store.list("_inputs/")]) == 2
+    found = inputs_on_record(store, "both")
+    assert found is not None
+    assert (found.inputs, found.run) == ((one, two), "run of 2")
+
+
+def test_what_is_no_stage_is_refused_by_name(diamond: Diamond) -> None:
+    diamond.grow(6)
+    with pytest.raises(ConfigurationError, match="its journal has no inputs on record"):
+        seen(diamond, "raw")
+
+
+# By the commands
+
+
+def typed(diamond: Diamond, name: str, stage: str, *words: str) -> Done:
+    where = ("--journal", diamond.journal, "--target", str(diamond.folder / "lake"), "-o", "json")
+    return run(["gobblin", "pipeline", name, stage, *words, *where])
+
+
+def test_the_commands(diamond: Diamond, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")
+    for rows in (6, 4):
+        diamond.grow(rows)
+    diamond.rest()
+    shown = typed(diamond, "show", "both")
+    assert shown.status == 0, shown.err
+    assert [(one["stage"], one["versions"]) for one in shown.json] == [("one", 2), ("two", 2), ("both", 2)]
+    assert [one["slot"] for one in typed(diamond, "versions", "both").json] == [2, 1]
+    for words in ((), ("--to", "yesterday"), ("--start", "--to", "1970-01-01T00:00:07")):
+        assert typed(diamond, "rewind", "one", *words, "--reason", "r", "--yes").status == 1
+    done = typed(diamond, "rewind", "one", "--to", "1970-01-01T00:00:07", "--reason", "a fault", "--yes")
+    assert done.status == 0, done.err
+    assert "versions: 1970-01-01T00:00:10+00:00" in done.err
+    assert (diamond.versions("one"), diamond.versions("both")) == ([6], [6, 10])
+    (told,) = typed(diamond, "why", "both").json
+    assert "1 slot of 'one/one' was taken back" in told["why"]
+    diamond.rest()
+    (told,) = typed(diamond, "why", "one").json
+    assert [(one["reason"], bool(one["actor"])) for one in told["taken_back"]] == [("a fault", True)]
+    diamond.check()

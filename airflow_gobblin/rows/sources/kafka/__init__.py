@@ -31,6 +31,7 @@ from airflow_gobblin.rows.sources.kafka.values import BytesValues, ValueFormat
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from airflow_gobblin.rows.sources.kafka.cluster import Cluster, Topic
     from airflow_gobblin.rows.sources.kafka.reader import KafkaReader
 
 __all__ = ["Isolation", "KafkaSource", "OutOfRange", "Start"]
@@ -128,10 +129,10 @@ class KafkaSource:
         return ("confluent_kafka", *self.values.modules)
 
     def datasets(self, connections: Connections) -> tuple[Dataset, ...]:
-        """Return the topics that are asked for, by name. One that the cluster doesn't show to this user fails alone, in `plan`.
+        """Return the topics that are asked for, by name. One that the cluster doesn't show to this user fails alone, in `plan`;
+        so does a pattern that matches none.
 
         :raises SourceError: the cluster can't be reached.
-        :raises ConfigurationError: no topic matches a pattern.
         """
         from airflow_gobblin.rows.sources.kafka.cluster import Cluster
 
@@ -152,14 +153,15 @@ class KafkaSource:
         """Plan the uncovered offsets of a topic, holes first, in units of about one file.
 
         :raises SourceError: the cluster, or the registry of the values' schema, can't be reached; or the topic isn't there.
-        :raises ConfigurationError: the topic was made anew; offsets are out of range; or its values can't be columns.
+        :raises ConfigurationError: the topic was made anew; offsets are out of range; its values can't be columns; or there is
+            none, and it is a pattern.
         """
         from airflow_gobblin.rows.sources.kafka.cluster import Cluster
         from airflow_gobblin.rows.sources.kafka.planning import plan_topic
 
         with Cluster(self.conn_id, connections, self.isolation) as cluster:
             state = states[dataset.urn] if dataset.urn in states else DatasetState(dataset.urn)
-            return plan_topic(self, cluster.topic(dataset.urn), state, request, connections)
+            return plan_topic(self, self._topic(cluster, dataset.urn), state, request, connections)
 
     def resolve(self, dataset: Dataset, request: RangeRequest, connections: Connections) -> Range:
         """Resolve a backfill's range: points in time by the records' timestamps, integers as offsets of every partition, and
@@ -167,12 +169,13 @@ class KafkaSource:
 
         :raises SourceError: the cluster can't be reached.
         :raises NoSuchRangeError: no partition has records in it.
+        :raises ConfigurationError: no topic matches a pattern.
         """
         from airflow_gobblin.rows.sources.kafka.cluster import Cluster
         from airflow_gobblin.rows.sources.kafka.planning import resolve_range
 
         with Cluster(self.conn_id, connections, self.isolation) as cluster:
-            return resolve_range(cluster.topic(dataset.urn), request)
+            return resolve_range(self._topic(cluster, dataset.urn), request)
 
     def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> KafkaReader:
         """Start to read a unit.
@@ -200,19 +203,24 @@ class KafkaSource:
 
     def _chosen(self, names: list[str]) -> list[str]:
         chosen: set[str] = set()
+        unmatched: set[str] = set()
         for pattern in self.topics:
             internal = [pattern] if pattern.startswith("__") else []
             fitting = [n for n in names if re.fullmatch(pattern, n) and (not n.startswith("__") or n in internal)]
-            if not fitting and _NAME.fullmatch(pattern):
-                fitting = [pattern]
-            if not fitting:
-                raise self._refused(
-                    f"topic {pattern!r}",
-                    "the cluster has no topic that matches, or doesn't show it to this user",
-                    f"It has {', '.join(names[:20]) or 'none'}{' and others' if len(names) > 20 else ''}.",
-                )
             chosen.update(fitting)
-        return sorted(n for n in chosen if not any(re.fullmatch(pattern, n) for pattern in self.exclude))
+            if not fitting:
+                unmatched.add(pattern)
+        return sorted(unmatched | {n for n in chosen if not any(re.fullmatch(pattern, n) for pattern in self.exclude)})
+
+    def _topic(self, cluster: Cluster, name: str) -> Topic:
+        if _NAME.fullmatch(name):
+            return cluster.topic(name)
+        names = cluster.topics()
+        raise self._refused(
+            f"topic {name!r}",
+            "the cluster has no topic that matches, or doesn't show it to this user",
+            f"It has {', '.join(names[:20]) or 'none'}{' and others' if len(names) > 20 else ''}.",
+        )
 
     def _refused(self, subject: str, cause: object, hint: str) -> ConfigurationError:
         return ConfigurationError(

@@ -35,9 +35,10 @@ def next_version(inputs: Sequence[Input], state: DatasetState, connections: Conn
     """Return what a stage would make its next version from; `None` if none is ready.
 
     :param state: the stage's own.
-    :raises ConfigurationError: an input doesn't grow, and has no versions.
+    :raises ConfigurationError: an input doesn't grow, and has no versions; or its versions were made from other inputs.
     :raises GobblinError: an upstream can't be read.
     """
+    _check_same(inputs, state)
     upstreams, most = [one.upstream for one in inputs], _SEALS
     newest = max((one.version for one in state.checkpoints.values()), default=_FIRST)
     while True:
@@ -55,9 +56,11 @@ def to_restore(
 ) -> Restore | None:
     """Return what a stage has to take back, if a parent of one of its versions is gone.
 
+    :raises ConfigurationError: its versions were made from other inputs.
     :raises StateGivenUpError: as `restore.from_version`.
     :raises GobblinError: an upstream can't be read.
     """
+    _check_same(inputs, state)
     found = _look(inputs, [*state.checkpoints.values()], state, connections)
     version = oldest_to_restore(state, found.retired)
     if version is None:
@@ -99,6 +102,26 @@ def published(one: Input, made: Checkpoint, state: DatasetState, connections: Co
         units = [ref for ref in history.state.live if ref.slot in slots]
         files = journal.published_files(history, units)
         return PublishedDataset(one.urn, max(slots, default=0), None, history.state.schema, files)
+
+
+def _check_same(inputs: Sequence[Input], state: DatasetState) -> None:
+    """Refuse other inputs than those of the versions that there are: nobody would look whether the former ones are still there.
+
+    :raises ConfigurationError: there are some, or some are gone.
+    """
+    ids = {one.id for one in inputs}
+    former = next((made for made in state.checkpoints.values() if made.parents.keys() != ids), None)
+    if former is None:
+        return
+    gone, new = sorted(former.parents.keys() - ids), sorted(ids - former.parents.keys())
+    told = [f"{', '.join(map(repr, some))} {what}" for some, what in ((gone, "no longer"), (new, "now")) if some]
+    raise ConfigurationError(
+        operation="plan",
+        subject=f"stage {state.urn!r}",
+        cause=f"it reads {' and '.join(told)}, and version {former.version.isoformat()} was made otherwise",
+        hint="Give it the inputs that it had; or another name; or let it make all versions again: "
+        f"`airflow gobblin pipeline rewind {state.urn} --start`.",
+    )
 
 
 def _look(

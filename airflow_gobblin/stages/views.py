@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import ConfigurationError, GobblinError, StateGivenUpError
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Action
+from airflow_gobblin.journal.seals import Seals
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.stages.barrier import blocked, next_ready
 from airflow_gobblin.stages.inputs import available, opened, to_restore
@@ -186,6 +187,21 @@ def _why(history: History, inputs: Sequence[Input], found: Mapping[str, Availabl
     ready = next_ready(upstreams, found, state)
     if ready is not None:
         return f"version {ready.isoformat()} is ready: the next run makes it"
-    return str(
-        blocked(upstreams, found, state) or "it has all that its inputs have sealed, and waits for their next version"
-    )
+    why = blocked(upstreams, found, state)
+    if why is None:
+        return "it has all that its inputs have sealed, and waits for their next version"
+    times = [_sealed_at(one, why.version, connections) for one in inputs if one.id in why.sealed]
+    since = min(filter(None, times), default=None)
+    return str(why) if since is None else f"{why}, since {since.isoformat(timespec='seconds')}"
+
+
+def _sealed_at(one: Input, version: datetime, connections: Connections) -> datetime | None:
+    """Return when an input sealed a version."""
+    with opened(one, connections) as journal:
+        if one.reach:
+            history = journal.history(one.urn)
+            made = (slot for slot, found in history.state.checkpoints.items() if found.version == version)
+            return next((history.slot(slot).decision.at for slot in made), None)
+        seals = Seals(journal)
+        found = seals.after(version - timedelta.resolution, seals.newest())
+        return next((seal.at for seal in found if seal.upto == version), None)

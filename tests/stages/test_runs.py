@@ -303,6 +303,23 @@ def test_what_a_stage_cant_go_back_to_is_refused_by_name(diamond: Diamond) -> No
         would_rewind(source, "a", None)
 
 
+def test_other_inputs_than_those_of_its_versions_are_refused_by_name_until_it_is_rewound_to_its_start(
+    diamond: Diamond,
+) -> None:
+    diamond.grow(6)
+    diamond.run("one")
+    diamond.stages["one"] = diamond.stage("one", Input(diamond.journal, "raw", "b"))
+    diamond.grow(4)
+    report = diamond.run("one")
+    assert (report.status, diamond.versions("one")) == ("failed", [6])
+    assert "it reads 'raw/a' no longer and 'raw/b' now, and version 1970-01-01T00:00:06+00:00 was made" in report.detail
+    assert "`airflow gobblin pipeline rewind one --start`" in report.detail
+    admin = diamond.admin("one")
+    admin.carry_out(would_rewind(admin, "one", None), "it reads another dataset")
+    assert diamond.run("one").status == "committed"
+    assert lines(diamond.paths("one")) == joined("one", [lines(diamond.paths("b"))])
+
+
 def test_a_paused_stage_stays_as_it_is(diamond: Diamond) -> None:
     for rows in (6, 4):
         diamond.grow(rows)

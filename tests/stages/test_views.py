@@ -10,6 +10,7 @@ import pytest
 from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.journal.seals import Seals
 from airflow_gobblin.stages.outputs import Input
 from airflow_gobblin.stages.record import inputs_on_record, keep_inputs
 from airflow_gobblin.stages.views import StageView, graph, stage_view, versions_of
@@ -37,7 +38,9 @@ def test_a_stage_tells_which_input_it_waits_for_and_how_many_versions_wait(diamo
     diamond.run("one")
     diamond.run("both")
     found = seen(diamond, "both")
-    assert found.why == f"it waits for 'two/two' to seal {version(6)}, which 'one/one' has sealed"
+    made = Journal.open(diamond.journal, "one").history("one").slot(1).decision.at
+    since = made.isoformat(timespec="seconds")
+    assert found.why == f"it waits for 'two/two' to seal {version(6)}, which 'one/one' has sealed, since {since}"
     assert [(one.id, one.ahead) for one in found.inputs] == [("one/one", 2), ("two/two", 0)]
     diamond.run("two")
     assert seen(diamond, "both").why == f"{version(6)} is ready: the next run makes it"
@@ -57,7 +60,7 @@ def test_a_stage_tells_why_it_goes_back_and_why_it_did(diamond: Diamond) -> None
     (restore,) = seen(diamond, "both").restores
     assert restore.actor == ""
     assert restore.reason.startswith("1 slot of 'one/one' was taken back")
-    assert seen(diamond, "both").why == f"it waits for 'two/two' to seal {version(12)}, which 'one/one' has sealed"
+    assert seen(diamond, "both").why.startswith(f"it waits for 'two/two' to seal {version(12)}, which 'one/one' has")
 
 
 def test_a_stage_tells_that_its_inputs_stand_on_different_slots(diamond: Diamond) -> None:
@@ -85,8 +88,10 @@ def test_a_stage_tells_which_optional_input_is_too_far_behind(diamond: Diamond) 
     diamond.grow_late(3)
     diamond.grow(10)
     diamond.run("most")
+    (seal,) = Seals(Journal.open(diamond.journal, "raw")).before(1)
     assert seen(diamond, "most").why == (
-        f"it waits for 'late/c', further behind {version(10)} than an optional input may be"
+        f"it waits for 'late/c', further behind {version(10)} than an optional input may be, since "
+        f"{seal.at.isoformat(timespec='seconds')}"
     )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock, Thread
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Protocol
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.storage.parsed_connection import ParsedConnection
@@ -23,7 +23,6 @@ from airflow_gobblin.storage.parsed_connection import ParsedConnection
 if TYPE_CHECKING:
     from airflow_gobblin.connections import Connections
     from airflow_gobblin.copy.conversion.converters import FileConverter
-    from airflow_gobblin.copy.conversion.openpgp import CheckDetachedSignature, CheckSignature, Decrypt, Encrypt
 
 _BLOCK = 1 << 20
 _MEMORY = "/dev/shm"
@@ -167,6 +166,22 @@ class _Status:
         return next((why for word, why in _WHY.items() if word in self.words), "")
 
 
+class KeyedConverter(Protocol):
+    """The record of a converter with keys."""
+
+    @property
+    def keys(self) -> str:
+        """The connection with its keys."""
+
+    @property
+    def takes(self) -> str:
+        """The extension of the files that it takes."""
+
+    @property
+    def gives(self) -> str:
+        """The extension that it gives them."""
+
+
 class Gpg:
     """A converter by GnuPG, with its keys. A `FileConverter`.
 
@@ -183,9 +198,7 @@ class Gpg:
         self._signed_by: frozenset[str] = frozenset()
 
     @classmethod
-    def of(
-        cls, converter: Decrypt | Encrypt | CheckSignature | CheckDetachedSignature, connections: Connections
-    ) -> Gpg:
+    def of(cls, converter: KeyedConverter, connections: Connections) -> Gpg:
         """Return that of a record.
 
         :raises ConfigurationError: there is no such connection, or it has no keys.

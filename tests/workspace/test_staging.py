@@ -72,6 +72,11 @@ def test_a_plan_is_written_once(staging: Staging) -> None:
     assert staging.tokens() == ("t",)
 
 
+def test_what_is_staged_is_private_before_anything_else_is_there(staging: Staging, tmp_path: Path) -> None:
+    staging.put_plan(PLAN)
+    assert (tmp_path / staging.folder).stat().st_mode & 0o077 == 0
+
+
 def test_the_first_good_result_of_a_unit_stands(staging: Staging) -> None:
     first, second = good("a1", staged(staging, "a1/x")), good("a2", staged(staging, "a2/x"))
     assert staging.result("t", "u0") is None

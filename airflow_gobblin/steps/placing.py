@@ -16,12 +16,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from airflow_gobblin.errors import Remedy, StepLostError
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import Segment, StagedFile, Upload
 from airflow_gobblin.steps.base import CommitStep, FenceResult, Phase, StepContext, StepStatus, TargetFile
 from airflow_gobblin.steps.deleting import CloseTrashStep
-from airflow_gobblin.steps.publishing import OfOneObject, staged_identity, uploads_of
+from airflow_gobblin.steps.publishing import OfOneObject, identity_to_publish, staged_identity, uploads_of
 from airflow_gobblin.steps.trash import CLOSING, FENCED, close_trash, discard, put_back, put_new, take_away
 from airflow_gobblin.storage.files.base import FileIdentity, Files
 
@@ -56,14 +55,7 @@ def place_file(
     :param backup: where that is kept.
     :raises StepLostError: it is gone, or was changed since it was written.
     """
-    found = staged_identity(staged, files)
-    if found is None:
-        raise StepLostError(
-            operation="publish",
-            subject=f"staged file {staged.path!r} of unit {unit!r}",
-            cause=f"it is gone, or was changed since it was written as {staged}",
-            remedy=Remedy.EXTRACT,
-        )
+    found = identity_to_publish(staged, unit, files)
     if staged.segment is not None:
         return (PutStep(staged.segment, target, unit, found, staged.checksum),)
     if staged.upload is not None:

@@ -287,6 +287,17 @@ def publish_file(staged: StagedFile, target: str, unit: str, files: Files) -> Co
     :param unit: the work unit that it belongs to.
     :raises StepLostError: it is gone, or was changed since it was written.
     """
+    found = identity_to_publish(staged, unit, files)
+    if staged.upload is None:
+        return MoveStep(staged.path, target, unit, found, staged.checksum, staged.rows)
+    return UploadStep(target, unit, staged.upload, found, staged.checksum, staged.rows)
+
+
+def identity_to_publish(staged: StagedFile, unit: str, files: Files) -> FileIdentity:
+    """Return the identity of a staged file that is to be published.
+
+    :raises StepLostError: it is gone, or was changed since it was written.
+    """
     found = staged_identity(staged, files)
     if found is None:
         raise StepLostError(
@@ -295,9 +306,7 @@ def publish_file(staged: StagedFile, target: str, unit: str, files: Files) -> Co
             cause=f"it is gone, or was changed since it was written as {staged}",
             remedy=Remedy.EXTRACT,
         )
-    if staged.upload is None:
-        return MoveStep(staged.path, target, unit, found, staged.checksum, staged.rows)
-    return UploadStep(target, unit, staged.upload, found, staged.checksum, staged.rows)
+    return found
 
 
 def staged_identity(staged: StagedFile, files: Files) -> FileIdentity | None:

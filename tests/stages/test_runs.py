@@ -65,6 +65,49 @@ def test_what_was_made_stays_if_a_later_version_fails_and_the_next_run_goes_on_t
     diamond.check()
 
 
+@pytest.mark.parametrize("key", ["one/one/d/0000000002", "one/one/o/0000000002", "one/one/d/0000000003"])
+def test_a_backlog_whose_run_died_is_gone_on_with_by_a_retry_and_each_version_is_made_once(
+    diamond: Diamond, key: str
+) -> None:
+    for rows in (6, 4, 5):
+        diamond.grow(rows)
+
+    def die(call: Call) -> None:
+        if call.operation == "put" and call.subject == key:
+            raise Crash
+
+    opened, request = diamond.opened(diamond.stages["one"]), RunRequest("one/late")
+    run = create_work_units(opened, request)
+    opened.journal.store = FaultyStore(opened.journal.store, Faults(hook=die))
+    with pytest.raises(Crash):
+        inprocess.go_on(opened, run, NoConnections(), request)
+    again = diamond.opened(diamond.stages["one"])
+    newest = again.staging.run(run.run)
+    assert newest is not None
+    assert inprocess.go_on(again, newest, NoConnections(), request)["one"].status == "committed"
+    assert diamond.slots("one") == dict.fromkeys((1, 2, 3), (Action.COMMIT, True))
+    diamond.rest()
+    diamond.check()
+
+
+def test_a_late_try_of_a_run_changes_nothing_of_what_another_try_has_gone_on_with(diamond: Diamond) -> None:
+    """It comes with the first plan when the run is at its second."""
+    for rows in (6, 4, 5):
+        diamond.grow(rows)
+    opened, request = diamond.opened(diamond.stages["one"]), RunRequest("one/late")
+    first = create_work_units(opened, request)
+    inprocess.extract(opened, first, NoConnections())
+    assert replan.decide_and_plan_again(opened, request, first, first.packs[0])
+    second = opened.staging.run(first.run)
+    assert second is not None
+    assert second != first
+    assert replan.decide_and_plan_again(diamond.opened(diamond.stages["one"]), request, first, first.packs[0])
+    assert opened.staging.run(first.run) == second
+    assert inprocess.go_on(opened, second, NoConnections(), request)["one"].detail == "3 versions, in slots 1 to 3"
+    diamond.rest()
+    diamond.check()
+
+
 def test_a_run_makes_so_many_versions_and_leaves_the_others_to_the_next_one(
     diamond: Diamond, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,8 +91,8 @@ class Refusals:
             return
         if refused.refuser.on_bad is OnBadRow.FAIL:
             raise self._failed(
-                f"{count} of the {count + given} rows of a batch are not as {refused.refuser!r} says, the first is at "
-                f"{json.dumps(refused.positions[0])}: {refused.reasons[0]}"
+                f"{count} of the {count + given} rows of a batch are not as {type(refused.refuser).__name__} says, the first is "
+                f"at {json.dumps(refused.positions[0])}: {refused.reasons[0]}"
             )
         self._put_away(refused.refuser, count, lambda: refused)
 

@@ -201,7 +201,7 @@ class AvroValues:
     :raises ConfigurationError: it has neither schema nor registry, or the schema is no JSON.
     """
 
-    schema: str = ""
+    schema: str = field(default="", repr=False)
     registry: str = ""
     subject: str = "{topic}-value"
     prefix: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
@@ -72,10 +73,19 @@ class JsonDecoder:
         except UnicodeDecodeError:
             raise ValueError("it is no text in UTF-8") from None
         size = pj.ReadOptions(use_threads=False, block_size=len(data) + 1)
-        table = pj.read_json(pa.BufferReader(data), size, self._options)
+        try:
+            table = pj.read_json(pa.BufferReader(data), size, self._options)
+        except pa.ArrowInvalid as error:
+            raise ValueError(_reason(error)) from None
         if table.num_rows != len(values):
             raise ValueError(f"it holds {table.num_rows} JSON objects")
         return one_batch(table.cast(self._columns), self._columns)
+
+
+def _reason(error: pa.ArrowInvalid) -> str:
+    """Return why a value is bad, in words for those who know the field and not Arrow's row."""
+    found = re.sub(r"Column\(/(.+)\) changed from (\w+) to (\w+)", r"its field '\1' is a \3, and not a \2", str(error))
+    return re.sub(r"^JSON parse error: | in row \d+$", "", found)
 
 
 def _as_read(column: pa.Field) -> pa.Field:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from airflow_gobblin.errors import ConfigurationError, GobblinError, NoSuchRangeError, NotFoundError
+from airflow_gobblin.errors import GobblinError, NoSuchRangeError, NotFoundError
 from airflow_gobblin.job import WorkPlan
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.naming import dataset_key
@@ -162,7 +162,6 @@ class FrameWork:
 
         state = states[self.stage]
         self.function.check_code(self.inputs)
-        self._check_shape(state)
         try:
             made = next_version([*self.inputs.values()], state, connections)
         except NotFoundError as error:
@@ -182,20 +181,6 @@ class FrameWork:
         unit = WorkUnit("version", self.stage, weight=sum(one.rows for one in consumed.values()))
         folder = dataset_key(self.stage)
         return WorkPlan(iter([unit]), folder, FrameBinding(consumed), schema=state.schema, checkpoint=made)
-
-    def _check_shape(self, state: DatasetState) -> None:
-        """Check that the live versions were made of the inputs that the stage has now."""
-        reads = {one.id for one in self.inputs.values()}
-        before = next(
-            (made.parents.keys() for made in state.checkpoints.values() if made.parents.keys() != reads), None
-        )
-        if before is not None:
-            raise ConfigurationError(
-                operation="plan",
-                subject=f"stage {self.stage!r}",
-                cause=f"its versions were made of {_named(before)}, and it reads {_named(reads)} now",
-                hint="Give the changed stage a name and a target of its own: it is made anew, from all that its inputs have.",
-            )
 
     def to_restore(self, state: DatasetState, connections: GuardedConnections) -> Restore | None:
         """Return the versions with a parent that is gone, and those after them."""
@@ -238,10 +223,6 @@ class FrameWork:
         """Yield a step for each file."""
         for unit, result in published:
             yield from (publish_file(file, published_path(plan, file), unit.id, files) for file in result.files)
-
-
-def _named(ids: Iterable[str]) -> str:
-    return ", ".join(map(repr, sorted(ids)))
 
 
 def published_stem(plan: Plan) -> str:

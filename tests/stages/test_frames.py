@@ -97,7 +97,7 @@ def test_a_journal_that_is_gone_is_no_first_run(copied: Copied) -> None:
 
 def test_other_inputs_than_those_of_live_versions_are_refused_by_name(copied: Copied) -> None:
     copied.grow(4)
-    with pytest.raises(ConfigurationError, match="made of 'raw/weather', and it reads 'raw/flights' now"):
+    with pytest.raises(ConfigurationError, match="it reads 'raw/weather' no longer and 'raw/flights' now, and version"):
         planned_after(copied, "raw/weather")
 
 

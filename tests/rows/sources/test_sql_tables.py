@@ -123,6 +123,7 @@ def test_predicates_that_can_not_be(op: str, value: Any) -> None:
         ),
         ({"delta": "d", "casts": {"a": "rounded decimal(39,2)"}}, "Cast it to one of"),
         ({"delta": "d", "columns": ("b",), "casts": {"a": "string"}}, r"names \['a'\]"),
+        ({"delta": "d", "start": 2**63}, "beyond the integers of 64 bits"),
         ({"delta": "d", "start": 5, "kind": ExtractKind.SNAPSHOT_APPEND}, "takes everything"),
         ({"delta": "d", "lag": -1}, "the lag is negative"),
         ({"delta": "d", "lag": timedelta(seconds=-1)}, "the lag is negative"),

@@ -162,6 +162,8 @@ class SqlTable:
         if self.start is not None and self.kind is not ExtractKind.APPEND_ONLY:
             cause = f"`start` is for append-only tables; the first load of a {self.kind.value} takes everything"
             return cause, "Take `start` out, or make it append_only."
+        if isinstance(self.start, int) and self.start not in _INT64:
+            return "`start` is beyond the integers of 64 bits", "Give a value that the delta column can have."
         if self.lag is not None and self.lag < 0:  # type: ignore[operator]
             return "the lag is negative", "Give how far before now, or before the greatest key, a run is to end."
         if min(self.unit_bytes, self.max_units) <= 0:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.ingestion import Ingestion
@@ -36,8 +37,8 @@ def bound_jobs(
         if isinstance(job, Ingestion):
             bound[name] = replace(job, seals=True)
             continue
-        inputs = {given: _input(one, bound, reach) for given, one in job.inputs.items()}
-        required = [one.upstream.reach for one in inputs.values() if one.required]
+        inputs = {given: tuple(_input(one, bound, reach) for one in some) for given, some in job.inputs.items()}
+        required = [one.upstream.reach for one in chain.from_iterable(inputs.values()) if one.required]
         if not required:
             raise _refused(
                 pipeline, f"stage {name!r} waits for nothing that it reads", "Let one of its inputs be required."
@@ -78,7 +79,7 @@ def _ordered(pipeline: str, jobs: Mapping[str, Ingestion | Stage]) -> Iterator[s
     """
     upstreams: dict[str, list[str]] = {}
     for name, job in jobs.items():
-        outputs = [] if isinstance(job, Ingestion) else [*job.inputs.values()]
+        outputs = [] if isinstance(job, Ingestion) else [*chain.from_iterable(job.inputs.values())]
         for output in outputs:
             _check_published(pipeline, name, output, jobs)
         upstreams[name] = [output.job for output in outputs]

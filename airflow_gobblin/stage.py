@@ -31,7 +31,8 @@ class Stage:
     :param name: the name of its journal, of its only dataset and of that dataset's folder: permanent.
     :param function: what makes the rows: `Frame("acme.join")`, a PySpark function, or `Sql("select … from {flights}")`.
     :param reads: its inputs, by the names that the function knows: `raw["flights"]`, a dataset of an ingestion, or a stage. Of
-        each it is given what is new in the version, or everything up to it: `Whole(raw["planes"])`.
+        each it is given what is new in the version, or everything up to it: `Whole(raw["planes"])`. Several in a tuple, with the
+        same columns, are one input with the rows of all.
     :param writes: the sink, with a target root of its own.
     :param attempts: the number of runs that fail to finish a slot before the stage is quarantined.
     :param retention: how long files are kept that were taken back.
@@ -40,7 +41,7 @@ class Stage:
 
     name: str
     function: StageFunction
-    reads: Mapping[str, Readable]
+    reads: Mapping[str, Readable | tuple[Readable, ...]]
     writes: Sink
     attempts: int = DEFAULT_ATTEMPTS
     retention: timedelta = DEFAULT_RETENTION
@@ -56,9 +57,9 @@ class Stage:
             raise self._refused("its sink has a folder for each unit", hint)
 
     @property
-    def inputs(self) -> Mapping[str, Output]:
-        """Its inputs, by the names that the function knows."""
-        return {name: one.output for name, one in self.reads.items()}
+    def inputs(self) -> Mapping[str, tuple[Output, ...]]:
+        """Its inputs, by the names that the function knows; several are one, together."""
+        return {name: tuple(one.output for one in _each(read)) for name, read in self.reads.items()}
 
     @property
     def output(self) -> Output:
@@ -68,15 +69,21 @@ class Stage:
     def _check_reads(self) -> None:
         if not self.reads:
             raise self._refused("it reads nothing", "Give it inputs, such as reads={'flights': raw['flights']}.")
-        for name, one in self.reads.items():
+        for name, read in self.reads.items():
             if not name.isidentifier() or iskeyword(name):
                 raise self._refused(f"the input {name!r} can't be a parameter's name", "Name it as in Python.")
-            if not isinstance(one, Readable):
+            if not _each(read) or not all(isinstance(one, Readable) for one in _each(read)):
                 hint = "Give a dataset of an ingestion, such as raw['flights'], or a stage."
-                raise self._refused(f"its input {name!r} is {one!r}", hint)
+                raise self._refused(f"its input {name!r} is {read!r}", hint)
+            if len({one.output.id for one in _each(read)}) < len(_each(read)):
+                raise self._refused(f"its input {name!r} has something twice", "Name each once.")
 
     def _refused(self, cause: str, hint: str) -> ConfigurationError:
         return ConfigurationError(operation="use", subject=f"stage {self.name!r}", cause=cause, hint=hint)
+
+
+def _each(read: Readable | tuple[Readable, ...]) -> tuple[Readable, ...]:
+    return read if isinstance(read, tuple) else (read,)
 
 
 @dataclass(frozen=True)

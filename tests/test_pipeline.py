@@ -60,15 +60,23 @@ def test_jobs_come_after_what_they_read_and_know_where_it_is() -> None:
     report = pipeline["report"]
     assert isinstance(report, StageJob)
     assert (report.journal, report.work.code) == (JOURNAL, ("acme_flights",))
-    found = {name: (one.id, one.reach) for name, one in report.work.inputs.items()}
+    found = {name: (one.id, one.reach) for name, (one,) in report.work.inputs.items()}
     of_raw = frozenset({"raw/flights"})
-    assert [one.whole for one in report.work.inputs.values()] == [False, True]
+    assert [one.whole for one in report.work.upstreams] == [False, True]
     assert found == {"a": ("joined/joined", of_raw | {"raw/weather"}), "b": ("counted/counted", of_raw)}
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a stage without upstream": (lambda: stage("alone"), "it reads nothing"),
     "what is no output": (lambda: stage("odd", cast(Any, "raw")), "its input 'in0' is 'raw'"),
+    "an input without parts": (
+        lambda: Stage("odd", Frame("acme.odd"), {"a": ()}, ParquetSink("/lake/odd")),
+        "its input 'a' is ()",
+    ),
+    "an input with a part twice": (
+        lambda: Stage("odd", Frame("acme.odd"), {"a": (raw()["flights"], raw()["flights"])}, ParquetSink("/lake/odd")),
+        "its input 'a' has something twice",
+    ),
     "an input that no function can name": (
         lambda: Stage("odd", Frame("acme.odd"), {"a b": raw()["flights"]}, ParquetSink("/lake/odd")),
         "the input 'a b' can't be a parameter's name",

@@ -89,7 +89,7 @@ class Pipeline:
 
 def _woken(stage: StageJob, timetable: Any) -> AssetOrTimeSchedule:
     """Return the schedule of a stage: any event of what it reads, which costs little where others are awaited; and a time."""
-    assets = [_asset(one) for one in stage.work.inputs.values()]
+    assets = [_asset(one) for one in stage.work.upstreams]
     return AssetOrTimeSchedule(timetable=timetable, assets=AssetAny(*dict.fromkeys(assets)))
 
 

@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -24,18 +25,17 @@ from airflow_gobblin.model import schema as schemas
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.plan import Plan
-from airflow_gobblin.model.registry import import_kinds
 from airflow_gobblin.model.work import UnitResult, UnitState, WorkUnit
 from airflow_gobblin.redaction import redacted_output
 from airflow_gobblin.rows.sinks.base import Sink
 from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
 from airflow_gobblin.spark.failures import cause_of
 from airflow_gobblin.spark.worker import forget_zips
-from airflow_gobblin.stages.frames import FrameBinding, FrameWork, published_stem
+from airflow_gobblin.stages.frames import ConsumedInput, FrameBinding, FrameWork, published_stem
 from airflow_gobblin.storage.files import open_files
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from airflow_gobblin.job import Attempt
 
@@ -47,8 +47,8 @@ def evaluate(work: FrameWork, unit: WorkUnit, plan: Plan, attempt: Attempt) -> U
     :raises BaseException: only if it is no `Exception` and shows no secret.
     """
     started = time.monotonic()
-    connections = attempt.connections
-    guarded = connections if isinstance(connections, GuardedConnections) else GuardedConnections(connections)
+    given = attempt.connections
+    guarded = given.guarded() if isinstance(given, SparkConnections) else GuardedConnections(given)
     try:
         parts, schema = _evaluated(work, unit, plan, attempt)
     except BaseException as error:
@@ -61,7 +61,7 @@ def evaluate(work: FrameWork, unit: WorkUnit, plan: Plan, attempt: Attempt) -> U
         attempt=attempt.id,
         state=UnitState.SUCCESSFUL,
         files=tuple(file for part in parts for file in part.files),
-        rows_read=sum(one.rows for one in FrameBinding.of(plan).inputs.values()),
+        rows_read=FrameBinding.of(plan).rows,
         rows_written=sum(part.rows_written for part in parts),
         seconds=time.monotonic() - started,
         ended=time.time(),
@@ -76,12 +76,11 @@ def _evaluated(work: FrameWork, unit: WorkUnit, plan: Plan, attempt: Attempt) ->
         raise ConfigurationError(
             operation="evaluate", subject=f"stage {work.stage!r}", cause="a stage needs Spark, and there is none here"
         )
-    inputs = {name: read_parquet(spark, one.schema, one.paths) for name, one in FrameBinding.of(plan).inputs.items()}
+    inputs = {name: _read(spark, work, name, some) for name, some in FrameBinding.of(plan).inputs.items()}
     outcome = _checked(work, work.function.evaluate(spark, inputs))
     schema = _schema(work, plan, outcome)
     assert isinstance(attempt.connections, SparkConnections)
-    order = _WriteOrder(
-        work.code,
+    order = WriteOrder(
         work.workspace,
         work.sink,
         schema,
@@ -94,6 +93,25 @@ def _evaluated(work: FrameWork, unit: WorkUnit, plan: Plan, attempt: Attempt) ->
     return _written(outcome.select(*(f"`{name.replace('`', '``')}`" for name in schema.names)), order), schemas.encode(
         schema
     )
+
+
+def _read(spark: SparkSession, work: FrameWork, name: str, some: tuple[ConsumedInput, ...]) -> DataFrame:
+    """Return an input: all rows of its parts, which have the same columns.
+
+    :raises SchemaConflictError: they don't.
+    """
+    frames = [read_parquet(spark, one.schema, one.paths) for one in some]
+    columns = [schemas.decode(one.schema) for one in some]
+    for of, found in zip(work.inputs[name], columns, strict=True):
+        if _types(found) != _types(columns[0]):
+            raise SchemaConflictError(
+                operation="read",
+                subject=f"input {name!r} of stage {work.stage!r}",
+                cause=f"{of.id} has {_columns(found)}, and {work.inputs[name][0].id} has {_columns(columns[0])}",
+                hint="Give each a name of its own in `reads`, and put them together in the function.",
+            )
+    together: DataFrame = reduce(lambda one, other: one.unionByName(other), frames)
+    return together
 
 
 def _checked(work: FrameWork, outcome: object) -> DataFrame:
@@ -117,11 +135,19 @@ def _schema(work: FrameWork, plan: Plan, outcome: DataFrame) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     given = pa.schema([field.with_nullable(True).remove_metadata() for field in to_arrow_schema(outcome.schema)])
-    made = work.sink.schema(given, None, plan.urn)
+    try:
+        made = work.sink.schema(given, None, plan.urn)
+    except SchemaConflictError as error:
+        raise SchemaConflictError(
+            operation="evaluate",
+            subject=f"stage {work.stage!r}",
+            cause=error.cause,
+            hint="Rename, cast or drop them in its function.",
+        ) from error
     if plan.schema is None and made.names:
         return made
     before = schemas.decode(plan.schema) if plan.schema is not None else pa.schema([])
-    if {field.name: field.type for field in made} == {field.name: field.type for field in before} and made.names:
+    if made.names and _types(made) == _types(before):
         return before
     raise SchemaConflictError(
         operation="evaluate",
@@ -133,19 +159,22 @@ def _schema(work: FrameWork, plan: Plan, outcome: DataFrame) -> pa.Schema:
     )
 
 
+def _types(schema: pa.Schema) -> dict[str, pa.DataType]:
+    return {field.name: field.type for field in schema}
+
+
 def _columns(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema) or "no columns"
 
 
 @dataclass(frozen=True)
-class _WriteOrder:
+class WriteOrder:
     """What each task of a version needs to write its partition. It travels in closures, with the secrets, and so is small.
 
     :param staging: the folder of the attempt's staged files, below the workspace root.
     :param stem: what the paths of published files begin with.
     """
 
-    code: tuple[str, ...]
     workspace: str
     sink: Sink
     schema: pa.Schema
@@ -156,7 +185,7 @@ class _WriteOrder:
     connections: SparkConnections
 
 
-def _written(rows: DataFrame, order: _WriteOrder) -> list[UnitResult]:
+def _written(rows: DataFrame, order: WriteOrder) -> list[UnitResult]:
     """Have all partitions written, in one Spark job, and return what each gave."""
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -172,7 +201,7 @@ def _written(rows: DataFrame, order: _WriteOrder) -> list[UnitResult]:
     return [wire.loads(bytes(row.result), UnitResult, "a result from a Spark task") for row in found]
 
 
-def write_partition(order: _WriteOrder, partition: int, batches: Iterable[pa.RecordBatch]) -> UnitResult:
+def write_partition(order: WriteOrder, partition: int, batches: Iterable[pa.RecordBatch]) -> UnitResult:
     """Write the rows of a partition as staged files: the code of a Spark task.
 
     :raises Exception: without a secret; nothing of it counts then.
@@ -180,7 +209,6 @@ def write_partition(order: _WriteOrder, partition: int, batches: Iterable[pa.Rec
     os.environ.pop(VARIABLE, None)
     connections = order.connections.guarded()
     with redacted_output(connections.redactor), connections.redactor.guarding("run", "a Spark task"):
-        import_kinds(order.code)
         name, rows = f"{order.unit}-{partition}", 0
         staged = f"{order.staging}/{name}-{secrets.token_hex(8)}/{name}"
         writer = order.sink.open(order.schema, open_files(order.workspace, connections), staged, order.stem + name)

@@ -7,6 +7,7 @@ import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow_gobblin.errors import GobblinError, NoSuchRangeError, NotFoundError
@@ -70,13 +71,18 @@ class FrameBinding:
     :param inputs: by the names that the function knows.
     """
 
-    inputs: Mapping[str, ConsumedInput]
+    inputs: Mapping[str, tuple[ConsumedInput, ...]]
 
     @staticmethod
     def of(plan: Plan) -> FrameBinding:
         """Return the binding of a version's plan."""
         assert isinstance(plan.binding, FrameBinding)
         return plan.binding
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of all inputs."""
+        return sum(one.rows for some in self.inputs.values() for one in some)
 
 
 class _NoSnapshot:
@@ -92,12 +98,12 @@ class FrameWork:
     """The work of a stage: a unit is a version, which a function makes of DataFrames. See `job.Work`.
 
     :param stage: the stage's name.
-    :param inputs: by the names that the function knows.
+    :param inputs: by the names that the function knows; several are one, together.
     """
 
     stage: str
     function: StageFunction
-    inputs: Mapping[str, Input]
+    inputs: Mapping[str, tuple[Input, ...]]
     sink: Sink
     code: tuple[str, ...] = ()
 
@@ -105,6 +111,11 @@ class FrameWork:
     def site(self) -> Site:
         """The site of the work: Spark's driver. What it makes is written by Spark tasks."""
         return Site.DRIVER
+
+    @property
+    def upstreams(self) -> tuple[Input, ...]:
+        """All that it reads."""
+        return tuple(chain.from_iterable(self.inputs.values()))
 
     @property
     def target(self) -> str:
@@ -124,7 +135,7 @@ class FrameWork:
     @property
     def source_identity(self) -> str:
         """The ids of its inputs."""
-        return " ".join(sorted(one.id for one in self.inputs.values()))
+        return " ".join(sorted(one.id for one in self.upstreams))
 
     def datasets(self, connections: Connections) -> tuple[StageDataset, ...]:
         """Return the only dataset, which has the stage's name."""
@@ -163,7 +174,7 @@ class FrameWork:
         state = states[self.stage]
         self.function.check_code(self.inputs)
         try:
-            made = next_version([*self.inputs.values()], state, connections)
+            made = next_version(self.upstreams, state, connections)
         except NotFoundError as error:
             if state.checkpoints:
                 raise
@@ -171,16 +182,19 @@ class FrameWork:
             return None
         if made is None:
             return None
-        consumed: dict[str, ConsumedInput] = {}
-        for name, one in self.inputs.items():
-            found = published(one, made, state, connections)
-            if found.schema is None:
-                log.info("stage %r waits: input %r, %s, has published nothing yet", self.stage, name, one.id)
-                return None
-            consumed[name] = ConsumedInput(found.schema, tuple(found.paths), found.rows)
-        unit = WorkUnit("version", self.stage, weight=sum(one.rows for one in consumed.values()))
+        consumed: dict[str, tuple[ConsumedInput, ...]] = {}
+        for name, some in self.inputs.items():
+            for one in some:
+                found = published(one, made, state, connections)
+                if found.schema is None:
+                    log.info("stage %r waits: input %r, %s, has published nothing yet", self.stage, name, one.id)
+                    return None
+                part = ConsumedInput(found.schema, tuple(found.paths), found.rows)
+                consumed[name] = (*consumed.get(name, ()), part)
+        binding = FrameBinding(consumed)
+        unit = WorkUnit("version", self.stage, weight=binding.rows)
         folder = dataset_key(self.stage)
-        return WorkPlan(iter([unit]), folder, FrameBinding(consumed), schema=state.schema, checkpoint=made)
+        return WorkPlan(iter([unit]), folder, binding, schema=state.schema, checkpoint=made)
 
     def to_restore(self, state: DatasetState, connections: GuardedConnections) -> Restore | None:
         """Return the versions with a parent that is gone, and those after them."""
@@ -188,20 +202,20 @@ class FrameWork:
             return None
         from airflow_gobblin.stages.inputs import to_restore
 
-        return to_restore([*self.inputs.values()], state, connections, stateful=False)
+        return to_restore(self.upstreams, state, connections, stateful=False)
 
     def look(self, plan: Plan, state: DatasetState, connections: GuardedConnections) -> Mapping[str, int]:
         """Look for retired parents."""
         from airflow_gobblin.stages.inputs import check_parents
 
         assert plan.checkpoint is not None
-        return check_parents([*self.inputs.values()], plan.checkpoint, state, connections)
+        return check_parents(self.upstreams, plan.checkpoint, state, connections)
 
     def keep_inputs(self, store: Store, at: datetime, run: str) -> None:
         """Keep its inputs on record, unless they are as they were."""
         from airflow_gobblin.stages.record import keep_inputs
 
-        keep_inputs(store, self.stage, self.inputs.values(), at, run)
+        keep_inputs(store, self.stage, self.upstreams, at, run)
 
     def modules(self, connections: Connections) -> tuple[str, ...]:
         """Return none: what functions need is shipped, or theirs to have."""

@@ -31,6 +31,11 @@ def fickle(rows: DataFrame) -> DataFrame:
     return rows.withColumn("more", f.lit("text")) if more else rows
 
 
+@frame("acme.twice")
+def twice(rows: DataFrame) -> DataFrame:
+    return rows.select("row", "row")
+
+
 @frame("acme.nothing")
 def nothing(rows: DataFrame) -> None:
     """No DataFrame."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -29,9 +31,12 @@ from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.pack import run_pack
+from airflow_gobblin.spark.ship import ship
 from airflow_gobblin.stages.functions import StageFunction
 from airflow_gobblin.testing import inprocess
 from tests.protocol.rows import RowSource, Table
+from tests.services.environment import ROOT
+from tests.test_docs import BLOCK
 
 CODE = ("tests.spark.acme_stages",)
 NUMBERED = Frame("acme.numbered")
@@ -80,19 +85,7 @@ class Diamond:
     def run(self, name: str) -> DatasetReport:
         """A run of a stage, whose versions are made on Spark, one after another."""
         self.runs += 1
-        opened, request = self.opened(name), RunRequest(f"{name}/{self.runs}")
-        verify_recover(opened, request)
-        plan, root = create_work_units(opened, request), opened.files.root
-        while plan.packs:
-            (pack,) = plan.packs
-            run_pack(self.spark, root, opened.staging.folder, plan.run, pack.index, CODE, SparkConnections({}))
-            if not decide_and_plan_again(opened, request, plan, pack):
-                write_commit_steps(opened, plan, pack)
-                execute_commit_steps(opened, plan, pack)
-                break
-            plan = opened.staging.run(plan.run) or plan
-        (report,) = finish(opened, plan)
-        return report
+        return run_stage(self.spark, self.opened(name), RunRequest(f"{name}/{self.runs}"), CODE)
 
     def rest(self) -> None:
         """Run every stage until none has anything to do."""
@@ -127,6 +120,22 @@ class Diamond:
         both = Counter((row["number"], row["name"], row["pair"]) for row in made)
         assert both == Counter((key, one[key], two[key]) for key in one)
         assert {row["one_by"] for row in made} == {row["made_by"] for row in self.table("one")}
+
+
+def run_stage(spark: SparkSession, opened: OpenJob, request: RunRequest, code: tuple[str, ...]) -> DatasetReport:
+    """Carry out a run of a stage, whose versions are made on Spark, one after another."""
+    verify_recover(opened, request)
+    plan, root = create_work_units(opened, request), opened.files.root
+    while plan.packs:
+        (pack,) = plan.packs
+        run_pack(spark, root, opened.staging.folder, plan.run, pack.index, code, SparkConnections({}))
+        if not decide_and_plan_again(opened, request, plan, pack):
+            write_commit_steps(opened, plan, pack)
+            execute_commit_steps(opened, plan, pack)
+            break
+        plan = opened.staging.run(plan.run) or plan
+    (report,) = finish(opened, plan)
+    return report
 
 
 def number(row: str) -> int:
@@ -172,6 +181,21 @@ def test_a_stage_waits_for_an_input_that_has_published_nothing_yet(diamond: Diam
     assert len(diamond.table("two")) == 4
 
 
+def test_an_input_of_several_producers_has_the_rows_of_all(diamond: Diamond) -> None:
+    diamond.grow(4, 2)
+    raw = diamond.pipeline["raw"]
+    assert isinstance(raw, Ingestion)
+    both = Stage("all", Sql("SELECT row FROM {rows}"), {"rows": (raw["a"], raw["b"])}, diamond.sink("all"))
+    mixed = Stage("mixed", NUMBERED, {"rows": (raw["a"], both)}, diamond.sink("mixed"))
+    pipeline = Pipeline("several", (raw, both, mixed), diamond.journal, CODE)
+    for name in ("all", "mixed"):
+        opened = inprocess.open_job(pipeline[name], journal=Journal.create(diamond.journal, name))
+        assert run_stage(diamond.spark, opened, RunRequest(name), CODE).status == "committed"
+    rows = [f"a/{n}" for n in range(4)] + [f"b/{n}" for n in range(2)]
+    assert sorted(row["row"] for row in diamond.table("all")) == rows
+    assert sorted(row["name"].lower() for row in diamond.table("mixed")) == sorted(rows + rows[:4])
+
+
 def test_other_columns_than_before_are_refused_and_nothing_is_published(spark: SparkSession, tmp_path: Path) -> None:
     diamond = Diamond(spark, tmp_path, Frame("acme.fickle"))
     diamond.grow(4, 4)
@@ -188,6 +212,7 @@ def test_other_columns_than_before_are_refused_and_nothing_is_published(spark: S
     [
         (Frame("acme.nothing"), "its function gives a NoneType"),
         (Frame("acme.broken"), "no_such_column"),
+        (Frame("acme.twice"), "can't evaluate stage 'one': two columns are named 'row'. Rename, cast or drop them"),
         (Frame("acme.both"), "it can't be called with rows"),
         (Frame("acme.nunbered"), "no imported module registers it. Did you mean 'acme.numbered'"),
         (Sql("SELECT nothing FROM {rows}"), "`nothing` cannot be resolved"),
@@ -210,3 +235,35 @@ def test_a_stage_needs_spark(diamond: Diamond) -> None:
     assert report.status == "failed"
     assert "a stage needs Spark, and there is none here" in report.detail
     assert dataset_id("raw", "a") in opened.job.work.source_identity
+
+
+def test_the_pipeline_of_the_page(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = dict(BLOCK.findall((ROOT / "docs" / "pipelines.md").read_text()))
+    (tmp_path / "acme_flights.py").write_text(blocks["module acme_flights"])
+    monkeypatch.syspath_prepend(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "flights.db")) as database, database:
+        database.execute(
+            "CREATE TABLE flights (id INTEGER PRIMARY KEY, carrier TEXT, origin TEXT, hour INT, delay INT)"
+        )
+        database.execute("CREATE TABLE weather (id INTEGER PRIMARY KEY, origin TEXT, hour INT, wind REAL)")
+        database.executemany(
+            "INSERT INTO flights (carrier, origin, hour, delay) VALUES (?, 'JFK', ?, ?)",
+            [(carrier, hour, hour) for carrier in ("AA", "UA") for hour in range(5)],
+        )
+        database.execute("INSERT INTO weather (origin, hour, wind) VALUES ('JFK', 2, 20.5)")
+    defined: dict[str, Any] = {}
+    exec(compile(blocks["pipeline"].replace("/lake/", f"{tmp_path}/"), "pipelines.md", "exec"), defined)
+    assert {"flights.raw", "flights.joined", "flights.delays"} <= defined.keys()
+    pipeline: Pipeline = defined["flights"]
+    import_kinds(pipeline.code)
+    spark.addArtifacts(str(ship(pipeline.code, tmp_path / "code")), pyfile=True)
+    connections = SparkConnections({"flights_db": f"sqlite:///{tmp_path}/flights.db"})
+    end = datetime(2026, 1, 1, tzinfo=UTC)
+    for job in pipeline.bound:
+        opened = OpenJob(job, Journal.create(job.journal, job.name, connections), connections)
+        if job.name == "raw":
+            inprocess.run(opened, connections, RunRequest("raw", end, scheduled=True))
+        else:
+            assert run_stage(spark, opened, RunRequest(job.name), pipeline.code).status == "committed"
+    found = Journal.open(pipeline.journal, "delays").read_dataset("delays").to_arrow().to_table().to_pylist()
+    assert found == [{"carrier": carrier, "flights": 5, "delay": 2.0} for carrier in ("AA", "UA")]

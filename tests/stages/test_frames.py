@@ -68,7 +68,7 @@ def test_a_plan_names_the_files_of_its_version_and_their_schema(copied: Copied) 
     copied.grow(6)
     plan = copied.plan()
     assert isinstance(plan, Plan)
-    (read,) = FrameBinding.of(plan).inputs.values()
+    ((read,),) = FrameBinding.of(plan).inputs.values()
     (first,) = (f.path for f in Journal.open(copied.pipeline["raw"].journal, "raw").read_dataset("flights").files[:1])
     assert (read.paths, read.rows) == ((first,), 4)
     assert schema.decode(read.schema).names == ["row"]

@@ -146,16 +146,16 @@ def available(one: Input, after: datetime, connections: Connections, most: int |
             return of_stage(_of_versions(one, journal.history(one.urn)))
         seals = Seals(journal)
         number = seals.newest()  # before the datasets, which then have all that it names
-        states: dict[str, DatasetState] = {}
+        history, states = History(one.urn), dict[str, DatasetState]()
         for _, found in journal.histories():
             if isinstance(found, GobblinError):
                 raise found  # nobody knows whether it lost something that a seal has
             states[found.urn] = replace(found.state, live={}, retired={}, previous_units=())
+            if found.urn == one.urn:
+                history = found
         if number and one.urn not in states:
             _check_sealed(one, next(seals.before(number)))
-        history = _of_versions(one, journal.history(one.urn))
-        states[one.urn] = history.state
-        return of_dataset(one.id, history, seals.after(after, number), states, most)
+        return of_dataset(one.id, _of_versions(one, history), seals.after(after, number), states, most)
 
 
 @contextmanager

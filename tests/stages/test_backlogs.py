@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Action
 from airflow_gobblin.journal.seals import Seal, SealedDataset, Seals
 from airflow_gobblin.journal.trimming import trim
+from airflow_gobblin.stages import inputs
 from airflow_gobblin.stages.outputs import Input
 from airflow_gobblin.storage.stores.local import LocalStore
 from airflow_gobblin.testing import inprocess
@@ -18,8 +20,8 @@ from tests.stages.chains import Chain
 from tests.stages.lines import LineStage
 
 
-def reads(versions: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Return how many records a run reads that makes some versions, a slot each."""
+def reads(versions: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count the records that a run reads that makes some versions, a slot each: seals, plans made again, and others."""
     location = f"file://{folder}/journal"
     source = Chain("d", Journal.create(location, "raw"))
     seals = Seals(source.journal)
@@ -30,21 +32,24 @@ def reads(versions: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     trim(source.journal, source.history)
     stage = LineStage("clean", location, f"{folder}/lake", (Input(location, "raw", "d"),))
     opened = inprocess.open_job(stage, journal=Journal.create(location, "clean"))
-    read, get = list[str](), LocalStore.get
+    read, get = Counter[str](), LocalStore.get
 
     def counted(store: LocalStore, key: str) -> bytes | None:
-        read.append(key)
+        read["seals" if "_seals/" in key else "plans" if "/again/" in key else "others"] += 1
         return get(store, key)
 
     with monkeypatch.context() as patch:
+        patch.setattr(inputs, "_SEALS", 2)  # else a short backlog's are read at once
         patch.setattr(LocalStore, "get", counted)
         report = inprocess.run(opened)["clean"]
     assert (report.slot, len(opened.journal.state("clean").versions)) == (versions, versions)
-    return len(read)
+    return read
 
 
 def test_a_version_of_a_long_backlog_reads_no_more_than_one_of_a_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short, long = (reads(versions, tmp_path / str(versions), monkeypatch) for versions in (10, 30))
-    assert long < 3.2 * short, "a look at all that is sealed, or at all that was planned, would be 9 times as much"
+    for kind, count in short.items():
+        assert long[kind] < 4 * count, f"{kind}: a look at all there are would be about 9 times as much"
+    assert short.keys() == long.keys() == {"seals", "plans", "others"}

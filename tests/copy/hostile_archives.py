@@ -210,8 +210,8 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes], str]] = {
         lambda: gzip.compress(tar(*((str(n), b"") for n in range(10_000)))),
         "most_files=50",
     ),
-    "gzip: cut off": ("tar.gz", lambda: gzip.compress(GOOD)[:-30], "Truncated"),
-    "gzip: cut off in its last bytes": ("tar.gz", lambda: gzip.compress(GOOD)[:-4], "Truncated"),
+    "gzip: cut off": ("tar.gz", lambda: gzip.compress(GOOD)[:-30], "truncated"),
+    "gzip: cut off in its last bytes": ("tar.gz", lambda: gzip.compress(GOOD)[:-4], "truncated"),
     "gzip: a wrong checksum": (
         "tar.gz",
         lambda: gzip.compress(GOOD)[:-8] + b"????" + gzip.compress(GOOD)[-4:],
@@ -383,6 +383,7 @@ GZIPS: dict[str, Callable[[], bytes]] = {
     "a second member with a wrong checksum": lambda: WELL + gzipped(ends=bytes(8)),
     "a second member with a reserved flag": lambda: WELL + gzipped(flags=0x20),
     "a second member of another kind": lambda: WELL + bz2.compress(TEXT),
+    "a second member that is zlib's": lambda: WELL + zlib.compress(TEXT),
     "zlib": lambda: zlib.compress(TEXT),
     "deflate without a header": lambda: WELL[10:-8],
     "bzip2": lambda: bz2.compress(TEXT),

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tarfile
 import tracemalloc
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -293,7 +294,7 @@ def test_a_hostile_archive_is_refused_when_it_is_read_too(kind: str) -> None:
 def test_a_hostile_gzip_is_refused_around_a_tar_and_a_file(kind: str) -> None:
     data = GZIPS[kind]()
     assert refusal("x.tar.gz", data) is not None
-    with pytest.raises((OSError, ValueError)):
+    with pytest.raises((ValueError, zlib.error)):
         b"".join(Gunzip().convert(iter([data])))
 
 

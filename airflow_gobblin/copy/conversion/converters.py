@@ -20,11 +20,11 @@ from airflow_gobblin.model.wire import record
 if TYPE_CHECKING:
     from airflow_gobblin.connections import Connections
 
-_GZIP_BEGINS = b"\x1f\x8b"
-"""The first bytes of a gzip file."""
 _BLOCK = 1 << 20
+_AT_ONCE = 8 << 10
+"""So many bytes of gzip are decompressed at once, since they may become a thousand times as many."""
 _GZIP = 16 + zlib.MAX_WBITS
-"""How zlib is told to write gzip; it writes no time into it, so that a content always becomes the same bytes."""
+"""How zlib is told to read and write gzip alone; it writes no time into it, so that a content always becomes the same bytes."""
 
 
 @runtime_checkable
@@ -281,10 +281,17 @@ def _compressed(blocks: Iterable[bytes], compressor: _Compressor) -> Iterator[by
 
 
 def decompressed(blocks: Iterator[bytes], codec: str) -> Iterator[bytes]:
-    """Yield decompressed bytes: Arrow refuses what is cut off, or is followed by anything else."""
+    """Yield decompressed bytes.
+
+    :raises Exception: they are cut off, or followed by anything else, or there are none.
+    """
+    return _gunzipped(blocks) if codec == "gzip" else _decompressed_by_arrow(blocks, codec)
+
+
+def _decompressed_by_arrow(blocks: Iterator[bytes], codec: str) -> Iterator[bytes]:
     import pyarrow as pa
 
-    read = BlocksReader(_beginning_as(_GZIP_BEGINS, blocks) if codec == "gzip" else blocks)
+    read = BlocksReader(blocks)
     with pa.CompressedInputStream(pa.PythonFile(read, mode="r"), codec) as stream:
         while some := stream.read(_BLOCK):
             yield some
@@ -292,13 +299,22 @@ def decompressed(blocks: Iterator[bytes], codec: str) -> Iterator[bytes]:
         raise ValueError(f"it is empty, which no {codec} file is")
 
 
-def _beginning_as(begin: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield blocks that begin as they should: Arrow takes zlib's streams for gzip's."""
-    first = next((block for block in blocks if block), b"")
-    if not begin.startswith(first[: len(begin)]):
-        raise ValueError("incorrect header: no gzip file begins like this")
-    yield first
-    yield from blocks
+def _gunzipped(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the contents of a gzip file's members. Arrow isn't asked: it takes zlib's streams for members, too."""
+    member = None
+    for block in blocks:
+        for start in range(0, len(block), _AT_ONCE):
+            rest = block[start : start + _AT_ONCE]
+            while rest:
+                if member is None or member.eof:
+                    member = zlib.decompressobj(wbits=_GZIP)
+                if some := member.decompress(rest):
+                    yield some
+                rest = member.unused_data
+    if member is None:
+        raise ValueError("it is empty, which no gzip file is")
+    if not member.eof:
+        raise ValueError("it is truncated")
 
 
 class BlocksReader(io.RawIOBase):

@@ -7,7 +7,7 @@ publish units of any kind through it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -166,6 +166,7 @@ class Attempt:
     :param share: the share of what the whole run may take at once that is the unit's: one in the number of units that may run
         side by side.
     :param spark: the session, of a work whose units run on the driver.
+    :param turn: held while a unit is read and written, and no more while that is made durable: units of one task take turns.
     """
 
     id: str
@@ -176,6 +177,7 @@ class Attempt:
     share: float = 1.0
     part: UnitPart | None = None
     spark: SparkSession | None = None
+    turn: AbstractContextManager[object, None] = field(default_factory=nullcontext)
 
 
 class Work(Protocol):
@@ -296,6 +298,10 @@ class LightWork(Protocol):
     @property
     def task_weight(self) -> int:
         """The weight of units, above 0, that is worth a further Spark task once each core has one."""
+
+    @property
+    def units_at_once(self) -> int:
+        """The number of units that a Spark task begins before the first one of them has ended, each in a thread."""
 
 
 @runtime_checkable

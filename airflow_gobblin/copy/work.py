@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from airflow_gobblin.steps.base import CommitStep
     from airflow_gobblin.storage.files.base import Files
 
+_WORTH_OF_DISKS = 4 * MOST_BYTES
+_UNITS_AT_ONCE = 4
+"""One is copied, and others are copied already, until the disk has written them."""
+
 
 @record("copy_binding")
 @dataclass(frozen=True)
@@ -109,8 +113,14 @@ class CopyWork:
 
     @property
     def task_weight(self) -> int:
-        """The weight of some thousand small files, which a disk copies in half a second."""
-        return MOST_BYTES
+        """The weight of some thousand small files; between disks, that of a gigabyte, which takes them as long."""
+        on_disks = remote_location(self.source) is None and remote_location(self.workspace) is None
+        return _WORTH_OF_DISKS if on_disks else MOST_BYTES
+
+    @property
+    def units_at_once(self) -> int:
+        """The number of bundles that a task has begun, one of which is copied, and others made durable."""
+        return _UNITS_AT_ONCE
 
     @property
     def connection_ids(self) -> tuple[str, ...]:

@@ -37,12 +37,12 @@ def worst_fit_decreasing(
 
 
 def worthwhile_bins(weight: int, worth: int, least: int, most: int) -> int:
-    """Return how many bins to distribute a weight over.
+    """Return how many bins to distribute a weight over: a multiple of the least number, so that these have equally much to do.
 
     :param worth: the weight that is worth a bin; 0: any is.
     :param least: the number of bins that are there anyway.
     """
-    return most if not worth else min(most, max(least, weight // worth))
+    return most if not worth else min(most, max(1, weight // worth // least) * least)
 
 
 def pack_datasets(datasets: Iterable[DatasetRef], max_packs: int) -> tuple[Pack, ...]:

@@ -431,8 +431,14 @@ def _reported(group: _Group, kept: list[UnitResult]) -> GroupReport:
         weight=sum(one.weight for one in group),
         bytes=sum(result.bytes_written for result in kept),
         rows=sum(result.rows_written for result in kept),
-        seconds=sum(result.seconds for result in kept),
+        seconds=_seconds(kept),
     )
+
+
+def _seconds(results: list[UnitResult]) -> float:
+    """Return how long units took together, some of which may have overlapped."""
+    span = max(result.ended for result in results) - min(result.ended - result.seconds for result in results)
+    return min(span, sum(result.seconds for result in results))
 
 
 def _without_result(one: _MissingUnit, cause: str) -> Failure:

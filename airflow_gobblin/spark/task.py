@@ -1,23 +1,27 @@
-"""The code of a Spark task: it runs some units, one after the other; each yields a result, whatever becomes of it."""
+"""The code of a Spark task: it runs some units, in their order; each yields a result, whatever becomes of it."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
+from threading import Lock
 
 import pyarrow as pa
 
 from airflow_gobblin.connections import GuardedConnections
-from airflow_gobblin.job import Attempt, SplitWork, UnitPart, Work
+from airflow_gobblin.job import Attempt, LightWork, SplitWork, UnitPart, Work
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.registry import import_kinds
 from airflow_gobblin.model.work import UnitResult, WorkUnit
 from airflow_gobblin.redaction import redacted_output
 from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
+from airflow_gobblin.storage.ahead import read_ahead
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.workspace.staging import Staging
 
@@ -72,20 +76,36 @@ def _results(spec: TaskSpec, connections: GuardedConnections) -> Iterator[pa.Rec
     import_kinds(spec.code)
     staging = Staging(open_files(spec.workspace, connections), spec.staging)
     work = staging.work(spec.run)
+    at_once = work.units_at_once if isinstance(work, LightWork) else 1
     for token, units in spec.units.items():
         plan = staging.plan(token)
         if plan is None:
             continue  # swept since: it can no longer win
         folder = staging.token_folder(token)
         wanted, snapshot = frozenset(units), spec.snapshots.get(token, "")
-        attempt = Attempt(spec.attempt, staging.files, folder, connections, snapshot, spec.share, spec.part)
+        attempt = Attempt(
+            spec.attempt, staging.files, folder, connections, snapshot, spec.share, spec.part, turn=Lock()
+        )
         of_order = (unit for unit in staging.units(plan) if unit.id in wanted)
-        for unit in staging.with_finished(work, token, islice(of_order, len(wanted))):
-            started = time.time()
-            result = _joined(work, unit, plan, attempt, spec) if spec.joined else work.run(unit, plan, attempt)
-            times = {"started": started, "finished": time.time()}
-            result = replace(result, metrics={**result.metrics, **times})
+        found = staging.with_finished(work, token, islice(of_order, len(wanted)))
+        for result in _at_once(partial(_run, spec, work, plan, attempt), found, at_once):
             yield pa.RecordBatch.from_pydict({"token": [token], "result": [wire.dumps(result)]}, RESULTS)
+
+
+def _at_once(run: Callable[[WorkUnit], UnitResult], units: Iterator[WorkUnit], at_once: int) -> Iterator[UnitResult]:
+    """Run units, several at once; yield their results in order."""
+    if at_once == 1:
+        yield from map(run, units)
+        return
+    with ThreadPoolExecutor(at_once, "unit") as pool:
+        yield from read_ahead(pool, run, units, at_once)
+
+
+def _run(spec: TaskSpec, work: Work, plan: Plan, attempt: Attempt, unit: WorkUnit) -> UnitResult:
+    started = time.time()
+    result = _joined(work, unit, plan, attempt, spec) if spec.joined else work.run(unit, plan, attempt)
+    times = {"started": started, "finished": time.time()}
+    return replace(result, metrics={**result.metrics, **times})
 
 
 def _joined(work: Work, unit: WorkUnit, plan: Plan, attempt: Attempt, spec: TaskSpec) -> UnitResult:

@@ -75,7 +75,7 @@ def test_at_least_one_pack_is_needed() -> None:
 
 
 def test_there_are_as_many_bins_as_their_weight_is_worth() -> None:
-    assert [worthwhile_bins(weight, 10, 2, 8) for weight in (0, 29, 30, 79, 80, 1000)] == [2, 2, 3, 7, 8, 8]
+    assert [worthwhile_bins(weight, 10, 2, 8) for weight in (0, 29, 39, 40, 79, 80, 1000)] == [2, 2, 2, 4, 6, 8, 8]
     assert worthwhile_bins(1, 0, 2, 8) == 8, "whatever their weight"
 
 

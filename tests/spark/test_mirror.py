@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -81,10 +82,16 @@ def differences(trees: Trees) -> str:
     return done.stdout
 
 
-def test_a_real_tree_is_mirrored_and_rsync_finds_nothing_to_do(shipped_spark: SparkSession, trees: Trees) -> None:
+def test_a_real_tree_is_mirrored_and_rsync_finds_nothing_to_do(
+    shipped_spark: SparkSession, trees: Trees, caplog: pytest.LogCaptureFixture
+) -> None:
     on_spark = OnSpark(shipped_spark, trees)
     assert differences(trees) != "", "there is something to do"
-    assert on_spark.run() == {"email#files": "committed", "xml#files": "committed"}
+    with caplog.at_level("INFO", "airflow_gobblin.spark.pack"):
+        assert on_spark.run() == {"email#files": "committed", "xml#files": "committed"}
+    assert re.search(r": ([1-9]\d*) of \1 files, ([\d.]+ [kM]B) of \2, [\d.]+ [kMG]?B/s", caplog.text), (
+        "the progress is told"
+    )
     assert differences(trees) == root_only(trees)
     assert on_spark.run() == {"email#files": "idle", "xml#files": "idle"}
 

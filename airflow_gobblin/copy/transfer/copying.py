@@ -163,7 +163,8 @@ def _staged(
     ):
         failed = None
         try:
-            staged, failed = _copied(work, bundle, unit.finished, origin, destination)
+            with attempt.turn:
+                staged, failed = _copied(work, bundle, unit.finished, origin, destination)
             destination.finish()
         except BaseException as error:
             destination.abort()

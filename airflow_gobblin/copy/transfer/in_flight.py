@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_EXCEPTION, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from airflow_gobblin.copy.entries import Entry
@@ -37,24 +37,6 @@ def in_flight(stage: Callable[[Entry], T], entries: Iterable[Entry], most: int) 
             yield staged.result()
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def read_ahead(pool: Executor, read: Callable[[int], T], starts: Iterable[int], most: int) -> Iterator[T]:
-    """Yield what is read from each start, in order.
-
-    :param most: the number of reads that have begun before their result is wanted.
-    """
-    begun: deque[Future[T]] = deque()
-    try:
-        for start in starts:
-            begun.append(pool.submit(read, start))
-            if len(begun) > most:
-                yield begun.popleft().result()
-        while begun:
-            yield begun.popleft().result()
-    finally:
-        for one in begun:
-            one.cancel()
 
 
 def all_of(pool: ThreadPoolExecutor, do: Callable[[T], object], items: Iterable[T]) -> None:

@@ -14,10 +14,11 @@ from functools import partial
 from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.failures import changed, described, gone, reading
 from airflow_gobblin.copy.transfer.durability import begin_to_write
-from airflow_gobblin.copy.transfer.in_flight import all_of, read_ahead
+from airflow_gobblin.copy.transfer.in_flight import all_of
 from airflow_gobblin.copy.transfer.streams import Block, Checksum, FilesDestination, write_all, write_blocks
 from airflow_gobblin.copy.trees import joined
 from airflow_gobblin.copy.trees.objects import ObjectTree
+from airflow_gobblin.storage.ahead import read_ahead
 from airflow_gobblin.storage.files.base import StagedOutput, contained
 from airflow_gobblin.storage.files.objects import ObjectFiles
 from airflow_gobblin.storage.locations import ObjectLocation

@@ -26,12 +26,13 @@ from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.failures import writing
 from airflow_gobblin.copy.transfer.copying import Staged, StagedFolder, open_origin, unit_result
 from airflow_gobblin.copy.transfer.hdfs import Concatenation, HdfsDestination, stage_part
-from airflow_gobblin.copy.transfer.in_flight import all_of, read_ahead
+from airflow_gobblin.copy.transfer.in_flight import all_of
 from airflow_gobblin.copy.transfer.local import NOT_BY_KERNEL, DiskDestination, copy_range
 from airflow_gobblin.copy.transfer.objects import ObjectDestination
 from airflow_gobblin.copy.transfer.streams import Block, Checksum, FilesDestination, Origin, write_all
 from airflow_gobblin.copy.trees import joined
 from airflow_gobblin.model.work import StagedFile, UnitResult
+from airflow_gobblin.storage.ahead import read_ahead
 from airflow_gobblin.storage.files.hdfs import HdfsFiles
 from airflow_gobblin.storage.files.local import LocalFiles
 from airflow_gobblin.storage.files.objects import ObjectFiles

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
-from itertools import chain
+from itertools import chain, combinations
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.ingestion import Ingestion
@@ -26,12 +26,14 @@ def bound_jobs(
     :param pipeline: its name, for errors.
     :param journal: the journal of its stages.
     :param code: the modules with their functions.
-    :raises ConfigurationError: two have one name or one target, one reads what no job publishes, or they read each other.
+    :raises ConfigurationError: two have one name or one target, one reads what no job publishes, they read each other, or
+        a stage has a dataset by two inputs, and by one of them only optionally.
     """
     _check_apart(pipeline, jobs)
     by_name = {job.name: job for job in jobs}
     bound: dict[str, Ingestion | StageJob] = {}
     reach: dict[str, frozenset[str]] = {}
+    sources: dict[str, frozenset[str]] = {}
     for name in _ordered(pipeline, by_name):
         job = by_name[name]
         if isinstance(job, Ingestion):
@@ -44,6 +46,7 @@ def bound_jobs(
                 pipeline, f"stage {name!r} waits for nothing that it reads", "Let one of its inputs be required."
             )
         reach[name] = frozenset[str]().union(*required)
+        sources[name] = _sources(pipeline, name, [*chain.from_iterable(inputs.values())], sources)
         work = FrameWork(name, job.function, inputs, job.writes, code)
         bound[name] = StageJob(name, journal, work, job.attempts, job.retention)
     return tuple(bound.values())
@@ -59,6 +62,25 @@ def _input(output: Output, bound: Mapping[str, Ingestion | StageJob], reach: Map
         output.at_most,
         output.whole,
     )
+
+
+def _sources(
+    pipeline: str, stage: str, inputs: Sequence[Input], sources: Mapping[str, frozenset[str]]
+) -> frozenset[str]:
+    """Return the sources' datasets that a stage is made from, also by optional inputs only.
+
+    :param sources: those of the stages that it reads.
+    :raises ConfigurationError: it has one by two inputs, and by one of them only optionally. Their versions can't be compared.
+    """
+    found = [(one, sources.get(one.ingestion, one.upstream.reach)) for one in inputs]
+    for (one, through), (other, also) in combinations(found, 2):
+        compared = one.upstream.reach & other.upstream.reach if one.required and other.required else frozenset[str]()
+        for dataset in sorted((through & also) - compared):
+            cause = f"stage {stage!r} has {dataset!r} both by {one.id!r} and by {other.id!r}, and not always by both"
+            raise _refused(
+                pipeline, cause, "Let every input that brings it be required, or take it out of one of them."
+            )
+    return frozenset[str]().union(*(some for _, some in found))
 
 
 def _check_apart(pipeline: str, jobs: Sequence[Ingestion | Stage]) -> None:

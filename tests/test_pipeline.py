@@ -125,6 +125,30 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Pipeline("p", (raw(), stage("one", OptionalInput(raw()["flights"]))), JOURNAL),
         "stage 'one' waits for nothing that it reads",
     ),
+    "a diamond with an optional input": (
+        lambda: Pipeline(
+            "p",
+            (
+                source := raw(),
+                one := stage("one", source["flights"]),
+                stage("two", source["flights"], OptionalInput(one)),
+            ),
+            JOURNAL,
+        ),
+        "stage 'two' has 'raw/flights' both by 'raw/flights' and by 'one/one', and not always by both",
+    ),
+    "a diamond with an optional input further up": (
+        lambda: Pipeline(
+            "p",
+            (
+                source := raw(),
+                one := stage("one", source["weather"], OptionalInput(source["flights"])),
+                stage("two", source["flights"], one),
+            ),
+            JOURNAL,
+        ),
+        "stage 'two' has 'raw/flights' both by 'raw/flights' and by 'one/one', and not always by both",
+    ),
     "a dataset that a stage doesn't have": (
         lambda: Pipeline("p", (raw(), stage("one", raw()["flights"]), stage("two", Output("one", "flights"))), JOURNAL),
         "stage 'one' has no dataset of that name",

@@ -196,6 +196,7 @@ class Committer:
         :param run: the DAG run that does it.
         :return: whether that is so; otherwise it was decided before.
         :raises PausedError: the dataset is paused.
+        :raises StepError: an older slot can't be finished.
         """
         while True:
             history = self.journal.history(plan.urn)
@@ -204,6 +205,10 @@ class Committer:
                 return slot.decision.action is Action.ABORT
             if not can_win(plan, history):
                 return True
+            if history.pending is not None:  # what is decided after it has to know how it ended
+                with suppress(LostRaceError):
+                    self.execute(history.pending, plan.run_key)
+                continue
             check_goes_on(history)
             self.journal.put_decision(
                 Decision(
@@ -276,6 +281,7 @@ class Committer:
     ) -> None:
         """Take back units of a stage by a REWIND, unless another slot was decided since its history was read.
 
+        :param history: one with nothing pending.
         :param looked: how far it was looked for retired parents, by upstream.
         :param run: the DAG run that does it.
         """

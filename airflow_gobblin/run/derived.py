@@ -15,6 +15,7 @@ from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.work import DatasetRef
 from airflow_gobblin.run.inputs import Planning
 from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.recover import finish_left
 from airflow_gobblin.run.reports import DatasetReport
 
 log = logging.getLogger(__name__)
@@ -27,21 +28,27 @@ def keep_inputs(opened: OpenJob, run: str) -> None:
 
 
 def restored(opened: OpenJob, history: History, planning: Planning) -> History:
-    """Return the history of a dataset that has nothing pending, once it has taken back what was made from something that is gone.
+    """Return the history of a dataset, once it has taken back what was made from something that is gone.
 
+    :param history: one with nothing pending, as is the one returned.
     :raises PausedError: it is paused.
     :raises StateGivenUpError: it can't go back that far.
     """
     work, urn = opened.job.work, history.urn
     if not isinstance(work, DerivedWork):
         return history
-    check_goes_on(history)
-    while (restore := work.to_restore(history.state, opened.connections)) is not None:
+    while True:
+        check_goes_on(history)
+        restore = work.to_restore(history.state, opened.connections)
+        if restore is None:
+            return history
         log.info("dataset %r goes back: %s", urn, restore.why)
         opened.committer.take_back(history, restore.units, restore.looked, planning.request.dag_run, restore.why)
         history = opened.journal.history(urn)
+        while history.pending is not None:  # another run took the slot
+            finish_left(opened, urn, planning.run_key)
+            history = opened.journal.history(urn)
         planning.add(urn, history)
-    return history
 
 
 def looked(opened: OpenJob, plan: Plan) -> Mapping[str, int]:

@@ -131,7 +131,9 @@ def _look(
     for one in inputs:
         with opened(one, connections) as journal:
             histories[one.id] = journal.history(one.urn)
-    return look(checkpoints, histories, state.looked)
+    alive = {name for made in state.checkpoints.values() for name, slots in made.parents.items() if slots}
+    # An upstream that no live version was made from may be another one than before: how far that was looked at says nothing.
+    return look(checkpoints, histories, {name: slot for name, slot in state.looked.items() if name in alive})
 
 
 def available(one: Input, after: datetime, connections: Connections, most: int | None = None) -> Available:

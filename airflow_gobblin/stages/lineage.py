@@ -56,11 +56,12 @@ def retired(parents: Iterable[ConsumedSlot], upstream: History, since: int) -> f
     """
     if since > looked_up_to(upstream):
         raise _shortened(upstream, since)
-    touched = _touched(upstream, since)
+    consumed = frozenset(parents)
+    touched = _touched(upstream, since) if _is_the_same(upstream, consumed) else None
     if touched is not None and not touched:
         return frozenset()
     units = Counter(ref.slot for ref in upstream.state.live)
-    suspects = (parent for parent in parents if touched is None or parent.slot in touched)
+    suspects = (parent for parent in consumed if touched is None or parent.slot in touched)
     return frozenset(parent for parent in suspects if not _stands(parent, upstream, units[parent.slot]))
 
 
@@ -78,8 +79,21 @@ def _touched(upstream: History, since: int) -> frozenset[int] | None:
     return frozenset(ref.slot for decision in later for ref in decision.replaces)
 
 
+def _is_the_same(upstream: History, parents: frozenset[ConsumedSlot]) -> bool:
+    """Return whether an upstream still has the newest parent, and so all before it, which that one's record names in a chain.
+
+    It hasn't if its journal was put back to an older copy, and has grown again since.
+    """
+    newest = max(parents, key=lambda parent: parent.slot, default=None)
+    return newest is None or _has(upstream, newest)
+
+
+def _has(upstream: History, parent: ConsumedSlot) -> bool:
+    return parent.slot <= upstream.state.head and upstream.slot(parent.slot).decision.token == parent.token
+
+
 def _stands(parent: ConsumedSlot, upstream: History, units: int) -> bool:
-    return units >= parent.units and upstream.slot(parent.slot).decision.token == parent.token
+    return units >= parent.units and _has(upstream, parent)
 
 
 def _shortened(upstream: History, since: int) -> RecordError:

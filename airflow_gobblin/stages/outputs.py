@@ -66,7 +66,8 @@ class Whole:
 
 @dataclass(frozen=True)
 class OptionalInput:
-    """An input that a stage doesn't wait for: where it is late, a version has nothing of it, and a later one has what came.
+    """An input that a stage doesn't wait for: a version that it hasn't sealed by then has nothing of it, and the next one that it
+    has sealed, too, has what came since.
 
     :param at_most: how far its newest version may be behind the stage's, before the stage waits; `None`: any far.
     """

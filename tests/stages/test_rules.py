@@ -50,6 +50,17 @@ def test_a_unit_that_was_gone_before_is_not_missed() -> None:
     assert retired(consumed(1), chain.history, 2) == frozenset()
 
 
+def test_a_journal_that_was_put_back_and_has_grown_since_has_other_slots() -> None:
+    """Also if nothing of what it has now was ever retired, and it is longer than the last look went."""
+    chain = upstream(3)
+    parents = consumed(1, 2, 3, units=2)
+    other = upstream(1)
+    for number in (2, 3, 4):
+        other.take(Action.COMMIT, "u1", "u2", token=f"another {number}")
+    assert retired(parents, chain.history, 3) == frozenset()
+    assert retired(parents, other.history, 3) == {*parents[1:]}
+
+
 def test_a_drop_retires_everything() -> None:
     chain = upstream(2)
     chain.take(Action.DROP)

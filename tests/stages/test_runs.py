@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -379,3 +380,19 @@ def test_an_upstream_whose_slots_each_replace_all_is_refused_by_name(diamond: Di
     report = diamond.run("one")
     assert report.status == "failed"
     assert "can't read dataset 'a' of 'raw' in a stage: each of its slots holds a snapshot" in report.detail
+
+
+def test_a_stage_that_is_rewound_to_its_start_goes_on_from_an_upstream_that_begins_anew(diamond: Diamond) -> None:
+    for rows in (3, 3, 3):
+        diamond.grow(rows)
+    diamond.rest()
+    for folder in ("journal/raw", "journal/_seals/raw", "journal/_homes/raw", "raw"):
+        shutil.rmtree(diamond.folder / folder)
+    diamond.rows = 0
+    diamond.grow(20)
+    report = diamond.run("one")
+    assert "its slots end at 1, and a stage that reads it has seen slot 3" in report.detail
+    admin = diamond.admin("one")
+    admin.carry_out(would_rewind(admin, "one", None), "its source begins anew")
+    assert diamond.run("one").status == "committed"
+    assert lines(diamond.paths("one")) == joined("one", [lines(diamond.paths("a"))])

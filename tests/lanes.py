@@ -26,7 +26,7 @@ from tests.services.environment import ROOT
 DURATIONS = "GOBBLIN_DURATIONS"
 """The environment variable that names a file for the seconds of each test file; without it they aren't kept."""
 RECORDED = ROOT / "tests" / "durations.json"
-WAITING = ("airflow", "cli", "demo", "rows", "spark")
+WAITING = ("airflow", "demo", "rows", "spark")
 """The folders of the first lane; the second has the rest."""
 LANES: Mapping[str, Sequence[str]] = {
     "waiting": [f"tests/{folder}" for folder in WAITING],

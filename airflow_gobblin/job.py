@@ -45,6 +45,7 @@ __all__ = [
     "Job",
     "JudgedWork",
     "LimitedJob",
+    "NothingHeld",
     "OutlinedWork",
     "RankedDataset",
     "Restore",
@@ -139,6 +140,14 @@ class Held(Protocol):
 
         :raises GobblinError: the snapshot can't be provided.
         """
+
+
+class NothingHeld:
+    """What a work holds open of which no plan requires a snapshot: a `Held` with nothing in it."""
+
+    def of(self, plan: Plan) -> str:
+        """Return the empty name."""
+        return ""
 
 
 @dataclass(frozen=True)

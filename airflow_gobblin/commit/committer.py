@@ -171,9 +171,7 @@ class Committer:
             standing = history.by_token(plan.token) or history.answer(plan.run_key)
             if standing is not None:
                 return self._standing(standing, plan)
-            if history.pending is not None:
-                with suppress(LostRaceError):  # it was abandoned just now: it is no longer in the way
-                    self.execute(history.pending, plan.run_key)
+            if self._finish_pending(history, plan.run_key):
                 continue
             check_goes_on(history)
             check_preconditions(plan, proposal.ranges, history)
@@ -205,9 +203,7 @@ class Committer:
                 return slot.decision.action is Action.ABORT
             if not can_win(plan, history):
                 return True
-            if history.pending is not None:  # what is decided after it has to know how it ended
-                with suppress(LostRaceError):
-                    self.execute(history.pending, plan.run_key)
+            if self._finish_pending(history, plan.run_key):
                 continue
             check_goes_on(history)
             self.journal.put_decision(
@@ -224,6 +220,14 @@ class Committer:
                     run=run,
                 )
             )
+
+    def _finish_pending(self, history: History, run_key: str) -> bool:
+        """Finish the pending slot of a dataset, as the next decision has to know how it ended; return whether there was one."""
+        if history.pending is None:
+            return False
+        with suppress(LostRaceError):  # it was abandoned just now: it is no longer in the way
+            self.execute(history.pending, run_key)
+        return True
 
     def _standing(self, slot: Slot, plan: Plan) -> Slot:
         if slot.decision.action is Action.ABORT or slot.abandoned:

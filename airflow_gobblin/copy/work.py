@@ -17,7 +17,7 @@ from airflow_gobblin.copy.options import Compare, Delete, Existing, Keep, Links
 from airflow_gobblin.copy.registering import ConnectedRegistration, PlacedFileSet, Registration, registered
 from airflow_gobblin.copy.trees import joined, open_tree
 from airflow_gobblin.errors import NoSuchRangeError
-from airflow_gobblin.job import Attempt, DatasetLike, Held
+from airflow_gobblin.job import Attempt, DatasetLike, Held, NothingHeld
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.wire import record
@@ -235,7 +235,7 @@ class CopyWork:
 
     def hold(self, connections: Connections) -> AbstractContextManager[Held]:
         """Hold nothing: bundles share no resources."""
-        return nullcontext(_NothingHeld())
+        return nullcontext(NothingHeld())
 
     def run(self, unit: WorkUnit, plan: Plan, attempt: Attempt) -> UnitResult:
         """Copy the files of a bundle into staging, or a part of a large one."""
@@ -357,8 +357,3 @@ class CopyWork:
         """Return a file set's folder below the target, from that below the workspace."""
         target = path_below(self.workspace, self.target)
         return "." if folder == target else folder if target == "." else folder.removeprefix(f"{target}/")
-
-
-class _NothingHeld:
-    def of(self, plan: Plan) -> str:
-        return ""

@@ -15,7 +15,7 @@ from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.work import DatasetRef
 from airflow_gobblin.run.inputs import Planning
 from airflow_gobblin.run.open_job import OpenJob
-from airflow_gobblin.run.recover import finish_left
+from airflow_gobblin.run.recover import with_left_finished
 from airflow_gobblin.run.reports import DatasetReport
 
 log = logging.getLogger(__name__)
@@ -45,10 +45,9 @@ def restored(opened: OpenJob, history: History, planning: Planning) -> History:
         log.info("dataset %r goes back: %s", urn, restore.why)
         opened.committer.take_back(history, restore.units, restore.looked, planning.request.dag_run, restore.why)
         history = opened.journal.history(urn)
-        while history.pending is not None:  # another run took the slot
-            finish_left(opened, urn, planning.run_key)
-            history = opened.journal.history(urn)
         planning.add(urn, history)
+        while history.pending is not None:  # another run took the slot
+            history = with_left_finished(opened, history, planning)
 
 
 def looked(opened: OpenJob, plan: Plan) -> Mapping[str, int]:

@@ -52,7 +52,7 @@ from airflow_gobblin.run.derived import keep_inputs, restored
 from airflow_gobblin.run.inputs import Planning, begin, with_histories
 from airflow_gobblin.run.notes import keep_failure
 from airflow_gobblin.run.open_job import OpenJob
-from airflow_gobblin.run.recover import finish_left
+from airflow_gobblin.run.recover import with_left_finished
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.run.reuse import earlier_plans, with_earlier
 
@@ -211,11 +211,7 @@ def _plan(
     try:
         if isinstance(history, GobblinError):
             raise history
-        if history.pending is not None:
-            finish_left(opened, urn, planning.run_key)
-            history = opened.journal.history(urn)
-            planning.add(urn, history)
-        history = restored(opened, history, planning)
+        history = restored(opened, with_left_finished(opened, history, planning), planning)
         proposed = plan_dataset(opened, dataset, history, planning)
         if isinstance(proposed, DatasetNote):
             return proposed

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from airflow_gobblin.errors import GobblinError, QuarantinedError
+from airflow_gobblin.journal.history import History
 from airflow_gobblin.model.status import Status
 from airflow_gobblin.run import reports
+from airflow_gobblin.run.inputs import Planning
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
@@ -49,3 +51,13 @@ def finish_left(opened: OpenJob, urn: str, run_key: str) -> DatasetReport | None
     detail = f"slot {slot.decision.slot}, which an earlier run left, is done"
     opened.recovered.append(reports.published(slot, Status.RECOVERED, detail, opened.journal.state(urn)))
     return opened.recovered[-1]
+
+
+def with_left_finished(opened: OpenJob, history: History, planning: Planning) -> History:
+    """Return the history of a dataset to plan from, once what is pending of it is finished, if anything is."""
+    if history.pending is None:
+        return history
+    finish_left(opened, history.urn, planning.run_key)
+    history = opened.journal.history(history.urn)
+    planning.add(history.urn, history)
+    return history

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow_gobblin.errors import GobblinError, NoSuchRangeError, NotFoundError
-from airflow_gobblin.job import WorkPlan
+from airflow_gobblin.job import NothingHeld, WorkPlan
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.naming import dataset_key
 from airflow_gobblin.model.site import Site
@@ -83,13 +83,6 @@ class FrameBinding:
     def rows(self) -> int:
         """The number of rows of all inputs."""
         return sum(one.rows for some in self.inputs.values() for one in some)
-
-
-class _NoSnapshot:
-    """What the units of stages hold open: nothing."""
-
-    def of(self, plan: Plan) -> str:
-        return ""
 
 
 @record("frame_work")
@@ -221,9 +214,9 @@ class FrameWork:
         """Return none: what functions need is shipped, or theirs to have."""
         return ()
 
-    def hold(self, connections: Connections) -> AbstractContextManager[_NoSnapshot]:
+    def hold(self, connections: Connections) -> AbstractContextManager[NothingHeld]:
         """Hold nothing."""
-        return nullcontext(_NoSnapshot())
+        return nullcontext(NothingHeld())
 
     def run(self, unit: WorkUnit, plan: Plan, attempt: Attempt) -> UnitResult:
         """Evaluate the function, once, into staged files."""

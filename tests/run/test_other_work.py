@@ -14,7 +14,7 @@ import pytest
 
 from airflow_gobblin.connections import Connections, GuardedConnections, NoConnections
 from airflow_gobblin.errors import GobblinError, NoSuchRangeError
-from airflow_gobblin.job import Attempt, DatasetLike, Held, Job, Work, WorkPlan, WorkRequest
+from airflow_gobblin.job import Attempt, DatasetLike, Held, Job, NothingHeld, Work, WorkPlan, WorkRequest
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.failure import Failure
@@ -144,11 +144,6 @@ class CopyWork:
 
     def _name(self, plan: Plan, unit: str) -> str:
         return f"{plan.folder}/{plan.token}-{unit}"
-
-
-class NothingHeld:
-    def of(self, plan: Plan) -> str:
-        return ""
 
 
 @dataclass(frozen=True)

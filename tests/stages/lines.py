@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from airflow_gobblin.connections import Connections, GuardedConnections
 from airflow_gobblin.errors import GobblinError, NoSuchRangeError
-from airflow_gobblin.job import Attempt, DatasetLike, Restore, WorkPlan, WorkRequest
+from airflow_gobblin.job import Attempt, DatasetLike, NothingHeld, Restore, WorkPlan, WorkRequest
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.plan import Plan
@@ -44,13 +44,6 @@ class LinesOf:
     """What a plan binds. :param files: of each input, the paths that its version consumes."""
 
     files: Mapping[str, tuple[str, ...]]
-
-
-class Nothing:
-    """What units hold open."""
-
-    def of(self, plan: Plan) -> str:
-        return ""
 
 
 @record("test.joined_lines")
@@ -113,8 +106,8 @@ class JoinedLines:
     def modules(self, connections: Connections) -> tuple[str, ...]:
         return ()
 
-    def hold(self, connections: Connections) -> AbstractContextManager[Nothing]:
-        return nullcontext(Nothing())
+    def hold(self, connections: Connections) -> AbstractContextManager[NothingHeld]:
+        return nullcontext(NothingHeld())
 
     def run(self, unit: WorkUnit, plan: Plan, attempt: Attempt) -> UnitResult:
         binding = plan.binding

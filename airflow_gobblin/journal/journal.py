@@ -24,6 +24,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import lru_cache
 from itertools import groupby, islice
 from types import MappingProxyType
@@ -323,30 +324,43 @@ class Journal:
         homes = self.homes()
         return homes[-1].target if len({home.target for home in homes}) > 1 else None
 
-    def read_dataset(self, urn: str, root: str | None = None) -> PublishedDataset:
+    def read_dataset(self, urn: str, root: str | None = None, *, version: datetime | None = None) -> PublishedDataset:
         """Return the published files of a dataset, exactly once: as a list, an Arrow dataset or a Spark DataFrame.
 
         :param root: the target root, if its path here differs from the one that the tasks used.
-        :raises NotFoundError: the journal has no such dataset.
+        :param version: only what it has up to this version: one that the stage made, or that the ingestion sealed.
+        :raises NotFoundError: the journal has no such dataset, or the dataset no such version.
         :raises NeverPublishedError: no run has published it yet.
+        :raises ConfigurationError: as `versions.units_up_to`.
         :raises RecordError: as `history`.
         """
-        return _patient(lambda: self._read_dataset(urn, root, dead_letters=False))
+        return _patient(lambda: self._read_dataset(urn, root, version, dead_letters=False))
 
     def read_dead_letters(self, urn: str, root: str | None = None) -> PublishedDataset:
         """Return the dead letters of a dataset: the rows of its live units that were refused, with the reasons, as `read_dataset`
         returns the others.
         """
-        return _patient(lambda: self._read_dataset(urn, root, dead_letters=True))
+        return _patient(lambda: self._read_dataset(urn, root, None, dead_letters=True))
 
-    def _read_dataset(self, urn: str, root: str | None, *, dead_letters: bool) -> PublishedDataset:
+    def _read_dataset(
+        self, urn: str, root: str | None, version: datetime | None, *, dead_letters: bool
+    ) -> PublishedDataset:
+        from airflow_gobblin.journal.seals import Seals  # which are read from a journal
+        from airflow_gobblin.journal.versions import units_up_to
+
+        seals = Seals(self)
+        newest = 0 if version is None else seals.newest()  # before the dataset, which then has all that it names
         history = self.history(urn)
         if not history.known:
             raise unknown_dataset(self, urn)
         if not history.published:
             raise never_published(history)
-        files = self.published_files(history, history.state.live, root, dead_letters=dead_letters)
         schema = _dead_letter_schema() if dead_letters else history.state.schema
+        if version is not None:
+            units = units_up_to(version, history, seals, newest)
+            files = self.published_files(history, units, root)
+            return PublishedDataset(urn, max((ref.slot for ref in units), default=0), None, schema, files)
+        files = self.published_files(history, history.state.live, root, dead_letters=dead_letters)
         shown = history.state.head if history.pending is None else history.pending.decision.slot - 1
         return PublishedDataset(urn, shown, history.state.watermark, schema, files)
 

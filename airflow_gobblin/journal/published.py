@@ -49,6 +49,7 @@ class PublishedDataset:
     """A dataset as recorded in the journal: a consistent view, even while it is being published.
 
     :param slot: the newest slot included.
+    :param watermark: `None` also of an old version.
     :param schema: the published schema, as written by `schema.encode`.
     """
 

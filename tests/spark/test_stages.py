@@ -267,3 +267,5 @@ def test_the_pipeline_of_the_page(spark: SparkSession, tmp_path: Path, monkeypat
             assert run_stage(spark, opened, RunRequest(job.name), pipeline.code).status == "committed"
     found = Journal.open(pipeline.journal, "delays").read_dataset("delays").to_arrow().to_table().to_pylist()
     assert found == [{"carrier": carrier, "flights": 5, "delay": 2.0} for carrier in ("AA", "UA")]
+    exec(compile(blocks["read version"].replace("/lake/", f"{tmp_path}/"), "pipelines.md", "exec"), defined)
+    assert defined["delays"].to_table().to_pylist() == found

@@ -1,0 +1,90 @@
+"""Old versions of datasets, for readers: the units that hold what a dataset had up to a version.
+
+A stage has the versions that it made; a dataset of a source those that its job sealed. What replaced rows of a version later is
+part of that version, and what was taken back is gone: a version is what stages would read of it now.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Collection, Iterable
+from datetime import datetime
+
+from airflow_gobblin.errors import ConfigurationError, NotFoundError
+from airflow_gobblin.journal.history import History, Slot
+from airflow_gobblin.journal.records import Action
+from airflow_gobblin.journal.seals import Seals, content
+from airflow_gobblin.model.holds import Holds
+from airflow_gobblin.model.state import UnitRef
+
+__all__ = ["units_up_to"]
+
+
+def units_up_to(version: datetime, history: History, seals: Seals, number: int) -> frozenset[UnitRef]:
+    """Return the live units of a dataset up to a version.
+
+    :param seals: those of its job.
+    :param number: the number of the newest of them when the history was read, or of an older one.
+    :raises NotFoundError: it has no such version, or no longer; the versions next to it are named.
+    :raises ConfigurationError: the version has no time zone, or each slot of the dataset replaces the ones before.
+    :raises RecordError: as `Seals.after`.
+    """
+    if version.tzinfo is None:
+        raise _refused(version, history, "it has no time zone", "Give it one: datetime(2026, 3, 1, 5, tzinfo=UTC).")
+    holds, state = history.holds, history.state
+    if holds is not None and (holds.replaces_all or not holds.keeps_units):
+        hint = "Read it without a version."
+        raise _refused(version, history, f"each of its slots holds {holds.what}, and only the newest counts", hint)
+    if holds is Holds.VERSIONS:
+        slots = {slot for slot, made in state.checkpoints.items() if made.version <= version}
+        if all(state.checkpoints[slot].version != version for slot in slots):
+            raise _missing(version, history, [made.version for made in state.checkpoints.values()])
+        return _units(history, slots)
+    sealed = (seal for seal in seals.after(version - datetime.resolution, number) if seal.upto == version)
+    found = (seal.datasets[history.urn] for seal in sealed if history.urn in seal.datasets)
+    head = next((one.head for one in found if one.intact(state)), None)
+    if head is None:
+        standing = (seal for seal in seals.before(number) if history.urn in seal.datasets)
+        raise _missing(version, history, [one.upto for one in standing if one.datasets[history.urn].intact(state)])
+    return _units(history, content(head, state))
+
+
+def _units(history: History, slots: Collection[int]) -> frozenset[UnitRef]:
+    return frozenset(ref for ref in history.state.live if ref.slot in slots)
+
+
+def _missing(version: datetime, history: History, known: Iterable[datetime]) -> NotFoundError:
+    """Make the error for a version that isn't there, with those next to it."""
+    ordered = sorted({*known})
+    place = bisect(ordered, version)
+    beside = " and ".join(one.isoformat() for one in ordered[max(0, place - 1) : place + 1])
+    return NotFoundError(
+        operation="read",
+        subject=f"version {version.isoformat()} of {history.urn!r}",
+        cause=_why(version, history),
+        hint=f"Next to it are {beside}." if beside else "It has no version yet.",
+    )
+
+
+def _why(version: datetime, history: History) -> str:
+    """Return why a version isn't there: of a stage, what is on record of it."""
+    made = [slot for slot in history.slots if (one := slot.decision.checkpoint) and one.version == version]
+    if not made:
+        return "it has no such version, or no longer"
+    newest = made[-1]
+    if not newest.finished:
+        return f"its slot, {newest.decision.slot}, is decided and not finished"
+    if not newest.done:
+        return newest.given_up
+    taker = next(slot for slot in history.after(newest.decision.slot) if slot.done and _takes(slot, newest))
+    return f"{taker.named} took it back, and no run has made it again"
+
+
+def _takes(slot: Slot, made: Slot) -> bool:
+    decision = slot.decision
+    return decision.action is Action.DROP or any(ref.slot == made.decision.slot for ref in decision.replaces)
+
+
+def _refused(version: datetime, history: History, cause: str, hint: str) -> ConfigurationError:
+    subject = f"version {version.isoformat()} of {history.urn!r}"
+    return ConfigurationError(operation="read", subject=subject, cause=cause, hint=hint)

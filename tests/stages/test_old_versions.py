@@ -68,7 +68,7 @@ def test_a_version_that_was_taken_back_is_told_with_what_did_until_it_is_made_ag
     diamond.rewind("a", 8)
     diamond.run("one")
     beside = r"took it back, and no run has made it again\. Next to it are 1970-01-01T00:00:06\+00:00\."
-    with pytest.raises(NotFoundError, match=rf"slot 4 \(rewind\) {beside}"):
+    with pytest.raises(NotFoundError, match=rf"slot 4 \(rewind by run '.*'\) {beside}"):
         read(diamond, "one", 12)
     with pytest.raises(NotFoundError, match=r"no longer\. Next to it are 1970-01-01T00:00:06\+00:00\."):
         read(diamond, "a", 10)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 
-__all__ = ["Checkpoint", "ConsumedSlot", "Slots"]
+__all__ = ["Checkpoint", "ConsumedSlot", "Reads", "Slots"]
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -24,6 +25,14 @@ class ConsumedSlot:
     units: int
 
 
+class Reads(StrEnum):
+    """What a stage reads of an upstream for a version: what is new in it, everything up to it, or each by an input of its own."""
+
+    NEW = "new"
+    WHOLE = "whole"
+    BOTH = "both"
+
+
 Slots = Mapping[str, tuple[ConsumedSlot, ...]]
 """Slots of datasets, by the datasets' ids (`naming.dataset_id`)."""
 
@@ -35,10 +44,13 @@ class Checkpoint:
     :param version: the version: the end of a data interval of its sources.
     :param parents: the slots that it consumed of its upstreams: what came after those that live versions before it consumed.
     :param roots: the slots of sources that these were made from.
-    :param late: the ids of the optional upstreams that hadn't sealed the version, of which it consumed nothing.
+    :param late: the optional upstreams that hadn't sealed the version, each with the newest one before it that it has what they
+        published up to; `None`: they had sealed none.
+    :param reads: what it reads of its upstreams.
     """
 
     version: datetime
     parents: Slots
     roots: Slots
-    late: tuple[str, ...] = ()
+    late: Mapping[str, datetime | None] = field(default_factory=dict)
+    reads: Mapping[str, Reads] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from itertools import combinations
 
 from airflow_gobblin.model.checkpoint import Slots
 from airflow_gobblin.model.state import DatasetState
-from airflow_gobblin.stages.versions import Available, united
+from airflow_gobblin.stages.versions import Available, reaches, united
 
 __all__ = ["Blocked", "Upstream", "blocked", "next_ready", "same_roots"]
 
@@ -21,7 +21,7 @@ class Upstream:
     :param id: the dataset's id.
     :param reach: the ids of the sources' datasets that it is made from, but for those that only an optional upstream brings.
     :param required: whether the stage waits for it.
-    :param at_most: how far it may be behind a version, if it isn't required; `None`: any far.
+    :param at_most: how far what a version has of it may be behind that, if it isn't required; `None`: any far.
     """
 
     id: str
@@ -36,16 +36,14 @@ def next_ready(
     """Return the oldest version after a stage's newest that every required upstream has sealed itself, on the same roots.
 
     A version that one of them skipped is taken with the next one that all have. The other upstreams only mustn't be too far
-    behind it. What made anybody look is no matter: an event
-    that came too early, twice or never changes nothing.
+    behind it. What made anybody look is no matter: an event that came too early, twice or never changes nothing.
 
     :param available: what each upstream has, by its id.
     :param state: the stage's own.
     """
     required = [upstream for upstream in upstreams if upstream.required]
     every = sorted(frozenset.intersection(*_sealed(required, available, state).values()))
-    reached = {one.id: _reached(one.id, available[one.id], state) for one in upstreams if one.at_most is not None}
-    close = (version for version in every if all(_close_enough(one, version, reached) for one in upstreams))
+    close = (v for v in every if all(_close_enough(one, v, available[one.id], state) for one in upstreams))
     return next((version for version in close if same_roots(version, required, available)), None)
 
 
@@ -93,8 +91,7 @@ def blocked(upstreams: Sequence[Upstream], available: Mapping[str, Available], s
     have = tuple(name for name, versions in sealed.items() if version in versions)
     if not every:
         return Blocked(version, have, unsealed=tuple(name for name in sealed if name not in have))
-    reached = {one.id: _reached(one.id, available[one.id], state) for one in upstreams}
-    behind = tuple(one.id for one in upstreams if not _close_enough(one, version, reached))
+    behind = tuple(one.id for one in upstreams if not _close_enough(one, version, available[one.id], state))
     pairs = ((one, other) for one, other in combinations(required, 2))
     apart = ((one.id, other.id) for one, other in pairs if not same_roots(version, [one, other], available))
     return Blocked(version, have, behind=behind, apart=() if behind else tuple(apart))
@@ -115,17 +112,11 @@ def _named(ids: Iterable[str]) -> str:
     return " and ".join(map(repr, ids))
 
 
-def _reached(upstream: str, available: Available, state: DatasetState) -> datetime | None:
-    """Return the newest version that an upstream has sealed, as far as was read, or as the stage took it."""
-    took = (one.version for one in state.checkpoints.values() if upstream not in one.late)
-    return max((*available.sealed, *took), default=None)
-
-
-def _close_enough(upstream: Upstream, version: datetime, reached: Mapping[str, datetime | None]) -> bool:
+def _close_enough(upstream: Upstream, version: datetime, available: Available, state: DatasetState) -> bool:
     if upstream.required or upstream.at_most is None:
         return True
-    newest = reached[upstream.id]
-    return newest is not None and version - newest <= upstream.at_most
+    upto = reaches(upstream.id, version, available, state)
+    return upto is not None and version - upto <= upstream.at_most
 
 
 def same_roots(version: datetime, upstreams: Sequence[Upstream], available: Mapping[str, Available]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,14 +14,14 @@ from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.published import PublishedDataset
 from airflow_gobblin.journal.seals import Seal, Seals
-from airflow_gobblin.model.checkpoint import Checkpoint
+from airflow_gobblin.model.checkpoint import Checkpoint, Reads
 from airflow_gobblin.model.naming import many, meant
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.stages.barrier import next_ready
 from airflow_gobblin.stages.lineage import Look, look
 from airflow_gobblin.stages.outputs import Input
 from airflow_gobblin.stages.restore import from_version, oldest_to_restore
-from airflow_gobblin.stages.versions import Available, checkpoint, of_dataset, of_stage, slots_to_read
+from airflow_gobblin.stages.versions import Available, checkpoint, of_dataset, of_stage, reached, slots_to_read
 from airflow_gobblin.storage.locations import is_place
 
 __all__ = ["available", "check_parents", "next_version", "opened", "published", "to_restore"]
@@ -29,6 +29,7 @@ __all__ = ["available", "check_parents", "next_version", "opened", "published", 
 _SEALS = 16
 """How many seals of a source are read at first: of a long backlog the next version is among the oldest."""
 _FIRST = datetime.min.replace(tzinfo=UTC)
+_HOW = {Reads.NEW: "what is new", Reads.WHOLE: "everything", Reads.BOTH: "both what is new and everything"}
 
 
 def next_version(inputs: Sequence[Input], state: DatasetState, connections: Connections) -> Checkpoint | None:
@@ -40,12 +41,11 @@ def next_version(inputs: Sequence[Input], state: DatasetState, connections: Conn
     """
     _check_same(inputs, state)
     upstreams, most = [one.upstream for one in inputs], _SEALS
-    newest = max((one.version for one in state.checkpoints.values()), default=_FIRST)
     while True:
-        found = {one.id: available(one, newest, connections, most) for one in inputs}
+        found = {one.id: available(one, state, connections, most) for one in inputs}
         version = next_ready(upstreams, found, state)
         if version is not None and all(has.tells(version) for has in found.values()):
-            return checkpoint(version, found, state)
+            return checkpoint(version, found, state, _reads(inputs))
         if not any(has.more for has in found.values()):
             return None
         most *= _SEALS
@@ -105,16 +105,20 @@ def published(one: Input, made: Checkpoint, state: DatasetState, connections: Co
 
 
 def _check_same(inputs: Sequence[Input], state: DatasetState) -> None:
-    """Refuse other inputs than those of the versions that there are: nobody would look whether the former ones are still there.
+    """Refuse other inputs than those of the versions that there are, or one that is read otherwise: nobody would look whether the
+    former ones are still there, and one version would have what another has, too, or what none has.
 
     :raises ConfigurationError: there are some, or some are gone.
     """
-    ids = {one.id for one in inputs}
-    former = next((made for made in state.checkpoints.values() if made.parents.keys() != ids), None)
+    reads = _reads(inputs)
+    former = next((made for made in state.checkpoints.values() if made.reads != reads), None)
     if former is None:
         return
-    gone, new = sorted(former.parents.keys() - ids), sorted(ids - former.parents.keys())
-    told = [f"{', '.join(map(repr, some))} {what}" for some, what in ((gone, "no longer"), (new, "now")) if some]
+    both = [one for one in sorted(reads.keys() & former.reads.keys()) if reads[one] is not former.reads[one]]
+    gone = [f"{one!r} no longer" for one in sorted(former.reads.keys() - reads.keys())]
+    new = [f"{one!r} now" for one in sorted(reads.keys() - former.reads.keys())]
+    other = [f"{_HOW[reads[one]]} of {one!r} instead of {_HOW[former.reads[one]]}" for one in both]
+    told = [*gone, *new, *other]
     raise ConfigurationError(
         operation="plan",
         subject=f"stage {state.urn!r}",
@@ -122,6 +126,15 @@ def _check_same(inputs: Sequence[Input], state: DatasetState) -> None:
         hint="Give it the inputs that it had; or another name; or let it make all versions again: "
         f"`airflow gobblin pipeline rewind {state.urn} --start`.",
     )
+
+
+def _reads(inputs: Iterable[Input]) -> Mapping[str, Reads]:
+    """Return what a stage reads of each upstream, by its id."""
+    found: dict[str, Reads] = {}
+    for one in inputs:
+        reads = Reads.WHOLE if one.whole else Reads.NEW
+        found[one.id] = reads if found.get(one.id, reads) is reads else Reads.BOTH
+    return found
 
 
 def _look(
@@ -136,9 +149,10 @@ def _look(
     return look(checkpoints, histories, {name: slot for name, slot in state.looked.items() if name in alive})
 
 
-def available(one: Input, after: datetime, connections: Connections, most: int | None = None) -> Available:
-    """Return what an input has sealed after a version.
+def available(one: Input, state: DatasetState, connections: Connections, most: int | None = None) -> Available:
+    """Return what an input has sealed after the version of it up to which a stage has what it published.
 
+    :param state: the stage's own.
     :param most: how many seals of a source are read at most.
     :raises ConfigurationError: it doesn't grow, and has no versions.
     :raises GobblinError: it can't be read.
@@ -157,7 +171,8 @@ def available(one: Input, after: datetime, connections: Connections, most: int |
                 history = found
         if number and one.urn not in states:
             _check_sealed(one, next(seals.before(number)))
-        return of_dataset(one.id, _of_versions(one, history), seals.after(after, number), states, most)
+        later = seals.after(reached(one.id, state) or _FIRST, number)
+        return of_dataset(one.id, _of_versions(one, history), later, states, most)
 
 
 @contextmanager

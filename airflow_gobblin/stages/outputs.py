@@ -66,10 +66,11 @@ class Whole:
 
 @dataclass(frozen=True)
 class OptionalInput:
-    """An input that a stage doesn't wait for: a version that it hasn't sealed by then has nothing of it, and the next one that it
-    has sealed, too, has what came since.
+    """An input that a stage doesn't wait for: a version has what this one has sealed by then, up to that version, whatever its
+    schedule is; what it seals later belongs to the next.
 
-    :param at_most: how far its newest version may be behind the stage's, before the stage waits; `None`: any far.
+    :param at_most: how far the newest version that it has sealed up to the stage's may be behind that; else that one isn't made.
+        `None`: any far.
     """
 
     of: Readable

@@ -10,10 +10,20 @@ from itertools import chain, islice
 
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.seals import Seal, stands
-from airflow_gobblin.model.checkpoint import Checkpoint, ConsumedSlot, Slots
+from airflow_gobblin.model.checkpoint import Checkpoint, ConsumedSlot, Reads, Slots
 from airflow_gobblin.model.state import DatasetState
 
-__all__ = ["Available", "AvailableSlot", "checkpoint", "of_dataset", "of_stage", "slots_to_read", "united"]
+__all__ = [
+    "Available",
+    "AvailableSlot",
+    "checkpoint",
+    "of_dataset",
+    "of_stage",
+    "reached",
+    "reaches",
+    "slots_to_read",
+    "united",
+]
 
 
 @dataclass(frozen=True)
@@ -90,18 +100,48 @@ def of_stage(history: History) -> Available:
     return Available(sealed, tuple(slots))
 
 
-def checkpoint(version: datetime, available: Mapping[str, Available], state: DatasetState) -> Checkpoint:
-    """Return what a stage makes a version from: of each upstream what came after the slots that its live versions consumed.
+def reached(upstream: str, state: DatasetState) -> datetime | None:
+    """Return the version of an upstream up to which a stage's versions have what that published; `None` if there is none.
 
-    :param available: what each upstream has, by its id. One that hasn't sealed the version is late, and gives nothing.
     :param state: the stage's own.
     """
-    taken = {upstream: _unconsumed(upstream, version, has, state) for upstream, has in available.items()}
+    if not state.versions:
+        return None
+    newest = state.checkpoints[state.versions[-1]]
+    return newest.late.get(upstream, newest.version)
+
+
+def reaches(upstream: str, version: datetime, available: Available, state: DatasetState) -> datetime | None:
+    """Return the version of an upstream up to which a stage's next version has what that published: the newest one up to it.
+
+    It never falls: a seal may be void by now, though nothing of this upstream was taken back.
+
+    :param available: what the upstream has.
+    :param state: the stage's own.
+    """
+    before = reached(upstream, state)
+    later = (one for one in available.sealed if one <= version and (before is None or one > before))
+    return max(later, default=before)
+
+
+def checkpoint(
+    version: datetime, available: Mapping[str, Available], state: DatasetState, reads: Mapping[str, Reads]
+) -> Checkpoint:
+    """Return what a stage makes a version from: of each upstream what came after the slots that its live versions consumed.
+
+    :param available: what each upstream has, by its id. One that hasn't sealed the version is late: it gives what belongs to the
+        versions that it has sealed before.
+    :param state: the stage's own.
+    :param reads: what the stage reads of each upstream.
+    """
+    upto = {upstream: reaches(upstream, version, has, state) for upstream, has in available.items()}
+    taken = {upstream: _unconsumed(upstream, upto[upstream], has, state) for upstream, has in available.items()}
     return Checkpoint(
         version=version,
         parents={upstream: tuple(sorted(slot.consumed for slot in slots)) for upstream, slots in taken.items()},
         roots=united(slot.roots for slots in taken.values() for slot in slots),
-        late=tuple(sorted(upstream for upstream, has in available.items() if version not in has.sealed)),
+        late={upstream: upto[upstream] for upstream in sorted(upto) if upto[upstream] != version},
+        reads=reads,
     )
 
 
@@ -126,12 +166,12 @@ def united(slots: Iterable[Slots]) -> Slots:
 
 
 def _unconsumed(
-    upstream: str, version: datetime, available: Available, state: DatasetState
+    upstream: str, upto: datetime | None, available: Available, state: DatasetState
 ) -> tuple[AvailableSlot, ...]:
-    if version not in available.sealed:
+    if upto is None or upto == reached(upstream, state):
         return ()
     before = {slot.slot for one in state.checkpoints.values() for slot in one.parents.get(upstream, ())}
-    return tuple(slot for slot in available.up_to(version) if slot.consumed.slot not in before)
+    return tuple(slot for slot in available.up_to(upto) if slot.consumed.slot not in before)
 
 
 def _with_units(history: History, slots: Iterable[int]) -> tuple[ConsumedSlot, ...]:

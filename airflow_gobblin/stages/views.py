@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import ConfigurationError, GobblinError, StateGivenUpError
@@ -16,22 +16,21 @@ from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Action
 from airflow_gobblin.journal.seals import Seals
 from airflow_gobblin.model.naming import many
+from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.stages.barrier import blocked, next_ready
 from airflow_gobblin.stages.inputs import available, opened, to_restore
 from airflow_gobblin.stages.outputs import Input
 from airflow_gobblin.stages.record import inputs_on_record
-from airflow_gobblin.stages.versions import Available
+from airflow_gobblin.stages.versions import Available, reached
 
 __all__ = ["InputView", "RestoreView", "StageView", "VersionView", "graph", "stage_view", "versions_of"]
-
-_FIRST = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class InputView:
     """An input of a stage.
 
-    :param sealed: the newest version that it has sealed since the stage's newest; `None`: none.
+    :param sealed: the newest version that it has sealed since the one up to which the stage has it; `None`: none.
     :param ahead: how many that are: they wait where they are published.
     """
 
@@ -76,7 +75,7 @@ class VersionView:
     """A live version of a stage.
 
     :param consumed: how many slots it consumed, by input.
-    :param late: the optional inputs that hadn't sealed it.
+    :param late: the optional inputs that hadn't sealed it, each with the version up to which it has what they published.
     """
 
     version: datetime
@@ -85,7 +84,7 @@ class VersionView:
     decided: datetime
     rows: int
     consumed: Mapping[str, int]
-    late: tuple[str, ...]
+    late: Mapping[str, datetime | None]
 
 
 def stage_view(journal: Journal, connections: Connections) -> StageView:
@@ -108,7 +107,7 @@ def stage_view(journal: Journal, connections: Connections) -> StageView:
     newest = max((one.version for one in state.checkpoints.values()), default=None)
     found: dict[str, Available] = {}
     try:
-        found = {one.id: available(one, newest or _FIRST, connections) for one in known.inputs}
+        found = {one.id: available(one, state, connections) for one in known.inputs}
         why = _why(history, known.inputs, found, connections)
     except GobblinError as error:
         why = f"it can't go on: {error}"
@@ -118,7 +117,7 @@ def stage_view(journal: Journal, connections: Connections) -> StageView:
         len(state.versions),
         state.generation,
         why,
-        tuple(_input(one, found.get(one.id), newest) for one in known.inputs),
+        tuple(_input(one, found.get(one.id), state) for one in known.inputs),
         _restores(history),
     )
 
@@ -159,8 +158,9 @@ def _version(history: History, number: int) -> VersionView:
     return VersionView(made.version, number, slot.decision.run, slot.decision.at, slot.rows, consumed, made.late)
 
 
-def _input(one: Input, has: Available | None, newest: datetime | None) -> InputView:
-    sealed = [] if has is None else [version for version in has.sealed if newest is None or version > newest]
+def _input(one: Input, has: Available | None, state: DatasetState) -> InputView:
+    before = reached(one.id, state)
+    sealed = [] if has is None else [version for version in has.sealed if before is None or version > before]
     return InputView(one.id, max(sealed, default=None), len(sealed), one.required, one.whole)
 
 
@@ -186,6 +186,10 @@ def _why(history: History, inputs: Sequence[Input], found: Mapping[str, Availabl
         return f"the next run takes back {many(len(restore.units), 'version')}: {restore.why}"
     ready = next_ready(upstreams, found, state)
     if ready is not None:
+        unknown = [one.id for one in inputs if not _published(one, connections)]
+        if unknown:
+            names = " and ".join(map(repr, unknown))
+            return f"it waits for {names} to publish anything, to know what columns it is given for version {ready.isoformat()}"
         return f"version {ready.isoformat()} is ready: the next run makes it"
     why = blocked(upstreams, found, state)
     if why is None:
@@ -193,6 +197,12 @@ def _why(history: History, inputs: Sequence[Input], found: Mapping[str, Availabl
     times = [_sealed_at(one, why.version, connections) for one in inputs if one.id in why.sealed]
     since = min(filter(None, times), default=None)
     return str(why) if since is None else f"{why}, since {since.isoformat(timespec='seconds')}"
+
+
+def _published(one: Input, connections: Connections) -> bool:
+    """Return whether an input has ever published anything, so that its columns are known."""
+    with opened(one, connections) as journal:
+        return journal.state(one.urn).schema is not None
 
 
 def _sealed_at(one: Input, version: datetime, connections: Connections) -> datetime | None:

@@ -13,6 +13,7 @@ from typing import ClassVar
 from airflow_gobblin.connections import Connections, GuardedConnections
 from airflow_gobblin.errors import GobblinError, NoSuchRangeError
 from airflow_gobblin.job import Attempt, DatasetLike, NothingHeld, Restore, WorkPlan, WorkRequest
+from airflow_gobblin.model import schema as schemas
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.plan import Plan
@@ -28,7 +29,9 @@ from airflow_gobblin.stages.record import keep_inputs
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.storage.files import Files
 from airflow_gobblin.storage.stores.base import Store
-from tests.protocol.rows import LineSink
+from tests.protocol.rows import SCHEMA, LineSink
+
+COLUMNS = schemas.encode(SCHEMA)
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,9 @@ class JoinedLines:
         if made is None:
             return None
         found = {one.urn: tuple(published(one, made, states[self.name], connections).paths) for one in self.inputs}
-        return WorkPlan(iter([WorkUnit("version", self.name)]), self.name, LinesOf(found), checkpoint=made)
+        return WorkPlan(
+            iter([WorkUnit("version", self.name)]), self.name, LinesOf(found), schema=COLUMNS, checkpoint=made
+        )
 
     def to_restore(self, state: DatasetState, connections: GuardedConnections) -> Restore | None:
         return to_restore(self.inputs, state, connections, stateful=False)

@@ -10,6 +10,7 @@ import pytest
 from airflow_gobblin.errors import RecordError, StateGivenUpError
 from airflow_gobblin.journal.records import Action
 from airflow_gobblin.journal.seals import Seal, SealedDataset, Seals
+from airflow_gobblin.model.checkpoint import Checkpoint
 from airflow_gobblin.model.state import UnitRef
 from airflow_gobblin.stages.lineage import look, looked_up_to, retired
 from airflow_gobblin.stages.restore import from_version
@@ -118,19 +119,32 @@ def test_a_version_consumes_what_came_after_the_one_before_and_inherits_its_root
     states = {source.urn: source.history.state}
     stage.publish(version(1, 1))
     has = {SOURCE: of_dataset(SOURCE, source.history, seals(source, v1=1, v3=3), states)}
-    made = checkpoint(at(3), has, stage.history.state)
+    made = checkpoint(at(3), has, stage.history.state, {})
     assert made.parents == made.roots == {SOURCE: consumed(2, 3, units=2)}
     stage.publish(made)
-    below = checkpoint(at(3), {"clean/clean": of_stage(stage.history)}, Chain("report").history.state)
+    below = checkpoint(at(3), {"clean/clean": of_stage(stage.history)}, Chain("report").history.state, {})
     assert below.parents == {"clean/clean": consumed(1, 2)}
     assert below.roots == {SOURCE: (*consumed(1), *consumed(2, 3, units=2))}
 
 
-def test_an_upstream_that_is_late_gives_nothing() -> None:
-    source = upstream(1)
-    has = {SOURCE: of_dataset(SOURCE, source.history, seals(source, v1=1), {source.urn: source.history.state})}
-    made = checkpoint(at(2), has, Chain().history.state)
-    assert (made.parents, made.roots, made.late) == ({SOURCE: ()}, {}, (SOURCE,))
+def test_an_upstream_that_is_late_gives_what_it_has_sealed_before_and_what_it_seals_later_belongs_to_the_next() -> None:
+    source, stage = upstream(4), Chain("clean")
+    states = {source.urn: source.history.state}
+
+    def made(hour: int, **heads: int) -> Checkpoint:
+        has = {SOURCE: of_dataset(SOURCE, source.history, seals(source, **heads), states)}
+        return checkpoint(at(hour), has, stage.history.state, {})
+
+    first = made(4, v5=1)
+    assert (first.parents, first.roots, first.late) == ({SOURCE: ()}, {}, {SOURCE: None})
+    second = made(4, v1=1, v3=2, v5=3)
+    assert (second.parents[SOURCE], second.late) == (consumed(1, 2, units=2), {SOURCE: at(3)})
+    stage.publish(second)
+    third = made(6, v1=1)
+    assert (third.parents[SOURCE], third.late) == ((), {SOURCE: at(3)}), "what it has doesn't become less"
+    stage.publish(third)
+    fourth = made(8, v1=1, v3=2, v5=3, v8=4)
+    assert (fourth.parents[SOURCE], fourth.late) == (consumed(3, 4, units=2), {})
 
 
 def test_a_stage_with_state_goes_back_no_further_than_its_floor_or_to_its_start() -> None:

@@ -282,11 +282,32 @@ def test_a_stage_waits_for_an_optional_upstream_that_is_too_far_behind(diamond: 
     diamond.rest()
     assert diamond.versions("most") == [6, 10]
     state = Journal.open(diamond.journal, "most").state("most")
-    assert [state.checkpoints[slot].late for slot in state.versions] == [("late/c",), ()]
-    assert len(lines(diamond.paths("c"))) == 10
-    assert lines(diamond.paths("most"))[6:] == joined(
-        "most", [lines(diamond.paths("a"))[6:], lines(diamond.paths("c"))]
+    assert [state.checkpoints[slot].late for slot in state.versions] == [
+        {"late/c": datetime.fromtimestamp(3, UTC)},
+        {},
+    ]
+    a, c = lines(diamond.paths("a")), lines(diamond.paths("c"))
+    assert lines(diamond.paths("most")) == sorted(
+        row for rows in ([a[:6], c[:3]], [a[6:], c[3:]]) for row in joined("most", rows)
     )
+
+
+def test_an_optional_upstream_of_another_schedule_gives_each_version_what_it_has_sealed_up_to_it(
+    diamond: Diamond,
+) -> None:
+    inputs = Input(diamond.journal, "raw", "a"), Input(diamond.journal, "late", "c", required=False)
+    diamond.stages = {"most": diamond.stage("most", *inputs)}
+    for rows, late in ((4, 5), (4, 6), (4, 0), (12, 8)):
+        diamond.grow(rows)
+        diamond.grow_late(late)
+        diamond.rest()
+    state = Journal.open(diamond.journal, "most").state("most")
+    made = [state.checkpoints[slot] for slot in state.versions]
+    consumed = [[slot.slot for slot in one.parents["late/c"]] for one in made]
+    upto = [one.late["late/c"] for one in made]
+    assert [one.version.timestamp() for one in made] == [4, 8, 12, 24]
+    assert consumed == [[], [1], [2], [3]]
+    assert [None if one is None else one.timestamp() for one in upto] == [None, 5, 11, 19]
 
 
 def test_two_that_restore_at_once_go_back_once(diamond: Diamond) -> None:
@@ -345,6 +366,19 @@ def test_what_a_stage_cant_go_back_to_is_refused_by_name(diamond: Diamond) -> No
     source = Administration(Journal.open(diamond.journal, "raw", write=True), str(diamond.folder / "raw"), "ann")
     with pytest.raises(ConfigurationError, match="nothing to take back: it has no version"):
         would_rewind(source, "a", None)
+
+
+def test_an_input_that_is_read_whole_now_and_was_not_before_is_refused_by_name(diamond: Diamond) -> None:
+    diamond.grow(6)
+    diamond.run("one")
+    diamond.stages["one"] = diamond.stage("one", Input(diamond.journal, "raw", "a", whole=True))
+    diamond.grow(4)
+    report = diamond.run("one")
+    assert (report.status, diamond.versions("one")) == ("failed", [6])
+    assert "it reads everything of 'raw/a' instead of what is new, and version 1970" in report.detail
+    both = Input(diamond.journal, "raw", "a"), Input(diamond.journal, "raw", "a", whole=True)
+    diamond.stages["one"] = diamond.stage("one", *both)
+    assert "both what is new and everything of 'raw/a' instead of what is new" in diamond.run("one").detail
 
 
 def test_other_inputs_than_those_of_its_versions_are_refused_by_name_until_it_is_rewound_to_its_start(

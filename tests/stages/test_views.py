@@ -95,6 +95,18 @@ def test_a_stage_tells_which_optional_input_is_too_far_behind(diamond: Diamond) 
     )
 
 
+def test_a_stage_tells_that_an_optional_input_has_never_published_anything(diamond: Diamond) -> None:
+    late = Input(diamond.journal, "late", "c", required=False)
+    diamond.stages = {"most": diamond.stage("most", Input(diamond.journal, "raw", "a"), late)}
+    Journal.create(diamond.journal, "late")
+    diamond.grow(6)
+    diamond.run("most")
+    diamond.grow(4)
+    assert seen(diamond, "most").why == (
+        f"it waits for 'late/c' to publish anything, to know what columns it is given for {version(10)}"
+    )
+
+
 def test_a_stage_that_is_paused_says_so(diamond: Diamond) -> None:
     diamond.grow(6)
     diamond.rest()

@@ -66,6 +66,7 @@ class Decision(Generic[U_co]):
     :param looked: how far a stage looked for retired parents, per upstream.
     :param floor: the state of versions in slots below is given up.
     :param considered: the moment when its process began to decide, for the checks.
+    :param began: the moment when it began to read what it was planned from, for the checks.
     """
 
     action: Action
@@ -75,6 +76,7 @@ class Decision(Generic[U_co]):
     looked: Mapping[str, int] = field(default_factory=dict)
     floor: int = 0
     considered: int = 0
+    began: int = 0
 
 
 @dataclass(frozen=True)

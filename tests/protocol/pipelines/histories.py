@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -77,7 +77,8 @@ def narrow(store: Store) -> Pipeline:
 
 def fan(store: Store) -> Pipeline:
     """Two jobs as one channel, an optional upstream, and a stage with state that reads a source."""
-    raw, other, late = source("raw", ["a"], store), source("other", ["b"], store), source("late", ["c"], store)
+    raw, other = source("raw", ["a"], store), source("other", ["b"], store)
+    late = source("late", ["c"], store, apart=True)
     union = Stage("union", [DatasetOf(raw, 0), DatasetOf(other, 0)], store)
     extra = Stage("extra", [DatasetOf(late, 0)], store)
     both = Stage("both", [union, extra], store, optional=["extra"])
@@ -101,7 +102,15 @@ def wide(store: Store) -> Pipeline:
     return Pipeline(store, [raw, late], [clean, extra, facts, seen])
 
 
-SHAPES = (line, diamond, narrow, fan, wide)
+def daily(store: Store) -> Pipeline:
+    """Each of two datasets of a job with another schedule, as an optional input of a stage."""
+    raw, late = source("raw", ["a"], store), source("late", ["c", "d"], store, apart=True)
+    one = Stage("one", [DatasetOf(raw, 0), DatasetOf(late, 0)], store, optional=["c"])
+    two = Stage("two", [DatasetOf(raw, 0), DatasetOf(late, 1)], store, optional=["d"], whole=["d"])
+    return Pipeline(store, [raw, late], [one, two])
+
+
+SHAPES = (line, diamond, narrow, fan, wide, daily)
 
 
 @dataclass
@@ -189,10 +198,10 @@ class History:
         job = self._source()
         if self.random.random() < 0.7:
             job.grow(PERIOD)
-        newest = job.clock // PERIOD
-        back = self.random.choice([0, 0, 0, 1, 2])
-        version = max(newest - back, 0) * PERIOD
-        if version == 0:
+        back = self.random.choice([0, 0, 0, 1, 2]) * PERIOD
+        at = job.clock - back - (self.random.randrange(PERIOD) if job.apart else 0)
+        version = at if job.apart else at // PERIOD * PERIOD
+        if version <= 0:
             return
         fails = {d.name: self.random.choice([None, None, None, None, 0, 1]) for d in job.datasets}
         scheduled = self.random.random() < 0.9
@@ -336,8 +345,12 @@ class History:
     def _check_all_ever(self, stage: Stage) -> None:
         """What holds of each version from the moment of its outcome, however short it lived."""
         chains: dict[str, Chain[Any]] = {upstream.name: upstream.chain for upstream in stage.upstreams}
-        for slot in stage.chain.ended_at:
+        live: dict[str, Version] = {}
+        for slot in sorted(stage.chain.ended_at):
             decision = stage.chain.ledger[slot]
+            live = {name: version for name, version in live.items() if name not in decision.retires}
+            self._check_no_falling_back(stage, live.values(), decision.units)
+            live |= {version.name: version for version in decision.units}
             if decision.action is Action.REWIND:
                 self.restores += 1
             for version in decision.units:
@@ -369,16 +382,34 @@ class History:
                 self._expect(other == unit, f"{stage.name} has {key} of {unit} and of {other} in {version.version}")
 
     def _check_how_late(self, stage: Stage, decision: Decision[Version], version: Version) -> None:
-        """An optional upstream of which nothing was taken was no further behind than it may be."""
-        for upstream in stage.upstreams:
-            if stage.at_most is None or upstream.name in version.took:
+        """Of an optional upstream a version has all that was sealed for it; and that is no further behind than it may be."""
+        for name, reached in version.reached.items():
+            if name not in stage.optional:
+                self._expect(
+                    reached == version.version, f"{stage.name} has {name} up to {reached} in {version.version}"
+                )
                 continue
-            chain = upstream.chain
-            sealed = (chain.ledger[slot] for slot, at in chain.ended_at.items() if at <= decision.considered)
-            newest = max((one.version for made in sealed for one in made.units), default=-1)
-            self._expect(
-                0 <= newest >= version.version - stage.at_most, f"{stage.name} didn't wait for {upstream.name}"
-            )
+            behind = version.version - reached
+            close = stage.at_most is None or (reached > 0 and behind <= stage.at_most)
+            self._expect(behind >= 0 and close, f"{stage.name} has {name} up to {reached} in {version.version}")
+        for upstream in self._stages_of(stage.optional):
+            sealed = _standing_since(upstream, decision.began)
+            newest = max((one for one in sealed if one <= version.version), default=0)
+            reached = version.reached[upstream.name]
+            self._expect(reached >= newest, f"{stage.name} has {upstream.name} up to {reached}, and there was {newest}")
+
+    def _check_no_falling_back(self, stage: Stage, live: Iterable[Version], made: Iterable[Version]) -> None:
+        """A version has all that those before it have."""
+        for before in live:
+            for version in made:
+                falls = [name for name, upto in before.reached.items() if upto > version.reached[name]]
+                self._expect(
+                    version.version < before.version or not falls,
+                    f"{stage.name} has less of {falls} in {version.version} than in {before.version}",
+                )
+
+    def _stages_of(self, names: frozenset[str]) -> Sequence[Stage]:
+        return [stage for stage in self.pipeline.stages if stage.name in names]
 
     def _check_parents_lived(
         self, stage: Stage, decision: Decision[Version], parents: frozenset[str], chain: Chain[Any]
@@ -414,8 +445,16 @@ def _sealed(dataset: str, seals: Sequence[Seal]) -> Sequence[Sealed]:
     return [Sealed(seal.version, seal.heads[dataset], dataset in seal.waiting) for seal in seals]
 
 
+def _standing_since(stage: Stage, moment: int) -> Iterator[int]:
+    """Yield the versions that a stage had at a moment, and never took back."""
+    chain = stage.chain
+    gone = frozenset[str]().union(*(chain.ledger[slot].retires for slot in chain.ended_at))
+    for slot, at in chain.ended_at.items():
+        yield from (one.version for one in chain.ledger[slot].units if at <= moment and one.name not in gone)
+
+
 def _shape(stage: Stage, versions: Sequence[Version]) -> Shape:
-    cuts = [Cut(version.version, version.took) for version in versions]
+    cuts = [Cut(version.version, version.reached) for version in versions]
     return Shape(stage.name, [upstream.name for upstream in stage.upstreams], stage.stateful, cuts, stage.whole)
 
 

@@ -43,6 +43,10 @@ def at(version: int) -> datetime:
     return datetime.fromtimestamp(version, UTC)
 
 
+def _at(version: int) -> datetime | None:
+    return at(version) if version else None
+
+
 def number(version: datetime | None) -> int | None:
     return None if version is None else int(version.timestamp())
 
@@ -76,7 +80,7 @@ class Translation:
                 at(version.version),
                 {upstream: self.consumed(parents) for upstream, parents in version.parents.items()},
                 self.by_dataset(version.roots),
-                tuple(sorted(version.parents.keys() - version.took)),
+                {name: _at(upto) for name, upto in version.reached.items() if upto != version.version},
             )
         return self._checkpoints[version.name]
 
@@ -265,15 +269,15 @@ class Translation:
 
     def taken(
         self, version: int, own: Fold[Version], readings: Mapping[str, Reading]
-    ) -> tuple[frozenset[str], Mapping[str, frozenset[str]]]:
-        made = versions.checkpoint(at(version), self.everything(readings), self.state(own))
+    ) -> tuple[Mapping[str, int], Mapping[str, frozenset[str]]]:
+        made = versions.checkpoint(at(version), self.everything(readings), self.state(own), {})
         parents = {
             name: frozenset(unit for unit in reading.units if self.slots[unit] in {p.slot for p in made.parents[name]})
             for name, reading in readings.items()
         }
         units = [readings[name].units[unit] for name, some in parents.items() for unit in some]
         assert made.roots == self.by_dataset(frozenset().union(*(unit.roots for unit in units)))
-        return frozenset(readings) - frozenset(made.late), parents
+        return {name: number(made.late.get(name, made.version)) or 0 for name in readings}, parents
 
     def to_read(
         self,
@@ -373,14 +377,68 @@ def seals_that_stand_for_ever() -> Sequence[Patch]:
 
 def late_without_bound() -> Sequence[Patch]:
     """An optional upstream may be behind as far as it likes."""
-    return (Patch(barrier, "_close_enough", lambda upstream, version, reached: True),)
+    return (Patch(barrier, "_close_enough", lambda upstream, version, available, state: True),)
+
+
+def _reaches(rule: Callable[[str, datetime, Available, DatasetState], datetime | None]) -> Sequence[Patch]:
+    return tuple(Patch(module, "reaches", rule) for module in (versions, barrier))
+
+
+def optional_only_by_its_very_version() -> Sequence[Patch]:
+    """An optional upstream that hasn't sealed a version itself gives it nothing."""
+
+    def rule(upstream: str, version: datetime, available: Available, state: DatasetState) -> datetime | None:
+        return version if version in available.sealed else versions.reached(upstream, state)
+
+    return _reaches(rule)
+
+
+def optional_since_the_newest_version() -> Sequence[Patch]:
+    """Of an optional upstream only the versions after the stage's newest are looked at."""
+    reaches = versions.reaches
+
+    def rule(upstream: str, version: datetime, available: Available, state: DatasetState) -> datetime | None:
+        newest = max((one.version for one in state.checkpoints.values()), default=AT.min.replace(tzinfo=UTC))
+        later = {one: place for one, place in available.sealed.items() if one > newest}
+        return reaches(upstream, version, replace(available, sealed=later), state)
+
+    return _reaches(rule)
+
+
+def optional_that_falls_back() -> Sequence[Patch]:
+    """How far an optional upstream was taken is forgotten where its seal is void."""
+
+    def rule(upstream: str, version: datetime, available: Available, state: DatasetState) -> datetime | None:
+        return max((one for one in available.sealed if one <= version), default=None)
+
+    return _reaches(rule)
+
+
+def behind_by_what_came_later() -> Sequence[Patch]:
+    """How far an optional upstream is behind is told by the newest version that it has, also one that comes later."""
+    close_enough = barrier._close_enough
+
+    def rule(upstream: Upstream, version: datetime, available: Available, state: DatasetState) -> bool:
+        newest = max(available.sealed, default=version)
+        return close_enough(upstream, max(version, newest), available, state)
+
+    return (Patch(barrier, "_close_enough", rule),)
 
 
 LIBRARY_MUTANTS: Mapping[str, Callable[[], Sequence[Patch]]] = {
     **MUTANTS,
-    "late_without_bound": late_without_bound,
-    "no_roots": no_roots,
-    "seals_that_stand_for_ever": seals_that_stand_for_ever,
+    **{
+        mutant.__name__: mutant
+        for mutant in (
+            late_without_bound,
+            no_roots,
+            seals_that_stand_for_ever,
+            optional_only_by_its_very_version,
+            optional_since_the_newest_version,
+            optional_that_falls_back,
+            behind_by_what_came_later,
+        )
+    },
 }
 """The faults, where the library's rules are in place: those of a rule that it has within another one are put in there."""
 

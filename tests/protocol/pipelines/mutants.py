@@ -196,7 +196,47 @@ def whole_as_it_is_now() -> Sequence[Patch]:
 
 def late_without_bound() -> Sequence[Patch]:
     """An optional upstream may be behind as far as it likes."""
-    return (Patch(stages, "close_enough", lambda stage, version, readings: True),)
+    return (Patch(stages, "close_enough", lambda stage, version, own, readings: True),)
+
+
+def optional_only_by_its_very_version() -> Sequence[Patch]:
+    """An optional upstream that hasn't sealed a version itself gives it nothing."""
+
+    def reach(version: int, upstream: str, own: Fold[Version], reading: Reading) -> int:
+        return version if version in reading.sealed else stages.reached_before(upstream, own)
+
+    return (Patch(stages, "to_reach", reach),)
+
+
+def optional_since_the_newest_version() -> Sequence[Patch]:
+    """Of an optional upstream only the versions after the stage's newest are looked at."""
+
+    def reach(version: int, upstream: str, own: Fold[Version], reading: Reading) -> int:
+        newest = max((one.version for one in own.live.values()), default=0)
+        later = (one for one in reading.sealed if newest < one <= version)
+        return max([stages.reached_before(upstream, own), *later])
+
+    return (Patch(stages, "to_reach", reach),)
+
+
+def optional_that_falls_back() -> Sequence[Patch]:
+    """How far an optional upstream was taken is forgotten where its seal is void."""
+
+    def reach(version: int, upstream: str, own: Fold[Version], reading: Reading) -> int:
+        return max((one for one in reading.sealed if one <= version), default=0)
+
+    return (Patch(stages, "to_reach", reach),)
+
+
+def behind_by_what_came_later() -> Sequence[Patch]:
+    """How far an optional upstream is behind is told by the newest version that it has, also one that comes later."""
+    close_enough = stages.close_enough
+
+    def close(stage: Stage, version: int, own: Fold[Version], readings: Mapping[str, Reading]) -> bool:
+        newest = max((max(readings[name].sealed, default=0) for name in stage.optional), default=0)
+        return close_enough(stage, max(version, newest), own, readings)
+
+    return (Patch(stages, "close_enough", close),)
 
 
 MUTANTS: Mapping[str, Callable[[], Sequence[Patch]]] = {
@@ -225,6 +265,10 @@ MUTANTS: Mapping[str, Callable[[], Sequence[Patch]]] = {
         whole_as_what_is_new,
         whole_as_it_is_now,
         late_without_bound,
+        optional_only_by_its_very_version,
+        optional_since_the_newest_version,
+        optional_that_falls_back,
+        behind_by_what_came_later,
     )
 }
 

@@ -35,10 +35,10 @@ class Sealed:
 
 @dataclass(frozen=True)
 class Cut:
-    """A version of a stage. :param took: the upstreams that it took anything of."""
+    """A version of a stage. :param reached: the version of each upstream up to which it has what that published."""
 
     version: int
-    took: frozenset[str]
+    reached: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def one_pass(datasets: Mapping[str, Mapping[int, Rows]], stages: Sequence[Shape]
         for cut in stage.cuts:
             inputs = []
             for name in stage.reads:
-                upto = cut.version if name in cut.took else taken[name]
+                upto = cut.reached[name]
                 after = 0 if name in stage.whole else taken[name]
                 new = [found for version, found in sorted(have[name].items()) if after < version <= upto]
                 inputs.append({key: value for found in new for key, value in found.items()})

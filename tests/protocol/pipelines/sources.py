@@ -100,12 +100,17 @@ class Dataset:
 
 @dataclass
 class Source:
-    """A source job. :param clock: the next position that any of its datasets gets."""
+    """A source job.
+
+    :param clock: the next position that any of its datasets gets.
+    :param apart: whether its schedule isn't that of the others: its versions lie anywhere.
+    """
 
     name: str
     datasets: Sequence[Dataset]
     clock: int = 0
     seals: list[Seal] = field(default_factory=list)
+    apart: bool = False
 
     def grow(self, positions: int) -> None:
         """Let time pass: each dataset has a row at each position."""
@@ -210,6 +215,6 @@ def _gaps(fold: Fold[RangeUnit], upto: int) -> Iterator[tuple[int, int]]:
             low = at
 
 
-def source(name: str, datasets: Sequence[str], store: Store) -> Source:
+def source(name: str, datasets: Sequence[str], store: Store, *, apart: bool = False) -> Source:
     """Make a source job."""
-    return Source(name, [Dataset(dataset, Chain(dataset, store)) for dataset in datasets])
+    return Source(name, [Dataset(dataset, Chain(dataset, store)) for dataset in datasets], apart=apart)

@@ -32,7 +32,8 @@ class Version:
 
     :param version: the version.
     :param parents: the units that it consumed, of each upstream.
-    :param took: the upstreams that had sealed the version; an optional one that is late isn't among them.
+    :param reached: the version of each upstream up to which it has what that published: its own, but of an optional one that is
+        late; 0 if there is none.
     :param audit: a second channel: the number of rows, and the name of the evaluation.
     :param state: the name of its state's file.
     """
@@ -41,7 +42,7 @@ class Version:
     version: int
     parents: Mapping[str, frozenset[str]]
     roots: frozenset[str]
-    took: frozenset[str]
+    reached: Mapping[str, int]
     rows: Mapping[str, Row]
     audit: tuple[int, str]
     state: str
@@ -123,8 +124,9 @@ class DatasetOf:
 class Plan:
     """A version that a stage is about to make: bound to the head of its chain.
 
-    :param retires: the version that it replaces.
     :param inputs: the rows that it takes, of each upstream.
+    :param retires: the version that it replaces.
+    :param began: the moment when it began to read what they have, for the checks; 0 if it takes nothing that is new.
     """
 
     head: int
@@ -132,10 +134,11 @@ class Plan:
     version: int
     parents: Mapping[str, frozenset[str]]
     roots: frozenset[str]
-    took: frozenset[str]
+    reached: Mapping[str, int]
     inputs: Mapping[str, Mapping[str, Row]]
     state: State | None
     retires: frozenset[str] = frozenset()
+    began: int = 0
 
 
 @dataclass(frozen=True)
@@ -213,14 +216,15 @@ class Stage:
             if oldest is None:
                 break
             yield from self.restore(own, oldest, look.upto)
+        began = self.chain.store.moment
         readings: dict[str, Reading] = {}
         for upstream in self.upstreams:
             readings[upstream.name] = yield from upstream.read()
         version = next_ready(self, own, readings)
-        return None if version is None else self._plan(own, version, readings)
+        return None if version is None else self._plan(own, version, readings, began)
 
-    def _plan(self, own: Fold[Version], version: int, readings: Mapping[str, Reading]) -> Plan:
-        took, parents = taken(version, own, readings)
+    def _plan(self, own: Fold[Version], version: int, readings: Mapping[str, Reading], began: int) -> Plan:
+        reached, parents = taken(version, own, readings)
         units = {name: [readings[name].units[unit] for unit in sorted(parents[name])] for name in parents}
         read = {name: to_read(self, name, version, some, own, readings[name]) for name, some in parents.items()}
         return Plan(
@@ -229,9 +233,10 @@ class Stage:
             version=version,
             parents=parents,
             roots=frozenset().union(*(unit.roots for some in units.values() for unit in some)),
-            took=took,
+            reached=reached,
             inputs=rows_of(read, readings),
             state=state_before(self, own),
+            began=began,
         )
 
     def evaluate(self, plan: Plan) -> Version:
@@ -243,7 +248,7 @@ class Stage:
             state, rows = _grouped(self.name, name, plan, plan.state)
             file = keep_state(self, name, plan, state)
         audit = (len(rows), name)
-        return Version(name, plan.version, plan.parents, plan.roots, plan.took, rows, audit, file)
+        return Version(name, plan.version, plan.parents, plan.roots, plan.reached, rows, audit, file)
 
     def decide(self, plan: Plan, version: Version) -> Process[None]:
         """Publish a version, unless another one was decided since, or a parent was retired."""
@@ -255,7 +260,9 @@ class Stage:
         if look.retired:
             return  # the next plan restores
         yield
-        decision = Decision(Action.COMMIT, plan.generation, (version,), plan.retires, look.upto, own.floor, considered)
+        decision = Decision(
+            Action.COMMIT, plan.generation, (version,), plan.retires, look.upto, own.floor, considered, plan.began
+        )
         if self.chain.take(own.slot + 1, decision):
             yield
             self.chain.end(own.slot + 1)
@@ -307,7 +314,7 @@ class Stage:
             return
         inputs = rows_of(read, readings)
         retires = frozenset({old.name})
-        plan = Plan(own.slot, own.generation, old.version, old.parents, old.roots, old.took, inputs, None, retires)
+        plan = Plan(own.slot, own.generation, old.version, old.parents, old.roots, old.reached, inputs, None, retires)
         version = self.evaluate(plan)
         yield
         yield from self.decide(plan, version)
@@ -337,13 +344,28 @@ def consumed(upstream: str, own: Fold[Version]) -> frozenset[str]:
     return frozenset().union(*(version.parents[upstream] for version in own.live.values()))
 
 
+def reached_before(upstream: str, own: Fold[Version]) -> int:
+    """Return the version of an upstream up to which the live versions have what that published; 0 if there is none."""
+    return max((version.reached[upstream] for version in own.live.values()), default=0)
+
+
+def to_reach(version: int, upstream: str, own: Fold[Version], reading: Reading) -> int:
+    """Return the newest version up to a stage's version that an upstream has sealed; but none before what was reached: a seal may
+    be void by now, though nothing of this upstream was taken back.
+    """
+    return max([reached_before(upstream, own), *(one for one in reading.sealed if one <= version)])
+
+
 def taken(
     version: int, own: Fold[Version], readings: Mapping[str, Reading]
-) -> tuple[frozenset[str], Mapping[str, frozenset[str]]]:
-    """Return the upstreams that a version takes something of, and its parents: what live versions haven't consumed."""
-    took = frozenset(name for name, reading in readings.items() if version in reading.sealed)
-    return took, {
-        name: readings[name].sealed[version] - consumed(name, own) if name in took else frozenset() for name in readings
+) -> tuple[Mapping[str, int], Mapping[str, frozenset[str]]]:
+    """Return how far a version goes in each upstream, and its parents: what live versions haven't consumed."""
+    reached = {name: to_reach(version, name, own, reading) for name, reading in readings.items()}
+    return reached, {
+        name: readings[name].sealed[upto] - consumed(name, own)
+        if upto > reached_before(name, own)
+        else frozenset[str]()
+        for name, upto in reached.items()
     }
 
 
@@ -407,16 +429,16 @@ def next_ready(stage: Stage, own: Fold[Version], readings: Mapping[str, Reading]
     newest = max((version.version for version in own.live.values()), default=0)
     sealed = [readings[upstream.name].sealed.keys() for upstream in stage.required]
     versions = sorted(frozenset.intersection(*map(frozenset, sealed)))
-    later = (v for v in versions if v > newest and close_enough(stage, v, readings))
+    later = (v for v in versions if v > newest and close_enough(stage, v, own, readings))
     return next((v for v in later if same_roots(stage, v, readings)), None)
 
 
-def close_enough(stage: Stage, version: int, readings: Mapping[str, Reading]) -> bool:
-    """Return whether no optional upstream is further behind a version than it may be."""
+def close_enough(stage: Stage, version: int, own: Fold[Version], readings: Mapping[str, Reading]) -> bool:
+    """Return whether what a version would have of each optional upstream is no further behind it than it may be."""
     if stage.at_most is None:
         return True
-    newest = (max(readings[name].sealed, default=None) for name in stage.optional)
-    return all(one is not None and version - one <= stage.at_most for one in newest)
+    reached = [to_reach(version, name, own, readings[name]) for name in stage.optional]
+    return all(one > 0 and version - one <= stage.at_most for one in reached)
 
 
 def same_roots(stage: Stage, version: int, readings: Mapping[str, Reading]) -> bool:

@@ -139,7 +139,9 @@ if TYPE_CHECKING:
         VerifyRecoverOperator,
         WriteCommitStepsOperator,
     )
-    from airflow_gobblin.operators.yaml_ingestions import YAML_SCHEMA, YamlIngestion, load_ingestions
+    from airflow_gobblin.operators.yaml_files import YAML_SCHEMA
+    from airflow_gobblin.operators.yaml_ingestions import YamlIngestion, load_ingestions
+    from airflow_gobblin.operators.yaml_pipelines import YamlPipeline, load_pipelines
     from airflow_gobblin.plugins.timetables import DatasetCronTimetable
     from airflow_gobblin.rows.converters.base import Converter, OnBadRow, RowCheck
     from airflow_gobblin.rows.converters.checks import InRange, Matches, NotNull
@@ -353,12 +355,14 @@ __all__ = [
     "WriteCommitStepsOperator",
     "Writer",
     "YamlIngestion",
+    "YamlPipeline",
     "Zstd",
     "dataset_asset",
     "dataset_key",
     "frame",
     "ingestion_params",
     "load_ingestions",
+    "load_pipelines",
     "publish_file",
     "publish_folder",
     "publish_units",
@@ -367,7 +371,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "YAML_SCHEMA": "operators.yaml_ingestions",
+    "YAML_SCHEMA": "operators.yaml_files",
     "AddColumn": "rows.converters.columns",
     "Administration": "admin.actions",
     "AirflowConnections": "hooks.connections",
@@ -548,12 +552,14 @@ _MODULES = {
     "WriteCommitStepsOperator": "operators.tasks",
     "Writer": "rows.sinks.base",
     "YamlIngestion": "operators.yaml_ingestions",
+    "YamlPipeline": "operators.yaml_pipelines",
     "Zstd": "copy.conversion.converters",
     "dataset_asset": "events.assets",
     "dataset_key": "model.naming",
     "frame": "stages.functions",
     "ingestion_params": "operators.run_requests",
     "load_ingestions": "operators.yaml_ingestions",
+    "load_pipelines": "operators.yaml_pipelines",
     "publish_file": "steps.publishing",
     "publish_folder": "steps.publishing",
     "publish_units": "rows.sinks.base",

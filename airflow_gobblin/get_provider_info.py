@@ -19,7 +19,9 @@ def get_provider_info() -> dict[str, Any]:
                     "airflow_gobblin.operators.extract",
                     "airflow_gobblin.operators.tasks",
                     "airflow_gobblin.operators.task_group",
+                    "airflow_gobblin.operators.pipelines",
                     "airflow_gobblin.operators.yaml_ingestions",
+                    "airflow_gobblin.operators.yaml_pipelines",
                 ],
             }
         ],

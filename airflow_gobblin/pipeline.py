@@ -15,7 +15,7 @@ from airflow_gobblin.stage import Stage, StageJob
 from airflow_gobblin.stages.frames import FrameWork
 from airflow_gobblin.stages.outputs import Input, Output
 
-__all__ = ["bound_jobs"]
+__all__ = ["bound_jobs", "check_published"]
 
 
 def bound_jobs(
@@ -103,7 +103,7 @@ def _ordered(pipeline: str, jobs: Mapping[str, Ingestion | Stage]) -> Iterator[s
     for name, job in jobs.items():
         outputs = [] if isinstance(job, Ingestion) else [*chain.from_iterable(job.inputs.values())]
         for output in outputs:
-            _check_published(pipeline, name, output, jobs)
+            check_published(pipeline, name, output, jobs)
         upstreams[name] = [output.job for output in outputs]
     try:
         yield from [*TopologicalSorter(upstreams).static_order()]
@@ -112,7 +112,12 @@ def _ordered(pipeline: str, jobs: Mapping[str, Ingestion | Stage]) -> Iterator[s
         raise _refused(pipeline, f"its stages read each other: {circle}", "Take one of these out of `reads`.") from None
 
 
-def _check_published(pipeline: str, stage: str, output: Output, jobs: Mapping[str, Ingestion | Stage]) -> None:
+def check_published(pipeline: str, stage: str, output: Output, jobs: Mapping[str, Ingestion | Stage]) -> None:
+    """Check that a job of a pipeline publishes what a stage reads, as far as that is known in a DAG file.
+
+    :param jobs: the pipeline's, by name.
+    :raises ConfigurationError: none does.
+    """
     upstream = jobs.get(output.job)
     if upstream is None:
         hint = meant([*jobs], output.job, otherwise="Add it to the pipeline's jobs.")

@@ -1,4 +1,4 @@
-"""The tasks of an ingestion, as a task group and one by one; and ingestions written in YAML."""
+"""The tasks of an ingestion, as a task group and one by one; and ingestions and pipelines written in YAML."""
 
 from __future__ import annotations
 

@@ -1,72 +1,33 @@
 """Ingestions and mirrors in YAML, for teams with hundreds of datasets: one file each, with the names of the Python arguments.
 
-    for one in load_ingestions("ingestions/*.yaml"):
-        with DAG(**one.dag.arguments()):
-            GobblinIngestion(one.ingestion, spark=one.spark)
-
-Files are checked against the JSON schema `YAML_SCHEMA` (draft 2020-12), which editors use too, then by the constructors. No name
-in a file is ever imported, except the author's own modules, `code`.
+for one in load_ingestions("ingestions/*.yaml"):
+    with DAG(**one.dag.arguments()):
+        GobblinIngestion(one.ingestion, spark=one.spark)
 """
 
 from __future__ import annotations
 
-import importlib
-import json
-import re
 import sys
-import types
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from datetime import datetime, timedelta
-from enum import Enum
-from functools import cache
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any
 from zoneinfo import ZoneInfo
 
-from airflow_gobblin.copy.checks import FileSetCheck
-from airflow_gobblin.copy.conversion.converters import AnyConverter
-from airflow_gobblin.copy.finders import (
-    DatasetFinder,
-    DatePartitions,
-    EachFolder,
-    Glob,
-    Manifest,
-    NewestVersions,
-    Ready,
-    WholeTree,
-)
-from airflow_gobblin.copy.registering import HiveTable, Registration
-from airflow_gobblin.errors import ConfigurationError, GobblinError, RecordError
 from airflow_gobblin.hooks.ingestion import check_journal
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.mirror import Mirror
-from airflow_gobblin.model import wire
-from airflow_gobblin.model.naming import meant
-from airflow_gobblin.model.registry import import_kinds
 from airflow_gobblin.model.watermark import Json
-from airflow_gobblin.operators import located_yaml
-from airflow_gobblin.operators.located_yaml import Document, Place, Problem, Unreadable, ValuePath
+from airflow_gobblin.operators.located_yaml import Document, ValuePath
 from airflow_gobblin.operators.run_requests import ingestion_params
-from airflow_gobblin.operators.spark_options import SECRET_SETTING, SECRET_SETTING_HINT, SparkOptions
-from airflow_gobblin.redaction import setting_shows_secret, shows_password
-from airflow_gobblin.rows.converters.base import Converter, RowCheck
-from airflow_gobblin.rows.sinks.base import Sink
-from airflow_gobblin.rows.sinks.parquet import ParquetSink
+from airflow_gobblin.operators.spark_options import SparkOptions
+from airflow_gobblin.operators.yaml_files import FAILED, Builder, folder_of, load_files
 from airflow_gobblin.rows.sources.base import Source
-from airflow_gobblin.rows.sources.kafka import KafkaSource
-from airflow_gobblin.rows.sources.kafka.values import AvroValues, BytesValues, JsonValues, TextValues, ValueFormat
 from airflow_gobblin.rows.sources.sql import SqlSource
 from airflow_gobblin.storage.files import check_target
 
-__all__ = ["YAML_SCHEMA", "CronSchedule", "DagOptions", "YamlIngestion", "load_ingestions"]
-
-YAML_SCHEMA = Path(__file__).with_name("ingestions.schema.json")
-"""The JSON schema of a file."""
-
-MOST_TOLD = 10
-"""The number of problems that one error reports."""
+__all__ = ["CronSchedule", "DagOptions", "YamlIngestion", "load_ingestions"]
 
 
 @dataclass(frozen=True)
@@ -119,9 +80,12 @@ class DagOptions:
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments for `DAG`, with a form to trigger it; Airflow's defaults apply to those left `None`."""
-        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        return self.common() | {"params": ingestion_params(self.datasets, ranges=self.ranges)}
+
+    def common(self) -> dict[str, Any]:
+        """Return those of them that a DAG without the form has, too."""
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("datasets", "ranges")}
         given |= {"tags": [*self.tags], "default_args": dict(self.default_args)}
-        given["params"] = ingestion_params(given.pop("datasets"), ranges=given.pop("ranges"))
         if isinstance(self.schedule, CronSchedule):
             given["schedule"] = self.schedule.timetable()
         return {name: value for name, value in given.items() if value is not None}
@@ -149,334 +113,39 @@ def load_ingestions(pattern: str, *, relative_to: str | Path | None = None) -> t
     :raises ConfigurationError: a file is not YAML, doesn't fit the schema or can't work, two share a name, or there is none. It
         names file, line and column of each problem, up to the first ten.
     """
-    folder = _folder(relative_to or sys._getframe(1).f_globals.get("__file__"))
-    loaded: list[YamlIngestion] = []
-    problems: list[tuple[Path, Problem]] = []
-    seen: dict[tuple[str, str], str] = {}
-    for path in _files(pattern, folder):
-        try:
-            document = _read(path)
-            loaded.append(_Loading(document).ingestion(path))
-            problems += ((path, problem) for problem in _taken(loaded[-1], document, seen))
-        except Unreadable as error:
-            problems += ((path, problem) for problem in sorted(error.problems, key=lambda p: p.place))
-    if problems:
-        raise _refused(problems)
-    return tuple(loaded)
+    folder = folder_of(relative_to or sys._getframe(1).f_globals.get("__file__"), "ingestions")
+    return load_files("ingestions", pattern, folder, _built, _names)
 
 
-def _folder(where: str | Path | None) -> Path:
-    if where is None:
-        raise ConfigurationError(
-            operation="load",
-            subject="ingestions",
-            cause="there is no file that the pattern could be relative to",
-            hint="Name a folder: load_ingestions('*.yaml', relative_to='/path').",
-        )
-    path = Path(where).absolute()
-    return path if path.is_dir() else path.parent
+def _names(loaded: YamlIngestion) -> Iterator[tuple[str, str, ValuePath]]:
+    yield "ingestion", loaded.ingestion.name, ("name",)
+    yield "DAG", str(loaded.dag.dag_id), ("dag", "dag_id")
 
 
-def _files(pattern: str, folder: Path) -> list[Path]:
-    try:
-        found = sorted(path for path in folder.glob(pattern) if path.is_file() and not path.name.startswith("."))
-    except (NotImplementedError, ValueError) as error:
-        raise ConfigurationError(
-            operation="load",
-            subject=f"ingestions from {pattern!r}",
-            cause=error,
-            hint="Give a pattern of relative paths, such as '*.yaml', and another folder as `relative_to`.",
-        ) from error
-    if not found:
-        raise ConfigurationError(
-            operation="load",
-            subject=f"ingestions from {pattern!r}",
-            cause=f"no file in {str(folder)!r} matches",
-            hint="Patterns are relative to the DAG file's folder; give another one as `relative_to`.",
-        )
-    return found
+def _built(document: Document, path: Path) -> YamlIngestion:
+    """Build the ingestion, or the mirror, of a file.
 
-
-def _read(path: Path) -> Document:
-    """Read a file and check that it fits the schema.
-
-    :raises Unreadable: it can't be read or doesn't fit.
+    :raises Unreadable: a constructor refused something, or it can't work.
     """
-    try:
-        with path.open("rb") as file:
-            data = file.read(located_yaml.MOST_BYTES + 1)
-    except OSError as error:
-        raise Unreadable(Problem(Place(1, 1), (), f"it can't be read: {error.strerror}")) from error
-    document = located_yaml.parse(data)
-    problems = [*_secrets(document, document.value, ())] or [*_misfits(document)]
-    if problems:
-        raise Unreadable(*problems)
-    return document
-
-
-def _taken(loaded: YamlIngestion, document: Document, seen: dict[tuple[str, str], str]) -> Iterator[Problem]:
-    """Yield a problem for each name that another file has taken."""
-    for what, name, path in (
-        ("ingestion", loaded.ingestion.name, ("name",)),
-        ("DAG", str(loaded.dag.dag_id), ("dag", "dag_id")),
-    ):
-        place = document.values.get(path) or document.values["name",]
-        first = seen.setdefault((what, name), f"{loaded.path}:{place.line}")
-        if first != f"{loaded.path}:{place.line}":
-            yield Problem(place, path, f"the {what} {name!r} is in {first} already; give one of them another name")
-
-
-def _refused(problems: list[tuple[Path, Problem]]) -> ConfigurationError:
-    bad = Counter(path for path, _ in problems)
-    lines = [f"\n  {path}:{problem}" for path, problem in problems[:MOST_TOLD]]
-    if len(problems) > MOST_TOLD:
-        lines.append(f"\n  and {len(problems) - MOST_TOLD} more")
-    return ConfigurationError(
-        operation="load",
-        subject=f"ingestions from {str(next(iter(bad)))!r}" if len(bad) == 1 else f"ingestions from {len(bad)} files",
-        cause="".join(lines) + "\n",
-        hint=f"What a file may hold is said by the JSON schema {str(YAML_SCHEMA)!r}; editors show it while you type.",
-    )
-
-
-# --- Whether a file fits the schema -------------------------------------------------------------------------------------------
-
-
-def _secrets(document: Document, value: Json, path: ValuePath) -> Iterator[Problem]:
-    """Yield a problem for each URL with a password and each setting with a secret; no problem shows them."""
-    if isinstance(value, str) and shows_password(value):
-        cause = (
-            "it holds a URL with a password, which everyone who reads the file would see; make it an Airflow connection"
-        )
-        yield document.problem(path, cause)
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _secrets(document, item, (*path, index))
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            if shows_password(key):
-                yield document.problem(
-                    (*path, key), "the key holds a password; make it an Airflow connection", at_key=True
-                )
-            elif path in _SETTINGS and setting_shows_secret(key, item):
-                yield document.problem((*path, key), f"{SECRET_SETTING}. {SECRET_SETTING_HINT}")
-            else:
-                yield from _secrets(document, item, (*path, key))
-
-
-_SETTINGS: tuple[ValuePath, ...] = (("spark", "conf"), ("dag", "default_args"))
-
-
-def _misfits(document: Document) -> Iterator[Problem]:
-    """Yield a problem for each part of a document that doesn't fit the schema."""
-    for error in _validator().iter_errors(document.value):
-        path = tuple(error.absolute_path)
-        if error.validator == "additionalProperties":
-            for key in error.instance:
-                if isinstance(key, str) and not _is_known(key, error.schema):
-                    yield document.problem((*path, key), _unknown(key, error.schema["properties"]), at_key=True)
-        else:
-            yield document.problem(path, _EXPLAINED[error.validator](error.validator_value, error.instance))
-
-
-@cache
-def _validator() -> Any:
-    from jsonschema import Draft202012Validator
-    from jsonschema.validators import extend
-
-    # JSON Schema takes 1.0 for an integer; the constructors don't.
-    integers = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
-    return extend(Draft202012Validator, type_checker=integers)(json.loads(YAML_SCHEMA.read_text()))
-
-
-def _is_known(key: str, schema: Mapping[str, Any]) -> bool:
-    patterns = schema.get("patternProperties", ())
-    return key in schema["properties"] or any(re.search(pattern, key) for pattern in patterns)
-
-
-def _unknown(key: str, known: Mapping[str, Any]) -> str:
-    hint = meant([*known], key, most=1, otherwise=f"Known are {', '.join(sorted(known))}")
-    return f"there is no such key. {hint}"
-
-
-_TYPES = {
-    "string": "a text",
-    "integer": "a whole number",
-    "number": "a number",
-    "boolean": "true or false",
-    "array": "a list",
-    "object": "a mapping",
-    "null": "nothing",
-}
-
-
-def _shown(value: Json) -> str:
-    """Return a value as an error shows it; a URL or a long text isn't shown."""
-    match value:
-        case None:
-            return "nothing"
-        case bool():
-            return str(value).lower()
-        case str():
-            return repr(value) if len(value) <= 60 and "://" not in value else "another text"
-        case list():
-            return "a list"
-        case dict():
-            return "a mapping"
-        case _:
-            return str(value)
-
-
-def _expected_type(types: str | list[str], found: Json) -> str:
-    names = [types] if isinstance(types, str) else types
-    hint = "; quote it" if "string" in names and isinstance(found, bool | int | float) else ""
-    return f"expected {_one_of([_TYPES[name] for name in names])}, found {_shown(found)}{hint}"
-
-
-def _one_of(names: list[str]) -> str:
-    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-
-
-_EXPLAINED: dict[str, Callable[[Any, Any], str]] = {
-    "type": _expected_type,
-    "enum": lambda known, found: f"expected {_one_of([*map(repr, known)])}, found {_shown(found)}",
-    "pattern": lambda pattern, found: f"expected a text that matches {pattern}, found {_shown(found)}",
-    "required": lambda names, found: f"there is no {', '.join(repr(n) for n in names if n not in found)}",
-    "minimum": lambda least, found: f"expected at least {least}, found {found}",
-    "exclusiveMinimum": lambda least, found: f"expected more than {least}, found {found}",
-    "maximum": lambda most, found: f"expected at most {most}, found {found}",
-    "minLength": lambda least, found: "expected a text, found an empty one",
-    "maxLength": lambda most, found: f"expected at most {most} characters, found {len(found)}",
-    "minItems": lambda least, found: f"expected a list of at least {least}, found an empty one",
-    "minProperties": lambda least, found: "expected one key, found none",
-    "maxProperties": lambda most, found: f"expected one key, found {', '.join(map(repr, found))}",
-}
-"""The message for a value that doesn't fit, by the schema's keyword."""
-
-
-# --- From a valid file to an ingestion ----------------------------------------------------------------------------------------
-
-_BUILT_IN: dict[Any, Mapping[str, type[Any]]] = {
-    Source: {"sql": SqlSource, "kafka": KafkaSource},
-    ValueFormat: {"bytes": BytesValues, "text": TextValues, "json": JsonValues, "avro": AvroValues},
-    Sink: {"parquet": ParquetSink},
-    DatasetFinder: {
-        "whole_tree": WholeTree,
-        "each_folder": EachFolder,
-        "glob": Glob,
-        "manifest": Manifest,
-        "date_partitions": DatePartitions,
-        "newest_versions": NewestVersions,
-        "ready": Ready,
-    },
-    Registration: {"hive_table": HiveTable},
-}
-_MODULES = {
-    Converter: "airflow_gobblin.rows.converters.columns",
-    RowCheck: "airflow_gobblin.rows.converters.checks",
-    AnyConverter: "airflow_gobblin.copy.conversion.converters",
-    FileSetCheck: "airflow_gobblin.copy.checks",
-}
-"""The modules of the built-in ones. They load Arrow, so they are imported only when a file names one."""
-
-_FAILED: Any = object()
-
-
-class _Loading:
-    """One file on its way to an ingestion. Its problems are collected, so that all are reported."""
-
-    def __init__(self, document: Document) -> None:
-        self._document = document
-        self._root: dict[str, Any] = document.value  # type: ignore[assignment] # the schema has seen to it
-        self._problems: list[Problem] = []
-
-    def ingestion(self, path: Path) -> YamlIngestion:
-        """Build the ingestion.
-
-        :raises Unreadable: a constructor refused something, or the ingestion can't work.
-        """
-        root = self._root
-        others = ("kind", "dag", "spark")
-        own = {name: value for name, value in root.items() if name not in others and not name.startswith("x-")}
-        dag = self._built(DagOptions, root.get("dag", {}), ("dag",))
-        spark = self._built(SparkOptions, root.get("spark", {}), ("spark",))
-        is_mirror = root.get("kind") == "mirror"
-        ingestion = self._built(Mirror if is_mirror else Ingestion, own, ())
-        if ingestion is not _FAILED:
-            self._tried(("journal",), lambda: check_journal(ingestion.journal))
-            place = ("target",) if is_mirror else ("sink", *own["sink"], "target")
-            self._tried(place, lambda: check_target(ingestion.work.workspace))
-        if self._problems:
-            raise Unreadable(*self._problems)
-        datasets = () if is_mirror else _named(ingestion.source)
-        dag = replace(dag, dag_id=dag.dag_id or ingestion.name, datasets=datasets, ranges=not is_mirror)
-        return YamlIngestion(path, ingestion, spark, dag)
-
-    def _built(self, cls: Any, given: Mapping[str, Any], path: ValuePath) -> Any:
-        """Build a dataclass from a mapping of its fields."""
-        hints = _hints(cls)
-        arguments = {name: self._fitted(hints[name], value, (*path, name)) for name, value in given.items()}
-        if any(value is _FAILED for value in arguments.values()):
-            return _FAILED
-        return self._tried(path, lambda: cls(**arguments))
-
-    def _fitted(self, hint: Any, value: Any, path: ValuePath) -> Any:
-        """Convert a value to the type of a field; the schema has checked its shape."""
-        if hint in _BUILT_IN or hint in _MODULES:
-            return self._part(hint, value, path)
-        options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-        if isinstance(value, dict) and (port := next((option for option in options if option in _BUILT_IN), None)):
-            return self._part(port, value, path)
-        if isinstance(value, list):
-            element = next(get_args(option)[0] for option in options if get_origin(option) is tuple)
-            items = tuple(self._fitted(element, item, (*path, index)) for index, item in enumerate(value))
-            return _FAILED if any(item is _FAILED for item in items) else items
-        if isinstance(value, dict) and timedelta in options:
-            return self._tried(path, lambda: timedelta(**value))
-        if isinstance(value, dict) and (cls := next(filter(is_dataclass, options), None)):
-            return self._built(cls, value, path)
-        if isinstance(value, str) and (member := _member(options, value)) is not None:
-            return member
-        if isinstance(value, str) and datetime in options and str not in options:
-            return self._tried(path, lambda: datetime.fromisoformat(value))
-        return value
-
-    def _part(self, port: Any, value: Mapping[str, Any], path: ValuePath) -> Any:
-        """Build a source, sink, converter or check from `{its kind: its arguments}`."""
-        ((kind, given),) = value.items()
-        inner = (*path, kind)
-        if built_in := _BUILT_IN.get(port, {}).get(kind):
-            return self._built(built_in, given, inner)
-        if "." in kind:  # all others are built in
-            if self._tried(("code",), lambda: import_kinds(self._root.get("code", ()))) is _FAILED:
-                return _FAILED
-        else:
-            importlib.import_module(_MODULES[port])
-        written = {**(given or {}), "kind": kind, "version": wire.newest_version(kind)}
-        return self._tried(inner, lambda: wire.from_json(port, written, kind))
-
-    def _tried(self, path: ValuePath, make: Callable[[], Any]) -> Any:
-        """Return what `make` returns, or record a problem and return `_FAILED`."""
-        try:
-            return make()
-        except (GobblinError, TypeError, ValueError, OverflowError) as error:
-            cause = error.cause if isinstance(error, RecordError) else error  # no stored record is involved
-            told = str(cause) if isinstance(cause, GobblinError) else f"it can't be used: {cause}"
-            self._problems.append(self._document.problem(path, told))
-        return _FAILED
+    builder = Builder(document)
+    root = builder.given
+    if root.get("kind") == "pipeline":
+        builder.refuse(("kind",), "it is a pipeline, which `load_pipelines` reads")
+        builder.check()
+    is_mirror = root.get("kind") == "mirror"
+    dag = builder.built(DagOptions, root.get("dag", {}), ("dag",))
+    spark = builder.built(SparkOptions, root.get("spark", {}), ("spark",))
+    ingestion = builder.built(Mirror if is_mirror else Ingestion, builder.arguments, ())
+    if ingestion is not FAILED:
+        builder.tried(("journal",), lambda: check_journal(ingestion.journal))
+        place = ("target",) if is_mirror else ("sink", *root["sink"], "target")
+        builder.tried(place, lambda: check_target(ingestion.work.workspace))
+    builder.check()
+    datasets = () if is_mirror else _named(ingestion.source)
+    dag = replace(dag, dag_id=dag.dag_id or ingestion.name, datasets=datasets, ranges=not is_mirror)
+    return YamlIngestion(path, ingestion, spark, dag)
 
 
 def _named(source: Source) -> tuple[str, ...]:
     """Return the URNs that are known without asking the source; an author's own source may have to look them up."""
     return tuple(table.urn for table in source.tables) if isinstance(source, SqlSource) else ()
-
-
-def _member(options: tuple[Any, ...], value: str) -> Enum | None:
-    """Return the member of an enumeration that a text names, if the field may be one."""
-    members = (one for kind in options if isinstance(kind, type) and issubclass(kind, Enum) for one in kind)
-    return next((one for one in members if one.value == value), None)
-
-
-@cache
-def _hints(cls: Any) -> dict[str, Any]:
-    return get_type_hints(cls)

@@ -48,7 +48,9 @@ from airflow_gobblin.model.watermark import LongWatermark, TimestampWatermark
 from airflow_gobblin.model.work import ExtractKind, Limits
 from airflow_gobblin.operators import GobblinIngestion, SparkOptions, load_ingestions, located_yaml
 from airflow_gobblin.operators.extract import ExtractOperator
-from airflow_gobblin.operators.yaml_ingestions import YAML_SCHEMA, DagOptions, YamlIngestion, _validator
+from airflow_gobblin.operators.pipelines import Pipeline
+from airflow_gobblin.operators.yaml_files import YAML_SCHEMA, _validator
+from airflow_gobblin.operators.yaml_ingestions import DagOptions, YamlIngestion
 from airflow_gobblin.plugins.timetables import DatasetCronTimetable
 from airflow_gobblin.rows.converters.base import OnBadRow
 from airflow_gobblin.rows.converters.checks import InRange, Matches, NotNull
@@ -58,6 +60,9 @@ from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.sources.kafka import Isolation, KafkaSource, OutOfRange, Start
 from airflow_gobblin.rows.sources.kafka.values import AvroValues, BytesValues, JsonValues, TextValues, ValueFormat
 from airflow_gobblin.rows.sources.sql import Predicate, SqlSource, SqlTable
+from airflow_gobblin.stage import Stage
+from airflow_gobblin.stages.functions import Frame, Sql
+from airflow_gobblin.stages.outputs import OptionalInput, Readable, Whole
 from tests.services.environment import ROOT
 
 DEFINITIONS = json.loads(YAML_SCHEMA.read_text())["$defs"]
@@ -425,7 +430,7 @@ def test_a_wrong_mirror_is_refused_with_its_line_and_what_was_expected(told: Cal
     (inside,) = told(MIRROR.replace("/srv/camera", "/srv").replace("s3://photos_s3@photos/2026", "/srv/b"))
     assert "it is the source '/srv' or lies in it" in inside
     unknown = told(MIRROR.replace("kind: mirror", "kind: copy"))
-    assert "a.yaml:1:7: kind: expected 'ingestion' or 'mirror', found 'copy'" in unknown
+    assert "a.yaml:1:7: kind: expected 'ingestion', 'mirror' or 'pipeline', found 'copy'" in unknown
     (converter,) = told(MIRROR + "convert: [{gunzpi: {}}]\n")
     assert converter.startswith("a.yaml:6:20: convert[0].gunzpi: ")
     (password,) = told(MIRROR.replace("s3://photos_s3@", "s3://key:secret@"))
@@ -580,6 +585,12 @@ CLASSES: tuple[type[Any], ...] = (
     Keep,
     HiveTable,
     RunLimits,
+    Pipeline,
+    Stage,
+    Frame,
+    Sql,
+    Whole,
+    OptionalInput,
     *(type(finder) for finder in FINDERS),
 )
 JSON_TYPES = {
@@ -593,6 +604,7 @@ JSON_TYPES = {
     date: "string",
     Decimal: "string",
 }
+JOBS = (Ingestion, Mirror, Pipeline)
 NOT_IN_YAML = {LongWatermark, TimestampWatermark}  # `start` takes a number or a time, which become one
 NEVER_WRITTEN = {(DagOptions, "datasets"), (DagOptions, "ranges")}  # the source's
 FLOAT_MEANS_SECONDS = {("SqlTable", "lag"), ("SqlTable", "unit_width")}  # nobody sees 5 differ from 5.0
@@ -614,6 +626,8 @@ def json_types(hint: Any) -> set[str]:
         origin = get_origin(option)
         if origin is tuple:
             found.add("array")
+        elif option is Readable:
+            found |= {"string", "object"}
         elif origin is not None or is_dataclass(option) or getattr(option, "_is_protocol", False):
             found |= (
                 set() if option in NOT_IN_YAML else {"object" if origin is None or issubclass(origin, Mapping) else "?"}
@@ -628,11 +642,11 @@ def test_the_schema_has_the_fields_of_the_dataclass(cls: type[Any]) -> None:
     schema = DEFINITIONS[cls.__name__]
     hints = get_type_hints(cls)
     assert schema["additionalProperties"] is False
-    extra = {"kind", "dag", "spark"} if cls in (Ingestion, Mirror) else set()
+    extra = {"kind", "dag", "spark"} if cls in JOBS else set()
     written = [f for f in fields(cls) if (cls, f.name) not in NEVER_WRITTEN]
     assert set(schema["properties"]) - extra == {f.name for f in written}
     required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
-    assert set(schema.get("required", ())) - ({"kind"} if cls is Mirror else set()) == required
+    assert set(schema.get("required", ())) - extra == required
     for f in written:
         described = resolved(schema["properties"][f.name])
         expect_type(cls, f.name, hints[f.name], described)
@@ -662,8 +676,9 @@ def expect_type(cls: type[Any], name: str, hint: Any, schema: Mapping[str, Any])
             given = {inner["type"]} if isinstance(inner["type"], str) else {*inner["type"]}
             assert given == json_types(element)
         if get_origin(option) is not None and issubclass(get_origin(option), Mapping):
-            texts = get_args(option)[1] is str
-            assert schema.get("additionalProperties") == ({"type": "string"} if texts else None)
+            value = get_args(option)[1]
+            known = {"type": "string"} if value is str else {"$ref": "#/$defs/Reads"} if name == "reads" else None
+            assert schema.get("additionalProperties") == known
 
 
 def test_the_schema_names_the_built_in_parts_as_they_are_registered() -> None:
@@ -690,7 +705,7 @@ def keywords(schema: Any) -> Iterator[str]:
 
 
 def test_the_schema_is_one_and_every_keyword_in_it_can_be_explained() -> None:
-    from airflow_gobblin.operators.yaml_ingestions import _EXPLAINED
+    from airflow_gobblin.operators.yaml_files import _EXPLAINED
 
     schema = json.loads(YAML_SCHEMA.read_text())
     jsonschema.Draft202012Validator.check_schema(schema)

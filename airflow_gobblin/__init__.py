@@ -167,8 +167,9 @@ if TYPE_CHECKING:
     from airflow_gobblin.rows.sources.sql import SqlSource
     from airflow_gobblin.rows.sources.sql.tables import Predicate, SqlTable
     from airflow_gobblin.stage import Stage, StageJob
-    from airflow_gobblin.stages.functions import Frame, Sql, StageFunction, frame
+    from airflow_gobblin.stages.functions import Frame, Out, Sql, StageFunction, frame
     from airflow_gobblin.stages.outputs import OptionalInput, Output, Readable, Whole
+    from airflow_gobblin.stages.state import State
     from airflow_gobblin.steps.base import CommitStep, FenceResult, Phase, StepContext, StepStatus, TargetFile
     from airflow_gobblin.steps.publishing import publish_file, publish_folder
     from airflow_gobblin.storage.files.base import FileIdentity, Files, StagedOutput
@@ -277,6 +278,7 @@ __all__ = [
     "OptionalInput",
     "OrderedReader",
     "OrderedSource",
+    "Out",
     "OutOfRange",
     "Output",
     "OverlapError",
@@ -323,6 +325,7 @@ __all__ = [
     "StagedFile",
     "StagedOutput",
     "Start",
+    "State",
     "StateGivenUpError",
     "StepConflictError",
     "StepContext",
@@ -474,6 +477,7 @@ _MODULES = {
     "OptionalInput": "stages.outputs",
     "OrderedReader": "rows.sources.base",
     "OrderedSource": "rows.sources.base",
+    "Out": "stages.functions",
     "OutOfRange": "rows.sources.kafka",
     "Output": "stages.outputs",
     "OverlapError": "errors",
@@ -520,6 +524,7 @@ _MODULES = {
     "StagedFile": "model.work",
     "StagedOutput": "storage.files.base",
     "Start": "rows.sources.kafka",
+    "State": "stages.state",
     "StateGivenUpError": "errors",
     "StepConflictError": "errors",
     "StepContext": "steps.base",

@@ -41,6 +41,7 @@ __all__ = [
     "DatasetLike",
     "DerivedWork",
     "DriverWork",
+    "GivenUpState",
     "Held",
     "Job",
     "JudgedWork",
@@ -52,6 +53,7 @@ __all__ = [
     "ReusingWork",
     "SealingJob",
     "SplitWork",
+    "StatefulWork",
     "TellingWork",
     "TellsOfFiles",
     "UnitPart",
@@ -346,6 +348,20 @@ class Restore:
     why: str
 
 
+@dataclass(frozen=True)
+class GivenUpState:
+    """State of a stage's oldest versions that nothing needs any more.
+
+    :param units: the units that are it.
+    :param floor: the slot of the oldest version that keeps its state.
+    :param why: a sentence.
+    """
+
+    units: tuple[UnitRef, ...]
+    floor: int
+    why: str
+
+
 @runtime_checkable
 class DerivedWork(Protocol):
     """A work that makes versions from what other jobs publish, which these may take back."""
@@ -364,6 +380,14 @@ class DerivedWork(Protocol):
         :raises LostRaceError: one is retired.
         :raises GobblinError: an upstream can't be read.
         """
+
+
+@runtime_checkable
+class StatefulWork(Protocol):
+    """A work that keeps state from version to version, of the newest versions only."""
+
+    def to_give_up(self, state: DatasetState) -> GivenUpState | None:
+        """Return the state that nothing needs any more, if there is any."""
 
 
 @runtime_checkable

@@ -47,7 +47,7 @@ def bound_jobs(
             )
         reach[name] = frozenset[str]().union(*required)
         sources[name] = _sources(pipeline, name, [*chain.from_iterable(inputs.values())], sources)
-        work = FrameWork(name, job.function, inputs, job.writes, code)
+        work = FrameWork(name, job.function, inputs, job.writes, code, job.state, journal)
         bound[name] = StageJob(name, journal, work, job.attempts, job.retention)
     return tuple(bound.values())
 

@@ -11,12 +11,14 @@ from typing import ClassVar
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.job import check_numbers
 from airflow_gobblin.model import wire
+from airflow_gobblin.model.channels import STATE
 from airflow_gobblin.model.naming import check_ingestion_name
 from airflow_gobblin.model.policy import DEFAULT_ATTEMPTS, DEFAULT_RETENTION, CommitPolicy
 from airflow_gobblin.rows.sinks.base import Layout, Sink
 from airflow_gobblin.stages.frames import FrameWork
-from airflow_gobblin.stages.functions import StageFunction
+from airflow_gobblin.stages.functions import Sql, StageFunction
 from airflow_gobblin.stages.outputs import Output, Readable
+from airflow_gobblin.stages.state import State
 
 __all__ = ["Stage", "StageJob"]
 
@@ -34,6 +36,8 @@ class Stage:
         each it is given what is new in the version, or everything up to it: `Whole(raw["planes"])`. Several in a tuple, with the
         same columns, are one input with the rows of all.
     :param writes: the sink, with a target root of its own.
+    :param state: what its function keeps from version to version: it is given that as a parameter `state`, and returns
+        `Out(rows=…, state=…)`.
     :param attempts: the number of runs that fail to finish a slot before the stage is quarantined.
     :param retention: how long files are kept that were taken back.
     :raises ConfigurationError: the name is not valid, it has no inputs, or the function doesn't fit them.
@@ -43,6 +47,7 @@ class Stage:
     function: StageFunction
     reads: Mapping[str, Readable | tuple[Readable, ...]]
     writes: Sink
+    state: State | None = None
     attempts: int = DEFAULT_ATTEMPTS
     retention: timedelta = DEFAULT_RETENTION
 
@@ -52,6 +57,8 @@ class Stage:
             wire.kind_of(part)
         self._check_reads()
         self.function.check_inputs(self.reads)
+        if self.state is not None:
+            self._check_state()
         if getattr(self.writes, "layout", Layout.FLAT) is not Layout.FLAT:
             hint = "Leave `layout` out: the files of a version are published one by one."
             raise self._refused("its sink has a folder for each unit", hint)
@@ -77,6 +84,12 @@ class Stage:
                 raise self._refused(f"its input {name!r} is {read!r}", hint)
             if len({one.output.id for one in _each(read)}) < len(_each(read)):
                 raise self._refused(f"its input {name!r} has something twice", "Name each once.")
+
+    def _check_state(self) -> None:
+        if isinstance(self.function, Sql):
+            raise self._refused("a query gives rows, and no state", "Make it a PySpark function: Frame('acme.delays').")
+        if STATE in self.reads:
+            raise self._refused(f"its input {STATE!r} has the name of its state", "Give the input another name.")
 
     def _refused(self, cause: str, hint: str) -> ConfigurationError:
         return ConfigurationError(operation="use", subject=f"stage {self.name!r}", cause=cause, hint=hint)

@@ -71,7 +71,7 @@ class Cleanup:
     def _due(self, slot: Slot, history: History) -> bool:
         if slot.outcome is None or not slot.leaves_files:
             return False
-        if slot.abandoned:
+        if slot.abandoned or slot.decision.action is Action.FLOOR:  # no reader of the dataset has had these files
             return True
         if slot.decision.action is not Action.DROP and not any(s.done for s in history.after(slot.decision.slot)):
             return False

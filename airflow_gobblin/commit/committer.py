@@ -289,13 +289,31 @@ class Committer:
         :param looked: how far it was looked for retired parents, by upstream.
         :param run: the DAG run that does it.
         """
-        decision = Decision(
+        draft = self._retiring(Action.REWIND, history, units, run, reason)
+        self._take(replace(draft, generation=draft.generation + 1, looked=looked))
+
+    def give_up_state(self, history: History, units: tuple[UnitRef, ...], floor: int, run: str, reason: str) -> None:
+        """Give up the state of a stage's oldest versions by a FLOOR, unless another slot was decided since its history was read.
+
+        Only then may any of it be removed: nothing is restored to below the floor, which never falls.
+
+        :param history: one with nothing pending.
+        :param floor: the slot of the oldest version whose state is kept.
+        :param run: the DAG run that does it.
+        """
+        self._take(replace(self._retiring(Action.FLOOR, history, units, run, reason), floor=floor))
+
+    def _retiring(
+        self, action: Action, history: History, units: tuple[UnitRef, ...], run: str, reason: str
+    ) -> Decision:
+        """Return the decision that retires units of a stage in its next slot."""
+        return Decision(
             slot=history.state.head + 1,
-            action=Action.REWIND,
+            action=action,
             urn=history.urn,
             token=uuid.uuid4().hex,
             run_key="",  # it answers no run
-            generation=history.state.generation + 1,
+            generation=history.state.generation,
             previous=history.last_digest,
             at=now(),
             replaces=units,
@@ -303,11 +321,13 @@ class Committer:
             hand_over=HighWatermarkStep(None),
             reason=reason,
             run=run,
-            looked=looked,
         )
+
+    def _take(self, decision: Decision) -> None:
+        """Take the slot of a decision and end it; if another one has it, do nothing."""
         self.homes.check_here()
         self.journal.put_decision(decision)
-        slot = self.journal.history(history.urn).by_token(decision.token)
+        slot = self.journal.history(decision.urn).by_token(decision.token)
         if slot is not None:
             self.execute(slot, "")
 

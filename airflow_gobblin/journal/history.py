@@ -15,6 +15,7 @@ from itertools import chain
 from airflow_gobblin.errors import without_stop
 from airflow_gobblin.journal.records import Action, Decision, Note, NoteKind, Outcome, OutcomeState, ShardRef
 from airflow_gobblin.model import wire
+from airflow_gobblin.model.channels import ROWS
 from airflow_gobblin.model.checkpoint import Checkpoint
 from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.holds import Holds
@@ -64,7 +65,9 @@ class Slot:
     @property
     def rows(self) -> int:
         """The number of rows in them."""
-        return self.trimmed.rows if self.trimmed is not None else sum(u.rows_written for u in _good(self.decision))
+        if self.trimmed is not None:
+            return self.trimmed.rows
+        return sum(u.rows_written for u in _good(self.decision) if u.channel == ROWS)
 
     @property
     def dead_letters(self) -> int:
@@ -683,7 +686,7 @@ class _StateBuilder:
         if decision.action in _TAKING_BACK:
             longer = ((low, high) for low, high in self.spoiled if low < oldest)
             self.spoiled = (*longer, (oldest, decision.slot))
-        elif slot.holds is None or not slot.holds.replaces_all:
+        elif decision.action is not Action.FLOOR and (slot.holds is None or not slot.holds.replaces_all):
             self.origins[decision.slot] = oldest
 
 

@@ -8,6 +8,7 @@ A dataset's records are a chain of slots, each with one decision and one outcome
     <ingestion>/<dataset>/o/<slot>             outcome: DONE or ABANDONED. Writing DONE publishes, and hands over the watermark
     <ingestion>/<dataset>/snap/<slot>          snapshot: the fold up to a slot; voids the records of that slot and those before
     _homes/<ingestion>/<number>                where the ingestion's slots are published (`commit/homes.py`)
+    _inputs/<stage>/<number>                   what a stage reads (`stages/record.py`)
     _seals/<ingestion>/<number>                the versions that its runs sealed (`seals.py`)
     _journal, _probe/…, _probe_passed/…        the journal's id, and what trying out the store leaves
 
@@ -47,6 +48,7 @@ from airflow_gobblin.journal.records import (
     shards,
 )
 from airflow_gobblin.model import wire
+from airflow_gobblin.model.channels import ROWS
 from airflow_gobblin.model.dead_letters import dead_letter_schema
 from airflow_gobblin.model.naming import check_ingestion_name, dataset_key
 from airflow_gobblin.model.state import DatasetState, UnitRef
@@ -84,7 +86,7 @@ _ID = "_journal"
 """The record that makes a store a journal: a random id, which claims name."""
 _HOMES = "_homes"
 """The prefix of each ingestion's homes: see `commit/homes.py`."""
-_SHARED = re.compile(r"_journal|_(homes|seals)/[^/]+/[0-9]{10}|_probe/.*|_probe_passed/.*|_gobblin/.*")
+_SHARED = re.compile(r"_journal|_(homes|inputs|seals)/[^/]+/[0-9]{10}|_probe/.*|_probe_passed/.*|_gobblin/.*")
 """The keys outside any ingestion that are known; a journal in the root of a target has its workspace beside it."""
 _UNREAD = frozenset({NoteKind.ANNOUNCED, NoteKind.CLEANED})
 """Notes whose keys contain all that the fold needs."""
@@ -360,7 +362,7 @@ class Journal:
             units = units_up_to(version, history, seals, newest)
             files = self.published_files(history, units, root)
             return PublishedDataset(urn, max((ref.slot for ref in units), default=0), None, schema, files)
-        files = self.published_files(history, history.state.live, root, dead_letters=dead_letters)
+        files = self.published_files(history, history.state.units_of(ROWS), root, dead_letters=dead_letters)
         shown = history.state.head if history.pending is None else history.pending.decision.slot - 1
         return PublishedDataset(urn, shown, history.state.watermark, schema, files)
 

@@ -37,12 +37,12 @@ class Action(StrEnum):
     RESUME = "resume"
     """The end of a pause, which may also follow a slot that is pending."""
     FLOOR = "floor"
-    """A stage gives up the state of its oldest versions, so that it may be removed."""
+    """A stage gives up the state of its oldest versions: its units are retired, and their files removed."""
 
     @property
     def needs_outcome(self) -> bool:
         """Whether the slot is unfinished until an outcome exists."""
-        return self in (Action.COMMIT, Action.REWIND, Action.IMPORT, Action.DROP)
+        return self in (Action.COMMIT, Action.REWIND, Action.IMPORT, Action.DROP, Action.FLOOR)
 
     @property
     def pauses(self) -> bool:

@@ -14,6 +14,7 @@ from airflow_gobblin.errors import ConfigurationError, NotFoundError
 from airflow_gobblin.journal.history import History, Slot
 from airflow_gobblin.journal.records import Action
 from airflow_gobblin.journal.seals import Seals, content
+from airflow_gobblin.model.channels import ROWS
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.state import UnitRef
 
@@ -50,7 +51,7 @@ def units_up_to(version: datetime, history: History, seals: Seals, number: int) 
 
 
 def _units(history: History, slots: Collection[int]) -> frozenset[UnitRef]:
-    return frozenset(ref for ref in history.state.live if ref.slot in slots)
+    return frozenset(ref for ref in history.state.units_of(ROWS) if ref.slot in slots)
 
 
 def _missing(version: datetime, history: History, known: Iterable[datetime]) -> NotFoundError:
@@ -82,7 +83,9 @@ def _why(version: datetime, history: History) -> str:
 
 def _takes(slot: Slot, made: Slot) -> bool:
     decision = slot.decision
-    return decision.action is Action.DROP or any(ref.slot == made.decision.slot for ref in decision.replaces)
+    return decision.action is Action.DROP or any(
+        ref.slot == made.decision.slot and ref.channel == ROWS for ref in decision.replaces
+    )
 
 
 def _refused(version: datetime, history: History, cause: str, hint: str) -> ConfigurationError:

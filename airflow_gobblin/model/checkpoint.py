@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-__all__ = ["Checkpoint", "ConsumedSlot", "Reads", "Slots"]
+__all__ = ["Checkpoint", "ConsumedSlot", "Reads", "Slots", "StateForm"]
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -38,6 +38,20 @@ Slots = Mapping[str, tuple[ConsumedSlot, ...]]
 
 
 @dataclass(frozen=True)
+class StateForm:
+    """The form of a version's state, which the next version's has, too.
+
+    :param key: the columns that tell its rows apart.
+    :param buckets: the number of parts that it is written in, by a hash of the key.
+    :param schema: its schema, encoded; `None` in a plan of the first version: only its evaluation tells.
+    """
+
+    key: tuple[str, ...]
+    buckets: int
+    schema: str | None = None
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """What a version of a stage was made from.
 
@@ -47,6 +61,7 @@ class Checkpoint:
     :param late: the optional upstreams that hadn't sealed the version, each with the newest one before it that it has what they
         published up to; `None`: they had sealed none.
     :param reads: what it reads of its upstreams.
+    :param state: the form of its state, if the stage has any.
     """
 
     version: datetime
@@ -54,3 +69,10 @@ class Checkpoint:
     roots: Slots
     late: Mapping[str, datetime | None] = field(default_factory=dict)
     reads: Mapping[str, Reads] = field(default_factory=dict)
+    state: StateForm | None = None
+
+    def knowing(self, schema: str | None) -> Checkpoint:
+        """Return it with the schema of its state, unless that was known before."""
+        if self.state is None or self.state.schema is not None:
+            return self
+        return replace(self, state=replace(self.state, schema=schema))

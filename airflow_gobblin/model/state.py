@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
+from airflow_gobblin.model.channels import channel_of
 from airflow_gobblin.model.checkpoint import Checkpoint
 from airflow_gobblin.model.coverage import Coverage
 from airflow_gobblin.model.watermark import Watermark
@@ -19,6 +20,11 @@ class UnitRef:
 
     slot: int
     unit: str
+
+    @property
+    def channel(self) -> str:
+        """The channel of a version that it is."""
+        return channel_of(self.unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +125,10 @@ class DatasetState:
     def versions(self) -> tuple[int, ...]:
         """The slots of the live versions of a stage, in the order of their versions."""
         return tuple(sorted(self.checkpoints, key=lambda slot: self.checkpoints[slot].version))
+
+    def units_of(self, channel: str) -> tuple[UnitRef, ...]:
+        """Return the live units of a channel."""
+        return tuple(ref for ref in self.live if ref.channel == channel)
 
     def origin(self, slot: int) -> int:
         """Return the slot whose version the live units of a slot have."""

@@ -5,11 +5,12 @@ Nothing here is state: the state of a work unit is derived from the records that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.model.channels import ROWS, channel_of, unit_of
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.holds import Holds
@@ -228,6 +229,19 @@ class StagedFile:
     segment: Segment | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class MadeChannel:
+    """A channel of a version, as its evaluation made it.
+
+    :param schema: its schema, encoded.
+    :param files: how many files hold it.
+    """
+
+    name: str
+    schema: str
+    files: int
+
+
 @record("unit_result")
 @dataclass(frozen=True, slots=True)
 class UnitResult:
@@ -249,6 +263,7 @@ class UnitResult:
     :param dead_letters: how many refused rows its last files hold.
     :param dead_letter_files: how many files that are.
     :param schema: the schema of its rows, encoded, where only running it tells.
+    :param channels: what it made beside its rows, in the order of its last files.
     """
 
     unit: str
@@ -271,6 +286,7 @@ class UnitResult:
     dead_letters: int = 0
     dead_letter_files: int = 0
     schema: str | None = None
+    channels: tuple[MadeChannel, ...] = ()
 
     @property
     def why(self) -> str:
@@ -286,6 +302,16 @@ class UnitResult:
     def files_of_dead_letters(self) -> tuple[StagedFile, ...]:
         """Its files of dead letters."""
         return self.files[len(self.files) - self.dead_letter_files :]
+
+    def files_of(self, channel: str) -> tuple[StagedFile, ...]:
+        """Return its files of a channel."""
+        end = len(self.files)
+        for made in reversed(self.channels):
+            start = end - made.files
+            if made.name == channel:
+                return self.files[start:end]
+            end = start
+        return self.files[:end] if channel == ROWS else ()
 
     @property
     def cut(self) -> UnitResult | None:
@@ -328,6 +354,11 @@ class UnitSummary:
     dead_letters: int = 0
 
     @property
+    def channel(self) -> str:
+        """The channel of a version that it is."""
+        return channel_of(self.unit)
+
+    @property
     def why(self) -> str:
         """Why it failed; empty if it didn't."""
         if self.failure is not None:
@@ -365,7 +396,7 @@ def summarize(unit: WorkUnit, result: UnitResult | None) -> UnitSummary:
     """Summarize a unit from its accepted result; without one it failed."""
     if result is None:
         result = UnitResult(unit.id, "", UnitState.FAILED)
-    made = result.files if result.state is UnitState.SUCCESSFUL else ()
+    made = result.files_of(ROWS) if result.state is UnitState.SUCCESSFUL else ()
     return UnitSummary(
         unit=unit.id,
         state=result.state,
@@ -385,6 +416,29 @@ def summarize(unit: WorkUnit, result: UnitResult | None) -> UnitSummary:
         deleted=result.deleted,
         dead_letters=result.dead_letters,
     )
+
+
+def summaries(unit: WorkUnit, result: UnitResult | None) -> Iterator[UnitSummary]:
+    """Summarize a unit, and each other channel of it, which is published and retired as a unit of its own."""
+    yield summarize(unit, result)
+    if result is None:
+        return
+    for channel in result.channels:
+        made = result.files_of(channel.name)
+        yield UnitSummary(
+            unit=unit_of(unit.id, channel.name),
+            state=result.state,
+            low=None,
+            expected_high=None,
+            actual_high=None,
+            rows_read=0,
+            rows_written=sum(file.rows for file in made),
+            rows_dropped=0,
+            files=len(made),
+            bytes=sum(file.size for file in made),
+            weight=0,
+            seconds=0.0,
+        )
 
 
 def first_failure(units: Iterable[UnitSummary]) -> Failure | None:

@@ -12,11 +12,12 @@ from airflow_gobblin.errors import ClaimError, GobblinError, StepLostError, Targ
 from airflow_gobblin.job import JudgedWork
 from airflow_gobblin.journal.history import Slot
 from airflow_gobblin.journal.records import now
+from airflow_gobblin.model.channels import STATE
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.plan import Plan, RunPlan, known_ranges
 from airflow_gobblin.model.policy import CommitPolicy, publishable, reconciled
 from airflow_gobblin.model.status import Status
-from airflow_gobblin.model.work import DatasetRef, Pack, UnitResult, UnitState, UnitSummary, summarize
+from airflow_gobblin.model.work import DatasetRef, Pack, UnitResult, UnitState, UnitSummary, summaries
 from airflow_gobblin.run import reports
 from airflow_gobblin.run.answers import covered_since, swept
 from airflow_gobblin.run.derived import left_to_next, looked
@@ -144,23 +145,29 @@ def _decide_from(opened: OpenJob, plan: Plan, results: PlanResults) -> Slot | Da
 def propose(opened: OpenJob, plan: Plan, results: PlanResults) -> Proposal:
     """Return the part of a plan that would be published, by the commit policy and its results."""
     units = publishable(_policy(opened, plan), tuple(_summaries(opened, plan, results)))
-    return Proposal(_with_schema(plan, units, results), units, opened.staging.token_folder(plan.token))
+    return Proposal(_with_schemas(plan, units, results), units, opened.staging.token_folder(plan.token))
 
 
-def _with_schema(plan: Plan, units: Iterable[UnitSummary], results: PlanResults) -> Plan:
-    """Return a plan with the schema of what was made by it, where only that tells: in the first version of a stage."""
-    if plan.checkpoint is None or plan.schema is not None:
+def _with_schemas(plan: Plan, units: Iterable[UnitSummary], results: PlanResults) -> Plan:
+    """Return a plan with the schemas of what was made by it, where only that tells: in the first version of a stage."""
+    made = plan.checkpoint
+    if made is None or (plan.schema is not None and (made.state is None or made.state.schema is not None)):
         return plan
-    made = [unit.unit for unit in units if unit.state is UnitState.SUCCESSFUL]
-    return replace(plan, schema=next((result.schema for _, result in results.with_units(made)), None))
+    published = [unit.unit for unit in units if unit.state is UnitState.SUCCESSFUL]
+    result = next((result for _, result in results.with_units(published)), None)
+    if result is None:
+        return plan
+    of_state = next((channel.schema for channel in result.channels if channel.name == STATE), None)
+    return replace(plan, schema=plan.schema or result.schema, checkpoint=made.knowing(of_state))
 
 
 def _summaries(opened: OpenJob, plan: Plan, results: PlanResults) -> Iterator[UnitSummary]:
-    """Yield a summary of every unit, without keeping its result."""
+    """Yield the summaries of every unit, without keeping its result."""
     failed: dict[str, UnitResult] | None = None
     for some in batched(opened.staging.units(plan)):
         units = {unit.id: unit for unit in some}
-        found = {r.unit: summarize(units[r.unit], reconciled(r)) for r in results.read(units)}
+        found = {r.unit: (*summaries(units[r.unit], reconciled(r)),) for r in results.read(units)}
         if len(found) < len(some) and failed is None:
             failed = opened.staging.failed_results(plan.token)
-        yield from (found.get(unit.id) or summarize(unit, (failed or {}).get(unit.id)) for unit in some)
+        for unit in some:
+            yield from found.get(unit.id) or summaries(unit, (failed or {}).get(unit.id))

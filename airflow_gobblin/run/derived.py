@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from airflow_gobblin.commit.preconditions import check_goes_on
-from airflow_gobblin.job import DerivedWork, StageWork
+from airflow_gobblin.job import DerivedWork, StageWork, StatefulWork
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.records import now
 from airflow_gobblin.model.plan import Plan
@@ -59,6 +59,18 @@ def looked(opened: OpenJob, plan: Plan) -> Mapping[str, int]:
     if not isinstance(work, DerivedWork):
         return {}
     return work.look(plan, opened.journal.state(plan.urn), opened.connections)
+
+
+def without_old_state(opened: OpenJob, history: History, run: str) -> History:
+    """Return the history of a dataset, once it has given up the state of its versions that nothing needs any more."""
+    work = opened.job.work
+    if not isinstance(work, StatefulWork) or history.pending is not None or history.state.paused is not None:
+        return history
+    gone = work.to_give_up(history.state)
+    if gone is None:
+        return history
+    opened.committer.give_up_state(history, gone.units, gone.floor, run, gone.why)
+    return opened.journal.history(history.urn)
 
 
 def left_to_next(opened: OpenJob, ref: DatasetRef, report: DatasetReport) -> DatasetReport:

@@ -23,7 +23,7 @@ from airflow_gobblin.model.work import DatasetRef
 from airflow_gobblin.run import reports
 from airflow_gobblin.run.answers import covered_since, swept
 from airflow_gobblin.run.decide import propose, results_of
-from airflow_gobblin.run.derived import left_to_next, looked
+from airflow_gobblin.run.derived import left_to_next, looked, without_old_state
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.sealing import seal
@@ -64,7 +64,7 @@ def finish(opened: OpenJob, run: RunPlan) -> tuple[DatasetReport, ...]:
                 pending.add(key)
             elif _has_news(found) or (key in final and final[key].status in _PUBLISHED):
                 _tell(opened, found)
-            _tidy(opened, found, run.run_key)
+            _tidy(opened, found, run)
         else:
             log.warning("dataset %r can't be cleaned up: %s", key, found)
     notes = (reports.noted(note, unfinished=dataset_key(note.urn) in pending) for note in run.notes)
@@ -156,10 +156,11 @@ def _tell(opened: OpenJob, history: History) -> None:
         log.warning("dataset %r is published up to %s, and its source isn't told so: %s", history.urn, watermark, shown)
 
 
-def _tidy(opened: OpenJob, history: History, run_key: str) -> None:
+def _tidy(opened: OpenJob, history: History, run: RunPlan) -> None:
     """Clean up and trim a dataset, as any run may at its end; whatever fails is tried again by the next one."""
     try:
-        for left in opened.committer.cleanup.clean(history, run_key):
+        history = without_old_state(opened, history, run.dag_run)
+        for left in opened.committer.cleanup.clean(history, run.run_key):
             log.warning("dataset %r: %s", history.urn, left)
     except Exception as error:  # a user's step may raise anything
         log.warning(

@@ -11,27 +11,33 @@ import os
 import secrets
 import time
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from airflow_gobblin.connections import GuardedConnections
-from airflow_gobblin.errors import ConfigurationError, GobblinError, SchemaConflictError
+from airflow_gobblin.errors import ConfigurationError, GobblinError, SchemaConflictError, SourceDataError
 from airflow_gobblin.journal.published import read_parquet
 from airflow_gobblin.model import schema as schemas
 from airflow_gobblin.model import wire
+from airflow_gobblin.model.channels import ROWS, STATE
 from airflow_gobblin.model.failure import Failure
+from airflow_gobblin.model.naming import meant
 from airflow_gobblin.model.plan import Plan
-from airflow_gobblin.model.work import UnitResult, UnitState, WorkUnit
+from airflow_gobblin.model.work import MadeChannel, StagedFile, UnitResult, UnitState, WorkUnit
 from airflow_gobblin.redaction import redacted_output
 from airflow_gobblin.rows.sinks.base import Sink
+from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
 from airflow_gobblin.spark.failures import cause_of
 from airflow_gobblin.spark.worker import forget_zips
 from airflow_gobblin.stages.frames import ConsumedInput, FrameBinding, FrameWork, published_stem
+from airflow_gobblin.stages.functions import Out
+from airflow_gobblin.stages.state import State
 from airflow_gobblin.storage.files import open_files
 
 if TYPE_CHECKING:
@@ -50,7 +56,7 @@ def evaluate(work: FrameWork, unit: WorkUnit, plan: Plan, attempt: Attempt) -> U
     given = attempt.connections
     guarded = given.guarded() if isinstance(given, SparkConnections) else GuardedConnections(given)
     try:
-        parts, schema = _evaluated(work, unit, plan, attempt)
+        made = _evaluated(work, unit, plan, attempt)
     except BaseException as error:
         if not isinstance(error, Exception) and not guarded.redactor.shows_secret(error):
             raise
@@ -60,39 +66,160 @@ def evaluate(work: FrameWork, unit: WorkUnit, plan: Plan, attempt: Attempt) -> U
         unit=unit.id,
         attempt=attempt.id,
         state=UnitState.SUCCESSFUL,
-        files=tuple(file for part in parts for file in part.files),
+        files=tuple(file for written in made.values() for file in written.files),
         rows_read=FrameBinding.of(plan).rows,
-        rows_written=sum(part.rows_written for part in parts),
+        rows_written=made[ROWS].rows,
         seconds=time.monotonic() - started,
         ended=time.time(),
-        schema=schema,
+        schema=made[ROWS].schema,
+        channels=tuple(
+            MadeChannel(name, written.schema, len(written.files)) for name, written in made.items() if name != ROWS
+        ),
     )
 
 
-def _evaluated(work: FrameWork, unit: WorkUnit, plan: Plan, attempt: Attempt) -> tuple[list[UnitResult], str]:
-    """Return what each partition gave, and the schema."""
+@dataclass(frozen=True)
+class WrittenChannel:
+    """A channel of a version as it is staged.
+
+    :param schema: encoded.
+    """
+
+    schema: str
+    files: tuple[StagedFile, ...]
+    rows: int
+
+
+def _evaluated(work: FrameWork, unit: WorkUnit, plan: Plan, attempt: Attempt) -> Mapping[str, WrittenChannel]:
+    """Call the function, once, and write what it makes; return its channels."""
     spark = attempt.spark
     if spark is None:
         raise ConfigurationError(
             operation="evaluate", subject=f"stage {work.stage!r}", cause="a stage needs Spark, and there is none here"
         )
+    before = _state_before(spark, work, plan)
     inputs = {name: _read(spark, work, name, some) for name, some in FrameBinding.of(plan).inputs.items()}
-    outcome = _checked(work, work.function.evaluate(spark, inputs))
-    schema = _schema(work, plan, outcome)
+    given = inputs if before is None else {**inputs, STATE: before}
+    made = _channels(work, work.function.evaluate(spark, given))
+    published = {ROWS: plan.schema, STATE: _state_schema(plan, before)}
+    found = {channel: _schema(work, channel, frame, published[channel]) for channel, frame in made.items()}
+    if work.state is not None:
+        _check_key(work, work.state, found[STATE])
+        _check_agreement(work, made)
+    return {channel: _write(work, unit, plan, attempt, channel, made[channel], found[channel]) for channel in made}
+
+
+def _write(
+    work: FrameWork, unit: WorkUnit, plan: Plan, attempt: Attempt, channel: str, rows: DataFrame, schema: pa.Schema
+) -> WrittenChannel:
+    """Have a channel of a version written: state in its buckets, and as Parquet."""
     assert isinstance(attempt.connections, SparkConnections)
+    state = work.state if channel == STATE else None
     order = WriteOrder(
         work.workspace,
-        work.sink,
+        _sink(work, channel),
         schema,
         unit.id,
         attempt.id,
         f"{attempt.folder}/{attempt.id}",
-        published_stem(plan),
+        published_stem(plan, channel),
         attempt.connections,
+        channel,
+        () if state is None else state.key,
     )
-    return _written(outcome.select(*(f"`{name.replace('`', '``')}`" for name in schema.names)), order), schemas.encode(
-        schema
+    rows = rows.select(*map(_quoted, schema.names))
+    if state is not None:
+        rows = rows.repartition(state.buckets, *map(_quoted, state.key))
+    parts = _written(rows, order)
+    files = tuple(file for part in parts for file in part.files)
+    return WrittenChannel(schemas.encode(schema), files, sum(part.rows_written for part in parts))
+
+
+def _channels(work: FrameWork, outcome: object) -> Mapping[str, DataFrame]:
+    """Return what a function gives, by channel.
+
+    :raises ConfigurationError: it gives something else than its stage publishes.
+    """
+    from pyspark.sql import DataFrame
+
+    if work.state is None and isinstance(outcome, DataFrame):
+        return {ROWS: outcome}
+    if work.state is not None and isinstance(outcome, Out):
+        found = {ROWS: outcome.rows, STATE: outcome.state}
+        if all(isinstance(one, DataFrame) for one in found.values()):
+            return found
+    raise ConfigurationError(
+        operation="evaluate",
+        subject=f"stage {work.stage!r}",
+        cause=f"its function gives a {type(outcome).__name__}",
+        hint="Return a DataFrame of Spark's."
+        if work.state is None
+        else "Return Out(rows=…, state=…), with a DataFrame of Spark's for each.",
     )
+
+
+def _state_before(spark: SparkSession, work: FrameWork, plan: Plan) -> DataFrame | None:
+    """Return the state of the version before; for the first, one without rows, and with the columns that are declared.
+
+    :raises SchemaConflictError: others are declared than it has.
+    """
+    if work.state is None:
+        return None
+    before = FrameBinding.of(plan).state
+    declared = spark.createDataFrame([], work.state.schema or "struct<>")
+    if before is None:
+        return declared
+    found, wanted = schemas.decode(before.schema), _as_arrow(declared)
+    if work.state.schema and _types(found) != _types(wanted):
+        raise SchemaConflictError(
+            operation="evaluate",
+            subject=f"stage {work.stage!r}",
+            cause=f"its state is declared with {_columns(wanted)}, and has {_columns(found)}",
+            hint="Declare what it has; or give the stage another name; or let it make all versions again: "
+            f"`airflow gobblin pipeline rewind {work.stage} --start`.",
+        )
+    state: DataFrame = read_parquet(spark, before.schema, before.paths)
+    return state
+
+
+def _state_schema(plan: Plan, before: DataFrame | None) -> str | None:
+    """Return the schema that the state of a version must have, encoded; `None`: any, as it is the first."""
+    known = None if plan.checkpoint is None or plan.checkpoint.state is None else plan.checkpoint.state.schema
+    if known is not None or before is None or not before.columns:
+        return known
+    return schemas.encode(_as_arrow(before))
+
+
+def _check_key(work: FrameWork, state: State, schema: pa.Schema) -> None:
+    """Check that a state has the columns of its key.
+
+    :raises ConfigurationError: it lacks one.
+    """
+    for name in state.key:
+        if name not in schema.names:
+            raise ConfigurationError(
+                operation="evaluate",
+                subject=f"stage {work.stage!r}",
+                cause=f"its state has no column {name!r}, which is of its key: it has {_columns(schema)}",
+                hint=meant(schema.names, name, otherwise="Give it that column, or its stage another key."),
+            )
+
+
+def _check_agreement(work: FrameWork, made: Mapping[str, DataFrame]) -> None:
+    """Check that nothing random is in both rows and state: Spark computes each by a job of its own, where it would come out
+    otherwise. Spark Connect doesn't tell.
+
+    :raises ConfigurationError: something is.
+    """
+    plans: list[Any] = [frame._jdf for frame in made.values() if hasattr(frame, "_jdf")]
+    if len(plans) > 1 and not any(plan.queryExecution().analyzed().deterministic() for plan in plans):
+        raise ConfigurationError(
+            operation="evaluate",
+            subject=f"stage {work.stage!r}",
+            cause="both its rows and its state are made by something that Spark gives otherwise each time, such as `rand`, "
+            "`uuid`, `first` or `collect_list`",
+            hint="Let its function checkpoint what both are made from: `common = common.localCheckpoint()`.",
+        )
 
 
 def _read(spark: SparkSession, work: FrameWork, name: str, some: tuple[ConsumedInput, ...]) -> DataFrame:
@@ -114,29 +241,13 @@ def _read(spark: SparkSession, work: FrameWork, name: str, some: tuple[ConsumedI
     return together
 
 
-def _checked(work: FrameWork, outcome: object) -> DataFrame:
-    from pyspark.sql import DataFrame
-
-    if isinstance(outcome, DataFrame):
-        return outcome
-    raise ConfigurationError(
-        operation="evaluate",
-        subject=f"stage {work.stage!r}",
-        cause=f"its function gives a {type(outcome).__name__}",
-        hint="Return a DataFrame of Spark's.",
-    )
-
-
-def _schema(work: FrameWork, plan: Plan, outcome: DataFrame) -> pa.Schema:
-    """Return the schema to publish by: the one that the stage has, or what its first version gives, all of it nullable.
+def _schema(work: FrameWork, channel: str, outcome: DataFrame, published: str | None) -> pa.Schema:
+    """Return the schema to publish a channel by: the one that it has, or what its first version gives, all of it nullable.
 
     :raises SchemaConflictError: the function gives other columns than before, or some that can't be written.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    given = pa.schema([field.with_nullable(True).remove_metadata() for field in to_arrow_schema(outcome.schema)])
     try:
-        made = work.sink.schema(given, None, plan.urn)
+        made = _sink(work, channel).schema(_as_arrow(outcome), None, work.stage)
     except SchemaConflictError as error:
         raise SchemaConflictError(
             operation="evaluate",
@@ -144,19 +255,34 @@ def _schema(work: FrameWork, plan: Plan, outcome: DataFrame) -> pa.Schema:
             cause=error.cause,
             hint="Rename, cast or drop them in its function.",
         ) from error
-    if plan.schema is None and made.names:
+    if published is None and made.names:
         return made
-    before = schemas.decode(plan.schema) if plan.schema is not None else pa.schema([])
+    before = schemas.decode(published) if published is not None else pa.schema([])
     if made.names and _types(made) == _types(before):
         return before
+    what = "" if channel == ROWS else f", as {channel},"
     raise SchemaConflictError(
         operation="evaluate",
         subject=f"stage {work.stage!r}",
-        cause=f"its function gives {_columns(made)}, and gave {_columns(before)}"
+        cause=f"its function gives{what} {_columns(made)}, and gave {_columns(before)}"
         if before.names
-        else "it has no columns",
+        else f"its {channel or 'outcome'} has no columns",
         hint="Give the columns that it gave, with their types; or a stage with other columns another name.",
     )
+
+
+def _sink(work: FrameWork, channel: str) -> Sink:
+    return work.sink if channel == ROWS else ParquetSink(work.target)
+
+
+def _as_arrow(frame: DataFrame) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return pa.schema([field.with_nullable(True).remove_metadata() for field in to_arrow_schema(frame.schema)])
+
+
+def _quoted(column: str) -> str:
+    return f"`{column.replace('`', '``')}`"
 
 
 def _types(schema: pa.Schema) -> dict[str, pa.DataType]:
@@ -173,6 +299,7 @@ class WriteOrder:
 
     :param staging: the folder of the attempt's staged files, below the workspace root.
     :param stem: what the paths of published files begin with.
+    :param key: the columns that tell rows apart, of a channel that has a key: each partition has all rows of its keys.
     """
 
     workspace: str
@@ -183,6 +310,8 @@ class WriteOrder:
     staging: str
     stem: str
     connections: SparkConnections
+    channel: str = ROWS
+    key: tuple[str, ...] = ()
 
 
 def _written(rows: DataFrame, order: WriteOrder) -> list[UnitResult]:
@@ -209,19 +338,64 @@ def write_partition(order: WriteOrder, partition: int, batches: Iterable[pa.Reco
     os.environ.pop(VARIABLE, None)
     connections = order.connections.guarded()
     with redacted_output(connections.redactor), connections.redactor.guarding("run", "a Spark task"):
-        name, rows = f"{order.unit}-{partition}", 0
+        name, rows = f"{order.channel or order.unit}-{partition}", 0
         staged = f"{order.staging}/{name}-{secrets.token_hex(8)}/{name}"
         writer = order.sink.open(order.schema, open_files(order.workspace, connections), staged, order.stem + name)
+        keys = Keys(order.key, order.channel)
         try:
             for batch in batches:
                 rows += batch.num_rows
-                writer.write(_of_schema(batch, order.schema))
+                writer.write(keys.take(_of_schema(batch, order.schema)))
+            keys.check()
             files = writer.close()
         except BaseException:
             with contextlib.suppress(Exception):  # the first error is the one to report
                 writer.abort()
             raise
     return UnitResult(order.unit, order.attempt, UnitState.SUCCESSFUL, files=files, rows_written=rows)
+
+
+class Keys:
+    """The keys of a partition, each of which one row may have. They are kept until all are seen.
+
+    :param columns: the columns of the key; none: there is nothing to check.
+    """
+
+    def __init__(self, columns: tuple[str, ...], channel: str) -> None:
+        self._columns = columns
+        self._channel = channel
+        self._taken: list[pa.RecordBatch] = []
+
+    def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Take the keys of a batch, and return it.
+
+        :raises SourceDataError: a key has a null.
+        """
+        for name in self._columns:
+            if batch[name].null_count:
+                raise self._refused(f"a row has no {name!r}, which is of the key", "Fill it, or leave such rows out.")
+        if self._columns:
+            self._taken.append(batch.select([*self._columns]))
+        return batch
+
+    def check(self) -> None:
+        """Check that each key is there once.
+
+        :raises SourceDataError: one isn't.
+        """
+        if not self._taken:
+            return
+        counts = pa.Table.from_batches(self._taken).group_by([*self._columns]).aggregate([([], "count_all")])
+        more = counts.filter(pc.field("count_all") > 1)
+        if more.num_rows:
+            row = more.slice(0, 1).to_pylist()[0]
+            named = ", ".join(f"{name}={row[name]!r}" for name in self._columns)
+            raise self._refused(
+                f"{row['count_all']} rows have the key {named}", "Give a row for each key: aggregate it."
+            )
+
+    def _refused(self, cause: str, hint: str) -> SourceDataError:
+        return SourceDataError(operation="write", subject=f"the {self._channel} of a stage", cause=cause, hint=hint)
 
 
 def _of_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

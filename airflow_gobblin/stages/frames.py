@@ -6,12 +6,13 @@ import logging
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow_gobblin.errors import GobblinError, NoSuchRangeError, NotFoundError
-from airflow_gobblin.job import NothingHeld, WorkPlan
+from airflow_gobblin.job import GivenUpState, NothingHeld, WorkPlan
+from airflow_gobblin.model.channels import ROWS, STATE, unit_of
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.naming import dataset_key
 from airflow_gobblin.model.site import Site
@@ -20,6 +21,8 @@ from airflow_gobblin.model.work import StagedFile, WorkUnit
 from airflow_gobblin.rows.sinks.base import Sink
 from airflow_gobblin.stages.functions import StageFunction
 from airflow_gobblin.stages.outputs import Input
+from airflow_gobblin.stages.restore import floor_of, state_below
+from airflow_gobblin.stages.state import State, checked_form, state_before
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.steps.publishing import publish_file
 
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
     from airflow_gobblin.connections import Connections, GuardedConnections
     from airflow_gobblin.job import Attempt, DatasetLike, Restore, WorkRequest
+    from airflow_gobblin.model.checkpoint import StateForm
     from airflow_gobblin.model.coverage import Range
     from airflow_gobblin.model.plan import Plan
     from airflow_gobblin.model.request import RangeRequest
@@ -69,9 +73,11 @@ class FrameBinding:
     """What the plan of a version binds. See `model.plan.Binding`.
 
     :param inputs: by the names that the function knows.
+    :param state: the state of the version before, if the stage has state and this version isn't its first.
     """
 
     inputs: Mapping[str, tuple[ConsumedInput, ...]]
+    state: ConsumedInput | None = None
 
     @staticmethod
     def of(plan: Plan) -> FrameBinding:
@@ -92,6 +98,8 @@ class FrameWork:
 
     :param stage: the stage's name.
     :param inputs: by the names that the function knows; several are one, together.
+    :param state: the state that the function keeps, if it does.
+    :param journal: the location of the stage's own journal, where its state is found, or the id of its connection.
     """
 
     stage: str
@@ -99,6 +107,8 @@ class FrameWork:
     inputs: Mapping[str, tuple[Input, ...]]
     sink: Sink
     code: tuple[str, ...] = ()
+    state: State | None = None
+    journal: str = ""
 
     @property
     def site(self) -> Site:
@@ -109,6 +119,11 @@ class FrameWork:
     def upstreams(self) -> tuple[Input, ...]:
         """All that it reads."""
         return tuple(chain.from_iterable(self.inputs.values()))
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """What its function is called with, by name."""
+        return (*self.inputs,) if self.state is None else (*self.inputs, STATE)
 
     @property
     def target(self) -> str:
@@ -149,7 +164,7 @@ class FrameWork:
     def check(self, dataset: DatasetLike, connections: Connections) -> Iterator[GobblinError]:
         """Yield the fault of its function, if the function can't be called."""
         try:
-            self.function.check_code(self.inputs)
+            self.function.check_code(self.parameters)
         except GobblinError as error:
             yield error
 
@@ -165,7 +180,8 @@ class FrameWork:
         from airflow_gobblin.stages.inputs import next_version, published
 
         state = states[self.stage]
-        self.function.check_code(self.inputs)
+        self.function.check_code(self.parameters)
+        form = checked_form(self.stage, self.state, state)
         try:
             made = next_version(self.upstreams, state, connections)
         except NotFoundError as error:
@@ -184,10 +200,38 @@ class FrameWork:
                     return None
                 part = ConsumedInput(found.schema, tuple(found.paths), found.rows)
                 consumed[name] = (*consumed.get(name, ()), part)
-        binding = FrameBinding(consumed)
+        binding = FrameBinding(consumed, self._state_before(state, form, connections))
         unit = WorkUnit("version", self.stage, weight=binding.rows)
         folder = dataset_key(self.stage)
+        made = replace(made, state=form)
         return WorkPlan(iter([unit]), folder, binding, schema=state.schema, checkpoint=made)
+
+    def _state_before(
+        self, own: DatasetState, form: StateForm | None, connections: Connections
+    ) -> ConsumedInput | None:
+        """Return the state that the next version goes on with, if there is any.
+
+        :raises StateGivenUpError: it is given up.
+        """
+        unit = None if form is None else state_before(own)
+        if form is None or unit is None:
+            return None
+        from airflow_gobblin.stages.inputs import published_state
+
+        found = published_state(Input(self.journal, self.stage, self.stage), unit, form, connections)
+        assert found.schema is not None
+        return ConsumedInput(found.schema, tuple(found.paths), found.rows)
+
+    def to_give_up(self, state: DatasetState) -> GivenUpState | None:
+        """Return the state below the floor that its newest versions leave, if there is any."""
+        if self.state is None:
+            return None
+        floor = floor_of(state, self.state.keep)
+        units = state_below(state, floor)
+        if not units:
+            return None
+        oldest = state.checkpoints[floor].version.isoformat()
+        return GivenUpState(units, floor, f"the newest {self.state.keep} versions keep their state, from {oldest} on")
 
     def to_restore(self, state: DatasetState, connections: GuardedConnections) -> Restore | None:
         """Return the versions with a parent that is gone, and those after them."""
@@ -195,7 +239,7 @@ class FrameWork:
             return None
         from airflow_gobblin.stages.inputs import to_restore
 
-        return to_restore(self.upstreams, state, connections, stateful=False)
+        return to_restore(self.upstreams, state, connections, stateful=self.state is not None)
 
     def look(self, plan: Plan, state: DatasetState, connections: GuardedConnections) -> Mapping[str, int]:
         """Look for retired parents."""
@@ -229,15 +273,19 @@ class FrameWork:
     ) -> Iterator[CommitStep]:
         """Yield a step for each file."""
         for unit, result in published:
-            yield from (publish_file(file, published_path(plan, file), unit.id, files) for file in result.files)
+            for channel in (ROWS, *(made.name for made in result.channels)):
+                name = unit_of(unit.id, channel)
+                for file in result.files_of(channel):
+                    yield publish_file(file, published_path(plan, channel, file), name, files)
 
 
-def published_stem(plan: Plan) -> str:
-    """Return what the paths of a version's published files begin with."""
-    return f"{plan.folder}/{plan.token}-"
+def published_stem(plan: Plan, channel: str) -> str:
+    """Return what the paths of a channel's published files begin with. Only rows are where a reader of the folder looks."""
+    folder = plan.folder if channel == ROWS else f"{plan.folder}/_{channel}"
+    return f"{folder}/{plan.token}-"
 
 
-def published_path(plan: Plan, file: StagedFile) -> str:
+def published_path(plan: Plan, channel: str, file: StagedFile) -> str:
     """Return the published path of a staged file: an upload has it already, another file its last part."""
-    stem = published_stem(plan)
+    stem = published_stem(plan, channel)
     return file.path if file.path.startswith(stem) else stem + posixpath.basename(file.path)

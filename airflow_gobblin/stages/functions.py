@@ -19,11 +19,23 @@ from airflow_gobblin.model.wire import record
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Frame", "Sql", "StageFunction", "frame"]
+__all__ = ["Frame", "Out", "Sql", "StageFunction", "frame"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _functions: dict[str, Callable[..., Any]] = {}
+
+
+@dataclass(frozen=True)
+class Out:
+    """What the function of a stage with state returns, once for a version.
+
+    :param rows: the rows that the version publishes.
+    :param state: the whole state after the version, with a row for each key.
+    """
+
+    rows: DataFrame
+    state: DataFrame
 
 
 def frame(name: str) -> Callable[[F], F]:
@@ -34,6 +46,8 @@ def frame(name: str) -> Callable[[F], F]:
         @frame("acme.join")
         def join(flights, weather):
             return flights.join(weather, ["origin", "time_hour"], "left")
+
+    In a stage with state it takes that, too, as `state`, and returns `Out(rows=…, state=…)`.
 
     :raises ConfigurationError: the name belongs to another function.
     """
@@ -69,7 +83,7 @@ class StageFunction(Protocol):
         """
 
     def evaluate(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> Any:
-        """Return the DataFrame that it makes of its inputs.
+        """Return what it makes of its inputs: a DataFrame; or, with state, `Out`.
 
         :raises Exception: whatever the author's code raises.
         """

@@ -14,9 +14,10 @@ from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.published import PublishedDataset
 from airflow_gobblin.journal.seals import Seal, Seals
-from airflow_gobblin.model.checkpoint import Checkpoint, Reads
+from airflow_gobblin.model.channels import ROWS
+from airflow_gobblin.model.checkpoint import Checkpoint, Reads, StateForm
 from airflow_gobblin.model.naming import many, meant
-from airflow_gobblin.model.state import DatasetState
+from airflow_gobblin.model.state import DatasetState, UnitRef
 from airflow_gobblin.stages.barrier import next_ready
 from airflow_gobblin.stages.lineage import Look, look
 from airflow_gobblin.stages.outputs import Input
@@ -24,7 +25,7 @@ from airflow_gobblin.stages.restore import from_version, oldest_to_restore
 from airflow_gobblin.stages.versions import Available, checkpoint, of_dataset, of_stage, reached, slots_to_read
 from airflow_gobblin.storage.locations import is_place
 
-__all__ = ["available", "check_parents", "next_version", "opened", "published", "to_restore"]
+__all__ = ["available", "check_parents", "next_version", "opened", "published", "published_state", "to_restore"]
 
 _SEALS = 16
 """How many seals of a source are read at first: of a long backlog the next version is among the oldest."""
@@ -99,9 +100,20 @@ def published(one: Input, made: Checkpoint, state: DatasetState, connections: Co
     slots = slots_to_read(one.id, made, state, whole=one.whole)
     with opened(one, connections) as journal:
         history = journal.history(one.urn)
-        units = [ref for ref in history.state.live if ref.slot in slots]
+        units = [ref for ref in history.state.units_of(ROWS) if ref.slot in slots]
         files = journal.published_files(history, units)
         return PublishedDataset(one.urn, max(slots, default=0), None, history.state.schema, files)
+
+
+def published_state(own: Input, unit: UnitRef, form: StateForm, connections: Connections) -> PublishedDataset:
+    """Return the state of a version: its files, and the schema to read them with.
+
+    :param own: the stage itself.
+    :raises GobblinError: it can't be read.
+    """
+    with opened(own, connections) as journal:
+        files = journal.published_files(journal.history(own.urn), [unit])
+        return PublishedDataset(own.urn, unit.slot, None, form.schema, files)
 
 
 def _check_same(inputs: Sequence[Input], state: DatasetState) -> None:

@@ -14,6 +14,7 @@ from itertools import chain
 from airflow_gobblin.errors import RecordError
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.records import Action
+from airflow_gobblin.model.channels import ROWS
 from airflow_gobblin.model.checkpoint import Checkpoint, ConsumedSlot
 
 __all__ = ["Look", "look", "looked_up_to", "retired"]
@@ -60,7 +61,7 @@ def retired(parents: Iterable[ConsumedSlot], upstream: History, since: int) -> f
     touched = _touched(upstream, since) if _is_the_same(upstream, consumed) else None
     if touched is not None and not touched:
         return frozenset()
-    units = Counter(ref.slot for ref in upstream.state.live)
+    units = Counter(ref.slot for ref in upstream.state.units_of(ROWS))
     suspects = (parent for parent in consumed if touched is None or parent.slot in touched)
     return frozenset(parent for parent in suspects if not _stands(parent, upstream, units[parent.slot]))
 
@@ -76,7 +77,7 @@ def _touched(upstream: History, since: int) -> frozenset[int] | None:
     later = [slot.decision for slot in upstream.after(since) if slot.done]
     if since < len(upstream.trimmed) or any(decision.action is Action.DROP for decision in later):
         return None
-    return frozenset(ref.slot for decision in later for ref in decision.replaces)
+    return frozenset(ref.slot for decision in later for ref in decision.replaces if ref.channel == ROWS)
 
 
 def _is_the_same(upstream: History, parents: frozenset[ConsumedSlot]) -> bool:

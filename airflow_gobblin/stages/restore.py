@@ -10,10 +10,11 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 
 from airflow_gobblin.errors import StateGivenUpError
+from airflow_gobblin.model.channels import STATE
 from airflow_gobblin.model.checkpoint import Checkpoint, ConsumedSlot
 from airflow_gobblin.model.state import DatasetState, UnitRef
 
-__all__ = ["from_version", "oldest_to_restore"]
+__all__ = ["floor_of", "from_version", "oldest_to_restore", "state_below"]
 
 
 def oldest_to_restore(state: DatasetState, retired: Mapping[str, AbstractSet[ConsumedSlot]]) -> datetime | None:
@@ -47,6 +48,19 @@ def from_version(state: DatasetState, version: datetime, *, stateful: bool) -> t
             hint="Rewind it to its start, where its state is empty: it then makes all versions again.",
         )
     return tuple(sorted(ref for ref in state.live if ref.slot in slots))
+
+
+def floor_of(state: DatasetState, keep: int) -> int:
+    """Return the slot below which the state of a stage's versions is given up: the newest ones keep theirs.
+
+    :param keep: how many do.
+    """
+    return max(state.floor, *state.versions[-keep:][:1]) if len(state.versions) > keep else state.floor
+
+
+def state_below(state: DatasetState, floor: int) -> tuple[UnitRef, ...]:
+    """Return the live units with the state of the versions below a slot."""
+    return tuple(sorted(ref for ref in state.units_of(STATE) if ref.slot < floor))
 
 
 def _has(one: Checkpoint, retired: Mapping[str, AbstractSet[ConsumedSlot]]) -> bool:

@@ -10,6 +10,7 @@ from itertools import chain, islice
 
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.seals import Seal, stands
+from airflow_gobblin.model.channels import ROWS
 from airflow_gobblin.model.checkpoint import Checkpoint, ConsumedSlot, Reads, Slots
 from airflow_gobblin.model.state import DatasetState
 
@@ -176,5 +177,5 @@ def _unconsumed(
 
 def _with_units(history: History, slots: Iterable[int]) -> tuple[ConsumedSlot, ...]:
     """Return slots in their order, each with its token and the number of its live units."""
-    units = Counter(ref.slot for ref in history.state.live)
+    units = Counter(ref.slot for ref in history.state.units_of(ROWS))
     return tuple(ConsumedSlot(slot, history.slot(slot).decision.token, units[slot]) for slot in sorted(slots))

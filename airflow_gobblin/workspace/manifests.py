@@ -14,9 +14,11 @@ from airflow_gobblin.journal.history import History, Slot
 from airflow_gobblin.journal.journal import Journal, slot_name
 from airflow_gobblin.journal.records import Action
 from airflow_gobblin.model import wire
+from airflow_gobblin.model.channels import ROWS, channel_of
 from airflow_gobblin.model.naming import dataset_key, many
 from airflow_gobblin.model.state import UnitRef
 from airflow_gobblin.model.watermark import Json
+from airflow_gobblin.steps.base import TargetFile
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.storage.stores.base import put_or_read
 from airflow_gobblin.workspace.staging import ROOT, ingestion_folder
@@ -87,7 +89,12 @@ def _manifest(journal: Journal, history: History, slot: Slot) -> Json:
         {"path": f.path, "bytes": f.size, "rows": f.rows, "sha256": f.checksum}
         for step in journal.steps(decision)
         for f in step.files()
-        if not f.holds_dead_letters
+        if _is_read(f)
     ]
-    retired: list[Json] = [file.path for _, file in journal.files(history, gone) if not file.holds_dead_letters]
+    retired: list[Json] = [file.path for _, file in journal.files(history, gone) if _is_read(file)]
     return {"dataset": decision.urn, "slot": decision.slot, "added": added, "retired": retired}
+
+
+def _is_read(file: TargetFile) -> bool:
+    """Return whether readers of the dataset get a file."""
+    return not file.holds_dead_letters and channel_of(file.unit) == ROWS

@@ -322,7 +322,13 @@ def test_failures_count_since_the_last_release_and_once_a_run(tmp_path: Path) ->
 
 
 def test_a_slot_needs_an_outcome_where_files_are_moved_or_retired() -> None:
-    assert {a for a in Action if a.needs_outcome} == {Action.COMMIT, Action.REWIND, Action.IMPORT, Action.DROP}
+    assert {a for a in Action if a.needs_outcome} == {
+        Action.COMMIT,
+        Action.REWIND,
+        Action.IMPORT,
+        Action.DROP,
+        Action.FLOOR,
+    }
 
 
 def test_the_last_step_hands_over_the_watermark(lab: Lab) -> None:

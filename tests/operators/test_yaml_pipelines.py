@@ -26,6 +26,7 @@ from airflow_gobblin import (
     SqlSource,
     SqlTable,
     Stage,
+    State,
     Whole,
     YamlPipeline,
     load_ingestions,
@@ -123,6 +124,15 @@ def test_an_optional_input_by_its_name(load: Load) -> None:
     assert isinstance(found, Stage)
     expected = replace(RAW["gusts"], job="late")
     assert found.reads["weather"] == OptionalInput(Whole(expected), timedelta(hours=6))
+
+
+def test_a_stage_with_state(load: Load) -> None:
+    state = (
+        "function: {frame: {name: acme.join}}\n    state: {key: [carrier, month], schema: flights bigint, keep: 24}\n"
+    )
+    found = load(without_optional(FLIGHTS).replace("function: {frame: {name: acme.join}}\n", state)).pipeline.jobs[1]
+    assert isinstance(found, Stage)
+    assert found.state == State(("carrier", "month"), "flights bigint", keep=24)
 
 
 def test_the_dags_of_a_file(load: Load) -> None:

@@ -7,7 +7,7 @@ import uuid
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from airflow_gobblin import frame
+from airflow_gobblin import Out, frame
 
 
 @frame("acme.numbered")
@@ -44,3 +44,72 @@ def nothing(rows: DataFrame) -> None:
 @frame("acme.broken")
 def broken(rows: DataFrame) -> DataFrame:
     return rows.select("no_such_column")
+
+
+@frame("acme.totals")
+def totals(rows: DataFrame, state: DataFrame) -> Out:
+    """The keys that are touched, and all, each with the evaluations that its total went through, and something random."""
+    touched = counted(rows)
+    before = state.select("key", f.col("total").alias("old"), f.col("by").alias("old_by"), f.col("noise").alias("was"))
+    name = f.lit(f"{uuid.uuid4().hex} ")
+    old, old_by = f.coalesce("old", f.lit(0)), f.coalesce("old_by", f.lit(""))
+    is_new = f.col("new").isNotNull()
+    made = touched.join(before, "key", "full").select(
+        "key",
+        (old + f.coalesce("new", f.lit(0))).alias("total"),
+        f.when(is_new, f.concat(old_by, name)).otherwise(old_by).alias("by"),
+        f.when(is_new, f.rand()).otherwise(f.col("was")).alias("noise"),
+        is_new.alias("is_new"),
+    )
+    common = made.localCheckpoint()
+    return Out(rows=common.filter("is_new").drop("is_new"), state=common.drop("is_new"))
+
+
+def counted(rows: DataFrame) -> DataFrame:
+    key = f.regexp_extract("row", r"(\d+)$", 1).cast("bigint") % 3
+    return rows.groupBy(key.alias("key")).agg(f.count("*").alias("new"))
+
+
+@frame("acme.grown")
+def grown(rows: DataFrame, state: DataFrame) -> Out:
+    """State without declared columns: the first version's is empty."""
+    found = counted(rows)
+    both = state.unionByName(found, allowMissingColumns=True).groupBy("key").agg(f.sum("new").alias("new"))
+    return Out(found, both)
+
+
+@frame("acme.fickle_state")
+def fickle_state(rows: DataFrame, state: DataFrame) -> Out:
+    """Other columns of state than before, from the second version on."""
+    found = counted(rows)
+    return Out(found, found.withColumn("more", f.lit("text")) if state.columns else found)
+
+
+@frame("acme.keys_twice")
+def keys_twice(rows: DataFrame, state: DataFrame) -> Out:
+    found = counted(rows)
+    return Out(found, found.unionByName(found))
+
+
+@frame("acme.no_keys")
+def no_keys(rows: DataFrame, state: DataFrame) -> Out:
+    found = counted(rows)
+    return Out(found, found.withColumn("key", f.lit(None).cast("bigint")))
+
+
+@frame("acme.no_key_column")
+def no_key_column(rows: DataFrame, state: DataFrame) -> Out:
+    found = counted(rows)
+    return Out(found, found.withColumnRenamed("key", "kee"))
+
+
+@frame("acme.random")
+def random(rows: DataFrame, state: DataFrame) -> Out:
+    """Rows and state of two evaluations, which Spark would make."""
+    found = counted(rows).withColumn("noise", f.rand())
+    return Out(found, found)
+
+
+@frame("acme.only_rows")
+def only_rows(rows: DataFrame, state: DataFrame) -> DataFrame:
+    return counted(rows)

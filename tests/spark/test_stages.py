@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_gobblin import ExtractKind, Frame, Ingestion, ParquetSink, Pipeline, Sql, Stage
+from airflow_gobblin import ExtractKind, Frame, Ingestion, ParquetSink, Pipeline, Sql, Stage, State
 from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.journal.journal import Journal
@@ -32,10 +32,13 @@ from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.pack import run_pack
 from airflow_gobblin.spark.ship import ship
+from airflow_gobblin.stage import StageJob
 from airflow_gobblin.stages.functions import StageFunction
+from airflow_gobblin.stages.outputs import Output
 from airflow_gobblin.testing import inprocess
 from tests.protocol.rows import RowSource, Table
 from tests.services.environment import ROOT
+from tests.stages.totals import Totals
 from tests.test_docs import BLOCK
 
 CODE = ("tests.spark.acme_stages",)
@@ -228,6 +231,109 @@ def test_a_function_that_cannot_be_used_fails_by_name(
     assert cause in report.detail
 
 
+class SparkTotals(Totals):
+    """A stage with state on Spark."""
+
+    function = Frame("acme.totals")
+    code = CODE
+
+    def __init__(self, spark: SparkSession, folder: Path, state: State | None = None) -> None:
+        super().__init__(folder, state or State(("key",), "key bigint, total bigint, by string, noise double", 2, 3))
+        self.spark = spark
+
+    def bound(self, job: StageJob) -> StageJob:
+        import_kinds(CODE)
+        return job
+
+    def run(self) -> DatasetReport:
+        self.runs += 1
+        return run_stage(self.spark, self.opened(), RunRequest(f"totals/{self.runs}"), CODE)
+
+
+@pytest.fixture
+def totals(spark: SparkSession, tmp_path: Path) -> SparkTotals:
+    return SparkTotals(spark, tmp_path)
+
+
+def test_rows_and_state_of_a_version_agree_and_a_restore_goes_back_to_the_right_state(totals: SparkTotals) -> None:
+    for rows in (4, 3, 5):
+        totals.grow(rows)
+    assert totals.run().status == "committed"
+    totals.check()
+    first = totals.states()[4]
+    totals.rewind(7)
+    totals.grow(0)
+    totals.grow(2)
+    totals.run()
+    assert totals.actions.count(Action.REWIND) == 1
+    totals.check()
+    states = totals.states()
+    assert sorted(states) == [7, 12, 14], "the newest three versions keep theirs"
+    assert all(states[7][key]["by"].startswith(row["by"]) for key, row in first.items())
+    found = totals.read.read_dataset("totals")
+    assert found.to_spark(totals.spark).count() == found.rows == 3 + 3 + 3 + 2
+
+
+def test_what_died_after_its_evaluation_or_its_decision_is_one_evaluation_all_the_same(totals: SparkTotals) -> None:
+    totals.grow(4)
+    totals.run()
+    for decides in (False, True):
+        totals.grow(5)
+        opened, request = totals.opened(), RunRequest(f"dies/{decides}")
+        verify_recover(opened, request)
+        plan = create_work_units(opened, request)
+        (pack,) = plan.packs
+        run_pack(
+            totals.spark, opened.files.root, opened.staging.folder, plan.run, pack.index, CODE, SparkConnections({})
+        )
+        if decides:
+            write_commit_steps(opened, plan, pack)
+        totals.run()
+        totals.check()
+    assert sorted(totals.states()) == [4, 9, 14]
+
+
+def test_state_without_declared_columns_has_none_in_the_first_version(totals: SparkTotals) -> None:
+    totals.function, totals.state = Frame("acme.grown"), State(("key",), buckets=2)
+    for rows in (4, 3):
+        totals.grow(rows)
+    assert totals.run().status == "committed"
+    assert {key: row["new"] for key, row in totals.states()[7].items()} == {0: 3, 1: 2, 2: 2}
+    totals.state = State(("key",), "key bigint, new string", buckets=2)
+    totals.grow(3)
+    report = totals.run()
+    assert report.status == "failed"
+    assert "its state is declared with key int64, new string, and has key int64, new int64" in report.detail
+
+
+@pytest.mark.parametrize(
+    ("function", "cause"),
+    [
+        (
+            "fickle_state",
+            "its function gives, as state, key int64, new int64, more string, and gave key int64, new int64",
+        ),
+        ("keys_twice", "2 rows have the key key="),
+        ("no_keys", "a row has no 'key', which is of the key"),
+        (
+            "no_key_column",
+            "its state has no column 'key', which is of its key: it has kee int64, new int64. Did you mean 'kee'",
+        ),
+        ("random", "both its rows and its state are made by something that Spark gives otherwise each time"),
+        ("only_rows", "its function gives a DataFrame. Return Out(rows=…, state=…)"),
+        ("numbered", "it can't be called with rows, state"),
+    ],
+)
+def test_a_state_that_cannot_be_kept_fails_by_name(totals: SparkTotals, function: str, cause: str) -> None:
+    totals.function, totals.state = Frame(f"acme.{function}"), State(("key",), buckets=2)
+    for rows in (4, 3):
+        totals.grow(rows)
+    report = totals.run()
+    assert report.status == "failed"
+    assert cause in report.detail
+    assert len(totals.states()) == (function == "fickle_state")
+
+
 def test_a_stage_needs_spark(diamond: Diamond) -> None:
     diamond.grow(4, 4)
     opened = diamond.opened("one")
@@ -269,3 +375,20 @@ def test_the_pipeline_of_the_page(spark: SparkSession, tmp_path: Path, monkeypat
     assert found == [{"carrier": carrier, "flights": 5, "delay": 2.0} for carrier in ("AA", "UA")]
     exec(compile(blocks["read version"].replace("/lake/", f"{tmp_path}/"), "pipelines.md", "exec"), defined)
     assert defined["delays"].to_table().to_pylist() == found
+
+
+def test_the_state_of_the_page(spark: SparkSession) -> None:
+    blocks = dict(BLOCK.findall((ROOT / "docs" / "pipelines.md").read_text()))
+    defined: dict[str, Any] = {"joined": Output("joined", "joined")}
+    for name in ("state", "module acme_delays"):
+        exec(compile(blocks[name], "pipelines.md", "exec"), defined)
+    columns, state = "carrier string, month string, delay int", defined["delays"].state
+    assert (state.key, state.keep) == (("carrier", "month"), 48)
+    versions = [[("AA", "1", 10), ("AA", "1", 20), ("UA", "1", 5)], [("AA", "2", 1), ("UA", "1", 7)]]
+    kept, found = spark.createDataFrame([], state.schema), []
+    for rows in versions:
+        made = defined["month_to_date"](spark.createDataFrame(rows, columns), kept)
+        found.append(sorted(map(tuple, made.rows.collect())))
+        kept = made.state
+    assert found == [[("AA", "1", 2, 30), ("UA", "1", 1, 5)], [("AA", "2", 1, 1), ("UA", "1", 2, 12)]]
+    assert sorted(map(tuple, kept.collect())) == [("AA", "1", 2, 30), ("AA", "2", 1, 1), ("UA", "1", 2, 12)]

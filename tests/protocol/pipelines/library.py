@@ -309,6 +309,9 @@ class Translation:
                 gone.setdefault(upstream, set()).update(found)
         return number(restore.oldest_to_restore(own, gone))
 
+    def floor_of(self, own: Fold[Version], keep: int) -> int:
+        return restore.floor_of(self.state(own), keep)
+
     def to_take_back(self, stage: Stage, own: Fold[Version], version: int) -> frozenset[str]:
         try:
             refs = restore.from_version(self.state(own, stage.name), at(version), stateful=stage.stateful)
@@ -355,6 +358,7 @@ def patches(rules: Translation) -> Sequence[Patch]:
                 "looked_upto",
                 "oldest_to_restore",
                 "to_take_back",
+                "floor_of",
             )
         ),
     )

@@ -325,7 +325,7 @@ class Stage:
         versions = in_order(own)
         if not self.stateful or len(versions) <= keep:
             return
-        floor = own.slots[versions[-keep].name]
+        floor = floor_of(own, keep)
         if not (yield from give_up_state(self, own, floor)):
             return
         gone = [v.state for v in versions if own.slots[v.name] < floor]
@@ -475,6 +475,12 @@ def keep_state(stage: Stage, name: str, plan: Plan, state: State) -> str:
     """Write the state of a version to a file that only this evaluation has; return its name."""
     stage.states[name] = stage.written[name] = state
     return name
+
+
+def floor_of(own: Fold[Version], keep: int) -> int:
+    """Return the slot of the oldest version whose state is kept, if that of any before it isn't; it never falls."""
+    versions = in_order(own)
+    return max(own.floor, own.slots[versions[-keep].name]) if len(versions) > keep else own.floor
 
 
 def give_up_state(stage: Stage, own: Fold[Version], floor: int) -> Process[bool]:

@@ -19,7 +19,7 @@ from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Action, Note, NoteKind, OutcomeState, now
 from airflow_gobblin.journal.trimming import trim
-from airflow_gobblin.model.checkpoint import Checkpoint, ConsumedSlot
+from airflow_gobblin.model.checkpoint import Checkpoint, ConsumedSlot, Reads
 from airflow_gobblin.model.state import DatasetState, UnitRef
 from airflow_gobblin.stages import inputs, lineage
 from airflow_gobblin.stages.outputs import Input
@@ -27,6 +27,7 @@ from tests.proofs import fresh_seed
 from tests.stages.chains import Chain, at
 
 INPUTS = (Input("memory", "raw", "flights"), Input("memory", "raw", "planes"))
+READS = dict.fromkeys((one.id for one in INPUTS), Reads.NEW)
 ACTS = 120
 HISTORIES = 12
 Gone = Mapping[str, AbstractSet[ConsumedSlot]]
@@ -134,7 +135,9 @@ class Looks:
         """Of what each upstream has up to some slot, and no version has yet."""
         state = self.state
         newest = max((made.version for made in state.checkpoints.values()), default=at(0))
-        made = Checkpoint(newest + timedelta(hours=1), {name: self.new(name) for name in self.upstreams}, {})
+        made = Checkpoint(
+            newest + timedelta(hours=1), {name: self.new(name) for name in self.upstreams}, {}, reads=READS
+        )
         if self.chance.random() < 0.5:
             self.chance.choice([self.rewind, self.replace, self.end])(*self.some_upstream())
         lost = self.lost(state, made)

@@ -14,7 +14,7 @@ from airflow_gobblin.errors import ConfigurationError, GobblinError, StateGivenU
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Action
-from airflow_gobblin.journal.seals import Seals
+from airflow_gobblin.journal.seals import Seals, up_to
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.stages.barrier import blocked, next_ready
@@ -23,7 +23,17 @@ from airflow_gobblin.stages.outputs import Input
 from airflow_gobblin.stages.record import inputs_on_record
 from airflow_gobblin.stages.versions import Available, reached
 
-__all__ = ["InputView", "RestoreView", "StageView", "VersionView", "graph", "stage_view", "versions_of"]
+__all__ = [
+    "InputView",
+    "RestoreView",
+    "SourceView",
+    "StageView",
+    "VersionView",
+    "graph",
+    "source_view",
+    "stage_view",
+    "versions_of",
+]
 
 
 @dataclass(frozen=True)
@@ -68,6 +78,30 @@ class StageView:
     why: str
     inputs: tuple[InputView, ...]
     restores: tuple[RestoreView, ...]
+
+    @property
+    def behind(self) -> int:
+        """How many versions it is behind what it waits for."""
+        return max((one.ahead for one in self.inputs if one.required), default=0)
+
+    @property
+    def lag(self) -> timedelta | None:
+        """How far its newest version is behind the newest one of what it waits for; `None` if it isn't, or has none."""
+        sealed = max((one.sealed for one in self.inputs if one.required and one.sealed is not None), default=None)
+        return None if sealed is None or self.newest is None else sealed - self.newest
+
+
+@dataclass(frozen=True)
+class SourceView:
+    """An ingestion that stages read.
+
+    :param newest: the newest version that it sealed, of which nothing was taken back; `None`: there is none.
+    :param sealed: when it sealed that.
+    """
+
+    name: str
+    newest: datetime | None
+    sealed: datetime | None
 
 
 @dataclass(frozen=True)
@@ -120,6 +154,21 @@ def stage_view(journal: Journal, connections: Connections) -> StageView:
         tuple(_input(one, found.get(one.id), state) for one in known.inputs),
         _restores(history),
     )
+
+
+def source_view(journal: Journal) -> SourceView:
+    """Return an ingestion with the newest version that it sealed.
+
+    :raises GobblinError: its journal can't be read.
+    """
+    seals, states = Seals(journal), dict[str, DatasetState]()
+    number = seals.newest()  # before the datasets, which then have all that it names
+    for _, found in journal.histories():
+        if isinstance(found, GobblinError):
+            raise found
+        states[found.urn] = found.state
+    last, _ = up_to(seals.before(number), states)
+    return SourceView(journal.ingestion, None if last is None else last.upto, None if last is None else last.at)
 
 
 def graph(journal: Journal, connections: Connections) -> tuple[StageView, ...]:

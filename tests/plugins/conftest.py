@@ -38,10 +38,13 @@ from tests.plugins import rights
 from tests.protocol.rows import EvenRows, Table
 from tests.services.airflow import Airflow, running_airflow
 from tests.services.processes import free_port
+from tests.stages.diamond import Diamond
 
 PASSWORDS = {name: secrets.token_hex(8) for name in ("ann", "vera", "nemo")}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 MANY = 10_000
+RIVER = tuple(f"river.{name}" for name in ("raw", "one", "two", "both"))
+"""The DAGs of a pipeline."""
 EVIL = "<script>document.title='owned'</script>\"'& {{ 7*7 }}"
 """A URN that is code in every language of the page."""
 HIDDEN = "silver\u202egpj\u3164"
@@ -49,10 +52,12 @@ HIDDEN = "silver\u202egpj\u3164"
 LONG = "warehouse." + "a_very_long_name_without_any_space_in_it_" * 8
 
 DAGS = """
+from datetime import datetime
+
 from airflow.sdk import DAG, BaseOperator
 
 from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin import GobblinMirror, Mirror
+from airflow_gobblin import Frame, GobblinMirror, Mirror, Pipeline, Stage
 from airflow_gobblin.operators import GobblinIngestion
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
@@ -65,6 +70,16 @@ for name, (target, journal) in {places!r}.items():
 
 with DAG("gallery", schedule=None):
     GobblinMirror(Mirror("photos", "{gallery}/source", "{gallery}/target", "{gallery}/journal"))
+
+raw = Ingestion("raw", SqlSource("shop_db", tables), ParquetSink("{river}/raw"), journal="file://{river}/journal")
+names = dict(one=("a",), two=("a", "b"))
+stages = [
+    Stage(name, Frame("acme." + name), {{urn: raw[urn] for urn in urns}}, ParquetSink("{river}/" + name))
+    for name, urns in names.items()
+]
+both = Stage("both", Frame("acme.both"), dict(zip(names, stages)), ParquetSink("{river}/both"))
+for dag in Pipeline("river", (raw, *stages, both), raw.journal).dags(schedule="@daily", start_date=datetime(2026, 1, 1)):
+    globals()[dag.dag_id] = dag
 
 with DAG("bakery", schedule=None):
     BaseOperator(task_id="bread")
@@ -111,6 +126,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     places["swamp"] = (str(ingestions / "swamp"), f"postgresql://frog@127.0.0.1:{port}/swamp")
     fill_mall(ingestions / "mall.db")
     fill_gallery(ingestions / "gallery")
+    fill_river(ingestions / "river")
     config = folder / "home" / "config"
     config.mkdir(parents=True)
     shutil.copy(Path(rights.__file__), config / "rights.py")
@@ -125,9 +141,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     components = ("api-server", "dag-processor")
     login = ("ann", PASSWORDS["ann"])
     with running_airflow(folder, environment, components=components, login=login) as airflow:
-        airflow.add_dag(
-            "ingestions.py", DAGS.format(places=places, gallery=ingestions / "gallery"), *places, "gallery", "bakery"
-        )
+        text = DAGS.format(places=places, gallery=ingestions / "gallery", river=ingestions / "river")
+        airflow.add_dag("ingestions.py", text, *places, "gallery", *RIVER, "bakery")
         yield Site(airflow, ingestions, port)
 
 
@@ -201,6 +216,18 @@ def fill_gallery(folder: Path) -> None:
         opened.staging.put_progress(plan.run, 0, "driver", number, progress)
     for pack in plan.packs:
         write_commit_steps(opened, plan, pack)
+
+
+def fill_river(folder: Path) -> None:
+    """A pipeline: `one` and `two` read `raw`, and `both` reads these. `two` has yet to follow a rewind; `both` waits for it."""
+    diamond = Diamond(folder)
+    for rows in (6, 4):
+        diamond.grow(rows)
+        diamond.rest()
+    diamond.rewind("a", 8)
+    diamond.grow(2)
+    for name in ("one", "both"):
+        diamond.run(name)
 
 
 @pytest.fixture(scope="package")

@@ -9,8 +9,9 @@ from typing import Any
 
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 
-ALL = ("shop", "vault", "bakery", "mall", "garden", "forge", "swamp", "gallery")
-LOOKS = {"ann": ALL, "vera": ("shop", "bakery")}
+RIVER = ("river.raw", "river.one", "river.two", "river.both")
+ALL = ("shop", "vault", "bakery", "mall", "garden", "forge", "swamp", "gallery", *RIVER)
+LOOKS = {"ann": ALL, "vera": ("shop", "bakery", "river.both", "river.one")}
 EDITS = {"ann": ALL}
 
 

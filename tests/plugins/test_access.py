@@ -102,6 +102,7 @@ def test_there_are_no_other_routes(ann: httpx.Client) -> None:
         "/datasets",
         "/counts",
         "/dataset",
+        "/pipeline",
         "/kept",
         "/run",
         "/open",

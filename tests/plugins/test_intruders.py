@@ -91,7 +91,7 @@ ODD = st.one_of(
         ["orders", "lab", "shop", "stock", "prices", "rewind", "verify", "abandon", "stuck", "[1, 2]", "5"]
     ),
 )
-PATHS = ("", "datasets", "counts", "dataset", "run", "open", "action", "nothing", "static/x")
+PATHS = ("", "datasets", "counts", "dataset", "pipeline", "run", "open", "action", "nothing", "static/x")
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -35,6 +35,7 @@ PAGES: tuple[tuple[str, dict[str, str]], ...] = (
     ("action", {"urn": "orders", "action": "rewind", "to": "5"}),
     ("action", {"urn": "orders", "action": "verify"}),
     ("run", {"run_id": "one"}),
+    ("pipeline", {"dag_id": "river.both", "ingestion": "both"}),
 )
 """Each kind of page, by its path and its query."""
 

@@ -13,7 +13,7 @@ from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.seals import Seals
 from airflow_gobblin.stages.outputs import Input
 from airflow_gobblin.stages.record import inputs_on_record, keep_inputs
-from airflow_gobblin.stages.views import StageView, graph, stage_view, versions_of
+from airflow_gobblin.stages.views import SourceView, StageView, graph, source_view, stage_view, versions_of
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from tests.cli.command import Done, run
 from tests.stages.diamond import Diamond
@@ -121,6 +121,18 @@ def test_the_versions_of_a_stage_tell_what_they_consumed(diamond: Diamond) -> No
     newest, oldest = versions_of(Journal.open(diamond.journal, "two"))
     assert (newest.version.timestamp(), newest.slot, newest.rows) == (10, 2, oldest.rows - 2)
     assert newest.consumed == {"raw/a": 1, "raw/b": 1}
+
+
+def test_an_ingestion_tells_its_newest_version_of_which_nothing_was_taken_back(diamond: Diamond) -> None:
+    for rows in (6, 4):
+        diamond.grow(rows)
+    journal = Journal.open(diamond.journal, "raw")
+    (newest, _) = Seals(journal).before(2)
+    assert source_view(journal) == SourceView("raw", newest.upto, newest.at)
+    diamond.rewind("b", 8)
+    found = source_view(Journal.open(diamond.journal, "raw"))
+    assert found.newest is not None
+    assert found.newest.timestamp() == 6
 
 
 def test_the_graph_of_a_stage_has_its_upstreams_first(diamond: Diamond) -> None:

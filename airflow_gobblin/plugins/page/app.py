@@ -51,6 +51,7 @@ from airflow_gobblin.plugins.page.access import (
 )
 from airflow_gobblin.plugins.page.actions import carry_out, propose
 from airflow_gobblin.plugins.page.lookup import known, names, of_dag, opened, target
+from airflow_gobblin.plugins.page.pipelines import has_versions, layers
 from airflow_gobblin.plugins.page.runs import published_by
 from airflow_gobblin.plugins.page.showing import Pages, chart, coverage_bars, remarks, render, to_dataset, to_list
 from airflow_gobblin.plugins.page.threads import Threads
@@ -135,6 +136,7 @@ def _datasets(where: Registered, search: str, only: str, start: int) -> Response
         only=only,
         under_way=_under_way(journal, where),
         held=_held(journal, where),
+        versions=has_versions(journal),
     )
 
 
@@ -196,6 +198,16 @@ def _dataset(where: Registered, user: BaseUser, urn: str, start: int) -> Respons
         files=chart(published, lambda slot: slot.files, "file"),
         editable=may("PUT", where.dag_id, user),
     )
+
+
+@app.get("/pipeline")
+async def pipeline(where: Readable, user: User) -> Response:
+    """Show the versions of an ingestion or a stage, and of what it is connected with, as far as the user may look at it."""
+    return await _look(where, lambda: _pipeline(where, user))
+
+
+def _pipeline(where: Registered, user: BaseUser) -> Response:
+    return _html("pipeline", where=where, layers=layers(where, readable_of(known(), user)))
 
 
 @app.get("/kept")

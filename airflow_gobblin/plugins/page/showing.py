@@ -221,6 +221,11 @@ def to_kept(where: Registered, urn: str) -> str:
     return _address("kept", where, {"urn": urn})
 
 
+def to_pipeline(where: Registered) -> str:
+    """Return the address of the page of the pipeline that an ingestion or a stage is in."""
+    return _address("pipeline", where, {})
+
+
 def to_action(where: Registered, urn: str, action: str) -> str:
     """Return the address of the page that asks whether to do something to a dataset."""
     return _address("action", where, {"urn": urn, "action": action})
@@ -272,6 +277,7 @@ def _filters() -> Iterator[tuple[str, Callable[..., Any]]]:
         to_dataset,
         to_kept,
         to_list,
+        to_pipeline,
         to_run,
     ):
         yield one.__name__, one

@@ -6,9 +6,10 @@ used. A stored record carries its own digest, so that a torn one is recognized (
 
     {"digest": "…", "record": {"kind": "decision", "version": 1, "slot": 4, …}}
 
-Many values of one class are stored as a table, one list per field, which takes a third of the space and is several times faster::
+Many values of one class are stored as a table, one list per field, which takes a third of the space and is several times faster.
+What is the same in all rows is stored once::
 
-    {"kind": "move_step", "version": 1, "columns": {"source": ["…", …], "identity": {"columns": {…}}, …}}
+    {"kind": "move_step", "version": 1, "all": {"unit": "…", …}, "columns": {"source": ["…", …], "identity": {"columns": {…}}, …}}
 """
 
 from __future__ import annotations
@@ -146,6 +147,8 @@ def _encoder(value: Any) -> Callable[[Any], Json]:  # one branch per shape
 TABLE_FROM = 16
 """The minimum number of values of one class that are stored as a table."""
 _PLAIN = frozenset({str, int, float, bool, type(None)})
+_COMPARED = _PLAIN - {float}
+"""The plain types whose equal values are encoded alike: 0.0 and -0.0 aren't."""
 
 
 def _encode_items(values: Sequence[Any]) -> Json:
@@ -154,7 +157,25 @@ def _encode_items(values: Sequence[Any]) -> Json:
     names = _columns_of(cls) if len(classes) == 1 else ()
     if not names:
         return [*values] if cls in _PLAIN and len(classes) == 1 else [to_json(v) for v in values]
-    return {**_envelope(cls), "columns": {name: _encode_items([*map(attrgetter(name), values)]) for name in names}}
+    columns = {name: [*map(attrgetter(name), values)] for name in names}
+    alike = [name for name, column in columns.items() if _are_alike(column)]
+    same = {
+        name: to_json(columns.pop(name)[0]) for name in alike[len(alike) == len(names) :]
+    }  # one tells how many rows there are
+    table = {**_envelope(cls), "columns": {name: _encode_items(column) for name, column in columns.items()}}
+    return {**table, "all": same} if same else table
+
+
+def _are_alike(column: Sequence[Any]) -> bool:
+    """Return whether values are certainly encoded alike: those that are equal without it, such as `1` and `True`, aren't."""
+    classes = {*map(type, column)}
+    cls: Any = classes.pop()
+    if classes:
+        return False
+    if cls in _COMPARED or issubclass(cls, Enum):
+        return column.count(column[0]) == len(column)
+    names = _columns_of(cls)
+    return bool(names) and all(_are_alike([*map(attrgetter(name), column)]) for name in names)
 
 
 @cache
@@ -373,19 +394,28 @@ def _tuple_decoder(arguments: tuple[Any, ...]) -> Callable[[Any], Any]:
 
 def _decode_table(expected: Any, table: dict[str, Any]) -> Iterable[Any]:
     """Decode the rows of a table, whose class must be compatible with the expected one."""
-    columns: Any = table.get("columns")
-    _expect(isinstance(columns, dict) and bool(columns) and table.keys() <= _ENVELOPE, "a list", table)
+    columns, same = _parts_of(table)
     cls = _class_of_rows(expected, table)
     shape = _shape(cls)
-    shape.expect_fit(cls, columns)
+    shape.expect_fit(cls, columns | same)
     found = {name: _field(cls, name, partial(_decode_column, shape, name), column) for name, column in columns.items()}
     _expect(len({*map(len, found.values())}) == 1, "columns of one length", [*map(len, found.values())])
+    rows = len(next(iter(found.values())))
+    found |= {name: [_field(cls, name, shape.fields[name], value)] * rows for name, value in same.items()}
     if found.keys() == shape.fields.keys():
         return map(cls, *(found[name] for name in shape.fields))
     return (cls(**dict(zip(found, row, strict=True))) for row in zip(*found.values(), strict=True))
 
 
-_ENVELOPE = frozenset({"kind", "version", "columns"})
+def _parts_of(table: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the columns of a table, and what is the same in all rows."""
+    columns, same = table.get("columns"), table.get("all", {})
+    whole = isinstance(columns, dict) and bool(columns) and isinstance(same, dict) and columns.keys().isdisjoint(same)
+    _expect(whole and table.keys() <= _ENVELOPE, "a list", table)
+    return cast(dict[str, Any], columns), same
+
+
+_ENVELOPE = frozenset({"kind", "version", "columns", "all"})
 
 
 def _class_of_rows(expected: Any, table: dict[str, Any]) -> Any:

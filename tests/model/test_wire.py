@@ -278,9 +278,10 @@ MOVES = tuple(MoveStep(f"from {n}", f"to {n}", "u", FileIdentity(n, 2, "3"), "c"
 def test_many_values_of_a_class_are_a_table_and_as_a_list_they_are_the_same() -> None:
     document: Any = wire.to_json(Shard(MOVES))
     table = document["steps"]
-    assert table.keys() == {"kind", "version", "columns"}
+    assert table.keys() == {"kind", "version", "columns", "all"}
     assert table["columns"]["rows"] == [*range(20)]
-    assert table["columns"]["identity"]["columns"]["inode"] == [*range(20)]
+    assert table["columns"]["identity"] == {"columns": {"inode": [*range(20)]}, "all": {"size": 2, "stamp": "3"}}
+    assert table["all"] == {"unit": "u", "checksum": "c"}
     as_list = [wire.to_json(step) for step in MOVES]
     for steps in (table, as_list):
         assert wire.from_json(Shard, document | {"steps": steps}, "steps") == Shard(MOVES)
@@ -296,6 +297,11 @@ def test_many_values_of_a_class_are_a_table_and_as_a_list_they_are_the_same() ->
         {"columns": []},
         {"columns": {"rows": [1] * 20}},
         {"columns": {"unknown": [1]}},
+        {"all": {}},
+        {"all": []},
+        {"all": {"unit": 1, "checksum": "c"}},
+        {"all": {"unit": "u", "checksum": "c", "rows": 1}},
+        {"all": {"unit": "u", "checksum": "c", "unknown": 1}},
         {"rows": []},
         {"kind": "parquet_sink"},
         {"kind": "high_watermark_step"},
@@ -314,6 +320,35 @@ def test_a_wrong_column_is_refused(column: Any) -> None:
     document["steps"]["columns"]["unit"] = column
     with pytest.raises(RecordError, match="the record"):
         wire.from_json(Shard, document, "the record")
+
+
+@dataclass(frozen=True)
+class Cell:
+    value: Json
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Parts of a record whose values are equal, and not the same."""
+
+    first: object
+    second: object
+    inner: Cell | None = None
+
+
+@pytest.mark.parametrize("pair", [(1, True), (0, False), (1, 1.0), (0.0, -0.0), ("", None), ([1], [True]), ({}, [])])
+def test_rows_keep_values_that_are_equal_and_not_the_same(pair: tuple[Json, Json]) -> None:
+    rows = tuple(Cells(n, one, Cell(one)) for n, one in enumerate(pair * 10))
+    document: Any = wire.to_json(rows)
+    found = wire.from_json(tuple[Cells, ...], document, "the rows")
+    assert repr(found) == repr(rows)
+
+
+def test_a_table_of_rows_that_are_all_the_same_tells_how_many_they_are() -> None:
+    rows = (Cells("a", Colour.RED, Cell(None)),) * 20
+    document: Any = wire.to_json(rows)
+    assert document == {"columns": {"first": ["a"] * 20}, "all": {"second": "red", "inner": {"value": None}}}
+    assert wire.to_json(wire.from_json(tuple[Cells, ...], document, "the rows")) == document
 
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from airflow_gobblin.copy.entries import Entry, EntryKind, key_of, shown, sort_key
+from airflow_gobblin.copy.entries import Entry, EntryKind, key_of, shown
 from airflow_gobblin.errors import DifferenceError
 
 
@@ -122,7 +122,7 @@ def without_clashes(found: Iterable[Difference]) -> Iterator[Difference]:
             if key[len(name) : len(name) + 1] == b"/" and not (one.source is None and other.source is None):
                 raise _clash(other, one)
         if one.entry.kind is not EntryKind.FOLDER:
-            names.append((sort_key(one.path), one))
+            names.append((key, one))
         yield one
 
 

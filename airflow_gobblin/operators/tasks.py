@@ -177,7 +177,8 @@ class CreateWorkUnitsOperator(_TaskOperator):
         with failing_at_once():
             opened = self._open_job()
             try:
-                plan = create_work_units(opened, run_request(context))
+                with frozen_heap():
+                    plan = create_work_units(opened, run_request(context))
             finally:
                 count_recoveries(self.job.name, opened.recovered)
                 log_reports(self.log, opened.recovered)

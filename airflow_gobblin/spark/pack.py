@@ -378,7 +378,7 @@ class _PackRun:
 
     def _keep(self, one: _MissingUnit, result: UnitResult | None, cause: str | Failure) -> UnitResult:
         """Write a unit's result, or why it has none. A result whose files the driver can't see counts as none."""
-        if result is not None and not self._staging.intact(result):
+        if result is not None and not self._staging.visible(result):
             result, cause = None, f"its staged files are not visible to the driver below {self._staging.files.root!r}"
         if result is None:
             failure = cause if isinstance(cause, Failure) else _without_result(one, cause)

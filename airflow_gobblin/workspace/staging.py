@@ -473,6 +473,10 @@ class Staging:
         """Return whether a result's files keep their identity."""
         return all(self._is_there(file) for file in _one_of_each_segment(result))
 
+    def visible(self, result: UnitResult) -> bool:
+        """Return whether this process sees the files of a result: the last one tells. Publishing checks each."""
+        return all(map(self._is_there, result.files[-1:]))
+
     def _is_there(self, file: StagedFile) -> bool:
         return staged_identity(file, self.files) is not None
 

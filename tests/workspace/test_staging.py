@@ -239,6 +239,13 @@ def test_the_units_that_are_done_are_those_whose_files_are_there(staging: Stagin
     assert staging.done_units("t", ["u0", "u1", "u2", "u3"]) == {"u0", "u1"}
 
 
+def test_a_driver_on_another_disk_sees_no_result_that_has_files(staging: Staging, tmp_path: Path) -> None:
+    elsewhere = Staging(LocalFiles(tmp_path / "unshared"), staging.folder)
+    result = good("a1", *(staged(staging, f"a1/{name}") for name in "xyz"))
+    assert (staging.visible(result), elsewhere.visible(result)) == (True, False)
+    assert elsewhere.visible(good("a1"))
+
+
 # Large plans
 
 

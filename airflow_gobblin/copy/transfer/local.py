@@ -275,7 +275,7 @@ class DiskDestination:
         self._files = files
         self._folder = folder
         self._above = os.fsencode(f"{files.root}/{folder}")
-        self._kept = kept
+        self._kept, self._mode = kept, kept.mode
         self._checksums = checksums
         self._shared = shared
         with writing(files.root, "."):
@@ -321,7 +321,7 @@ class DiskDestination:
     def _copy(self, entry: Entry, origin: Origin) -> tuple[str, os.stat_result]:
         with writing(self._files.root, entry.path), self._lock:
             folder, name = self._folders.of(entry.path)
-            file = os.open(name, _NEW, self._kept.mode, dir_fd=folder)
+            file = os.open(name, _NEW, self._mode, dir_fd=folder)
         self._made[entry.path] = entry.kind
         try:
             with writing(self._files.root, entry.path):

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -154,7 +154,7 @@ class LocalTree:
             else:
                 text = os.fsdecode(os.readlink(at))
         mode, modified = found.st_mode, found.st_mtime_ns
-        attributes = Attributes(stat.S_IMODE(mode), found.st_uid, found.st_gid)
+        attributes = _attributes(stat.S_IMODE(mode), found.st_uid, found.st_gid)
         if self._keep.acl or self._keep.extended:
             more = all_attributes(at, found, acl=self._keep.acl, extended=self._keep.extended)
             attributes = replace(more, modified=None)
@@ -175,6 +175,12 @@ class LocalTree:
                 raise FileNotFoundError(errno.ENOENT, "nothing below the tree's root is there", at)
             return os.open(real, flags | os.O_NOFOLLOW)
         return os.open(at, flags | os.O_NOFOLLOW)
+
+
+@lru_cache
+def _attributes(mode: int, owner: int, group: int) -> Attributes:
+    """Return what very many files have in common."""
+    return Attributes(mode, owner, group)
 
 
 _Names = Callable[[], Sequence[bytes]]

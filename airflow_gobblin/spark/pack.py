@@ -35,7 +35,7 @@ from airflow_gobblin.spark.probe import probe_executors
 from airflow_gobblin.spark.report import GroupReport, PackReport
 from airflow_gobblin.spark.task import TaskSpec, run_task
 from airflow_gobblin.spark.worker import reading_last
-from airflow_gobblin.storage.files import open_files
+from airflow_gobblin.storage.files import each, open_files
 from airflow_gobblin.storage.locations import client_of, remote_location
 from airflow_gobblin.workspace.staging import Staging
 
@@ -296,7 +296,11 @@ class _PackRun:
 
     def _run_group(self, run: str, group: _Group, share: float) -> GroupReport:
         results, cause = self._results(self._spec(run, group, share))
-        kept = [self._keep(one, results.get((one.token, one.unit)), cause) for one in group]
+
+        def keep(one: _MissingUnit) -> UnitResult:
+            return self._keep(one, results.get((one.token, one.unit)), cause)
+
+        kept = [*each(self._staging.files, keep, group)]  # each waits for the disk or the store
         self._progress.add(one for one, of in zip(group, kept, strict=True) if of.state is UnitState.SUCCESSFUL)
         return _reported(group, kept)
 

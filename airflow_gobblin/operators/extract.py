@@ -178,7 +178,7 @@ class ExtractOperator(SparkSubmitOperator):
             if missing:
                 raise self._failed(opened, missing, failure) from failure
         if failure:
-            self.log.warning("spark-submit failed, though every unit has its result: %s", failure)
+            self.log.warning("spark-submit failed, and yet no unit that is still wanted lacks a result: %s", failure)
         return opened
 
     def _missing(self, opened: OpenJob) -> Iterator[tuple[str, str]]:

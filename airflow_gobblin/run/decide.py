@@ -138,6 +138,7 @@ def _decide_from(opened: OpenJob, plan: Plan, results: PlanResults) -> Slot | Da
         return slot
     known = known_ranges(plan, opened.staging.units(plan))
     check_preconditions(plan, known, history)  # results may be gone because staging that can win no more was swept
+    looked(opened, plan)  # a unit may have failed because files of what was taken back are gone
     keep_unpublished(opened, plan, proposal.units)
     return reports.unpublished(plan.urn, proposal.units)
 

@@ -12,6 +12,7 @@ from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.work import Pack, WorkUnit
 from airflow_gobblin.run import reports
+from airflow_gobblin.run.derived import looked
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.reports import DatasetReport
 
@@ -19,13 +20,21 @@ log = logging.getLogger(__name__)
 
 
 def missing_units(opened: OpenJob, pack: Pack) -> Iterator[tuple[Plan, WorkUnit]]:
-    """Yield the units of a pack that have no result and are still wanted: their plan is undecided and can win."""
+    """Yield the units of a pack that have no result and are still wanted: their plan is undecided and can win.
+
+    Where it can't because what it reads was taken back, files of that may be gone.
+
+    :raises GobblinError: what a stage reads can't be looked at.
+    """
     for ref in pack.datasets:
         try:
             plan = opened.staging.plan(ref.token)
             if plan is not None and can_win(plan, opened.journal.history(ref.urn)):
                 missing = (unit for unit, done in opened.staging.units_done(plan) if not done)
-                yield from ((plan, unit) for unit in opened.staging.with_finished(opened.job.work, ref.token, missing))
+                for number, unit in enumerate(opened.staging.with_finished(opened.job.work, ref.token, missing)):
+                    if number == 0:
+                        looked(opened, plan)
+                    yield plan, unit
         except (RecordError, LostRaceError) as error:  # write_commit_steps will report it; the others go on
             log.warning("dataset %r is not extracted: %s", ref.urn, error)
 

@@ -117,7 +117,10 @@ class JoinedLines:
     def run(self, unit: WorkUnit, plan: Plan, attempt: Attempt) -> UnitResult:
         binding = plan.binding
         assert isinstance(binding, LinesOf)
-        inputs = [lines(paths) for paths in binding.files.values()]
+        try:
+            inputs = [lines(paths) for paths in binding.files.values()]
+        except OSError:
+            return UnitResult(unit.id, attempt.id, UnitState.FAILED)
         found = joined(self.name, inputs)
         staged = f"{attempt.folder}/{attempt.id}/{unit.id}-{secrets.token_hex(8)}/{unit.id}"
         writer = self.sink.open(None, attempt.files, staged, f"{plan.folder}/{plan.token}-{unit.id}")

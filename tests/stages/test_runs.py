@@ -18,6 +18,7 @@ from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.work import ExtractKind, UnitResult, UnitState, WorkUnit
 from airflow_gobblin.run import replan
+from airflow_gobblin.run.extract import missing_units
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.request import RunRequest
@@ -140,6 +141,38 @@ def test_a_plan_that_lost_a_parent_is_made_again_in_the_same_run(
     assert (report.status, report.slot, diamond.versions("one")) == ("committed", 1, [8])
     diamond.rest()
     diamond.check()
+
+
+def test_files_that_were_cleaned_up_since_they_were_planned_lose_the_plan_and_it_is_made_again(
+    diamond: Diamond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    diamond.grow(6)
+    run, paths = JoinedLines.run, diamond.paths("a")
+
+    def too_late(work: JoinedLines, unit: WorkUnit, plan: Plan, attempt: Attempt) -> UnitResult:
+        monkeypatch.undo()
+        diamond.rewind("a", 4)
+        diamond.grow(2)
+        assert not all(Path(path).exists() for path in paths)
+        result = run(work, unit, plan, attempt)
+        assert result.state is UnitState.FAILED
+        return result
+
+    monkeypatch.setattr(JoinedLines, "run", too_late)
+    report = diamond.run("one")
+    assert (report.status, report.slot, diamond.versions("one")) == ("committed", 1, [8])
+    diamond.rest()
+    diamond.check()
+
+
+def test_units_whose_parents_were_taken_back_since_are_not_run(diamond: Diamond) -> None:
+    diamond.grow(6)
+    opened, request = diamond.opened(diamond.stages["one"]), RunRequest("one/late")
+    plan = create_work_units(opened, request)
+    assert len([*missing_units(opened, plan.packs[0])]) == 1
+    diamond.rewind("a", 4)
+    assert [*missing_units(opened, plan.packs[0])] == []
+    assert inprocess.go_on(opened, plan, NoConnections())["one"].status == "waiting"
 
 
 def test_what_a_person_gave_up_is_lost_and_not_made_again_by_its_run(diamond: Diamond) -> None:

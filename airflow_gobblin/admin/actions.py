@@ -27,6 +27,7 @@ from airflow_gobblin.journal.history import History, Slot
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.published import unknown_dataset
 from airflow_gobblin.journal.records import Action, Decision, Home, Note, NoteKind, OutcomeState, now
+from airflow_gobblin.journal.seals import content
 from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.naming import dataset_key, many
@@ -372,6 +373,22 @@ class Administration:
         if not lossy:
             self._check_kept(history, retired, covered)
         return Change(Action.REWIND, history, removed=(Range(low, covered.high),), replaces=retired)
+
+    def would_take_back(self, urn: str, head: int, *, lossy: bool = False) -> Change | None:
+        """Preview a rewind of all units but those that belong to versions up to a slot, as `journal.seals` has it.
+
+        :param lossy: as of `would_rewind`.
+        :return: `None` if there are no such units.
+        :raises ConfigurationError: something is pending, or rows would be lost.
+        """
+        history = self.finished(urn, new=True)
+        kept = content(head, history.state)
+        retired = tuple(sorted(ref for ref in history.state.live if ref.slot not in kept))
+        if not retired:
+            return None
+        if not lossy:
+            self._check_kept(history, retired, self._covered(history))
+        return Change(Action.REWIND, history, replaces=retired)
 
     def _check_kept(self, history: History, retired: Iterable[UnitRef], covered: Range) -> None:
         """Refuse to retire rows that the source has removed since they were published: they can't be extracted anew."""

@@ -198,7 +198,7 @@ def release(args: Namespace) -> None:
         admin.release(args.urn, args.reason, slot.decision.slot)
         yield {**row, "actor": getuser(), "reason": args.reason}
 
-    _confirm(args, [row], act)
+    confirm(args, [row], act)
 
 
 @command
@@ -234,14 +234,14 @@ def flush(args: Namespace) -> None:
             run = get_current_api_client().trigger_dag(dag_id=where.dag_id, conf=conf, triggering_user_name=getuser())
         yield {**row, "run": None if run is None else run["dag_run_id"]}
 
-    _confirm(args, [row], act)
+    confirm(args, [row], act)
 
 
 def _confirm_pause(args: Namespace, change: Change, act: Callable[[str, str], Slot]) -> None:
     """Show a pause or its end, ask, and make it in the next free slot: runs may decide meanwhile."""
     state = change.history.state
     row = {"dataset": args.urn, "action": change.action, "watermark": state.watermark, "paused": state.paused}
-    _confirm(args, [row], lambda: map(_done, [act(args.urn, args.reason)]))
+    confirm(args, [row], lambda: map(done_row, [act(args.urn, args.reason)]))
 
 
 @command
@@ -257,7 +257,7 @@ def abandon(args: Namespace) -> None:
         row |= {"slot": slot, "ranges": found.decision.ranges, "files": found.files, "rows": found.rows}
     else:
         row |= {"open_plans": len(found)}
-    _confirm(args, [row], lambda: map(_done, admin.abandon(args.urn, args.reason, slot)))
+    confirm(args, [row], lambda: map(done_row, admin.abandon(args.urn, args.reason, slot)))
 
 
 @command
@@ -283,7 +283,7 @@ def release_claim(args: Namespace) -> None:
                 "the claim was of another one, or the dataset can't be read in this one"
             )
 
-    _confirm(args, [row], act)
+    confirm(args, [row], act)
 
 
 # Moving
@@ -308,7 +308,7 @@ def move(args: Namespace) -> None:
         moved = admin.move(home, args.reason, tenant)
         yield {**row, "actor": moved.actor, "reason": moved.reason}
 
-    _confirm(args, [row], act)
+    confirm(args, [row], act)
 
 
 @command
@@ -447,12 +447,12 @@ def carry_out(args: Namespace, admin: Administration, changes: list[Change], *, 
 
     def make() -> Iterator[dict[str, Any]]:
         acting = open_administration(_where(args), getuser(), new=True) if new else admin
-        return (_done(acting.carry_out(change, args.reason)) for change in changes)
+        return (done_row(acting.carry_out(change, args.reason)) for change in changes)
 
-    _confirm(args, [_change_row(change) for change in changes], make)
+    confirm(args, [change_row(change) for change in changes], make)
 
 
-def _done(slot: Slot) -> dict[str, Any]:
+def done_row(slot: Slot) -> dict[str, Any]:
     """Return a row that describes a person's action on a slot."""
     decision, outcome = slot.decision, slot.outcome
     by = outcome if outcome is not None and outcome.actor else decision
@@ -460,7 +460,8 @@ def _done(slot: Slot) -> dict[str, Any]:
     return {"dataset": decision.urn, "action": action, "slot": decision.slot, "actor": by.actor, "reason": by.reason}
 
 
-def _change_row(change: Change) -> dict[str, Any]:
+def change_row(change: Change) -> dict[str, Any]:
+    """Return a row that describes the effect of a change."""
     retired, left = change.retired, change.left
     row = {
         "dataset": change.urn,
@@ -475,7 +476,7 @@ def _change_row(change: Change) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value or name in ("watermark", "becomes")}
 
 
-def _confirm(args: Namespace, rows: Sequence[Mapping[str, Any]], act: Callable[[], Iterable[dict[str, Any]]]) -> None:
+def confirm(args: Namespace, rows: Sequence[Mapping[str, Any]], act: Callable[[], Iterable[dict[str, Any]]]) -> None:
     """Show what will happen and ask, unless `--yes` is given; then do it, and print what was done, even if an error stops it.
 
     :param act: does one thing after the other, and yields a row for each.

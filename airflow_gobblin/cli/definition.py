@@ -209,16 +209,20 @@ def _copy() -> ActionCommand:
 
 
 STAGE = _arg("stage", help="The stage's name")
+STAGES = _arg("names", nargs="+", metavar="NAME", help="A stage, or an ingestion whose runs seal versions; or several")
 LAST = _arg("--to", metavar="VERSION", help="The last version that stays, such as 2026-03-01T05:00:00+00:00")
 START = _arg("--start", action="store_true", help="Take back all versions")
 
 
-def _of_stage(name: str, text: str, *args: Arg, more: str = "") -> ActionCommand:
-    """Return a command on a stage, whose name is the ingestion's."""
+def _of_stage(name: str, text: str, *args: Arg, of: Arg = STAGE, more: str = "") -> ActionCommand:
+    """Return a command on a stage, whose name is the ingestion's.
+
+    :param of: the argument that names it.
+    """
     func = lazy_load_command(f"airflow_gobblin.cli.pipelines.{name}")
     where = (DAG_ID, JOURNAL, TARGET, MODULE, ARG_VERBOSE)
     return ActionCommand(
-        name=name, help=text, description=f"{text}. {more}".rstrip(), func=func, args=(STAGE, *args, ARG_OUTPUT, *where)
+        name=name, help=text, description=f"{text}. {more}".rstrip(), func=func, args=(of, *args, ARG_OUTPUT, *where)
     )
 
 
@@ -231,13 +235,14 @@ OF_STAGES = (
     _of_stage("why", "Tell what a stage waits for, or does next, and why it was taken back"),
     _of_stage(
         "rewind",
-        "Take back all versions of a stage after one; they are made again",
+        "Take back all versions of stages and ingestions after one; they are made again",
         LAST,
         START,
         REASON,
         ARG_YES,
-        more="The stages below follow in their next runs. What the stage reads stays as it is: a source is rewound by "
-        "`airflow gobblin rewind`, and all stages below it follow. The DAG's next run makes the versions again.",
+        of=STAGES,
+        more="The stages below follow in their next runs, and are listed. What lies above stays as it is, unless it is named: an "
+        "ingestion goes back to what it had sealed up to that version. The DAGs' next runs make the versions again.",
     ),
 )
 

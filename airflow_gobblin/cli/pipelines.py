@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
-from airflow_gobblin.cli.commands import administration, carry_out
+from airflow_gobblin.admin.actions import Administration, Change
+from airflow_gobblin.cli.commands import administration, change_row, confirm, done_row
 from airflow_gobblin.cli.lookup import command, find_ingestion
 from airflow_gobblin.cli.showing import print_properties, print_rows
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.hooks.connections import AirflowConnections
 from airflow_gobblin.hooks.registry import open_journal
 from airflow_gobblin.journal.journal import Journal
-from airflow_gobblin.stages.rewind import would_rewind
+from airflow_gobblin.journal.seals import Seals
+from airflow_gobblin.model.naming import dataset_id, many
+from airflow_gobblin.model.state import DatasetState
+from airflow_gobblin.stages.record import inputs_on_record, stages_on_record
+from airflow_gobblin.stages.rewind import following, would_rewind, would_rewind_source
 from airflow_gobblin.stages.views import graph, stage_view, versions_of
 
 
@@ -74,27 +82,58 @@ def why(args: Namespace) -> None:
 
 @command
 def rewind(args: Namespace) -> None:
-    """Take back all versions of a stage after one."""
+    """Take back all versions of stages and ingestions after one."""
     if args.start is (args.to is not None):
         raise ConfigurationError(
             operation="rewind",
-            subject=f"stage {args.stage!r}",
+            subject=" and ".join(map(repr, args.names)),
             cause="both --to and --start are given" if args.start else "no version is given",
             hint="Give --to, the last version that stays; or --start, to take back all.",
         )
     to = None if args.start else _version(args.to)
-    admin, _ = administration(_named(args))
-    carry_out(args, admin, [would_rewind(admin, args.stage, to)])
+    changes = [
+        (admin, change)
+        for admin in [administration(_named(args, name))[0] for name in dict.fromkeys(args.names)]
+        for change in _changes(admin, to)
+    ]
+    _tell_of_following(changes)
+
+    def make() -> Iterator[dict[str, Any]]:
+        return (done_row(admin.carry_out(change, args.reason)) for admin, change in changes)
+
+    confirm(args, [change_row(change) for _, change in changes], make)
+
+
+def _changes(admin: Administration, to: datetime | None) -> tuple[Change, ...]:
+    """Preview the rewind of a stage, or of an ingestion."""
+    journal = admin.journal
+    if inputs_on_record(journal.store, journal.ingestion) is None and Seals(journal).newest():
+        return would_rewind_source(admin, to)
+    return (would_rewind(admin, journal.ingestion, to),)
+
+
+def _tell_of_following(changes: Sequence[tuple[Administration, Change]]) -> None:
+    """Tell what stages take back by themselves, in the journals of those that are rewound."""
+    taken: dict[str, set[int]] = {}
+    stages: dict[str, DatasetState] = {}
+    for admin, change in changes:
+        journal = admin.journal
+        taken.setdefault(dataset_id(journal.ingestion, change.urn), set()).update(ref.slot for ref in change.replaces)
+        for name in stages_on_record(journal.store):
+            stages[dataset_id(name, name)] = Journal(journal.store, name, journal.id).state(name)
+    for stage, versions in following(taken, stages).items():
+        told = ", ".join(version.isoformat() for version in versions)
+        sys.stderr.write(f"{stage} follows in its next run: it takes back {many(len(versions), 'version')}, {told}\n")
 
 
 def _journal(args: Namespace) -> Journal:
-    return open_journal(find_ingestion(_named(args)))
+    return open_journal(find_ingestion(_named(args, args.stage)))
 
 
-def _named(args: Namespace) -> Namespace:
-    """Return the arguments with the stage as the ingestion that they select: its journal has its name."""
-    args.ingestion, args.name = (None, args.stage) if args.journal else (args.stage, None)
-    return args
+def _named(args: Namespace, name: str) -> Namespace:
+    """Return arguments with a stage, or an ingestion, as the one that they select: its journal has its name."""
+    ingestion, named = (None, name) if args.journal else (name, None)
+    return Namespace(**{**vars(args), "ingestion": ingestion, "name": named})
 
 
 def _version(given: str) -> datetime:

@@ -25,7 +25,7 @@ from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.storage.stores.base import put_or_read
 
-__all__ = ["Seal", "SealedDataset", "Seals", "content", "head_of", "stands", "up_to"]
+__all__ = ["Seal", "SealedDataset", "Seals", "content", "head_of", "newest_up_to", "stands", "up_to"]
 
 _SEALS = "_seals"
 
@@ -173,6 +173,11 @@ def up_to(newest_first: Iterable[Seal], states: Mapping[str, DatasetState]) -> t
         if last is not None and seal.highest <= last.upto:
             break
     return last, tuple(seal for seal in above if last is None or seal.upto > last.upto)
+
+
+def newest_up_to(version: datetime, newest_first: Iterable[Seal], states: Mapping[str, DatasetState]) -> Seal | None:
+    """Return the newest seal up to a version that stands."""
+    return next((seal for seal in newest_first if seal.upto <= version and stands(seal, states)), None)
 
 
 def head_of(

@@ -15,7 +15,9 @@ from airflow_gobblin.model.wire import record
 from airflow_gobblin.stages.outputs import Input
 from airflow_gobblin.storage.stores.base import Store, put_or_read
 
-__all__ = ["StageInputs", "inputs_on_record", "keep_inputs"]
+__all__ = ["StageInputs", "inputs_on_record", "keep_inputs", "stages_on_record"]
+
+_INPUTS = "_inputs/"
 
 
 @record("stage_inputs")
@@ -51,6 +53,11 @@ def inputs_on_record(store: Store, stage: str) -> StageInputs | None:
     return _newest(store, stage)[1]
 
 
+def stages_on_record(store: Store) -> tuple[str, ...]:
+    """Return the names of the stages that have their journals in a store, by one listing."""
+    return tuple(sorted({key.split("/")[1] for key in store.list(_INPUTS)}))
+
+
 def _newest(store: Store, stage: str) -> tuple[int, StageInputs | None]:
     keys = sorted(store.list(_prefix(stage)))
     data = store.get(keys[-1]) if keys else None
@@ -58,4 +65,4 @@ def _newest(store: Store, stage: str) -> tuple[int, StageInputs | None]:
 
 
 def _prefix(stage: str) -> str:
-    return f"_inputs/{stage}/"
+    return f"{_INPUTS}{stage}/"

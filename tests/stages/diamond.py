@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.stages.outputs import Input
 from airflow_gobblin.testing import inprocess
+from tests.faults import Call, Crash, Faults, FaultyStore
 from tests.protocol.rows import LineSink, RowSource, Table
 from tests.stages.lines import LineStage, joined, lines
 
@@ -118,3 +119,18 @@ class Diamond:
         assert lines(self.paths("one")) == one
         assert lines(self.paths("two")) == two
         assert lines(self.paths("both")) == joined("both", [one, two])
+
+
+def dying(opened: OpenJob, key: str) -> OpenJob:
+    """The job, whose process dies before it puts a record."""
+
+    def hook(call: Call) -> None:
+        if call.operation == "put" and call.subject == key:
+            raise Crash
+
+    return hooked(opened, hook)
+
+
+def hooked(opened: OpenJob, hook: Callable[[Call], None]) -> OpenJob:
+    opened.journal.store = FaultyStore(opened.journal.store, Faults(hook=hook))
+    return opened

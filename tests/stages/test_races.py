@@ -13,8 +13,8 @@ from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.testing import inprocess
-from tests.faults import Call, Crash, Faults, FaultyStore
-from tests.stages.diamond import Diamond
+from tests.faults import Call, Crash
+from tests.stages.diamond import Diamond, dying, hooked
 
 
 @pytest.fixture
@@ -74,21 +74,6 @@ def before(diamond: Diamond, key: str, act: Callable[[], object]) -> OpenJob:
 def die_in_restore(diamond: Diamond) -> None:
     with pytest.raises(Crash):
         inprocess.run(dying(diamond.opened(diamond.stages["one"]), "one/one/o/0000000003"))
-
-
-def dying(opened: OpenJob, key: str) -> OpenJob:
-    """The job, whose process dies before it puts a record."""
-
-    def hook(call: Call) -> None:
-        if call.operation == "put" and call.subject == key:
-            raise Crash
-
-    return hooked(opened, hook)
-
-
-def hooked(opened: OpenJob, hook: Callable[[Call], None]) -> OpenJob:
-    opened.journal.store = FaultyStore(opened.journal.store, Faults(hook=hook))
-    return opened
 
 
 def planned(opened: OpenJob, urn: str) -> Plan:

@@ -23,10 +23,10 @@ from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.stages.outputs import Input
-from airflow_gobblin.stages.rewind import would_rewind
+from airflow_gobblin.stages.rewind import following, would_rewind, would_rewind_source
 from airflow_gobblin.testing import inprocess
 from tests.faults import Call, Crash, Faults, FaultyStore
-from tests.stages.diamond import Diamond
+from tests.stages.diamond import Diamond, dying
 from tests.stages.lines import JoinedLines, evaluations, joined, lines
 
 
@@ -376,6 +376,38 @@ def test_a_stage_is_rewound_by_version_and_all_below_it_follow_and_the_source_st
     diamond.check()
 
 
+def test_a_source_is_rewound_to_what_it_had_sealed_at_a_version_and_all_below_it_follow_as_foreseen(
+    diamond: Diamond,
+) -> None:
+    for rows in (6, 4, 5):
+        diamond.grow(rows)
+    diamond.rest()
+    paths = {urn: diamond.paths(urn) for urn in "ab"}
+    diamond.revision += 1
+    admin = Administration(Journal.open(diamond.journal, "raw", write=True), str(diamond.folder / "raw"), "ann")
+    changes = would_rewind_source(admin, datetime.fromtimestamp(8, UTC))
+    assert [change.urn for change in changes] == ["a", "b"]
+    states = {f"{name}/{name}": Journal.open(diamond.journal, name).state(name) for name in diamond.stages}
+    taken = {f"raw/{change.urn}": {ref.slot for ref in change.replaces} for change in changes}
+    versions = (datetime.fromtimestamp(10, UTC), datetime.fromtimestamp(15, UTC))
+    assert following(taken, states) == dict.fromkeys(states, versions)
+    assert following({"one/one": {2, 3}}, states) == {"both/both": versions}
+    for change in changes:
+        admin.carry_out(change, "the rows were wrong")
+    assert all({*diamond.paths(urn)} < {*before} for urn, before in paths.items())
+    diamond.rest()
+    assert [diamond.versions(name) for name in diamond.stages] == [[6]] * 3
+    diamond.grow(0)
+    diamond.rest()
+    assert [diamond.versions(name) for name in diamond.stages] == [[6, 15]] * 3
+    diamond.check()
+    with pytest.raises(ConfigurationError, match=r"no version up to that is sealed.*--start"):
+        would_rewind_source(admin, datetime.fromtimestamp(5, UTC))
+    with pytest.raises(ConfigurationError, match="nothing to take back after 1970-01-01T00:00:15"):
+        would_rewind_source(admin, datetime.fromtimestamp(15, UTC))
+    assert len(would_rewind_source(admin, None)) == 2
+
+
 def test_a_stage_is_rewound_to_its_start(diamond: Diamond) -> None:
     for rows in (6, 4):
         diamond.grow(rows)
@@ -399,6 +431,12 @@ def test_what_a_stage_cant_go_back_to_is_refused_by_name(diamond: Diamond) -> No
     source = Administration(Journal.open(diamond.journal, "raw", write=True), str(diamond.folder / "raw"), "ann")
     with pytest.raises(ConfigurationError, match="nothing to take back: it has no version"):
         would_rewind(source, "a", None)
+    diamond.rows += 2
+    planned = diamond.opened(diamond.raw)
+    with pytest.raises(Crash):
+        inprocess.run(dying(planned, "raw/a/o/0000000003"))
+    with pytest.raises(ConfigurationError, match="slot 3 is pending"):
+        would_rewind_source(source, datetime.fromtimestamp(6, UTC))
 
 
 def test_an_input_that_is_read_whole_now_and_was_not_before_is_refused_by_name(diamond: Diamond) -> None:

@@ -186,6 +186,15 @@ def test_the_commands(diamond: Diamond, monkeypatch: pytest.MonkeyPatch) -> None
     assert (diamond.versions("one"), diamond.versions("both")) == ([6], [6, 10])
     (told,) = typed(diamond, "why", "both").json
     assert "1 slot of 'one/one' was taken back" in told["why"]
+    assert "both/both follows in its next run: it takes back 1 version, 1970-01-01T00:00:10+00:00" in done.err
+    again = typed(diamond, "rewind", "both", "two", "two", "--start", "--reason", "another fault", "--yes")
+    assert [(one["dataset"], one["action"]) for one in again.json] == [("both", "rewind"), ("two", "rewind")]
+    assert "follows" not in again.err
+    lake = diamond.folder / "raw"
+    where = ("--journal", diamond.journal, "--target", str(lake), "--reason", "the source was wrong", "--yes")
+    source = run(["gobblin", "pipeline", "rewind", "raw", "--to", "1970-01-01T00:00:06", *where, "-o", "json"])
+    assert [one["dataset"] for one in source.json] == ["a", "b"], source.err
+    diamond.grow(0)
     diamond.rest()
     (told,) = typed(diamond, "why", "one").json
     assert [(one["reason"], bool(one["actor"])) for one in told["taken_back"]] == [("a fault", True)]

@@ -22,7 +22,7 @@ from tests.protocol.pipelines import reference
 from tests.protocol.pipelines.chains import Action, Chain, Decision, Process, StoppedError, Store
 from tests.protocol.pipelines.reference import Cut, Published, Sealed, Shape
 from tests.protocol.pipelines.sources import RangeUnit, Seal, Source, source, standing
-from tests.protocol.pipelines.stages import DatasetOf, Stage, Version, in_order
+from tests.protocol.pipelines.stages import DatasetOf, Stage, Upstream, Version, in_order
 
 PERIOD = 4
 """The positions between two versions."""
@@ -143,7 +143,8 @@ class History:
         acts: Sequence[tuple[int, Callable[[], None]]] = (
             (30, self._stage_runs),
             (24, self._source_runs),
-            (4, self._source_is_rewound),
+            (4, self._dataset_is_rewound),
+            (2, self._source_is_rewound),
             (6, self._source_is_replaced),
             (3, self._dataset_waits),
             (4, self._chain_is_trimmed),
@@ -210,6 +211,11 @@ class History:
         )
 
     def _source_is_rewound(self) -> None:
+        job = self._source()
+        version = self.random.randrange(max(job.clock - 4 * PERIOD, 0), job.clock + 1)
+        self._start(f"{job.name} is rewound to {version}", job.rewind(version))
+
+    def _dataset_is_rewound(self) -> None:
         job = self._source()
         dataset = self.random.choice(job.datasets)
         position = self.random.randrange(max(job.clock - 4 * PERIOD, 0), job.clock + 1)
@@ -392,7 +398,7 @@ class History:
             behind = version.version - reached
             close = stage.at_most is None or (reached > 0 and behind <= stage.at_most)
             self._expect(behind >= 0 and close, f"{stage.name} has {name} up to {reached} in {version.version}")
-        for upstream in self._stages_of(stage.optional):
+        for upstream in stage.upstreams:
             sealed = _standing_since(upstream, decision.began)
             newest = max((one for one in sealed if one <= version.version), default=0)
             reached = version.reached[upstream.name]
@@ -407,9 +413,6 @@ class History:
                     version.version < before.version or not falls,
                     f"{stage.name} has less of {falls} in {version.version} than in {before.version}",
                 )
-
-    def _stages_of(self, names: frozenset[str]) -> Sequence[Stage]:
-        return [stage for stage in self.pipeline.stages if stage.name in names]
 
     def _check_parents_lived(
         self, stage: Stage, decision: Decision[Version], parents: frozenset[str], chain: Chain[Any]
@@ -445,9 +448,14 @@ def _sealed(dataset: str, seals: Sequence[Seal]) -> Sequence[Sealed]:
     return [Sealed(seal.version, seal.heads[dataset], dataset in seal.waiting) for seal in seals]
 
 
-def _standing_since(stage: Stage, moment: int) -> Iterator[int]:
-    """Yield the versions that a stage had at a moment, and never took back."""
-    chain = stage.chain
+def _standing_since(upstream: Upstream, moment: int) -> Iterator[int]:
+    """Yield the versions that an upstream had sealed at a moment, of which nothing was ever taken back."""
+    if isinstance(upstream, DatasetOf):
+        job = upstream.source
+        stand = standing(job.seals, {dataset.name: dataset.chain.fold() for dataset in job.datasets})
+        yield from (seal.version for seal in stand if seal.made <= moment)
+        return
+    chain = upstream.chain
     gone = frozenset[str]().union(*(chain.ledger[slot].retires for slot in chain.ended_at))
     for slot, at in chain.ended_at.items():
         yield from (one.version for one in chain.ledger[slot].units if at <= moment and one.name not in gone)

@@ -205,6 +205,10 @@ class Translation:
         found = [seals.stands(seal, states) for seal in self.seals(made)]
         return [seal for seal, stands in zip(made, reversed(found), strict=True) if stands]
 
+    def newest_up_to(self, version: int, made: Sequence[Seal], folds: Mapping[str, Fold[Any]]) -> Seal | None:
+        found = seals.newest_up_to(at(version), self.seals(made), self.states(folds))
+        return None if found is None else made[found.number - 1]
+
     def head_for(self, version: int, dataset: str, fold: Fold[Any], made: Sequence[Seal]) -> int:
         newest = SealedDataset(fold.slot, fold.generation)
         return seals.head_of(dataset, at(version), newest, self.seals(made), self.state(fold, dataset)).head
@@ -346,6 +350,7 @@ def patches(rules: Translation) -> Sequence[Patch]:
         Patch(chains, "kept", rules.kept),
         *(Patch(module, "standing", rules.standing) for module in (sources, stages, histories, mutants)),
         Patch(sources, "head_for", rules.head_for),
+        Patch(sources, "newest_up_to", rules.newest_up_to),
         Patch(DatasetOf, "read", _method(rules.of_dataset)),
         Patch(Stage, "read", _method(rules.of_stage)),
         *(

@@ -31,11 +31,13 @@ class Seal:
 
     :param heads: the newest slot of each dataset then.
     :param waiting: the datasets that were held or paused.
+    :param made: the moment after it was made, for the checks.
     """
 
     version: int
     heads: Mapping[str, int]
     waiting: frozenset[str]
+    made: int
 
 
 @dataclass
@@ -90,7 +92,14 @@ class Dataset:
     def rewind(self, position: int) -> Process[None]:
         """Take back all units that end after a position."""
         fold = yield from ended(self.chain)
-        retires = frozenset(unit.name for unit in fold.live.values() if unit.high > position)
+        yield from self._take_back(fold, frozenset(unit.name for unit in fold.live.values() if unit.high > position))
+
+    def rewind_after(self, head: int) -> Process[None]:
+        """Take back all units that belong to versions which end after a slot."""
+        fold = yield from ended(self.chain)
+        yield from self._take_back(fold, frozenset(fold.live) - content(head, fold))
+
+    def _take_back(self, fold: Fold[RangeUnit], retires: frozenset[str]) -> Process[None]:
         yield
         taken = Decision[RangeUnit](Action.REWIND, fold.generation + 1, retires=retires)
         if retires and self.chain.take(fold.slot + 1, taken):
@@ -142,9 +151,18 @@ class Source:
                 return
             yield
             if len(self.seals) == len(seals):
-                self.seals.append(Seal(version, heads, waiting))
-                self.datasets[0].chain.store.moment += 1
+                store = self.datasets[0].chain.store
+                store.moment += 1
+                self.seals.append(Seal(version, heads, waiting, store.moment))
                 return
+
+    def rewind(self, version: int) -> Process[None]:
+        """Take back what each dataset has published after a version."""
+        seals = tuple(self.seals)  # before the chains
+        folds = yield from self.folds()
+        newest = newest_up_to(version, seals, folds)
+        for dataset in self.datasets:
+            yield from dataset.rewind_after(0 if newest is None else newest.heads[dataset.name])
 
     def folds(self) -> Process[Mapping[str, Fold[RangeUnit]]]:
         """Return what follows from the chain of each dataset."""
@@ -153,6 +171,12 @@ class Source:
             yield
             folds[dataset.name] = dataset.chain.fold()
         return folds
+
+
+def newest_up_to(version: int, seals: Sequence[Seal], folds: Mapping[str, Fold[RangeUnit]]) -> Seal | None:
+    """Return the newest seal up to a version that isn't void."""
+    found = (seal for seal in standing(seals, folds) if seal.version <= version)
+    return max(found, key=lambda seal: seal.version, default=None)
 
 
 def covered(fold: Fold[RangeUnit]) -> set[int]:

@@ -379,11 +379,12 @@ def to_read(
 
 
 def rows_of(read: Mapping[str, frozenset[str]], readings: Mapping[str, Reading]) -> Mapping[str, Mapping[str, Row]]:
-    """Return the rows of some units, by upstream."""
-    return {
-        name: {key: row for unit in sorted(some) for key, row in readings[name].units[unit].rows.items()}
+    """Return the rows of some units, by upstream. One that was taken back since the look gives none: then the plan loses."""
+    found = {
+        name: [readings[name].units[unit] for unit in sorted(some & readings[name].units.keys())]
         for name, some in read.items()
     }
+    return {name: {key: row for unit in units for key, row in unit.rows.items()} for name, units in found.items()}
 
 
 def to_take_back(stage: Stage, own: Fold[Version], version: int) -> frozenset[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from airflow_gobblin.errors import ConfigurationError, GobblinError, SourceError
 from airflow_gobblin.redaction import Redactor
+
+T = TypeVar("T")
 
 
 class Connections(Protocol):
@@ -46,6 +48,17 @@ class GuardedConnections:
     def __init__(self, connections: Connections, redactor: Redactor | None = None) -> None:
         self._connections = connections
         self.redactor = redactor if redactor is not None else Redactor()
+        self._kept: dict[tuple[str, str], Any] = {}
+
+    def kept(self, name: tuple[str, str], make: Callable[[], T]) -> T:
+        """Return what was opened with these connections, and is kept as long as they are; it is made when it is first asked for.
+
+        :param name: what it is, and where: there is one of each.
+        """
+        if name not in self._kept:
+            self._kept[name] = make()
+        found: T = self._kept[name]
+        return found
 
     def uri(self, conn_id: str) -> str:
         """Return the URI of a connection, and add its secrets to the redactor."""

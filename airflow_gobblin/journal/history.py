@@ -429,6 +429,14 @@ class History:
             return self.trimmed[number - 1].as_slot(self.urn)
         return self.slots[number - len(self.trimmed) - 1]
 
+    def token(self, number: int) -> str:
+        """Return the token of a slot.
+
+        :raises IndexError: as `slot`.
+        """
+        trimmed = 0 < number <= len(self.trimmed)
+        return self.trimmed[number - 1].token if trimmed else self.slot(number).decision.token
+
     def after(self, number: int) -> tuple[Slot, ...]:
         """Return the slots after a number, except trimmed ones."""
         return self.slots[max(0, number - len(self.trimmed)) :]

@@ -169,7 +169,7 @@ class Journal:
         self.id = journal_id
         self._read_before: dict[str, tuple[object, str]] = {}
         self._bytes_kept = 0
-        self._last: tuple[list[str], History] | None = None
+        self._last: tuple[list[str], Keys, History] | None = None
         self._seen: tuple[str, set[str]] = ("", set())
         """Decisions and outcomes known to exist, of the dataset that was listed last."""
         self._homes: tuple[Home, ...] = ()
@@ -581,20 +581,29 @@ class Journal:
 
     def _listed_history(self, prefix: str, urn: str | None) -> History:
         listed = self._listing(prefix)
-        if listed and self._last is not None and self._last[0] == listed and urn in (None, self._last[1].urn):
-            return self._last[1]  # records never change (I5), and no other exists
+        if listed and self._last is not None and self._last[0] == listed and urn in (None, self._last[-1].urn):
+            return self._last[-1]  # records never change (I5), and no other exists
         keys = self._keys(prefix.split("/")[1], (key[len(prefix) :] for key in listed))
         unknown = [key for rest in keys.read if (key := prefix + rest) not in self._read_before]
         history = self._fold(keys, urn, dict(self.store.get_many(unknown)) if unknown else {}, keep=True)
-        self._last = listed, history
+        self._last = listed, keys, history
         return history
 
     def _read_together(
         self, some: Sequence[Keys], names: Mapping[str, str]
     ) -> Iterator[tuple[str, History | GobblinError]]:
-        wanted = [f"{self.ingestion}/{keys.dataset}/{key}" for keys in some for key in keys.read]
+        last = self._last
+        wanted = [
+            f"{self.ingestion}/{keys.dataset}/{key}"
+            for keys in some
+            if last is None or keys != last[1]
+            for key in keys.read
+        ]
         records = dict(self.store.get_many(wanted)) if wanted else {}
         for keys in some:
+            if last is not None and keys == last[1]:
+                yield keys.dataset, last[-1]  # as in `_listed_history`
+                continue
             try:
                 yield keys.dataset, self._fold(keys, names.get(keys.dataset), records)
             except RecordError:

@@ -121,12 +121,10 @@ def _close_enough(upstream: Upstream, version: datetime, available: Available, s
 
 def same_roots(version: datetime, upstreams: Sequence[Upstream], available: Mapping[str, Available]) -> bool:
     """Return whether what upstreams have up to a version was made from the same slots, of each source that two of them reach."""
-    roots = {
-        upstream.id: united(slot.roots for slot in available[upstream.id].up_to(version)) for upstream in upstreams
-    }
-    return all(
-        _agree(roots[one.id], roots[other.id], one.reach & other.reach) for one, other in combinations(upstreams, 2)
-    )
+    common = {(one.id, other.id): one.reach & other.reach for one, other in combinations(upstreams, 2)}
+    meeting = {name for pair, datasets in common.items() if datasets for name in pair}
+    roots = {name: united(slot.roots for slot in available[name].up_to(version)) for name in meeting}
+    return all(_agree(roots[one], roots[other], datasets) for (one, other), datasets in common.items() if datasets)
 
 
 def _agree(one: Slots, other: Slots, datasets: frozenset[str]) -> bool:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from airflow_gobblin.connections import Connections
+from airflow_gobblin.connections import Connections, GuardedConnections
 from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError, Remedy
 from airflow_gobblin.job import Restore
 from airflow_gobblin.journal.history import History
@@ -189,8 +189,14 @@ def available(one: Input, state: DatasetState, connections: Connections, most: i
 
 @contextmanager
 def opened(one: Input, connections: Connections) -> Iterator[Journal]:
-    """Open the journal of an input's job for a while."""
+    """Open the journal of an input's job for a while.
+
+    A task of a run keeps it open: it looks at its inputs again and again, and a journal reads each record once.
+    """
     location = one.journal if is_place(one.journal) else connections.uri(one.journal)
+    if isinstance(connections, GuardedConnections):
+        yield connections.kept((location, one.ingestion), lambda: Journal.open(location, one.ingestion, connections))
+        return
     journal = Journal.open(location, one.ingestion, connections)
     try:
         yield journal

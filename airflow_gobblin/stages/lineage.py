@@ -90,7 +90,7 @@ def _is_the_same(upstream: History, parents: frozenset[ConsumedSlot]) -> bool:
 
 
 def _has(upstream: History, parent: ConsumedSlot) -> bool:
-    return parent.slot <= upstream.state.head and upstream.slot(parent.slot).decision.token == parent.token
+    return parent.slot <= upstream.state.head and upstream.token(parent.slot) == parent.token
 
 
 def _stands(parent: ConsumedSlot, upstream: History, units: int) -> bool:

@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import chain, islice
 
 from airflow_gobblin.journal.history import History
-from airflow_gobblin.journal.seals import Seal, stands
+from airflow_gobblin.journal.seals import Seal, content, stands
 from airflow_gobblin.model.channels import ROWS
 from airflow_gobblin.model.checkpoint import Checkpoint, ConsumedSlot, Reads, Slots
 from airflow_gobblin.model.state import DatasetState
@@ -45,7 +45,7 @@ class Available:
     """What an upstream has.
 
     :param sealed: the versions that it sealed itself, each with its boundary.
-    :param slots: its slots with live units.
+    :param slots: its slots with live units that belong to these versions, or to one before them.
     :param more: whether it may have sealed later versions, which weren't read.
     """
 
@@ -85,7 +85,7 @@ def of_dataset(
     state = history.state
     slots = (
         AvailableSlot(slot, state.origin(slot.slot), {dataset: (slot,)})
-        for slot in _with_units(history, {ref.slot for ref in state.live})
+        for slot in _with_units(history, content(max(sealed.values(), default=0), state))
     )
     return Available(sealed, tuple(slots), more=next(rest, None) is not None)
 
@@ -178,4 +178,4 @@ def _unconsumed(
 def _with_units(history: History, slots: Iterable[int]) -> tuple[ConsumedSlot, ...]:
     """Return slots in their order, each with its token and the number of its live units."""
     units = Counter(ref.slot for ref in history.state.units_of(ROWS))
-    return tuple(ConsumedSlot(slot, history.slot(slot).decision.token, units[slot]) for slot in sorted(slots))
+    return tuple(ConsumedSlot(slot, history.token(slot), units[slot]) for slot in sorted(slots))

@@ -21,7 +21,7 @@ from tests.stages.lines import LineStage
 
 
 def reads(versions: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Count the records that a run reads that makes some versions, a slot each: seals, plans made again, and others."""
+    """Count the records that a run reads that makes some versions, a slot each: seals, its input's, plans and others."""
     location = f"file://{folder}/journal"
     source = Chain("d", Journal.create(location, "raw"))
     seals = Seals(source.journal)
@@ -35,7 +35,15 @@ def reads(versions: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Count
     read, get = Counter[str](), LocalStore.get
 
     def counted(store: LocalStore, key: str) -> bytes | None:
-        read["seals" if "_seals/" in key else "plans" if "/again/" in key else "others"] += 1
+        read[
+            "seals"
+            if "_seals/" in key
+            else "input"
+            if key.startswith("raw/")
+            else "plans"
+            if "/again/" in key
+            else "others"
+        ] += 1
         return get(store, key)
 
     with monkeypatch.context() as patch:
@@ -52,4 +60,5 @@ def test_a_version_of_a_long_backlog_reads_no_more_than_one_of_a_short(
     short, long = (reads(versions, tmp_path / str(versions), monkeypatch) for versions in (10, 30))
     for kind, count in short.items():
         assert long[kind] < 4 * count, f"{kind}: a look at all there are would be about 9 times as much"
-    assert short.keys() == long.keys() == {"seals", "plans", "others"}
+    assert long["input"] < short["input"] + 5, "each record of the input is read once, however many versions are made"
+    assert short.keys() == long.keys() == {"seals", "plans", "input", "others"}

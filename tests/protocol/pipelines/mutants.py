@@ -74,6 +74,17 @@ def state_in_one_place() -> Sequence[Patch]:
     return (Patch(stages, "keep_state", keep),)
 
 
+def state_of_the_last_evaluation() -> Sequence[Patch]:
+    """A version goes on with the state that was written last, also by an evaluation that lost or was taken back."""
+
+    def before(stage: Stage, own: Fold[Version]) -> State | None:
+        if not stage.stateful:
+            return None
+        return next(reversed(stage.states.values())) if own.live else State("")
+
+    return (Patch(stages, "state_before", before),)
+
+
 def seal_before_the_last_slot() -> Sequence[Patch]:
     """A version is sealed by the end of its run, whatever its datasets cover."""
     return (Patch(sources, "all_in", lambda version, folds, heads, waiting: True),)
@@ -249,6 +260,7 @@ MUTANTS: Mapping[str, Callable[[], Sequence[Patch]]] = {
         no_roots,
         state_apart,
         state_in_one_place,
+        state_of_the_last_evaluation,
         seal_before_the_last_slot,
         restored_to_the_newest_good_version,
         no_floor,

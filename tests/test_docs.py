@@ -96,7 +96,7 @@ def test_authors_import_from_the_package_itself(page: Path) -> None:
     assert re.findall(r"(?:from|import) airflow_gobblin\.(?!testing import)\S+", page.read_text()) == []
 
 
-RUN = {"administration", "authoring", "dag", "module acme_log", "photos", "read", "s3"}
+RUN = {"administration", "authoring", "dag", "flights", "module acme_log", "photos", "read", "s3"}
 """The blocks that the tests of this file run."""
 
 
@@ -106,6 +106,13 @@ def test_a_mirror_of_files(tmp_path: Path) -> None:
     opened = inprocess.open_job(block("photos", tmp_path)["photos"])
     assert [report.files for report in inprocess.run(opened).values()] == [1]
     assert (tmp_path / "photos" / "2026" / "one.jpg").read_bytes() == b"a photo"
+
+
+def test_a_chain_of_stages(tmp_path: Path) -> None:
+    """It has the jobs of the pipeline whose stages `tests/spark/test_stages.py` runs."""
+    defined = block("flights", tmp_path)
+    assert [job.name for job in defined["flights"].bound] == ["raw", "joined", "delays"]
+    assert {"flights.raw", "flights.joined", "flights.delays"} <= defined.keys()
 
 
 def test_commands_are_known_as_they_are_written() -> None:

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +35,7 @@ from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
 from airflow_gobblin.spark.failures import cause_of
 from airflow_gobblin.spark.worker import forget_zips
+from airflow_gobblin.stages.agreement import check_agreement
 from airflow_gobblin.stages.frames import ConsumedInput, FrameBinding, FrameWork, published_stem
 from airflow_gobblin.stages.functions import Out
 from airflow_gobblin.stages.state import State
@@ -105,7 +106,7 @@ def _evaluated(work: FrameWork, unit: WorkUnit, plan: Plan, attempt: Attempt) ->
     found = {channel: _schema(work, channel, frame, published[channel]) for channel, frame in made.items()}
     if work.state is not None:
         _check_key(work, work.state, found[STATE])
-        _check_agreement(work, made)
+    check_agreement(work.stage, made)
     return {channel: _write(work, unit, plan, attempt, channel, made[channel], found[channel]) for channel in made}
 
 
@@ -203,23 +204,6 @@ def _check_key(work: FrameWork, state: State, schema: pa.Schema) -> None:
                 cause=f"its state has no column {name!r}, which is of its key: it has {_columns(schema)}",
                 hint=meant(schema.names, name, otherwise="Give it that column, or its stage another key."),
             )
-
-
-def _check_agreement(work: FrameWork, made: Mapping[str, DataFrame]) -> None:
-    """Check that nothing random is in both rows and state: Spark computes each by a job of its own, where it would come out
-    otherwise. Spark Connect doesn't tell.
-
-    :raises ConfigurationError: something is.
-    """
-    plans: list[Any] = [frame._jdf for frame in made.values() if hasattr(frame, "_jdf")]
-    if len(plans) > 1 and not any(plan.queryExecution().analyzed().deterministic() for plan in plans):
-        raise ConfigurationError(
-            operation="evaluate",
-            subject=f"stage {work.stage!r}",
-            cause="both its rows and its state are made by something that Spark gives otherwise each time, such as `rand`, "
-            "`uuid`, `first` or `collect_list`",
-            hint="Let its function checkpoint what both are made from: `common = common.localCheckpoint()`.",
-        )
 
 
 def _read(spark: SparkSession, work: FrameWork, name: str, some: tuple[ConsumedInput, ...]) -> DataFrame:

@@ -110,6 +110,13 @@ def random(rows: DataFrame, state: DataFrame) -> Out:
     return Out(found, found)
 
 
+@frame("acme.timed")
+def timed(rows: DataFrame, state: DataFrame) -> Out:
+    """Rows and state of two moments."""
+    found = counted(rows).withColumn("at", f.current_timestamp())
+    return Out(found, found)
+
+
 @frame("acme.only_rows")
 def only_rows(rows: DataFrame, state: DataFrame) -> DataFrame:
     return counted(rows)

@@ -187,3 +187,19 @@ def test_a_server_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) ->
         pass
     assert CANARY not in str(caught.value)
     assert session.REMOTE not in os.environ
+
+
+def test_channels_that_would_come_out_otherwise_each_time_are_told_by_their_plans(spark_connect: SparkConnect) -> None:
+    program = (
+        "from pyspark.sql import SparkSession, functions as f\n"
+        "from airflow_gobblin.errors import ConfigurationError\n"
+        "from airflow_gobblin.stages.agreement import check_agreement\n"
+        "import sys; spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate(); rows = spark.range(3)\n"
+        "random, now = rows.select(f.uuid()), spark.sql('SELECT now() AS at')\n"
+        "for pair in ((random, now), (now, now), (random, rows), (random.localCheckpoint(),) * 2):\n"
+        "    try: print(check_agreement('delays', dict(enumerate(pair))))\n"
+        "    except ConfigurationError as error: print('refused')\n"
+    )
+    command = [sys.executable, "-c", program, spark_connect.url]
+    found = subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL)
+    assert found.split() == ["refused", "refused", "None", "None"]

@@ -319,7 +319,14 @@ def test_state_without_declared_columns_has_none_in_the_first_version(totals: Sp
             "no_key_column",
             "its state has no column 'key', which is of its key: it has kee int64, new int64. Did you mean 'kee'",
         ),
-        ("random", "both its rows and its state are made by something that Spark gives otherwise each time"),
+        (
+            "random",
+            "more than one of its channels, such as its rows and its state, is made by something that Spark gives",
+        ),
+        (
+            "timed",
+            "more than one of its channels, such as its rows and its state, is made by something that Spark gives",
+        ),
         ("only_rows", "its function gives a DataFrame. Return Out(rows=…, state=…)"),
         ("numbered", "it can't be called with rows, state"),
     ],

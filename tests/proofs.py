@@ -36,7 +36,11 @@ PARTS: Mapping[str, Sequence[str]] = {
     "mutants": ["tests/protocol/test_mutants.py"],
     "interleavings": ["tests/protocol/test_interleavings.py"],
     "processes": ["tests/protocol/test_killed_tasks.py"],
-    "pipelines": ["tests/protocol/pipelines"],
+    "pipelines": [
+        "tests/protocol/pipelines",
+        "tests/spark/test_pipeline_history.py",
+        "tests/airflow/test_pipeline_history.py",
+    ],
     "mirrors": [
         "tests/protocol/test_mirror_acts.py",
         "tests/protocol/test_mirror_histories.py",

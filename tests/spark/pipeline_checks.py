@@ -1,0 +1,102 @@
+"""What a pipeline of `chained_stages` has to hold at rest: what one pass in plain Python over its sources gives."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+import pyarrow.parquet as pq
+
+from airflow_gobblin.journal.history import History
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.journal.records import Action
+from airflow_gobblin.journal.seals import Seals
+from airflow_gobblin.model.state import UnitRef
+from tests.protocol.pipelines import reference
+from tests.protocol.pipelines.reference import Cut, Published, Rows, Sealed, Shape
+
+DATASETS = ("a", "b")
+"""Those of the source, `raw`."""
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def check_at_rest(journal: str, reads: Mapping[str, Sequence[str]], rows: int, told: Counter[str]) -> None:
+    """Check that each stage has what one pass over what the source published gives, made from what its upstreams have.
+
+    :param reads: what each stage reads, upstreams first. :param rows: how many rows each dataset has. :param told: gets figures.
+    """
+    # What was read before its upstreams isn't newer than they are.
+    found = {name: _Published(journal, name) for name in reversed([*reads])}
+    datasets = {urn: _by_version(journal, urn) for urn in DATASETS}
+    for urn, versions in datasets.items():
+        keys = sorted(int(key) for some in versions.values() for key in some)
+        assert keys == [*range(rows)], f"dataset {urn} has {keys} in its versions, and not all of {rows}"
+    newest = max(version for versions in datasets.values() for version, some in versions.items() if some)
+    expected = reference.one_pass(datasets, [found[name].shape(some) for name, some in reads.items()])
+    alive = {""}.union(*(one.made_by for one in found.values()))
+    for name, one in found.items():
+        assert max(one.rows, default=0) >= newest, f"{name} has {[*one.rows]}, and lacks {newest}"
+        assert one.rows == expected[name].rows, name
+        assert one.made_from <= alive, f"{name} was made from {one.made_from - alive}, which nothing published has"
+        assert len(one.made_by) == len([some for some in one.rows.values() if some]), f"{name}: one for each version"
+        told["versions"] += len(one.rows)
+        told["restores"] += one.restores
+
+
+class _Published:
+    """What a stage has published, by version."""
+
+    def __init__(self, journal: str, name: str) -> None:
+        self.name = name
+        opened = Journal.open(journal, name)
+        history = opened.history(name)
+        state = history.state
+        self.rows: dict[int, Mapping[str, str]] = {}
+        self.made_by, self.made_from = set[str](), set[str]()
+        for slot in state.versions:
+            refs = [ref for ref in state.live if ref.slot == slot]
+            tables = (pq.read_table(file.path) for file in opened.published_files(history, refs))
+            found = [row for table in tables for row in table.to_pylist()]
+            self.rows[_second(state.checkpoints[slot].version)] = {row["key"]: row["value"] for row in found}
+            assert len(found) == len({row["key"] for row in found}), f"a row of {name} is there twice"
+            self.made_by |= {row["made_by"] for row in found}
+            self.made_from |= {one for row in found for one in row["made_from"].split(",")}
+        rewinds = (slot.decision for slot in history.slots if slot.decision.action is Action.REWIND)
+        self.restores = sum(1 for decision in rewinds if not decision.actor)
+
+    def shape(self, reads: Sequence[str]) -> Shape:
+        cuts = [Cut(version, dict.fromkeys(reads, version)) for version in self.rows]
+        return Shape(self.name, reads, stateful=False, cuts=cuts, whole=frozenset())
+
+
+def _by_version(journal: str, urn: str) -> dict[int, Rows]:
+    """The rows of a dataset of the source, by their version."""
+    opened = Journal.open(journal, "raw")
+    seals = [
+        Sealed(_second(seal.upto), seal.datasets[urn].head, bool(seal.datasets[urn].waits))
+        for seal in Seals(opened).after(_BEGINNING, Seals(opened).newest())
+    ]
+    return reference.by_version([*_slots(opened, opened.history(urn))], seals)
+
+
+def _slots(journal: Journal, history: History) -> Iterator[Published]:
+    """The slots of a dataset, with the rows of those units that are live."""
+    for slot in history.slots:
+        if slot.done:
+            refs = [UnitRef(slot.decision.slot, unit.unit) for unit in slot.decision.units]
+            retires = frozenset(f"{ref.slot}/{ref.unit}" for ref in slot.decision.replaces)
+            units = {f"{ref.slot}/{ref.unit}": _rows(journal, history, ref) for ref in refs}
+            yield Published(slot.decision.slot, slot.decision.action is Action.REWIND, retires, units)
+
+
+def _rows(journal: Journal, history: History, ref: UnitRef) -> Rows:
+    if ref not in history.state.live:
+        return {}
+    tables = (pq.read_table(file.path) for file in journal.published_files(history, [ref]))
+    rows = [row for table in tables for row in table["row"].to_pylist()]
+    return {row.rpartition("/")[2]: row for row in rows}
+
+
+def _second(version: datetime) -> int:
+    return int(version.timestamp())

@@ -21,6 +21,7 @@ a reader that misses a trimmed record sees the snapshot that replaced it.
 from __future__ import annotations
 
 import re
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -92,6 +93,8 @@ _UNREAD = frozenset({NoteKind.ANNOUNCED, NoteKind.CLEANED})
 """Notes whose keys contain all that the fold needs."""
 _BYTES_KEPT = 16 << 20
 _READ_TOGETHER = 1000
+_FOLDED = 10_000
+"""The most slots and live units of the histories that are kept; the last one is kept, whatever it has."""
 _TRIES = 5
 _PAUSE = 0.05
 _LISTINGS = 22
@@ -169,7 +172,10 @@ class Journal:
         self.id = journal_id
         self._read_before: dict[str, tuple[object, str]] = {}
         self._bytes_kept = 0
-        self._last: tuple[list[str], Keys, History] | None = None
+        self._folded: dict[str, tuple[Keys, History]] = {}
+        """The histories that were folded last, by the datasets' keys: records never change (I5)."""
+        self._folded_size = 0
+        self._lock = threading.Lock()
         self._seen: tuple[str, set[str]] = ("", set())
         """Decisions and outcomes known to exist, of the dataset that was listed last."""
         self._homes: tuple[Home, ...] = ()
@@ -581,31 +587,46 @@ class Journal:
 
     def _listed_history(self, prefix: str, urn: str | None) -> History:
         listed = self._listing(prefix)
-        if listed and self._last is not None and self._last[0] == listed and urn in (None, self._last[-1].urn):
-            return self._last[-1]  # records never change (I5), and no other exists
         keys = self._keys(prefix.split("/")[1], (key[len(prefix) :] for key in listed))
+        known = self._as_folded(keys, urn)
+        if known is not None:
+            return known
         unknown = [key for rest in keys.read if (key := prefix + rest) not in self._read_before]
         history = self._fold(keys, urn, dict(self.store.get_many(unknown)) if unknown else {}, keep=True)
-        self._last = listed, keys, history
+        self._keep_folded(keys, history)
         return history
+
+    def _as_folded(self, keys: Keys, urn: str | None) -> History | None:
+        """Return the history of a dataset, if it was folded and has no other records since."""
+        before, history = self._folded.get(keys.dataset, (None, None))
+        return history if before == keys and history is not None and urn in (None, history.urn) else None
+
+    def _keep_folded(self, keys: Keys, history: History) -> None:
+        """Keep a history, and of those before it the newest, as far as there is room."""
+        with self._lock:  # threads may share the journal
+            before = self._folded.pop(keys.dataset, None)
+            self._folded_size += _size(history) - (0 if before is None else _size(before[1]))
+            while self._folded_size > _FOLDED and self._folded:
+                _, oldest = self._folded.pop(next(iter(self._folded)))
+                self._folded_size -= _size(oldest)
+            self._folded[keys.dataset] = keys, history
 
     def _read_together(
         self, some: Sequence[Keys], names: Mapping[str, str]
     ) -> Iterator[tuple[str, History | GobblinError]]:
-        last = self._last
-        wanted = [
-            f"{self.ingestion}/{keys.dataset}/{key}"
-            for keys in some
-            if last is None or keys != last[1]
-            for key in keys.read
-        ]
+        folded = {keys.dataset: self._as_folded(keys, names.get(keys.dataset)) for keys in some}
+        unknown = [keys for keys in some if folded[keys.dataset] is None]
+        wanted = [f"{self.ingestion}/{keys.dataset}/{key}" for keys in unknown for key in keys.read]
         records = dict(self.store.get_many(wanted)) if wanted else {}
         for keys in some:
-            if last is not None and keys == last[1]:
-                yield keys.dataset, last[-1]  # as in `_listed_history`
+            known = folded[keys.dataset]
+            if known is not None:
+                yield keys.dataset, known
                 continue
             try:
-                yield keys.dataset, self._fold(keys, names.get(keys.dataset), records)
+                history = self._fold(keys, names.get(keys.dataset), records)
+                self._keep_folded(keys, history)
+                yield keys.dataset, history
             except RecordError:
                 yield keys.dataset, self._read_again(keys.dataset, names)
             except GobblinError as error:
@@ -836,3 +857,7 @@ def _patient(read: Callable[[], R]) -> R:
                 raise
             time.sleep(_PAUSE)
     raise AssertionError("unreachable")
+
+
+def _size(history: History) -> int:
+    return 1 + len(history.slots) + len(history.trimmed) + len(history.state.live)

@@ -26,6 +26,7 @@ PROGRAMS = {
     "scale": ("--steps=400", "--datasets=20"),
     "pack_start": (),
     "long_journals": ("--slots=800",),
+    "stage_state": ("--keys=20000",),
     "on_spark": ("--steps=400",),
     "object_clients": ("--records=50",),
     "mirrors": ("--files=200", "--large=2", "--mb=20", "--s3-files=100"),

@@ -28,6 +28,7 @@ PROGRAMS = {
     "long_journals": ("--slots=800",),
     "stage_state": ("--keys=20000",),
     "on_spark": ("--steps=400",),
+    "pipelines": ("--rows=20000", "--versions=20"),
     "object_clients": ("--records=50",),
     "mirrors": ("--files=200", "--large=2", "--mb=20", "--s3-files=100"),
 }

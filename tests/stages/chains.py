@@ -8,10 +8,13 @@ from datetime import UTC, datetime
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Action, Decision, Note, NoteKind, OutcomeState, now
+from airflow_gobblin.journal.seals import Seal, SealedDataset, Seals
+from airflow_gobblin.journal.trimming import trim, worth_trimming
 from airflow_gobblin.model.checkpoint import Checkpoint, ConsumedSlot
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.state import UnitRef
 from airflow_gobblin.model.work import UnitState, UnitSummary
+from airflow_gobblin.stages.outputs import Input
 from airflow_gobblin.storage.stores.memory import MemoryStore
 
 SOURCE = "raw/flights"
@@ -82,3 +85,16 @@ class Chain:
     def publish(self, made: Checkpoint, **options: Sequence[UnitRef] | Mapping[str, int]) -> int:
         """Publish a version of a stage."""
         return self.take(Action.COMMIT, "version", made=made, **options)  # type: ignore[arg-type]
+
+
+def backlog(location: str, versions: int) -> Input:
+    """Let a source publish and seal so many versions, a slot each, and trim its journal as runs do. :return: its dataset."""
+    source = Chain("d", Journal.create(location, "raw"))
+    seals = Seals(source.journal)
+    for number in range(1, versions + 1):
+        hour = datetime.fromtimestamp(3600 * number, UTC)
+        sealed = {"d": SealedDataset(source.take(Action.COMMIT, "u1"), 0)}
+        assert seals.put(Seal(number, hour, hour, sealed, seals.digest(number - 1), hour))
+        if worth_trimming(source.history):
+            trim(source.journal, source.history)
+    return Input(location, "raw", "d")

@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from airflow_gobblin.journal.journal import Journal
-from airflow_gobblin.journal.records import Action
-from airflow_gobblin.journal.seals import Seal, SealedDataset, Seals
-from airflow_gobblin.journal.trimming import trim
 from airflow_gobblin.stages import inputs
-from airflow_gobblin.stages.outputs import Input
 from airflow_gobblin.storage.stores.local import LocalStore
 from airflow_gobblin.testing import inprocess
-from tests.stages.chains import Chain
+from tests.stages.chains import backlog
 from tests.stages.lines import LineStage
 
 
 def reads(versions: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Count the records that a run reads that makes some versions, a slot each: seals, its input's, plans and others."""
     location = f"file://{folder}/journal"
-    source = Chain("d", Journal.create(location, "raw"))
-    seals = Seals(source.journal)
-    for number in range(1, versions + 1):
-        hour = datetime.fromtimestamp(3600 * number, UTC)
-        sealed = {"d": SealedDataset(source.take(Action.COMMIT, "u1"), 0)}
-        assert seals.put(Seal(number, hour, hour, sealed, seals.digest(number - 1), hour))
-    trim(source.journal, source.history)
-    stage = LineStage("clean", location, f"{folder}/lake", (Input(location, "raw", "d"),))
+    stage = LineStage("clean", location, f"{folder}/lake", (backlog(location, versions),))
     opened = inprocess.open_job(stage, journal=Journal.create(location, "clean"))
     read, get = Counter[str](), LocalStore.get
 

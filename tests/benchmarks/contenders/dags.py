@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import DAG, task
+from airflow.sdk import DAG, Asset, DeltaDataIntervalTimetable, task
 
 from airflow_gobblin.operators import GobblinIngestion, SparkOptions
 from airflow_gobblin.spark.session import JVM_OPTIONS
 from tests.benchmarks.contenders.gobblin import ingestion
 
 CONF = {"spark.ui.enabled": "false"}
+HOURLY = DeltaDataIntervalTimetable(timedelta(hours=1))
+BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def gobblin(name: str, folder: str, table: str, key: str, spark: str) -> None:
@@ -126,3 +129,40 @@ def naive(name: str, folder: str, table: str, key: str) -> None:
         )
         planned = plan(read_watermark())
         planned >> extract >> publish() >> save_watermark(planned) >> clean_up()
+
+
+def pipeline(name: str, folder: str, rows: int) -> None:
+    """A pipeline of four jobs in a row, by Spark Connect; its first run is due at once."""
+    from tests.benchmarks.contenders.flights import CHAIN, flights
+
+    made = flights(name, folder, rows, CHAIN)
+    made.dags(schedule=HOURLY, start_date=BEGINNING, spark=SparkOptions(conn_id="spark_warm"))
+
+
+def chained(name: str, folder: str, jobs: list[str], remote: str) -> None:
+    """As many DAGs of six tasks, each woken by the one before: one opens a session by Spark Connect, and the others do nothing.
+
+    :param folder: isn't used. :param jobs: the second halves of their ids.
+    """
+    before: Asset | None = None
+    for job in jobs:
+        after = Asset(f"chained://{name}/{job}")
+        schedule = HOURLY if before is None else [before]
+        with DAG(f"{name}.{job}", schedule=schedule, start_date=BEGINNING, catchup=False, max_active_runs=1):
+
+            @task
+            def nothing() -> None: ...
+
+            @task
+            def on_spark() -> None:
+                from pyspark.sql import SparkSession
+
+                spark = SparkSession.builder.remote(remote).getOrCreate()
+                spark.range(1).collect()
+                spark.stop()
+
+            first = [nothing.override(task_id=f"before_{number}")() for number in range(2)]
+            then = [nothing.override(task_id=f"after_{number}")() for number in range(2)]
+            last = nothing.override(task_id="finish", outlets=[after])()
+            first[0] >> first[1] >> on_spark() >> then[0] >> then[1] >> last
+        before = after

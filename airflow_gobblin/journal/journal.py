@@ -52,6 +52,7 @@ from airflow_gobblin.model import wire
 from airflow_gobblin.model.channels import ROWS
 from airflow_gobblin.model.dead_letters import dead_letter_schema
 from airflow_gobblin.model.naming import check_ingestion_name, dataset_key
+from airflow_gobblin.model.registry import import_steps
 from airflow_gobblin.model.state import DatasetState, UnitRef
 from airflow_gobblin.steps.base import CommitStep, Phase, TargetFile
 from airflow_gobblin.storage.stores.base import Store, no_journal, put_or_read
@@ -401,6 +402,7 @@ class Journal:
         :raises RecordError: as `shards`.
         """
         wanted = decision.shards if shards is None else tuple(shards)
+        import_steps()  # a reader has imported none
         for shard, data in zip(wanted, self.shards(decision, wanted), strict=True):
             yield from wire.loads(data, Shard, self.key(decision.urn, "c", shard.digest)).steps
 

@@ -9,31 +9,31 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 from airflow_gobblin.errors import ConfigurationError
 
-__all__ = ["built_in_modules", "import_kinds", "import_named"]
+__all__ = ["built_in_modules", "import_kinds", "import_named", "import_steps"]
 
+_STEPS = "airflow_gobblin.steps"
 _BUILT_IN = ("airflow_gobblin.rows.sources", "airflow_gobblin.rows.sinks", "airflow_gobblin.rows.converters")
 _WORKS = (
     "airflow_gobblin.rows.work",
     "airflow_gobblin.copy.work",
-    "airflow_gobblin.copy.publishing",
     "airflow_gobblin.stages.frames",
 )
-"""The works, and the steps of the one on files."""
 
 
 def built_in_modules() -> Iterator[str]:
-    """Yield the modules of the built-in works, sources, sinks and converters."""
+    """Yield the modules of the built-in works, sources, sinks, converters and steps."""
     yield from _WORKS
-    for folder in _BUILT_IN:
+    for folder in (*_BUILT_IN, _STEPS):
         for module in pkgutil.iter_modules(importlib.import_module(folder).__path__, f"{folder}."):
             yield module.name
 
 
 def import_kinds(code: Iterable[str] = ()) -> None:
-    """Import the built-in works, sources, sinks and converters, and the author's modules. Harmless twice.
+    """Import the built-in works, sources, sinks, converters and steps, and the author's modules. Harmless twice.
 
     :raises ConfigurationError: an author's module can't be imported.
     """
@@ -45,6 +45,13 @@ def import_kinds(code: Iterable[str] = ()) -> None:
             f"module {name!r} of `code=[...]`",
             "It goes to Spark: it may import nothing of Airflow, and only what is installed there or shipped with it.",
         )
+
+
+@cache
+def import_steps() -> None:
+    """Import the built-in steps, which is all that a reader of a journal needs: neither sources nor Arrow."""
+    for module in pkgutil.iter_modules(importlib.import_module(_STEPS).__path__, f"{_STEPS}."):
+        importlib.import_module(module.name)
 
 
 def import_named(name: str, subject: str, hint: str) -> None:

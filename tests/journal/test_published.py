@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -87,6 +89,20 @@ def parquet(lab: Lab, *tables: Table) -> None:
     lab.ingestion = replace(lab.ingestion, sink=ParquetSink(str(lab.folder)))
     opened = OpenJob(lab.opened(*tables).job, lab.journal, NoConnections())
     inprocess.run(opened, NoConnections())
+
+
+def test_a_process_that_has_imported_nothing_else_reads_it(tmp_path: Path) -> None:
+    lab = Lab(tmp_path / "target", A)
+    ingestion = replace(lab.ingestion, sink=ParquetSink(str(lab.folder)))
+    url = f"file://{tmp_path}/journal"
+    inprocess.run(OpenJob(ingestion, Journal.create(url, ingestion.name), NoConnections()), NoConnections())
+    program = (
+        "import sys; from airflow_gobblin import Journal\n"
+        "found = Journal.open(*sys.argv[1:]).read_dataset('a')\n"
+        "print(len(found.files), found.to_arrow().count_rows())"
+    )
+    read = [sys.executable, "-c", program, url, ingestion.name]
+    assert subprocess.check_output(read, text=True).split() == ["3", "10"]
 
 
 def test_as_an_arrow_dataset(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ setup-demo setup-demo-kafka setup-packages setup-quick:
 	@$(SETUP) $(@:setup-%=%)
 
 .PHONY: demo
-demo: setup-demo$(addprefix -,$(filter kafka,$(PART))) ## run the main job on real data, kill it, recover, check; with PART=mirror a mirror, PART=kafka topics
+demo: setup-demo$(addprefix -,$(filter kafka,$(PART))) ## run the main job on real data, kill it, recover, check; with PART=mirror a mirror, PART=kafka topics, PART=pipeline stages
 	@$(PY) -m tests.demo $(PART)
 
 .PHONY: test

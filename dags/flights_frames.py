@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_gobblin import frame
+from airflow_gobblin import Out, frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+STRONG_WIND = 20.0
+"""In miles per hour."""
 
 
 @frame("flights.with_weather")
@@ -15,3 +18,19 @@ def with_weather(flights: DataFrame, weather: DataFrame) -> DataFrame:
     """Return flights, each with the weather of its hour where it left; some hours have none."""
     seen = weather.select("origin", "time_hour", "temp", "wind_speed", "precip", "visib")
     return flights.join(seen, ["origin", "time_hour"], "left")
+
+
+@frame("flights.month_to_date")
+def month_to_date(joined: DataFrame, state: DataFrame) -> Out:
+    """Return the sums of each carrier's months that have new flights; the state has those of all."""
+    from pyspark.sql import functions as f
+
+    key = ["carrier", "year", "month"]
+    new = joined.groupBy(*key).agg(
+        f.count("*").alias("flights"),
+        f.coalesce(f.sum("dep_delay"), f.lit(0)).alias("minutes"),
+        f.count(f.when(f.col("wind_speed") >= STRONG_WIND, 1)).alias("windy"),
+    )
+    sums = [f.sum(name).alias(name) for name in ("flights", "minutes", "windy")]
+    total = state.unionByName(new).groupBy(*key).agg(*sums)
+    return Out(rows=total.join(new, key, "left_semi"), state=total)

@@ -1,12 +1,15 @@
-"""Ingest flights and weather of New York City, join them, and count delays: three jobs, each with its own DAG. A stage makes each
-version of its rows once, from what the jobs before have published for it, and follows when any of that is taken back.
+"""Ingest flights and weather of New York City, join them, and sum up delays month to date: three jobs, each with its own DAG.
+
+A stage makes each version of its rows once, from what the jobs before have published for it, and follows when any of that is
+taken back.
 
 It needs two connections, `flights_db` (Sqlite or Postgres) and `spark_default` (Spark), for example from the environment:
 
     AIRFLOW_CONN_FLIGHTS_DB=sqlite:////path/to/flights.db
     AIRFLOW_CONN_SPARK_DEFAULT='{"conn_type": "spark", "host": "local[2]"}'
 
-Tables and journal are written below `FLIGHTS_LAKE`, by default the folder `lake` in Airflow's home. The DAGs are paused at first.
+Tables and journal are written below `FLIGHTS_LAKE`, by default the folder `lake` in Airflow's home. A version is the end of an
+interval of `FLIGHTS_SCHEDULE`, by default an hour. The DAGs are paused at first.
 """
 
 import os
@@ -19,10 +22,10 @@ from airflow_gobblin import (
     ParquetSink,
     Pipeline,
     SparkOptions,
-    Sql,
     SqlSource,
     SqlTable,
     Stage,
+    State,
     Whole,
 )
 
@@ -49,19 +52,21 @@ joined = Stage(
 )
 delays = Stage(
     name="delays",
-    function=Sql(
-        "SELECT carrier, year, month, count(*) AS flights, sum(dep_delay) AS minutes, avg(wind_speed) AS wind "
-        "FROM {joined} GROUP BY carrier, year, month"
-    ),
+    function=Frame("flights.month_to_date"),
     reads={"joined": joined},
     writes=ParquetSink(f"{LAKE}/delays"),
+    state=State(
+        key=("carrier", "year", "month"),
+        schema="carrier string, year bigint, month bigint, flights bigint, minutes bigint, windy bigint",
+        buckets=4,
+    ),
 )
 flights = Pipeline("flights_pipeline", (raw, joined, delays), f"file://{LAKE}/journal", code=("flights_frames",))
 
 for dag in flights.dags(
-    schedule="@hourly",
+    schedule=os.environ.get("FLIGHTS_SCHEDULE") or "@hourly",
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
-    spark=SparkOptions(conn_id="spark_default"),
+    spark=SparkOptions(conn_id="spark_default", conf={"spark.sql.shuffle.partitions": "4"}),
     doc_md=__doc__,
     is_paused_upon_creation=True,
 ):

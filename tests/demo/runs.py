@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import quote
 
 from tests.demo.show import Progress, headline, say
 from tests.demo.verdict import DemoError
@@ -18,7 +19,7 @@ PATIENCE_SECONDS = 600
 
 
 class Runs:
-    """The runs of a DAG, numbered from 1. :ivar count: how many there were."""
+    """The runs of a DAG, numbered from 1. :ivar count: how many were triggered."""
 
     def __init__(self, airflow: Airflow, dag: str) -> None:
         self.count = 0
@@ -26,14 +27,33 @@ class Runs:
         self._dag = dag
         airflow.wait_for_dag(dag)
 
+    def ids(self) -> list[str]:
+        """The ids of all runs, also of those that Airflow started by itself."""
+        found = self._airflow.request("GET", f"dags/{self._dag}/dagRuns", params={"limit": 100})["dag_runs"]
+        return [one["dag_run_id"] for one in found]
+
+    def pause(self, paused: bool) -> None:
+        """Pause the DAG, or let Airflow start runs of it."""
+        self._airflow.request("PATCH", f"dags/{self._dag}", json={"is_paused": paused})
+
+    def discard_unfinished(self) -> None:
+        """Mark the runs as failed that Airflow started and that haven't ended."""
+        for run in self.ids():
+            if self._airflow.run_state(self._dag, run) not in FINISHED:
+                self._airflow.request("PATCH", f"dags/{self._dag}/dagRuns/{quote(run)}", json={"state": "failed"})
+
+    def tasks(self, run: str) -> list[TaskInstance]:
+        """The tasks of a run."""
+        return self._airflow.task_instances(self._dag, run)
+
     def trigger(self, **conf: object) -> str:
         """Start the next run. :param conf: its configuration. :return: its id."""
         self.count += 1
         return self._airflow.trigger(self._dag, conf=conf, run_id=f"run-{self.count}")
 
-    def finish_well(self, run: str) -> None:
-        """Wait for the end of a run. :raises DemoError: it failed."""
-        progress = Progress(run)
+    def finish_well(self, run: str, name: str = "") -> None:
+        """Wait for the end of a run. :param name: it is shown so, and not by its id. :raises DemoError: it failed."""
+        progress = Progress(name or run)
 
         def ended() -> str | None:
             progress.show(self._airflow.task_instances(self._dag, run))

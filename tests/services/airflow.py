@@ -295,13 +295,19 @@ class Airflow:
         return done.stdout
 
     def request(self, method: str, path: str, *, tries: int = 3, **options: Any) -> Any:
-        """Call Airflow's public API. Requests that only read are sent again if the answer is lost."""
+        """Call Airflow's public API. Requests that only read are sent again if the answer is lost; and those that set something
+        if Airflow's SQLite was locked for longer than it waits.
+        """
+        again = partial(self.request, method, path, tries=tries - 1, **options)
         try:
             answer = self._client.request(method, f"/api/v2/{path}", **options)
         except httpx.TransportError:
             if method != "GET" or tries == 1:
                 raise
-            return self.request(method, path, tries=tries - 1, **options)
+            return again()
+        if answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR and method in ("GET", "PATCH") and tries > 1:
+            time.sleep(1)
+            return again()
         if answer.is_error:
             raise RuntimeError(f"{method} {path}: {answer.status_code} {answer.text}")
         return answer.json() if answer.content else None

@@ -37,7 +37,8 @@ class Ingestion:
         Spark. Snapshots, backfills and flushes are not held.
     :param attempts: the number of runs that fail to finish a slot before its dataset is quarantined.
     :param retention: how long replaced files are kept.
-    :param seals: whether scheduled runs seal versions, the ends of their data intervals, for stages that read what they publish.
+    :param seals: whether runs seal versions for stages that read what they publish: scheduled ones the ends of their data
+        intervals; and, in a DAG without times, each run the moment when it was due.
     :param code: modules with the author's own sources, sinks, converters, checks, steps and watermarks.
     :raises ConfigurationError: the name, the policy or a number is invalid, or a class is not registered with `wire.record`.
     """

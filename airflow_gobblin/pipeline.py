@@ -15,7 +15,7 @@ from airflow_gobblin.stage import Stage, StageJob
 from airflow_gobblin.stages.frames import FrameWork
 from airflow_gobblin.stages.outputs import Input, Output
 
-__all__ = ["bound_jobs", "check_published"]
+__all__ = ["bound_jobs", "check_one_source", "check_published"]
 
 
 def bound_jobs(
@@ -50,6 +50,24 @@ def bound_jobs(
         work = FrameWork(name, job.function, inputs, job.writes, code, job.state, journal)
         bound[name] = StageJob(name, journal, work, job.attempts, job.retention)
     return tuple(bound.values())
+
+
+def check_one_source(pipeline: str, jobs: Sequence[Ingestion | StageJob]) -> None:
+    """Check that each stage waits for one ingestion only, directly or by other stages: those without a schedule share no version.
+
+    :raises ConfigurationError: a stage waits for several.
+    """
+    awaited: dict[str, frozenset[str]] = {}
+    for job in jobs:
+        if isinstance(job, Ingestion):
+            awaited[job.name] = frozenset((job.name,))
+            continue
+        required = [one.ingestion for one in job.work.upstreams if one.required]
+        awaited[job.name] = frozenset[str]().union(*(awaited[name] for name in required))
+        if len(awaited[job.name]) > 1:
+            several = " and ".join(map(repr, sorted(awaited[job.name])))
+            cause = f"it has no schedule, and stage {job.name!r} waits for {several}, which seal no version in common"
+            raise _refused(pipeline, cause, "Give it a schedule.")
 
 
 def _input(output: Output, bound: Mapping[str, Ingestion | StageJob], reach: Mapping[str, frozenset[str]]) -> Input:

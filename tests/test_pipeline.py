@@ -174,12 +174,35 @@ def test_each_job_has_a_dag_and_stages_are_woken_by_what_they_read_and_by_time()
     assert "report.create_work_units" in dags["flights.report"].task_ids
 
 
+def test_without_a_schedule_stages_are_only_woken() -> None:
+    dags = {dag.dag_id: dag for dag in flights().dags(schedule=None, start_date=START)}
+    assert not dags["flights.raw"].timetable.can_be_scheduled
+    assert not isinstance(dags["flights.report"].timetable, AssetOrTimeSchedule)
+    assert awaited(dags["flights.report"]) == {"gobblin://joined/joined", "gobblin://counted/counted"}
+
+
+def test_stages_that_wait_for_several_ingestions_need_a_schedule() -> None:
+    one, other = raw("raw"), raw("rates", "/lake/rates")
+    first, second = stage("first", one["flights"]), stage("second", other["flights"])
+    jobs = (one, other, first, second, stage("both", first, second))
+    with pytest.raises(
+        ConfigurationError, match="stage 'both' waits for 'rates' and 'raw', which seal no version in common"
+    ):
+        Pipeline("flights", jobs, JOURNAL).dags(schedule=None, start_date=START)
+    late = stage("late", first, OptionalInput(second))
+    assert Pipeline("flights", (*jobs[:-1], late), JOURNAL).dags(schedule=None, start_date=START)
+
+
 def woken(dag: DAG) -> set[str]:
+    """The assets whose events start a run, of a DAG that has a schedule, too."""
+    assert isinstance(dag.timetable, AssetOrTimeSchedule)
+    assert isinstance(dag.timetable.timetable, CronDataIntervalTimetable)
+    return awaited(dag)
+
+
+def awaited(dag: DAG) -> set[str]:
     """The assets whose events start a run."""
-    timetable = dag.timetable
-    assert isinstance(timetable, AssetOrTimeSchedule)
-    assert isinstance(timetable.timetable, CronDataIntervalTimetable)
-    condition = timetable.asset_condition
+    condition = dag.timetable.asset_condition
     assert isinstance(condition, AssetAny)
     return {asset.uri for asset in condition.objects if isinstance(asset, Asset)}
 

@@ -266,7 +266,7 @@ class Prospect:
 class Sealing:
     """A version that a run is to seal.
 
-    :param version: the end of the run's data interval.
+    :param version: the end of the run's data interval; of a run without one, when it was due.
     :param generations: the generation of each dataset when it was planned, by URN, where it isn't 0: what was taken back since
         may be missing.
     """

@@ -13,7 +13,7 @@ from airflow_gobblin.events.assets import dataset_asset, versions_asset
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.model.naming import check_ingestion_name, meant
 from airflow_gobblin.operators.task_group import GobblinIngestion
-from airflow_gobblin.pipeline import bound_jobs
+from airflow_gobblin.pipeline import bound_jobs, check_one_source
 from airflow_gobblin.stage import Stage, StageJob
 
 if TYPE_CHECKING:
@@ -72,10 +72,14 @@ class Pipeline:
         """Return a DAG for each job, `<pipeline>.<job>`. Ingestions run by the schedule, and seal the ends of its intervals as
         versions. A stage is woken by what it reads, and by the schedule all the same: no event is needed for it to go on.
 
-        :param schedule: a cron expression, or a timetable with data intervals.
+        :param schedule: a cron expression, or a timetable with data intervals; `None`: an ingestion runs when it is triggered,
+            and seals that moment as a version, and stages are only woken.
         :param spark: how its tasks are submitted to Spark.
         :param arguments: other arguments of each `DAG`, for example `default_args`.
+        :raises ConfigurationError: there is no schedule, and a stage waits for several ingestions: they share no version.
         """
+        if schedule is None:
+            check_one_source(self.name, self.bound)
         timetable = CronDataIntervalTimetable(schedule, "UTC") if isinstance(schedule, str) else schedule
         given = {"catchup": False, "max_active_runs": 1, "start_date": start_date, **arguments}
         dags = []
@@ -87,10 +91,10 @@ class Pipeline:
         return tuple(dags)
 
 
-def _woken(stage: StageJob, timetable: Any) -> AssetOrTimeSchedule:
+def _woken(stage: StageJob, timetable: Any) -> AssetOrTimeSchedule | AssetAny:
     """Return the schedule of a stage: any event of what it reads, which costs little where others are awaited; and a time."""
-    assets = [_asset(one) for one in stage.work.upstreams]
-    return AssetOrTimeSchedule(timetable=timetable, assets=AssetAny(*dict.fromkeys(assets)))
+    assets = AssetAny(*dict.fromkeys(_asset(one) for one in stage.work.upstreams))
+    return assets if timetable is None else AssetOrTimeSchedule(timetable=timetable, assets=assets)
 
 
 def _asset(one: Input) -> Asset:

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Param, timezone
+from airflow.sdk import AssetOrTimeSchedule, Param, timezone
+from airflow.sdk.definitions.timetables.assets import AssetTriggeredTimetable
 
 from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.model.coverage import Range
@@ -122,7 +123,7 @@ def run_request(context: Context) -> RunRequest:
         replace=asked.get("replace", False),
         request=asked.get("request", ""),
         flush=asked.get("flush", False),
-        scheduled=interval is not None and run.run_type == "scheduled",
+        version=_version(run, dag.timetable),
     )
 
 
@@ -131,7 +132,23 @@ def _interval(run: Any) -> tuple[datetime, datetime] | None:
     start, end = run.data_interval_start, run.data_interval_end
     if run.run_type not in ("scheduled", "backfill") or start is None or end is None or not start < end:
         return None
-    return start.astimezone(UTC), end.astimezone(UTC)
+    return _utc(start), _utc(end)
+
+
+def _version(run: Any, timetable: Any) -> datetime | None:
+    """Return the version that a run may seal: the end of a scheduled run's data interval, be it a point in time.
+
+    Where a DAG has no times, but is triggered by hand or by assets alone, any run seals one, the moment when it was due.
+    """
+    if run.run_type == "scheduled" and run.data_interval_end is not None:
+        return _utc(run.data_interval_end)
+    by_assets = isinstance(timetable, AssetTriggeredTimetable) and not isinstance(timetable, AssetOrTimeSchedule)
+    timed = timetable.can_be_scheduled and not by_assets
+    return None if timed or run.run_type == "backfill" else _utc(run.run_after)
+
+
+def _utc(time: datetime) -> datetime:
+    return time.astimezone(UTC)
 
 
 def _checked(conf: Mapping[str, Any], others: set[str]) -> dict[str, Any]:

@@ -125,11 +125,18 @@ def create_work_units(opened: OpenJob, request: RunRequest) -> RunPlan:
 
 
 def _sealing(opened: OpenJob, request: RunRequest, generations: Mapping[str, int]) -> Sealing | None:
-    """Return the version that a run is to seal, if it is scheduled, and plans everything up to the end of its interval."""
-    job = opened.job
-    if not (isinstance(job, SealingJob) and job.seals and request.scheduled) or request.backfill or request.datasets:
+    """Return the version that a run is to seal, if it plans everything up to it."""
+    job, version = opened.job, request.version
+    if not (isinstance(job, SealingJob) and job.seals) or version is None or request.backfill or request.datasets:
         return None
-    return Sealing(request.end, generations) if isinstance(request.end, datetime) else None
+    if version > (clock := now()):
+        log.warning(
+            "version %s isn't sealed: it is in the future by this worker's clock, %s",
+            version.isoformat(),
+            clock.isoformat(),
+        )
+        return None
+    return Sealing(version, generations)
 
 
 def plan_again(

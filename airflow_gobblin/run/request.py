@@ -26,7 +26,7 @@ class RunRequest:
     :param flush: whether to read what waits, however little it is for a batch.
     :param replace: whether to replace what is published of its range; otherwise a partly covered range is refused.
     :param request: any text, to distinguish it from an equal request of the same DAG run, so that it is carried out again.
-    :param scheduled: whether its end is that of a scheduled run's data interval, which the run may seal as a version.
+    :param version: the version to seal once everything up to it is published; `None`: the run seals none.
     :raises ConfigurationError: the range is empty or not a range, or there is nothing to replace.
     """
 
@@ -37,7 +37,7 @@ class RunRequest:
     replace: bool = False
     request: str = ""
     flush: bool = False
-    scheduled: bool = False
+    version: datetime | None = None
 
     def __post_init__(self) -> None:
         start, end = self.start, self.end

@@ -177,7 +177,7 @@ def _state_before(spark: SparkSession, work: FrameWork, plan: Plan) -> DataFrame
             subject=f"stage {work.stage!r}",
             cause=f"its state is declared with {_columns(wanted)}, and has {_columns(found)}",
             hint="Declare what it has; or give the stage another name; or let it make all versions again: "
-            f"`airflow gobblin pipeline rewind {work.stage} --start`.",
+            f"`airflow gobblin pipeline rewind {work.stage} --start --reason …`.",
         )
     state: DataFrame = read_parquet(spark, before.schema, before.paths)
     return state

@@ -136,7 +136,7 @@ def _check_same(inputs: Sequence[Input], state: DatasetState) -> None:
         subject=f"stage {state.urn!r}",
         cause=f"it reads {' and '.join(told)}, and version {former.version.isoformat()} was made otherwise",
         hint="Give it the inputs that it had; or another name; or let it make all versions again: "
-        f"`airflow gobblin pipeline rewind {state.urn} --start`.",
+        f"`airflow gobblin pipeline rewind {state.urn} --start --reason …`.",
     )
 
 

@@ -59,7 +59,7 @@ def checked_form(stage: str, state: State | None, own: DatasetState) -> StateFor
         subject=f"stage {stage!r}",
         cause=f"it has {_described(form)}, and version {newest.version.isoformat()} has {_described(newest.state)}",
         hint="Give it the state that it had; or another name; or let it make all versions again: "
-        f"`airflow gobblin pipeline rewind {stage} --start`.",
+        f"`airflow gobblin pipeline rewind {stage} --start --reason …`.",
     )
 
 

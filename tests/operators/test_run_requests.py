@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from airflow.sdk import DAG, Context
+from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, Context, CronDataIntervalTimetable
 from airflow.sdk.api.datamodels._generated import DagRun, DagRunState, DagRunType
 from airflow.serialization.serialized_objects import DagSerialization
 
@@ -59,13 +59,35 @@ def asked(**given: Any) -> RunRequest:
 
 
 def test_a_scheduled_run_is_bounded_by_its_end_and_a_backfill_by_both() -> None:
-    assert run_request(context("scheduled", None, DAY)) == asked(end=DAY[1], scheduled=True)
+    assert run_request(context("scheduled", None, DAY)) == asked(end=DAY[1], version=DAY[1])
     assert run_request(context("backfill", {}, DAY)) == asked(start=DAY[0], end=DAY[1])
     conf = {"datasets": ["a"], "replace": True, "request": "once more"}
     expected = asked(start=DAY[0], end=DAY[1], datasets=("a",), replace=True, request="once more")
     assert run_request(context("backfill", conf, DAY)) == expected
     assert run_request(context("manual", {}, DAY)) == asked(), "that of a run by hand is only the last one before it"
-    assert run_request(context("scheduled", {}, (DAY[0], DAY[0]))) == asked(), "a point in time bounds nothing"
+    assert run_request(context("scheduled", {}, (DAY[0], DAY[0]))) == asked(version=DAY[0]), (
+        "a point in time bounds nothing"
+    )
+
+
+WOKEN = AssetOrTimeSchedule(timetable=CronDataIntervalTimetable("@daily", "UTC"), assets=[Asset("s3://shop/orders")])
+
+
+@pytest.mark.parametrize(
+    ("kind", "schedule", "version"),
+    [
+        ("manual", None, DAY[1]),
+        ("asset_triggered", [Asset("s3://shop/orders")], DAY[1]),
+        ("manual", [Asset("s3://shop/orders")], DAY[1]),
+        ("manual", "@daily", None),
+        ("manual", WOKEN, None),
+        ("asset_triggered", WOKEN, None),
+    ],
+)
+def test_a_run_without_an_interval_may_seal_when_it_was_due_if_its_dag_has_no_times(
+    kind: str, schedule: Any, version: datetime | None
+) -> None:
+    assert run_request(context(kind, schedule=schedule)) == asked(version=version)
 
 
 def test_a_run_by_hand_may_name_a_range() -> None:

@@ -398,7 +398,7 @@ class History:
         if request is None:
             end = datetime.fromtimestamp(self.rows, UTC) if self.chance.random() < 0.5 else None
             flush = self.batch is not None and self.chance.random() < 0.5
-            request = RunRequest(name, end, flush=flush, scheduled=end is not None)
+            request = RunRequest(name, end, flush=flush, version=end)
             self.happened["flushes"] += request.flush
         self.runs.append(DagRun(name, self.sources[-1], request))
         self.note(f"{request} starts")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -36,7 +36,7 @@ def at(position: int) -> datetime:
 
 def upto(position: int) -> RunRequest:
     """A scheduled run."""
-    return RunRequest(f"flights/{position}", at(position), scheduled=True)
+    return RunRequest(f"flights/{position}", at(position), version=at(position))
 
 
 @pytest.fixture
@@ -68,6 +68,18 @@ def test_a_scheduled_run_seals_the_end_of_its_interval_with_each_head(lab: Lab) 
     assert [seal.run for seal in seals(lab)] == ["flights/8", "flights/12"]
 
 
+def test_a_run_without_an_end_seals_the_version_that_it_names_however_often_it_is_cleared(lab: Lab) -> None:
+    for _ in range(2):
+        lab.run(request=RunRequest("flights/manual", version=at(8)))
+    assert standing(lab) == [8]
+
+
+def test_a_version_in_the_future_is_not_sealed(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+    lab.run(request=RunRequest("flights/early", version=now() + timedelta(minutes=10)))
+    assert seals(lab) == []
+    assert "in the future by this worker's clock" in caplog.text
+
+
 def test_an_ingestion_seals_only_where_it_is_told_to(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
     lab.run(request=upto(8))
@@ -79,7 +91,7 @@ def test_an_ingestion_seals_only_where_it_is_told_to(tmp_path: Path) -> None:
     [
         RunRequest("flights/manual"),
         RunRequest("flights/by_hand", at(8)),
-        RunRequest("flights/some", at(8), ("a",), scheduled=True),
+        RunRequest("flights/some", at(8), ("a",), version=at(8)),
         RunRequest("flights/backfill", at(8), start=at(4)),
     ],
     ids=["without an interval", "by hand, up to a time", "of some datasets", "a backfill"],

@@ -141,7 +141,7 @@ class World:
 
     def scheduled(self, position: int) -> Run:
         """A scheduled run of the source, whose interval ends at a position."""
-        self.cleared.append(RunRequest(f"raw/{next(self.numbers)}", at(position), scheduled=True))
+        self.cleared.append(RunRequest(f"raw/{next(self.numbers)}", at(position), version=at(position)))
         return self.source(self.cleared[-1])
 
     def grow(self) -> Sequence[Run]:

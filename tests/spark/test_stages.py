@@ -83,7 +83,7 @@ class Diamond:
         """A scheduled run of the source, which seals what it comes to."""
         self.rows = {"a": self.rows["a"] + a, "b": self.rows["b"] + b}
         end = datetime.fromtimestamp(max(self.rows.values()), UTC)
-        inprocess.run(self.opened("raw"), request=RunRequest(f"raw/{end}", end, scheduled=True))
+        inprocess.run(self.opened("raw"), request=RunRequest(f"raw/{end}", end, version=end))
 
     def run(self, name: str) -> DatasetReport:
         """A run of a stage, whose versions are made on Spark, one after another."""
@@ -375,7 +375,7 @@ def test_the_pipeline_of_the_page(spark: SparkSession, tmp_path: Path, monkeypat
     for job in pipeline.bound:
         opened = OpenJob(job, Journal.create(job.journal, job.name, connections), connections)
         if job.name == "raw":
-            inprocess.run(opened, connections, RunRequest("raw", end, scheduled=True))
+            inprocess.run(opened, connections, RunRequest("raw", end, version=end))
         else:
             assert run_stage(spark, opened, RunRequest(job.name), pipeline.code).status == "committed"
     found = Journal.open(pipeline.journal, "delays").read_dataset("delays").to_arrow().to_table().to_pylist()

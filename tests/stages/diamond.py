@@ -70,8 +70,8 @@ class Diamond:
         self._seal(self.late, self.late_rows)
 
     def _seal(self, job: Ingestion, position: int) -> None:
-        request = RunRequest(f"{job.name}/{position}", datetime.fromtimestamp(position, UTC), scheduled=True)
-        inprocess.run(self.opened(job), request=request)
+        end = datetime.fromtimestamp(position, UTC)
+        inprocess.run(self.opened(job), request=RunRequest(f"{job.name}/{position}", end, version=end))
 
     def opened(self, job: Ingestion | LineStage) -> OpenJob:
         return inprocess.open_job(job, journal=Journal.create(self.journal, job.name))

@@ -13,7 +13,7 @@ from airflow_gobblin.errors import ConfigurationError, NotFoundError
 from airflow_gobblin.job import WorkRequest
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model import schema
-from airflow_gobblin.model.checkpoint import Checkpoint
+from airflow_gobblin.model.checkpoint import Checkpoint, Reads
 from airflow_gobblin.model.plan import DatasetNote, Plan
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
@@ -49,7 +49,7 @@ class Copied:
     def grow(self, rows: int) -> None:
         self.rows += rows
         end = datetime.fromtimestamp(self.rows, UTC)
-        inprocess.run(self.opened("raw"), request=RunRequest(f"raw/{end}", end, scheduled=True))
+        inprocess.run(self.opened("raw"), request=RunRequest(f"raw/{end}", end, version=end))
 
     def plan(self, opened: OpenJob | None = None) -> Plan | DatasetNote:
         opened = opened or self.opened("copied")
@@ -84,7 +84,7 @@ def test_a_stage_waits_for_the_first_run_of_what_it_reads(copied: Copied) -> Non
 def planned_after(copied: Copied, read: str) -> None:
     """Plan a version after one that was made of something."""
     opened, chain, slots = copied.opened("copied"), Chain("copied"), {read: consumed(1)}
-    chain.publish(Checkpoint(at(1), slots, slots))
+    chain.publish(Checkpoint(at(1), slots, slots, reads={read: Reads.NEW}))
     work, states, request = opened.job.work, {"copied": chain.history.state}, WorkRequest(at(2))
     (dataset,) = work.datasets(opened.connections)
     work.plan(dataset, states, request, opened.files, opened.connections)

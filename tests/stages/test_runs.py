@@ -462,7 +462,7 @@ def test_other_inputs_than_those_of_its_versions_are_refused_by_name_until_it_is
     report = diamond.run("one")
     assert (report.status, diamond.versions("one")) == ("failed", [6])
     assert "it reads 'raw/a' no longer and 'raw/b' now, and version 1970-01-01T00:00:06+00:00 was made" in report.detail
-    assert "`airflow gobblin pipeline rewind one --start`" in report.detail
+    assert "`airflow gobblin pipeline rewind one --start --reason …`" in report.detail
     admin = diamond.admin("one")
     admin.carry_out(would_rewind(admin, "one", None), "it reads another dataset")
     assert diamond.run("one").status == "committed"

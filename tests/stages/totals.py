@@ -130,7 +130,7 @@ class Totals:
         """A scheduled run of the source, which seals the position that it comes to."""
         self.rows += rows
         end = datetime.fromtimestamp(self.rows, UTC)
-        inprocess.run(self.opened("raw"), request=RunRequest(f"raw/{self.rows}", end, scheduled=True))
+        inprocess.run(self.opened("raw"), request=RunRequest(f"raw/{self.rows}", end, version=end))
 
     def run(self) -> DatasetReport:
         self.runs += 1

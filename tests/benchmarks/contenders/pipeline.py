@@ -33,7 +33,7 @@ def main() -> None:
     pipeline = flights("flights", asked.folder, int(asked.rows), WIDE)
     import_kinds(CODE)
     end = datetime(2026, 1, 1, tzinfo=UTC)
-    inprocess.run(_opened(pipeline["raw"]), request=RunRequest("raw", end, scheduled=True))
+    inprocess.run(_opened(pipeline["raw"]), request=RunRequest("raw", end, version=end))
     os.environ["SPARK_SUBMIT_OPTS"] = submit_options()  # as our operator does
     clock = Laps()
     spark = start_session()

@@ -51,7 +51,7 @@ def main() -> None:
         )
     jobs = pipeline(folder)
     end = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=version)
-    inprocess.run(_opened(jobs, "raw", connections), connections, RunRequest(f"raw/{version}", end, scheduled=True))
+    inprocess.run(_opened(jobs, "raw", connections), connections, RunRequest(f"raw/{version}", end, version=end))
     os.environ["SPARK_SUBMIT_OPTS"] = submit_options()  # as our operator does
     clock = Laps()
     conf = {"spark.sql.shuffle.partitions": "16"}

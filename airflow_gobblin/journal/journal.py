@@ -351,6 +351,34 @@ class Journal:
         """
         return _patient(lambda: self._read_dataset(urn, root, None, dead_letters=True))
 
+    def read_state(self, urn: str, root: str | None = None, *, version: datetime | None = None) -> PublishedDataset:
+        """Return what a stage keeps from version to version, as `read_dataset` returns its rows: a row for each key.
+
+        :param version: as it was after this version; by default after the newest.
+        :raises StateGivenUpError: the state of that version is given up.
+        :raises NotFoundError: the journal has no such stage, or the stage no state, or no such version.
+        :raises NeverPublishedError: no run has published it yet.
+        :raises ConfigurationError: the version has no time zone.
+        :raises RecordError: as `history`.
+        """
+        return _patient(lambda: self._read_state(urn, root, version))
+
+    def _read_state(self, urn: str, root: str | None, version: datetime | None) -> PublishedDataset:
+        from airflow_gobblin.journal.versions import state_after
+
+        history = self._published(urn)
+        unit, form = state_after(version, history)
+        return PublishedDataset(urn, unit.slot, None, form.schema, self.published_files(history, [unit], root))
+
+    def _published(self, urn: str) -> History:
+        """Return the history of a dataset that has been published."""
+        history = self.history(urn)
+        if not history.known:
+            raise unknown_dataset(self, urn)
+        if not history.published:
+            raise never_published(history)
+        return history
+
     def _read_dataset(
         self, urn: str, root: str | None, version: datetime | None, *, dead_letters: bool
     ) -> PublishedDataset:
@@ -359,11 +387,7 @@ class Journal:
 
         seals = Seals(self)
         newest = 0 if version is None else seals.newest()  # before the dataset, which then has all that it names
-        history = self.history(urn)
-        if not history.known:
-            raise unknown_dataset(self, urn)
-        if not history.published:
-            raise never_published(history)
+        history = self._published(urn)
         schema = _dead_letter_schema() if dead_letters else history.state.schema
         if version is not None:
             units = units_up_to(version, history, seals, newest)

@@ -10,15 +10,16 @@ from bisect import bisect
 from collections.abc import Collection, Iterable
 from datetime import datetime
 
-from airflow_gobblin.errors import ConfigurationError, NotFoundError
+from airflow_gobblin.errors import ConfigurationError, NotFoundError, StateGivenUpError
 from airflow_gobblin.journal.history import History, Slot
 from airflow_gobblin.journal.records import Action
 from airflow_gobblin.journal.seals import Seals, content
-from airflow_gobblin.model.channels import ROWS
+from airflow_gobblin.model.channels import ROWS, STATE
+from airflow_gobblin.model.checkpoint import StateForm
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.state import UnitRef
 
-__all__ = ["units_up_to"]
+__all__ = ["state_after", "units_up_to"]
 
 
 def units_up_to(version: datetime, history: History, seals: Seals, number: int) -> frozenset[UnitRef]:
@@ -30,8 +31,7 @@ def units_up_to(version: datetime, history: History, seals: Seals, number: int) 
     :raises ConfigurationError: the version has no time zone, or each slot of the dataset replaces the ones before.
     :raises RecordError: as `Seals.after`.
     """
-    if version.tzinfo is None:
-        raise _refused(version, history, "it has no time zone", "Give it one: datetime(2026, 3, 1, 5, tzinfo=UTC).")
+    version = _zoned(version, history)
     holds, state = history.holds, history.state
     if holds is not None and (holds.replaces_all or not holds.keeps_units):
         hint = "Read it without a version."
@@ -48,6 +48,47 @@ def units_up_to(version: datetime, history: History, seals: Seals, number: int) 
         standing = (seal for seal in seals.before(number) if history.urn in seal.datasets)
         raise _missing(version, history, [one.upto for one in standing if one.datasets[history.urn].intact(state)])
     return _units(history, content(head, state))
+
+
+def state_after(version: datetime | None, history: History) -> tuple[UnitRef, StateForm]:
+    """Return the unit with what a stage keeps after a version, and its form.
+
+    :param version: `None`: the newest.
+    :raises StateGivenUpError: the state of that version is given up.
+    :raises NotFoundError: it keeps no state; or it has no such version, or no longer: the versions next to it are named.
+    :raises ConfigurationError: the version has no time zone.
+    """
+    state = history.state
+    made = {state.checkpoints[slot].version: slot for slot in state.versions}
+    if version is not None and _zoned(version, history) not in made:
+        raise _missing(version, history, made)
+    if not made:
+        raise _stateless(history, "it has no version" if history.holds is Holds.VERSIONS else "it is no stage")
+    version = version or max(made)
+    slot, form = made[version], state.checkpoints[made[version]].state
+    if form is None:
+        raise _stateless(history, "it keeps none")
+    units = {ref.slot: ref for ref in state.units_of(STATE)}
+    if slot not in units:
+        kept = ", ".join(one.isoformat() for one, slot in made.items() if slot in units)
+        raise StateGivenUpError(
+            operation="read",
+            subject=f"the state of {history.urn!r} after version {version.isoformat()}",
+            cause="it is given up",
+            hint=f"Kept is that of {kept}. `State(keep=…)` says of how many versions.",
+        )
+    return units[slot], form
+
+
+def _stateless(history: History, cause: str) -> NotFoundError:
+    hint = "Read its rows: `read_dataset`."
+    return NotFoundError(operation="read", subject=f"the state of {history.urn!r}", cause=cause, hint=hint)
+
+
+def _zoned(version: datetime, history: History) -> datetime:
+    if version.tzinfo is None:
+        raise _refused(version, history, "it has no time zone", "Give it one: datetime(2026, 3, 1, 5, tzinfo=UTC).")
+    return version
 
 
 def _units(history: History, slots: Collection[int]) -> frozenset[UnitRef]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_gobblin.errors import ConfigurationError, NotFoundError
+from airflow_gobblin.errors import ConfigurationError, NotFoundError, StateGivenUpError
 from airflow_gobblin.journal.history import take_snapshot
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.published import PublishedDataset
@@ -17,6 +17,7 @@ from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.testing import inprocess
 from tests.stages.diamond import Diamond
 from tests.stages.lines import joined, lines
+from tests.stages.totals import Totals
 
 
 @pytest.fixture
@@ -123,3 +124,38 @@ def test_rewound_to_its_start_a_stage_has_no_version(diamond: Diamond) -> None:
     diamond.run("one")
     with pytest.raises(NotFoundError, match="It has no version yet"):
         read(diamond, "one", 6)
+
+
+@pytest.fixture
+def totals(tmp_path: Path) -> Totals:
+    """A stage that keeps the state of its newest three versions, of four."""
+    found = Totals(tmp_path)
+    for _ in range(4):
+        found.grow(3)
+        found.run()
+    return found
+
+
+def test_the_state_after_a_version_is_read_as_it_was_then(totals: Totals) -> None:
+    for position in (6, 9, 12):
+        state = totals.read.read_state("totals", version=version(position)).to_arrow().to_table().to_pylist()
+        assert {row["key"]: row for row in state} == totals.states()[position]
+        assert {row["total"] for row in state} == {position // 3}
+    newest, named = (totals.read.read_state("totals", version=one) for one in (None, version(12)))
+    assert (newest, newest.slot) == (named, named.slot)
+
+
+def test_a_state_that_is_given_up_is_told_with_those_that_are_kept(totals: Totals) -> None:
+    kept = r"it is given up\. Kept is that of 1970-01-01T00:00:06\+00:00, 1970-01-01T00:00:09\+00:00, 1970-"
+    with pytest.raises(StateGivenUpError, match=kept):
+        totals.read.read_state("totals", version=version(3))
+    with pytest.raises(NotFoundError, match=r"Next to it are 1970-01-01T00:00:06\+00:00 and 1970-01-01T00:00:09"):
+        totals.read.read_state("totals", version=version(7))
+    with pytest.raises(ConfigurationError, match="it has no time zone"):
+        totals.read.read_state("totals", version=datetime(2026, 3, 1))  # noqa: DTZ001
+
+
+def test_what_keeps_no_state_has_none_to_read(diamond: Diamond) -> None:
+    for job, urn, cause in (("both", "both", "it keeps none"), ("raw", "a", "it is no stage")):
+        with pytest.raises(NotFoundError, match=f"can't read the state of '{urn}': {cause}"):
+            Journal.open(diamond.journal, job).read_state(urn)

@@ -31,7 +31,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, CronDataIntervalTimetable
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_gobblin.admin.actions import Administration
@@ -73,6 +73,7 @@ WORKERS = 2
 TRIES = 3
 TRIES_TO_HIT = 8
 CASES_A_PLACE = 6
+DAILY = CronDataIntervalTimetable("@daily", "UTC")
 PATIENCE = 120.0
 """The most seconds that a process may take: more than any does."""
 
@@ -199,7 +200,7 @@ class DagRun:
         """One try of a task, and what Airflow calls when it has succeeded."""
         task = make_task(stage, ingestion, pack)
         context: Any = {
-            "dag": SimpleNamespace(params={}, timetable=None),
+            "dag": SimpleNamespace(params={}, timetable=DAILY),
             "dag_run": SimpleNamespace(
                 dag_id="dag",
                 run_id=self.run_id,

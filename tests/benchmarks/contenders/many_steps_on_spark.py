@@ -20,7 +20,7 @@ from tests.benchmarks.publish import URN, on_disk
 
 REMOTE = "BENCHMARK_SPARK"
 """The variable that holds the URL of the Spark Connect server."""
-CODE = ("tests.protocol.rows",)
+CODE = ("tests.protocol.rows", "tests.protocol.acts", "tests.protocol.topics")
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from itertools import chain, combinations
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.model.channels import ROWS
 from airflow_gobblin.model.naming import meant
 from airflow_gobblin.stage import Stage, StageJob
 from airflow_gobblin.stages.frames import FrameWork
@@ -47,7 +48,7 @@ def bound_jobs(
             )
         reach[name] = frozenset[str]().union(*required)
         sources[name] = _sources(pipeline, name, [*chain.from_iterable(inputs.values())], sources)
-        work = FrameWork(name, job.function, inputs, job.writes, code, job.state, journal)
+        work = FrameWork(name, job.function, inputs, job.writes, code, job.state, journal, job.channels)
         bound[name] = StageJob(name, journal, work, job.attempts, job.retention)
     return tuple(bound.values())
 
@@ -71,14 +72,16 @@ def check_one_source(pipeline: str, jobs: Sequence[Ingestion | StageJob]) -> Non
 
 
 def _input(output: Output, bound: Mapping[str, Ingestion | StageJob], reach: Mapping[str, frozenset[str]]) -> Input:
+    is_stage = isinstance(bound[output.job], StageJob)
     return Input(
         bound[output.job].journal,
         output.job,
-        output.urn,
+        output.job if is_stage else output.urn,
         reach.get(output.job, frozenset()),
         output.required,
         output.at_most,
         output.whole,
+        output.urn if is_stage and output.urn != output.job else ROWS,
     )
 
 
@@ -92,9 +95,13 @@ def _sources(
     """
     found = [(one, sources.get(one.ingestion, one.upstream.reach)) for one in inputs]
     for (one, through), (other, also) in combinations(found, 2):
+        if one.upstream == other.upstream:
+            continue  # channels of a stage: one look at it tells what both have
         compared = one.upstream.reach & other.upstream.reach if one.required and other.required else frozenset[str]()
         for dataset in sorted((through & also) - compared):
-            cause = f"stage {stage!r} has {dataset!r} both by {one.id!r} and by {other.id!r}, and not always by both"
+            cause = (
+                f"stage {stage!r} has {dataset!r} both by {one.label!r} and by {other.label!r}, and not always by both"
+            )
             raise _refused(
                 pipeline, cause, "Let every input that brings it be required, or take it out of one of them."
             )
@@ -140,9 +147,10 @@ def check_published(pipeline: str, stage: str, output: Output, jobs: Mapping[str
     if upstream is None:
         hint = meant([*jobs], output.job, otherwise="Add it to the pipeline's jobs.")
         raise _refused(pipeline, f"stage {stage!r} reads {output.id!r}, and there is no job {output.job!r} in it", hint)
-    if isinstance(upstream, Stage) and output.id != upstream.output.id:
-        cause = f"stage {stage!r} reads {output.id!r}, and stage {output.job!r} has no dataset of that name"
-        raise _refused(pipeline, cause, "Give the stage itself in `reads`.")
+    if isinstance(upstream, Stage) and output.urn not in (upstream.name, *upstream.channels):
+        cause = f"stage {stage!r} reads {output.id!r}, and stage {output.job!r} has no channel of that name"
+        hint = meant([*upstream.channels], output.urn, otherwise="Give the stage itself in `reads`.")
+        raise _refused(pipeline, cause, hint)
 
 
 def _twice(names: Iterable[str]) -> list[str]:

@@ -11,8 +11,8 @@ from typing import ClassVar
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.job import check_numbers
 from airflow_gobblin.model import wire
-from airflow_gobblin.model.channels import STATE
-from airflow_gobblin.model.naming import check_ingestion_name
+from airflow_gobblin.model.channels import STATE, is_channel
+from airflow_gobblin.model.naming import check_ingestion_name, meant
 from airflow_gobblin.model.policy import DEFAULT_ATTEMPTS, DEFAULT_RETENTION, CommitPolicy
 from airflow_gobblin.rows.sinks.base import Layout, Sink
 from airflow_gobblin.stages.frames import FrameWork
@@ -38,6 +38,8 @@ class Stage:
     :param writes: the sink, with a target root of its own.
     :param state: what its function keeps from version to version: it is given that as a parameter `state`, and returns
         `Out(rows=…, state=…)`.
+    :param channels: the names of what its function gives beside its rows, `Out(rows=…, refused=…)`: outputs of their own, which
+        other stages read as `stage["refused"]`, made by the same evaluation and published by the same decision.
     :param attempts: the number of runs that fail to finish a slot before the stage is quarantined.
     :param retention: how long files are kept that were taken back.
     :raises ConfigurationError: the name is not valid, it has no inputs, or the function doesn't fit them.
@@ -48,6 +50,7 @@ class Stage:
     reads: Mapping[str, Readable | tuple[Readable, ...]]
     writes: Sink
     state: State | None = None
+    channels: tuple[str, ...] = ()
     attempts: int = DEFAULT_ATTEMPTS
     retention: timedelta = DEFAULT_RETENTION
 
@@ -59,6 +62,7 @@ class Stage:
         self.function.check_inputs(self.reads)
         if self.state is not None:
             self._check_state()
+        self._check_channels()
         if getattr(self.writes, "layout", Layout.FLAT) is not Layout.FLAT:
             hint = "Leave `layout` out: the files of a version are published one by one."
             raise self._refused("its sink has a folder for each unit", hint)
@@ -72,6 +76,16 @@ class Stage:
     def output(self) -> Output:
         """What it publishes, as other stages read it."""
         return Output(self.name, self.name)
+
+    def __getitem__(self, channel: str) -> Output:
+        """Return a channel, as other stages read it.
+
+        :raises ConfigurationError: there is none of that name.
+        """
+        if channel not in self.channels:
+            hint = meant([*self.channels], channel, otherwise="Name it in the stage's `channels`.")
+            raise self._refused(f"it has no channel {channel!r}", hint)
+        return Output(self.name, channel)
 
     def _check_reads(self) -> None:
         if not self.reads:
@@ -90,6 +104,20 @@ class Stage:
             raise self._refused("a query gives rows, and no state", "Make it a PySpark function: Frame('acme.delays').")
         if STATE in self.reads:
             raise self._refused(f"its input {STATE!r} has the name of its state", "Give the input another name.")
+
+    def _check_channels(self) -> None:
+        given: object = self.channels
+        if not isinstance(given, tuple):
+            raise self._refused(f"its channels are {given!r}", "Name them in a tuple: channels=('refused',).")
+        if self.channels and isinstance(self.function, Sql):
+            hint = "Make it a PySpark function: Frame('acme.split')."
+            raise self._refused("a query gives rows, and no channels", hint)
+        for name in self.channels:
+            if not is_channel(name) or name == self.name:
+                hint = "Use lowercase letters, digits and `_`; and neither `rows`, `state` nor the stage's own name."
+                raise self._refused(f"{name!r} can't be the name of a channel", hint)
+        if len({*self.channels}) < len(self.channels):
+            raise self._refused("two of its channels have one name", "Give each a name of its own.")
 
     def _refused(self, cause: str, hint: str) -> ConfigurationError:
         return ConfigurationError(operation="use", subject=f"stage {self.name!r}", cause=cause, hint=hint)

@@ -66,6 +66,27 @@ def test_jobs_come_after_what_they_read_and_know_where_it_is() -> None:
     assert found == {"a": ("joined/joined", of_raw | {"raw/weather"}), "b": ("counted/counted", of_raw)}
 
 
+def split(*channels: str) -> Stage:
+    return Stage("split", Frame("acme.split"), {"a": raw()["flights"]}, ParquetSink("/lake/split"), channels=channels)
+
+
+def test_channels_of_a_stage_are_one_upstream_also_an_optional_one() -> None:
+    source, one = raw(), split("late", "early")
+    late, early = OptionalInput(one["late"]), OptionalInput(one["early"])
+    jobs = Pipeline("p", (source, one, stage("two", source["weather"], late, early)), JOURNAL)
+    two = jobs["two"]
+    assert isinstance(two, StageJob)
+    assert [(of.id, of.label, of.required) for of in two.work.upstreams] == [
+        ("raw/weather", "raw/weather", True),
+        ("split/split", "split/late", False),
+        ("split/split", "split/early", False),
+    ]
+    assert woken({dag.dag_id: dag for dag in jobs.dags(schedule="@hourly", start_date=START)}["p.two"]) == {
+        "gobblin://raw/_versions",
+        "gobblin://split/split",
+    }
+
+
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a stage without upstream": (lambda: stage("alone"), "it reads nothing"),
     "what is no output": (lambda: stage("odd", cast(Any, "raw")), "its input 'in0' is 'raw'"),
@@ -151,7 +172,28 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a dataset that a stage doesn't have": (
         lambda: Pipeline("p", (raw(), stage("one", raw()["flights"]), stage("two", Output("one", "flights"))), JOURNAL),
-        "stage 'one' has no dataset of that name",
+        "stage 'one' has no channel of that name",
+    ),
+    "a channel that a stage doesn't have": (
+        lambda: split("late")["lat"],
+        "it has no channel 'lat'. Did you mean 'late'",
+    ),
+    "a channel that a stage of the pipeline doesn't have": (
+        lambda: Pipeline("p", (raw(), split("late"), stage("two", split("early")["early"])), JOURNAL),
+        "stage 'two' reads 'split/early', and stage 'split' has no channel of that name",
+    ),
+    "a channel with the name of the state": (lambda: split("state"), "'state' can't be the name of a channel"),
+    "a channel with the name of the rows": (lambda: split("rows"), "'rows' can't be the name of a channel"),
+    "a channel with the name of its stage": (lambda: split("split"), "'split' can't be the name of a channel"),
+    "a channel that can't be a folder": (lambda: split("a/b"), "'a/b' can't be the name of a channel"),
+    "a channel twice": (lambda: split("late", "late"), "two of its channels have one name"),
+    "channels as a text": (
+        lambda: Stage("odd", Frame("acme.odd"), {"a": raw()["flights"]}, ParquetSink("/l"), channels=cast(Any, "late")),
+        "its channels are 'late'. Name them in a tuple",
+    ),
+    "a query with channels": (
+        lambda: Stage("odd", Sql("SELECT * FROM {a}"), {"a": raw()["flights"]}, ParquetSink("/l"), channels=("late",)),
+        "a query gives rows, and no channels",
     ),
     "an unknown job of a pipeline": (lambda: flights()["joint"], "Did you mean 'joined'"),
 }

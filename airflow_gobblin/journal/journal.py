@@ -32,7 +32,7 @@ from itertools import groupby, islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow_gobblin.errors import GobblinError, RecordError, Remedy, StoreError
+from airflow_gobblin.errors import GobblinError, NotFoundError, RecordError, Remedy, StoreError
 from airflow_gobblin.journal.history import History, Slot, Snapshot, TrimmedSlot, fold, unfinished
 from airflow_gobblin.journal.published import PublishedDataset, PublishedFile, never_published, unknown_dataset
 from airflow_gobblin.journal.records import (
@@ -51,7 +51,7 @@ from airflow_gobblin.journal.records import (
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.channels import ROWS
 from airflow_gobblin.model.dead_letters import dead_letter_schema
-from airflow_gobblin.model.naming import check_ingestion_name, dataset_key
+from airflow_gobblin.model.naming import check_ingestion_name, dataset_key, meant
 from airflow_gobblin.model.registry import import_steps
 from airflow_gobblin.model.state import DatasetState, UnitRef
 from airflow_gobblin.steps.base import CommitStep, Phase, TargetFile
@@ -333,23 +333,26 @@ class Journal:
         homes = self.homes()
         return homes[-1].target if len({home.target for home in homes}) > 1 else None
 
-    def read_dataset(self, urn: str, root: str | None = None, *, version: datetime | None = None) -> PublishedDataset:
+    def read_dataset(
+        self, urn: str, root: str | None = None, *, version: datetime | None = None, channel: str = ROWS
+    ) -> PublishedDataset:
         """Return the published files of a dataset, exactly once: as a list, an Arrow dataset or a Spark DataFrame.
 
         :param root: the target root, if its path here differs from the one that the tasks used.
         :param version: only what it has up to this version: one that the stage made, or that the ingestion sealed.
-        :raises NotFoundError: the journal has no such dataset, or the dataset no such version.
+        :param channel: a channel of a stage, by its name, in the place of its rows.
+        :raises NotFoundError: the journal has no such dataset, or the dataset no such version, or no such channel.
         :raises NeverPublishedError: no run has published it yet.
         :raises ConfigurationError: as `versions.units_up_to`.
         :raises RecordError: as `history`.
         """
-        return _patient(lambda: self._read_dataset(urn, root, version, dead_letters=False))
+        return _patient(lambda: self._read_dataset(urn, root, version, channel, dead_letters=False))
 
     def read_dead_letters(self, urn: str, root: str | None = None) -> PublishedDataset:
         """Return the dead letters of a dataset: the rows of its live units that were refused, with the reasons, as `read_dataset`
         returns the others.
         """
-        return _patient(lambda: self._read_dataset(urn, root, None, dead_letters=True))
+        return _patient(lambda: self._read_dataset(urn, root, None, ROWS, dead_letters=True))
 
     def read_state(self, urn: str, root: str | None = None, *, version: datetime | None = None) -> PublishedDataset:
         """Return what a stage keeps from version to version, as `read_dataset` returns its rows: a row for each key.
@@ -380,7 +383,7 @@ class Journal:
         return history
 
     def _read_dataset(
-        self, urn: str, root: str | None, version: datetime | None, *, dead_letters: bool
+        self, urn: str, root: str | None, version: datetime | None, channel: str, *, dead_letters: bool
     ) -> PublishedDataset:
         from airflow_gobblin.journal.seals import Seals  # which are read from a journal
         from airflow_gobblin.journal.versions import units_up_to
@@ -388,12 +391,14 @@ class Journal:
         seals = Seals(self)
         newest = 0 if version is None else seals.newest()  # before the dataset, which then has all that it names
         history = self._published(urn)
-        schema = _dead_letter_schema() if dead_letters else history.state.schema
+        schema = _dead_letter_schema() if dead_letters else history.state.schema_of(channel)
+        if channel != ROWS and schema is None:
+            raise _without_channel(urn, channel, history)
         if version is not None:
-            units = units_up_to(version, history, seals, newest)
+            units = units_up_to(version, history, seals, newest, channel)
             files = self.published_files(history, units, root)
             return PublishedDataset(urn, max((ref.slot for ref in units), default=0), None, schema, files)
-        files = self.published_files(history, history.state.units_of(ROWS), root, dead_letters=dead_letters)
+        files = self.published_files(history, history.state.units_of(channel), root, dead_letters=dead_letters)
         shown = history.state.head if history.pending is None else history.pending.decision.slot - 1
         return PublishedDataset(urn, shown, history.state.watermark, schema, files)
 
@@ -806,6 +811,17 @@ class Journal:
             cause=finding,
             hint="A record was lost or changed. Restore the journal from a copy; the dataset goes no further until then.",
         )
+
+
+def _without_channel(urn: str, channel: str, history: History) -> NotFoundError:
+    made = [*history.state.checkpoints.values()]
+    known = sorted(made[-1].channels) if made else []
+    return NotFoundError(
+        operation="read",
+        subject=f"channel {channel!r} of {urn!r}",
+        cause="it has no such channel" if made else "it has no version",
+        hint=meant(known, channel, otherwise="The stage names its channels: `Stage(channels=(…))`."),
+    )
 
 
 def _dead_letter_schema() -> str:

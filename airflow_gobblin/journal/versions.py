@@ -22,7 +22,9 @@ from airflow_gobblin.model.state import UnitRef
 __all__ = ["state_after", "units_up_to"]
 
 
-def units_up_to(version: datetime, history: History, seals: Seals, number: int) -> frozenset[UnitRef]:
+def units_up_to(
+    version: datetime, history: History, seals: Seals, number: int, channel: str = ROWS
+) -> frozenset[UnitRef]:
     """Return the live units of a dataset up to a version.
 
     :param seals: those of its job.
@@ -40,14 +42,14 @@ def units_up_to(version: datetime, history: History, seals: Seals, number: int) 
         slots = {slot for slot, made in state.checkpoints.items() if made.version <= version}
         if all(state.checkpoints[slot].version != version for slot in slots):
             raise _missing(version, history, [made.version for made in state.checkpoints.values()])
-        return _units(history, slots)
+        return _units(history, slots, channel)
     sealed = (seal for seal in seals.after(version - datetime.resolution, number) if seal.upto == version)
     found = (seal.datasets[history.urn] for seal in sealed if history.urn in seal.datasets)
     head = next((one.head for one in found if one.intact(state)), None)
     if head is None:
         standing = (seal for seal in seals.before(number) if history.urn in seal.datasets)
         raise _missing(version, history, [one.upto for one in standing if one.datasets[history.urn].intact(state)])
-    return _units(history, content(head, state))
+    return _units(history, content(head, state), channel)
 
 
 def state_after(version: datetime | None, history: History) -> tuple[UnitRef, StateForm]:
@@ -91,8 +93,8 @@ def _zoned(version: datetime, history: History) -> datetime:
     return version
 
 
-def _units(history: History, slots: Collection[int]) -> frozenset[UnitRef]:
-    return frozenset(ref for ref in history.state.units_of(ROWS) if ref.slot in slots)
+def _units(history: History, slots: Collection[int], channel: str) -> frozenset[UnitRef]:
+    return frozenset(ref for ref in history.state.units_of(channel) if ref.slot in slots)
 
 
 def _missing(version: datetime, history: History, known: Iterable[datetime]) -> NotFoundError:

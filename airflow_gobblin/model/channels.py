@@ -5,12 +5,22 @@ So one decision makes all of them true, and a rewind takes all of them back; but
 
 from __future__ import annotations
 
-__all__ = ["ROWS", "STATE", "channel_of", "unit_of"]
+import re
+
+__all__ = ["ROWS", "STATE", "channel_of", "is_channel", "unit_of"]
 
 ROWS = ""
 """The rows that readers get. Every unit of an ingestion has this channel."""
 STATE = "state"
 """What a stage keeps for its next version."""
+
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+
+def is_channel(name: object) -> bool:
+    """Return whether a channel of a stage may have a name: it is a parameter of `Out`, and a folder."""
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None and name not in ("rows", STATE)
 
 
 def unit_of(unit: str, channel: str) -> str:

@@ -62,6 +62,7 @@ class Checkpoint:
         published up to; `None`: they had sealed none.
     :param reads: what it reads of its upstreams.
     :param state: the form of its state, if the stage has any.
+    :param channels: the schema of each channel that it publishes beside its rows, encoded; `None` in a plan of the first version.
     """
 
     version: datetime
@@ -70,9 +71,17 @@ class Checkpoint:
     late: Mapping[str, datetime | None] = field(default_factory=dict)
     reads: Mapping[str, Reads] = field(default_factory=dict)
     state: StateForm | None = None
+    channels: Mapping[str, str | None] = field(default_factory=dict)
 
-    def knowing(self, schema: str | None) -> Checkpoint:
-        """Return it with the schema of its state, unless that was known before."""
-        if self.state is None or self.state.schema is not None:
-            return self
-        return replace(self, state=replace(self.state, schema=schema))
+    @property
+    def knows_schemas(self) -> bool:
+        """Whether the schemas of its channels and its state are known."""
+        return None not in self.channels.values() and (self.state is None or self.state.schema is not None)
+
+    def knowing(self, state: str | None, channels: Mapping[str, str]) -> Checkpoint:
+        """Return it with the schemas that its evaluation gave, but for those that were known before."""
+        form = self.state
+        if form is not None and form.schema is None:
+            form = replace(form, schema=state)
+        known = {name: channels.get(name) if schema is None else schema for name, schema in self.channels.items()}
+        return replace(self, state=form, channels=known)

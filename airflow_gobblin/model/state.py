@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
-from airflow_gobblin.model.channels import channel_of
+from airflow_gobblin.model.channels import ROWS, channel_of
 from airflow_gobblin.model.checkpoint import Checkpoint
 from airflow_gobblin.model.coverage import Coverage
 from airflow_gobblin.model.watermark import Watermark
@@ -125,6 +125,13 @@ class DatasetState:
     def versions(self) -> tuple[int, ...]:
         """The slots of the live versions of a stage, in the order of their versions."""
         return tuple(sorted(self.checkpoints, key=lambda slot: self.checkpoints[slot].version))
+
+    def schema_of(self, channel: str) -> str | None:
+        """Return the schema of a channel, encoded; `None` if it was never published, or all of it is taken back."""
+        if channel == ROWS:
+            return self.schema
+        found = (self.checkpoints[slot].channels.get(channel) for slot in reversed(self.versions))
+        return next(found, None)
 
     def units_of(self, channel: str) -> tuple[UnitRef, ...]:
         """Return the live units of a channel."""

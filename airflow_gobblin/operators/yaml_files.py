@@ -413,7 +413,8 @@ def _options(hint: Any) -> tuple[Any, ...]:
 
 
 def _output(text: str) -> Output:
-    """Return the output that a text names: `raw/flights`, a dataset of an ingestion; or `joined`, a stage."""
+    """Return the output that a text names: `raw/flights`, a dataset of an ingestion; `joined`, a stage; or `joined/refused`,
+    a channel of it."""
     job, slash, urn = text.partition("/")
     return Output(job, urn if slash else job)
 

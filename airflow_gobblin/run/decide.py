@@ -152,14 +152,14 @@ def propose(opened: OpenJob, plan: Plan, results: PlanResults) -> Proposal:
 def _with_schemas(plan: Plan, units: Iterable[UnitSummary], results: PlanResults) -> Plan:
     """Return a plan with the schemas of what was made by it, where only that tells: in the first version of a stage."""
     made = plan.checkpoint
-    if made is None or (plan.schema is not None and (made.state is None or made.state.schema is not None)):
+    if made is None or (plan.schema is not None and made.knows_schemas):
         return plan
     published = [unit.unit for unit in units if unit.state is UnitState.SUCCESSFUL]
     result = next((result for _, result in results.with_units(published)), None)
     if result is None:
         return plan
-    of_state = next((channel.schema for channel in result.channels if channel.name == STATE), None)
-    return replace(plan, schema=plan.schema or result.schema, checkpoint=made.knowing(of_state))
+    found = {channel.name: channel.schema for channel in result.channels}
+    return replace(plan, schema=plan.schema or result.schema, checkpoint=made.knowing(found.get(STATE), found))
 
 
 def _summaries(opened: OpenJob, plan: Plan, results: PlanResults) -> Iterator[UnitSummary]:

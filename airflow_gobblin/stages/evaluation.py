@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -102,7 +102,8 @@ def _evaluated(work: FrameWork, unit: WorkUnit, plan: Plan, attempt: Attempt) ->
     inputs = {name: _read(spark, work, name, some) for name, some in FrameBinding.of(plan).inputs.items()}
     given = inputs if before is None else {**inputs, STATE: before}
     made = _channels(work, work.function.evaluate(spark, given))
-    published = {ROWS: plan.schema, STATE: _state_schema(plan, before)}
+    known = {} if plan.checkpoint is None else plan.checkpoint.channels
+    published = {**known, ROWS: plan.schema, STATE: _state_schema(plan, before)}
     found = {channel: _schema(work, channel, frame, published[channel]) for channel, frame in made.items()}
     if work.state is not None:
         _check_key(work, work.state, found[STATE])
@@ -143,19 +144,19 @@ def _channels(work: FrameWork, outcome: object) -> Mapping[str, DataFrame]:
     """
     from pyspark.sql import DataFrame
 
-    if work.state is None and isinstance(outcome, DataFrame):
-        return {ROWS: outcome}
-    if work.state is not None and isinstance(outcome, Out):
-        found = {ROWS: outcome.rows, STATE: outcome.state}
-        if all(isinstance(one, DataFrame) for one in found.values()):
-            return found
+    others = [*work.channels, *([] if work.state is None else [STATE])]
+    found: dict[str, Any] = dict(outcome.by_channel) if isinstance(outcome, Out) else {ROWS: outcome}
+    if {*found} == {ROWS, *others} and all(isinstance(one, DataFrame) for one in found.values()):
+        return found
+    given = f" with {', '.join(name or 'rows' for name in found)}" if isinstance(outcome, Out) else ""
+    wanted = ", ".join(f"{name}=…" for name in ("rows", *others))
     raise ConfigurationError(
         operation="evaluate",
         subject=f"stage {work.stage!r}",
-        cause=f"its function gives a {type(outcome).__name__}",
-        hint="Return a DataFrame of Spark's."
-        if work.state is None
-        else "Return Out(rows=…, state=…), with a DataFrame of Spark's for each.",
+        cause=f"its function gives a {type(outcome).__name__}{given}",
+        hint=f"Return Out({wanted}), with a DataFrame of Spark's for each."
+        if others
+        else "Return a DataFrame of Spark's.",
     )
 
 
@@ -218,7 +219,7 @@ def _read(spark: SparkSession, work: FrameWork, name: str, some: tuple[ConsumedI
             raise SchemaConflictError(
                 operation="read",
                 subject=f"input {name!r} of stage {work.stage!r}",
-                cause=f"{of.id} has {_columns(found)}, and {work.inputs[name][0].id} has {_columns(columns[0])}",
+                cause=f"{of.label} has {_columns(found)}, and {work.inputs[name][0].label} has {_columns(columns[0])}",
                 hint="Give each a name of its own in `reads`, and put them together in the function.",
             )
     together: DataFrame = reduce(lambda one, other: one.unionByName(other), frames)

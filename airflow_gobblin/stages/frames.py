@@ -22,7 +22,7 @@ from airflow_gobblin.rows.sinks.base import Sink
 from airflow_gobblin.stages.functions import StageFunction
 from airflow_gobblin.stages.outputs import Input
 from airflow_gobblin.stages.restore import floor_of, state_below
-from airflow_gobblin.stages.state import State, checked_form, state_before
+from airflow_gobblin.stages.state import State, checked_channels, checked_form, state_before
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.steps.publishing import publish_file
 
@@ -100,6 +100,7 @@ class FrameWork:
     :param inputs: by the names that the function knows; several are one, together.
     :param state: the state that the function keeps, if it does.
     :param journal: the location of the stage's own journal, where its state is found, or the id of its connection.
+    :param channels: what its function gives beside its rows, by name.
     """
 
     stage: str
@@ -109,6 +110,7 @@ class FrameWork:
     code: tuple[str, ...] = ()
     state: State | None = None
     journal: str = ""
+    channels: tuple[str, ...] = ()
 
     @property
     def site(self) -> Site:
@@ -143,7 +145,7 @@ class FrameWork:
     @property
     def source_identity(self) -> str:
         """The ids of its inputs."""
-        return " ".join(sorted(one.id for one in self.upstreams))
+        return " ".join(sorted(one.label for one in self.upstreams))
 
     def datasets(self, connections: Connections) -> tuple[StageDataset, ...]:
         """Return the only dataset, which has the stage's name."""
@@ -182,6 +184,7 @@ class FrameWork:
         state = states[self.stage]
         self.function.check_code(self.parameters)
         form = checked_form(self.stage, self.state, state)
+        channels = checked_channels(self.stage, self.channels, state)
         try:
             made = next_version(self.upstreams, state, connections)
         except NotFoundError as error:
@@ -196,14 +199,14 @@ class FrameWork:
             for one in some:
                 found = published(one, made, state, connections)
                 if found.schema is None:
-                    log.info("stage %r waits: input %r, %s, has published nothing yet", self.stage, name, one.id)
+                    log.info("stage %r waits: input %r, %s, has published nothing yet", self.stage, name, one.label)
                     return None
                 part = ConsumedInput(found.schema, tuple(found.paths), found.rows)
                 consumed[name] = (*consumed.get(name, ()), part)
         binding = FrameBinding(consumed, self._state_before(state, form, connections))
         unit = WorkUnit("version", self.stage, weight=binding.rows)
         folder = dataset_key(self.stage)
-        made = replace(made, state=form)
+        made = replace(made, state=form, channels=channels)
         return WorkPlan(iter([unit]), folder, binding, schema=state.schema, checkpoint=made)
 
     def _state_before(

@@ -13,6 +13,7 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.model.channels import ROWS, STATE
 from airflow_gobblin.model.naming import meant
 from airflow_gobblin.model.wire import record
 
@@ -26,16 +27,24 @@ F = TypeVar("F", bound=Callable[..., Any])
 _functions: dict[str, Callable[..., Any]] = {}
 
 
-@dataclass(frozen=True)
 class Out:
-    """What the function of a stage with state returns, once for a version.
+    """What the function of a stage with state, or with channels, returns, once for a version.
 
     :param rows: the rows that the version publishes.
-    :param state: the whole state after the version, with a row for each key.
+    :param state: the whole state after the version, with a row for each key, in a stage with state.
+    :param channels: the channels of the stage, by their names.
     """
 
-    rows: DataFrame
-    state: DataFrame
+    def __init__(self, rows: DataFrame, state: DataFrame | None = None, **channels: DataFrame) -> None:
+        self.rows = rows
+        self.state = state
+        self.channels: Mapping[str, DataFrame] = channels
+
+    @property
+    def by_channel(self) -> Mapping[str, DataFrame]:
+        """All of it, by channel."""
+        kept = {} if self.state is None else {STATE: self.state}
+        return {ROWS: self.rows, **self.channels, **kept}
 
 
 def frame(name: str) -> Callable[[F], F]:
@@ -47,7 +56,8 @@ def frame(name: str) -> Callable[[F], F]:
         def join(flights, weather):
             return flights.join(weather, ["origin", "time_hour"], "left")
 
-    In a stage with state it takes that, too, as `state`, and returns `Out(rows=…, state=…)`.
+    In a stage with state it takes that, too, as `state`, and returns `Out(rows=…, state=…)`. In one with channels it returns
+    these, too: `Out(rows=…, refused=…)`.
 
     :raises ConfigurationError: the name belongs to another function.
     """
@@ -83,7 +93,7 @@ class StageFunction(Protocol):
         """
 
     def evaluate(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> Any:
-        """Return what it makes of its inputs: a DataFrame; or, with state, `Out`.
+        """Return what it makes of its inputs: a DataFrame; or, with state or channels, `Out`.
 
         :raises Exception: whatever the author's code raises.
         """

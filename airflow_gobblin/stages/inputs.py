@@ -14,7 +14,6 @@ from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.published import PublishedDataset
 from airflow_gobblin.journal.seals import Seal, Seals
-from airflow_gobblin.model.channels import ROWS
 from airflow_gobblin.model.checkpoint import Checkpoint, Reads, StateForm
 from airflow_gobblin.model.naming import many, meant
 from airflow_gobblin.model.state import DatasetState, UnitRef
@@ -25,7 +24,16 @@ from airflow_gobblin.stages.restore import from_version, oldest_to_restore
 from airflow_gobblin.stages.versions import Available, checkpoint, of_dataset, of_stage, reached, slots_to_read
 from airflow_gobblin.storage.locations import is_place
 
-__all__ = ["available", "check_parents", "next_version", "opened", "published", "published_state", "to_restore"]
+__all__ = [
+    "available",
+    "check_parents",
+    "each_once",
+    "next_version",
+    "opened",
+    "published",
+    "published_state",
+    "to_restore",
+]
 
 _SEALS = 16
 """How many seals of a source are read at first: of a long backlog the next version is among the oldest."""
@@ -41,9 +49,10 @@ def next_version(inputs: Sequence[Input], state: DatasetState, connections: Conn
     :raises GobblinError: an upstream can't be read.
     """
     _check_same(inputs, state)
-    upstreams, most = [one.upstream for one in inputs], _SEALS
+    each = each_once(inputs)
+    upstreams, most = [one.upstream for one in each], _SEALS
     while True:
-        found = {one.id: available(one, state, connections, most) for one in inputs}
+        found = {one.id: available(one, state, connections, most) for one in each}
         version = next_ready(upstreams, found, state)
         if version is not None and all(has.tells(version) for has in found.values()):
             return checkpoint(version, found, state, _reads(inputs))
@@ -100,9 +109,9 @@ def published(one: Input, made: Checkpoint, state: DatasetState, connections: Co
     slots = slots_to_read(one.id, made, state, whole=one.whole)
     with opened(one, connections) as journal:
         history = journal.history(one.urn)
-        units = [ref for ref in history.state.units_of(ROWS) if ref.slot in slots]
+        units = [ref for ref in history.state.units_of(one.channel) if ref.slot in slots]
         files = journal.published_files(history, units)
-        return PublishedDataset(one.urn, max(slots, default=0), None, history.state.schema, files)
+        return PublishedDataset(one.urn, max(slots, default=0), None, history.state.schema_of(one.channel), files)
 
 
 def published_state(own: Input, unit: UnitRef, form: StateForm, connections: Connections) -> PublishedDataset:
@@ -141,11 +150,11 @@ def _check_same(inputs: Sequence[Input], state: DatasetState) -> None:
 
 
 def _reads(inputs: Iterable[Input]) -> Mapping[str, Reads]:
-    """Return what a stage reads of each upstream, by its id."""
+    """Return what a stage reads of each output, by its id."""
     found: dict[str, Reads] = {}
     for one in inputs:
         reads = Reads.WHOLE if one.whole else Reads.NEW
-        found[one.id] = reads if found.get(one.id, reads) is reads else Reads.BOTH
+        found[one.label] = reads if found.get(one.label, reads) is reads else Reads.BOTH
     return found
 
 
@@ -153,12 +162,17 @@ def _look(
     inputs: Sequence[Input], checkpoints: Sequence[Checkpoint], state: DatasetState, connections: Connections
 ) -> Look:
     histories = {}
-    for one in inputs:
+    for one in each_once(inputs):
         with opened(one, connections) as journal:
             histories[one.id] = journal.history(one.urn)
     alive = {name for made in state.checkpoints.values() for name, slots in made.parents.items() if slots}
     # An upstream that no live version was made from may be another one than before: how far that was looked at says nothing.
     return look(checkpoints, histories, {name: slot for name, slot in state.looked.items() if name in alive})
+
+
+def each_once(inputs: Iterable[Input]) -> tuple[Input, ...]:
+    """Return an input for each upstream: one look at it tells what it has for all inputs that are channels of it."""
+    return tuple({one.id: one for one in inputs}.values())
 
 
 def available(one: Input, state: DatasetState, connections: Connections, most: int | None = None) -> Available:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from airflow_gobblin.model.channels import ROWS
 from airflow_gobblin.model.naming import check_urn, dataset_id
 
 if TYPE_CHECKING:
@@ -16,9 +17,10 @@ __all__ = ["Input", "OptionalInput", "Output", "Readable", "Whole"]
 
 @dataclass(frozen=True)
 class Output:
-    """An output of a job of a pipeline: a dataset of an ingestion, or a stage.
+    """An output of a job of a pipeline: a dataset of an ingestion; or a stage, or a channel of it.
 
     :param job: the job's name.
+    :param urn: the dataset's URN; of a stage, its name, or that of the channel.
     :param whole: as of an `Input`, like the others.
     :raises ConfigurationError: the URN is not valid.
     """
@@ -34,7 +36,7 @@ class Output:
 
     @property
     def id(self) -> str:
-        """Its id, by which checkpoints name it."""
+        """Its id among all outputs."""
         return dataset_id(self.job, self.urn)
 
     @property
@@ -92,6 +94,7 @@ class Input:
     :param required: whether the stage waits for it.
     :param at_most: how far it may be behind a version, if the stage doesn't wait for it; `None`: any far.
     :param whole: whether the stage reads everything up to a version, and not what is new in it.
+    :param channel: the channel of a stage that it is; `ROWS`: its rows.
     """
 
     journal: str
@@ -101,11 +104,17 @@ class Input:
     required: bool = True
     at_most: timedelta | None = None
     whole: bool = False
+    channel: str = ROWS
 
     @property
     def id(self) -> str:
-        """Its id, by which checkpoints name it."""
+        """The id of its dataset, by which checkpoints name their parents: all channels of a slot are there, or none is."""
         return dataset_id(self.ingestion, self.urn)
+
+    @property
+    def label(self) -> str:
+        """Its id among all outputs, as people name it."""
+        return dataset_id(self.ingestion, self.channel or self.urn)
 
     @property
     def upstream(self) -> Upstream:

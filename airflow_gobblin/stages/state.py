@@ -6,6 +6,7 @@ version before, which is a parent like the inputs are: a stage that goes back to
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from airflow_gobblin.errors import ConfigurationError, StateGivenUpError
@@ -13,7 +14,7 @@ from airflow_gobblin.model.channels import STATE
 from airflow_gobblin.model.checkpoint import StateForm
 from airflow_gobblin.model.state import DatasetState, UnitRef
 
-__all__ = ["State", "checked_form", "state_before"]
+__all__ = ["State", "checked_channels", "checked_form", "state_before"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,27 @@ def checked_form(stage: str, state: State | None, own: DatasetState) -> StateFor
         subject=f"stage {stage!r}",
         cause=f"it has {_described(form)}, and version {newest.version.isoformat()} has {_described(newest.state)}",
         hint="Give it the state that it had; or another name; or let it make all versions again: "
+        f"`airflow gobblin pipeline rewind {stage} --start --reason …`.",
+    )
+
+
+def checked_channels(stage: str, channels: tuple[str, ...], own: DatasetState) -> Mapping[str, str | None]:
+    """Return the channels that a stage's next version has, each with its schema, if that is known.
+
+    :param own: the stage's state, as a dataset.
+    :raises ConfigurationError: live versions have other ones.
+    """
+    if not own.versions:
+        return dict.fromkeys(channels)
+    newest = own.checkpoints[own.versions[-1]]
+    if newest.channels.keys() == {*channels}:
+        return newest.channels
+    now, then = (", ".join(sorted(some)) or "none" for some in (channels, newest.channels))
+    raise ConfigurationError(
+        operation="plan",
+        subject=f"stage {stage!r}",
+        cause=f"its channels are {now}, and version {newest.version.isoformat()} has {then}",
+        hint="Give it the channels that it had; or another name; or let it make all versions again: "
         f"`airflow gobblin pipeline rewind {stage} --start --reason …`.",
     )
 

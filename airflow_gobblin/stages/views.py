@@ -18,7 +18,7 @@ from airflow_gobblin.journal.seals import Seals, up_to
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.stages.barrier import blocked, next_ready
-from airflow_gobblin.stages.inputs import available, opened, to_restore
+from airflow_gobblin.stages.inputs import available, each_once, opened, to_restore
 from airflow_gobblin.stages.outputs import Input
 from airflow_gobblin.stages.record import inputs_on_record
 from airflow_gobblin.stages.versions import Available, reached
@@ -40,6 +40,7 @@ __all__ = [
 class InputView:
     """An input of a stage.
 
+    :param id: its id among all outputs.
     :param sealed: the newest version that it has sealed since the one up to which the stage has it; `None`: none.
     :param ahead: how many that are: they wait where they are published.
     """
@@ -141,7 +142,7 @@ def stage_view(journal: Journal, connections: Connections) -> StageView:
     newest = max((one.version for one in state.checkpoints.values()), default=None)
     found: dict[str, Available] = {}
     try:
-        found = {one.id: available(one, state, connections) for one in known.inputs}
+        found = {one.id: available(one, state, connections) for one in each_once(known.inputs)}
         why = _why(history, known.inputs, found, connections)
     except GobblinError as error:
         why = f"it can't go on: {error}"
@@ -210,7 +211,7 @@ def _version(history: History, number: int) -> VersionView:
 def _input(one: Input, has: Available | None, state: DatasetState) -> InputView:
     before = reached(one.id, state)
     sealed = [] if has is None else [version for version in has.sealed if before is None or version > before]
-    return InputView(one.id, max(sealed, default=None), len(sealed), one.required, one.whole)
+    return InputView(one.label, max(sealed, default=None), len(sealed), one.required, one.whole)
 
 
 def _restores(history: History) -> tuple[RestoreView, ...]:
@@ -222,7 +223,7 @@ def _restores(history: History) -> tuple[RestoreView, ...]:
 
 
 def _why(history: History, inputs: Sequence[Input], found: Mapping[str, Available], connections: Connections) -> str:
-    state, upstreams = history.state, [one.upstream for one in inputs]
+    state, upstreams = history.state, [one.upstream for one in each_once(inputs)]
     if state.paused is not None:
         return f"it is {state.paused}"
     if history.pending is not None:
@@ -235,7 +236,7 @@ def _why(history: History, inputs: Sequence[Input], found: Mapping[str, Availabl
         return f"the next run takes back {many(len(restore.units), 'version')}: {restore.why}"
     ready = next_ready(upstreams, found, state)
     if ready is not None:
-        unknown = [one.id for one in inputs if not _published(one, connections)]
+        unknown = [one.label for one in inputs if not _published(one, connections)]
         if unknown:
             names = " and ".join(map(repr, unknown))
             return f"it waits for {names} to publish anything, to know what columns it is given for version {ready.isoformat()}"
@@ -243,7 +244,7 @@ def _why(history: History, inputs: Sequence[Input], found: Mapping[str, Availabl
     why = blocked(upstreams, found, state)
     if why is None:
         return "it has all that its inputs have sealed, and waits for their next version"
-    times = [_sealed_at(one, why.version, connections) for one in inputs if one.id in why.sealed]
+    times = [_sealed_at(one, why.version, connections) for one in each_once(inputs) if one.id in why.sealed]
     since = min(filter(None, times), default=None)
     return str(why) if since is None else f"{why}, since {since.isoformat(timespec='seconds')}"
 
@@ -251,7 +252,7 @@ def _why(history: History, inputs: Sequence[Input], found: Mapping[str, Availabl
 def _published(one: Input, connections: Connections) -> bool:
     """Return whether an input has ever published anything, so that its columns are known."""
     with opened(one, connections) as journal:
-        return journal.state(one.urn).schema is not None
+        return journal.state(one.urn).schema_of(one.channel) is not None
 
 
 def _sealed_at(one: Input, version: datetime, connections: Connections) -> datetime | None:

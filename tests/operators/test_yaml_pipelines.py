@@ -33,6 +33,7 @@ from airflow_gobblin import (
     load_pipelines,
 )
 from airflow_gobblin.plugins.timetables import DatasetCronTimetable
+from airflow_gobblin.stage import StageJob
 from tests.operators.test_yaml_ingestions import LEAST
 from tests.services.environment import ROOT
 
@@ -135,6 +136,17 @@ def test_a_stage_with_state(load: Load) -> None:
     assert found.state == State(("carrier", "month"), "flights bigint", keep=24)
 
 
+def test_a_stage_with_channels_and_one_that_reads_one(load: Load) -> None:
+    frame = "    function: {frame: {name: acme.join}}\n"
+    text = without_optional(FLIGHTS).replace(frame, f"{frame}    channels: [refused]\n")
+    _, joined, delays = load(text.replace("[joined]", "joined/refused")).pipeline.bound
+    assert isinstance(joined, StageJob)
+    assert isinstance(delays, StageJob)
+    assert joined.work.channels == ("refused",)
+    (read,) = delays.work.upstreams
+    assert (read.id, read.label, read.channel) == ("joined/joined", "joined/refused", "refused")
+
+
 def test_the_dags_of_a_file(load: Load) -> None:
     raw, joined, delays = load(without_optional(FLIGHTS)).dags(max_active_tasks=3)
     assert [dag.dag_id for dag in (raw, joined, delays)] == ["flights.raw", "flights.joined", "flights.delays"]
@@ -157,7 +169,7 @@ def test_the_dags_of_a_file(load: Load) -> None:
             "flights: rwa/flights",
             "19:16: jobs[1].reads.flights: …reads 'rwa/flights', and there is no job 'rwa' in it. Did you mean 'raw'?",
         ),
-        ("[joined]", "joined/rows", "25:15: jobs[2].reads.joined: …stage 'joined' has no dataset of that name…"),
+        ("[joined]", "joined/rows", "25:15: jobs[2].reads.joined: …stage 'joined' has no channel of that name…"),
         ("[joined]", "[delays]", "7:3: jobs: …its stages read each other: …"),
         ("[joined]", "[]", "25:15: jobs[2].reads.joined: expected a list of at least 1, found an empty one"),
         ("[joined]", "{all: raw}", "25:16: jobs[2].reads.joined.all: there is no such key. Known are optional, whole"),

@@ -117,6 +117,33 @@ def timed(rows: DataFrame, state: DataFrame) -> Out:
     return Out(found, found)
 
 
+@frame("acme.split")
+def split(rows: DataFrame) -> Out:
+    """Rows with an even number, and the others as a channel, each with the evaluation that made it."""
+    found = numbered(rows)
+    return Out(found.filter("number % 2 = 0"), odd=found.filter("number % 2 = 1").withColumn("half", f.lit(True)))
+
+
+@frame("acme.split_fickle")
+def split_fickle(rows: DataFrame) -> Out:
+    """Other columns of a channel than before, once there is a row that ends with 8."""
+    return Out(rows, odd=fickle(rows))
+
+
+@frame("acme.split_twice")
+def split_twice(rows: DataFrame) -> Out:
+    """Rows and a channel of two evaluations, which Spark would make."""
+    found = rows.withColumn("noise", f.rand())
+    return Out(found, odd=found)
+
+
+@frame("acme.split_sorted")
+def split_sorted(even: DataFrame, odd: DataFrame) -> DataFrame:
+    """What two channels of a stage have, and the evaluations that made them."""
+    found = even.unionByName(odd.drop("half"))
+    return found.agg(f.count("*").alias("rows"), f.collect_set("made_by").alias("made_by"))
+
+
 @frame("acme.only_rows")
 def only_rows(rows: DataFrame, state: DataFrame) -> DataFrame:
     return counted(rows)

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from airflow_gobblin import ExtractKind, Frame, Ingestion, ParquetSink, Pipeline, Sql, Stage, State
 from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.connections import NoConnections
+from airflow_gobblin.errors import NotFoundError
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Action
 from airflow_gobblin.model.naming import dataset_id
@@ -341,6 +342,71 @@ def test_a_state_that_cannot_be_kept_fails_by_name(totals: SparkTotals, function
     assert len(totals.states()) == (function == "fickle_state")
 
 
+class Split(Diamond):
+    """A stage with a channel, and one that reads its rows and the channel."""
+
+    stages = ("split", "sorted")
+
+    @property
+    def pipeline(self) -> Pipeline:
+        (raw, *_) = (job for job in super().pipeline.jobs if isinstance(job, Ingestion))
+        reads, off = {"rows": raw["a"]}, timedelta(0)
+        split = Stage("split", self.one, reads, self.sink("split"), channels=("odd",), retention=off)
+        reads = {"even": split.output, "odd": split["odd"]}
+        both = Stage("sorted", Frame("acme.split_sorted"), reads, self.sink("sorted"), retention=off)
+        return Pipeline("halves", (raw, split, both), self.journal, CODE)
+
+
+def test_channels_of_a_version_are_of_one_evaluation_and_a_stage_reads_them_of_the_same_version(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    pipeline = Split(spark, tmp_path, Frame("acme.split"))
+    for rows in (4, 3):
+        pipeline.grow(rows, rows)
+        for name in Split.stages:
+            assert pipeline.run(name).status == "committed"
+    journal = Journal.open(pipeline.journal, "split")
+    odd, even = journal.read_dataset("split", channel="odd"), journal.read_dataset("split")
+    assert sorted(row["number"] for row in odd.to_arrow().to_table().to_pylist()) == [1, 3, 5]
+    assert sorted(row["number"] for row in even.to_arrow().to_table().to_pylist()) == [0, 2, 4, 6]
+    old = journal.read_dataset("split", channel="odd", version=datetime.fromtimestamp(4, UTC))
+    assert (old.rows, odd.to_spark(spark).columns[-1]) == (2, "half")
+    assert [(row["rows"], len(row["made_by"])) for row in pipeline.table("sorted")] == [(4, 1), (3, 1)]
+    with pytest.raises(NotFoundError, match=r"it has no such channel\. Did you mean 'odd'"):
+        journal.read_dataset("split", channel="od")
+    pipeline.rewind("a", 4)
+    pipeline.grow(0, 0)
+    for name in Split.stages:
+        assert pipeline.run(name).status == "committed"
+    found = Journal.open(pipeline.journal, "split").read_dataset("split", channel="odd").to_arrow().to_table()
+    assert sorted(row["number"] for row in found.to_pylist()) == [1, 3, 5], (
+        "the channel was taken back with its version"
+    )
+    made = {row["made_by"] for row in pipeline.table("split")} | {row["made_by"] for row in found.to_pylist()}
+    assert {one for row in pipeline.table("sorted") for one in row["made_by"]} == made
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize(
+    ("function", "cause"),
+    [
+        ("acme.split_fickle", "its function gives, as odd, row string, more string, and gave row string"),
+        ("acme.split_twice", "more than one of its channels"),
+        ("acme.numbered", "its function gives a DataFrame. Return Out(rows=…, odd=…)"),
+    ],
+)
+def test_a_channel_that_cannot_be_published_fails_by_name(
+    spark: SparkSession, tmp_path: Path, function: str, cause: str
+) -> None:
+    pipeline = Split(spark, tmp_path, Frame(function))
+    pipeline.grow(4, 4)
+    pipeline.run("split")
+    pipeline.grow(6, 6)
+    report = pipeline.run("split")
+    assert report.status == "failed"
+    assert cause in report.detail
+
+
 def test_a_stage_needs_spark(diamond: Diamond) -> None:
     diamond.grow(4, 4)
     opened = diamond.opened("one")
@@ -352,7 +418,8 @@ def test_a_stage_needs_spark(diamond: Diamond) -> None:
 
 def test_the_pipeline_of_the_page(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = dict(BLOCK.findall((ROOT / "docs" / "pipelines.md").read_text()))
-    (tmp_path / "acme_flights.py").write_text(blocks["module acme_flights"])
+    for module in ("acme_flights", "acme_checks"):
+        (tmp_path / f"{module}.py").write_text(blocks[f"module {module}"])
     monkeypatch.syspath_prepend(tmp_path)
     with closing(sqlite3.connect(tmp_path / "flights.db")) as database, database:
         database.execute(
@@ -361,7 +428,7 @@ def test_the_pipeline_of_the_page(spark: SparkSession, tmp_path: Path, monkeypat
         database.execute("CREATE TABLE weather (id INTEGER PRIMARY KEY, origin TEXT, hour INT, wind REAL)")
         database.executemany(
             "INSERT INTO flights (carrier, origin, hour, delay) VALUES (?, 'JFK', ?, ?)",
-            [(carrier, hour, hour) for carrier in ("AA", "UA") for hour in range(5)],
+            [*((carrier, hour, hour) for carrier in ("AA", "UA") for hour in range(5)), ("DL", 1, None)],
         )
         database.execute("INSERT INTO weather (origin, hour, wind) VALUES ('JFK', 2, 20.5)")
     defined: dict[str, Any] = {}
@@ -379,9 +446,22 @@ def test_the_pipeline_of_the_page(spark: SparkSession, tmp_path: Path, monkeypat
         else:
             assert run_stage(spark, opened, RunRequest(job.name), pipeline.code).status == "committed"
     found = Journal.open(pipeline.journal, "delays").read_dataset("delays").to_arrow().to_table().to_pylist()
-    assert found == [{"carrier": carrier, "flights": 5, "delay": 2.0} for carrier in ("AA", "UA")]
+    assert {row["carrier"]: (row["flights"], row["delay"]) for row in found} == {
+        "AA": (5, 2.0),
+        "UA": (5, 2.0),
+        "DL": (1, None),
+    }
     exec(compile(blocks["read version"].replace("/lake/", f"{tmp_path}/"), "pipelines.md", "exec"), defined)
     assert defined["delays"].to_table().to_pylist() == found
+    exec(compile(blocks["channels"].replace("/lake/", f"{tmp_path}/"), "pipelines.md", "exec"), defined)
+    checks: Pipeline = defined["checks"]
+    import_kinds(checks.code)
+    for name, told in (("checked", 10), ("report", 1)):
+        opened = OpenJob(checks[name], Journal.create(pipeline.journal, name, connections), connections)
+        report = run_stage(spark, opened, RunRequest(name), checks.code)
+        assert (report.status, report.rows) == ("committed", told)
+    found = Journal.open(pipeline.journal, "report").read_dataset("report").to_arrow().to_table().to_pylist()
+    assert found == [{"carrier": "DL", "refused": 1}]
 
 
 def test_the_state_of_the_page(spark: SparkSession) -> None:

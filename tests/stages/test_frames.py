@@ -81,10 +81,11 @@ def test_a_stage_waits_for_the_first_run_of_what_it_reads(copied: Copied) -> Non
     assert note.status == "idle"
 
 
-def planned_after(copied: Copied, read: str) -> None:
-    """Plan a version after one that was made of something."""
+def planned_after(copied: Copied, read: str, *channels: str) -> None:
+    """Plan a version after one that was made of something, and had some channels."""
     opened, chain, slots = copied.opened("copied"), Chain("copied"), {read: consumed(1)}
-    chain.publish(Checkpoint(at(1), slots, slots, reads={read: Reads.NEW}))
+    made = Checkpoint(at(1), slots, slots, reads={read: Reads.NEW}, channels=dict.fromkeys(channels, "a schema"))
+    chain.publish(made)
     work, states, request = opened.job.work, {"copied": chain.history.state}, WorkRequest(at(2))
     (dataset,) = work.datasets(opened.connections)
     work.plan(dataset, states, request, opened.files, opened.connections)
@@ -99,6 +100,20 @@ def test_other_inputs_than_those_of_live_versions_are_refused_by_name(copied: Co
     copied.grow(4)
     with pytest.raises(ConfigurationError, match="it reads 'raw/weather' no longer and 'raw/flights' now, and version"):
         planned_after(copied, "raw/weather")
+
+
+def test_another_channel_of_what_live_versions_were_made_from_is_refused_by_name(copied: Copied) -> None:
+    copied.grow(4)
+    with pytest.raises(ConfigurationError, match="it reads 'raw/refused' no longer and 'raw/flights' now, and version"):
+        planned_after(copied, "raw/refused")
+
+
+def test_other_channels_than_those_of_live_versions_are_refused_by_name(copied: Copied) -> None:
+    copied.grow(4)
+    with pytest.raises(
+        ConfigurationError, match=r"its channels are none, and version .* has late\. Give it the channels"
+    ):
+        planned_after(copied, "raw/flights", "late")
 
 
 def test_an_unknown_dataset_is_refused_by_name(tmp_path: Path) -> None:

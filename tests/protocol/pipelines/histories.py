@@ -22,7 +22,7 @@ from tests.protocol.pipelines import reference
 from tests.protocol.pipelines.chains import Action, Chain, Decision, Process, StoppedError, Store
 from tests.protocol.pipelines.reference import Cut, Published, Sealed, Shape
 from tests.protocol.pipelines.sources import RangeUnit, Seal, Source, source, standing
-from tests.protocol.pipelines.stages import DatasetOf, Stage, Upstream, Version, in_order
+from tests.protocol.pipelines.stages import DatasetOf, Stage, Upstream, Version, in_order, input_name
 
 PERIOD = 4
 """The positions between two versions."""
@@ -54,8 +54,9 @@ def line(store: Store) -> Pipeline:
     """One after another, with state in the middle."""
     raw = source("raw", ["a"], store)
     clean = Stage("clean", [DatasetOf(raw, 0)], store)
-    total = Stage("total", [clean], store, stateful=True)
-    return Pipeline(store, [raw], [clean, total, Stage("report", [total], store)])
+    total = Stage("total", [clean], store, stateful=True, channels={"clean": ["marks"]})
+    report = Stage("report", [total], store, channels={"total": ["", "marks"]})
+    return Pipeline(store, [raw], [clean, total, report])
 
 
 def diamond(store: Store) -> Pipeline:
@@ -63,7 +64,7 @@ def diamond(store: Store) -> Pipeline:
     raw = source("raw", ["a", "b"], store)
     one = Stage("one", [DatasetOf(raw, 0)], store)
     two = Stage("two", [DatasetOf(raw, 0), DatasetOf(raw, 1)], store)
-    both = Stage("both", [one, two, DatasetOf(raw, 0)], store)
+    both = Stage("both", [one, two, DatasetOf(raw, 0)], store, channels={"one": ["marks"], "two": ["", "marks"]})
     return Pipeline(store, [raw], [one, two, both, Stage("total", [both], store, stateful=True)])
 
 
@@ -81,7 +82,7 @@ def fan(store: Store) -> Pipeline:
     late = source("late", ["c"], store, apart=True)
     union = Stage("union", [DatasetOf(raw, 0), DatasetOf(other, 0)], store)
     extra = Stage("extra", [DatasetOf(late, 0)], store)
-    both = Stage("both", [union, extra], store, optional=["extra"])
+    both = Stage("both", [union, extra], store, optional=["extra"], channels={"extra": ["marks", ""]})
     total = Stage("total", [DatasetOf(other, 0), both], store, stateful=True)
     return Pipeline(store, [raw, other, late], [union, extra, both, total])
 
@@ -98,7 +99,9 @@ def wide(store: Store) -> Pipeline:
         whole=["clean", "extra"],
         at_most=2 * PERIOD,
     )
-    seen = Stage("seen", [DatasetOf(raw, 1), clean], store, stateful=True, whole=["clean"])
+    seen = Stage(
+        "seen", [DatasetOf(raw, 1), clean], store, stateful=True, whole=["clean"], channels={"clean": ["", "marks"]}
+    )
     return Pipeline(store, [raw, late], [clean, extra, facts, seen])
 
 
@@ -336,7 +339,9 @@ class History:
             have = {key: row.value for key, row in version.rows.items()}
             must = expected.rows[version.version]
             self._expect(have == must, f"{stage.name} has {have} for {version.version}, and must have {must}")
-            made = frozenset[str]().union(*(row.made for row in version.rows.values()))
+            marks = {key: row.value for key, row in version.marks.items()}
+            self._expect(marks == reference.marks(must), f"{stage.name} has marks {marks} for {version.version}")
+            made = frozenset[str]().union(*(row.made for row in (*version.rows.values(), *version.marks.values())))
             self._expect(
                 made <= alive, f"{stage.name} has rows of {made - alive} in {version.version}, which was taken back"
             )
@@ -369,12 +374,11 @@ class History:
 
     def _check_one_evaluation(self, stage: Stage, version: Version) -> None:
         """All channels and the state are of one evaluation."""
-        self._expect(
-            version.audit == (len(version.rows), version.name), f"{stage.name} has a channel of {version.audit[1]}"
-        )
-        self._expect(
-            all(version.name in row.made for row in version.rows.values()), f"{stage.name} has rows of another"
-        )
+        for channel, rows in (("rows", version.rows), ("marks", version.marks)):
+            self._expect(
+                all(version.name in row.made for row in rows.values()), f"{stage.name} has {channel} of another"
+            )
+        self._expect(version.rows.keys() == version.marks.keys(), f"{stage.name} has marks of other rows")
         if stage.stateful:
             of = stage.written[version.state].of
             self._expect(of == version.name, f"{stage.name} has state of {of} beside rows of {version.name}")
@@ -463,7 +467,10 @@ def _standing_since(upstream: Upstream, moment: int) -> Iterator[int]:
 
 def _shape(stage: Stage, versions: Sequence[Version]) -> Shape:
     cuts = [Cut(version.version, version.reached) for version in versions]
-    return Shape(stage.name, [upstream.name for upstream in stage.upstreams], stage.stateful, cuts, stage.whole)
+    reads = [
+        input_name(one.name, channel) for one in stage.upstreams for channel in stage.channels.get(one.name, ("",))
+    ]
+    return Shape(stage.name, reads, stage.stateful, cuts, stage.whole)
 
 
 def play(seed: int) -> History:

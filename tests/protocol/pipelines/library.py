@@ -20,6 +20,7 @@ from airflow_gobblin.journal import records, seals
 from airflow_gobblin.journal.history import History, Slot, Snapshot, TrimmedSlot
 from airflow_gobblin.journal.seals import SealedDataset
 from airflow_gobblin.model import wire
+from airflow_gobblin.model.channels import ROWS, unit_of
 from airflow_gobblin.model.checkpoint import Checkpoint, ConsumedSlot, Slots
 from airflow_gobblin.model.coverage import Coverage
 from airflow_gobblin.model.holds import Holds
@@ -37,6 +38,7 @@ from tests.protocol.pipelines.sources import Seal
 from tests.protocol.pipelines.stages import DatasetOf, Reading, Stage, Version
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
+MARKS = "marks"
 
 
 def at(version: int) -> datetime:
@@ -98,8 +100,8 @@ class Translation:
             schema=None,
             previous_units=(),
             slots=slots,
-            unit_slots=tuple(fold.slots[name] for name in fold.live),
-            units=tuple(_summary(name) for name in fold.live),
+            unit_slots=tuple(fold.slots[unit.name] for unit in fold.live.values() for _ in channels(unit)),
+            units=tuple(_summary(name) for unit in fold.live.values() for name in channels(unit)),
             origins=tuple((slot, origin) for slot, origin in origins.items() if slot != origin),
             spoiled=fold.spoiled,
             checkpoints=tuple(
@@ -146,8 +148,12 @@ class Translation:
             previous="",
             at=AT,
             holds=Holds.RANGES if version is None else Holds.VERSIONS,
-            replaces=tuple(UnitRef(self.slots[name], name) for name in sorted(decision.retires)),
-            units=tuple(_summary(unit.name) for unit in decision.units),
+            replaces=tuple(
+                UnitRef(self.slots[name], channel)
+                for name in sorted(decision.retires)
+                for channel in (name, *([unit_of(name, MARKS)] if name in self._checkpoints else []))
+            ),
+            units=tuple(_summary(name) for unit in decision.units for name in channels(unit)),
             checkpoint=None if version is None else self.checkpoint(version),
             looked=decision.looked,
             floor=decision.floor,
@@ -155,7 +161,8 @@ class Translation:
 
     def folded(self, state: DatasetState, units: Mapping[str, Unit]) -> Fold[Any]:
         """What the library folded, in the model's words."""
-        live = {ref.unit: ref.slot for ref in state.live}
+        live = {ref.unit: ref.slot for ref in state.units_of(ROWS)}
+        assert all(ref.slot in {*live.values()} for ref in state.units_of(MARKS)), "each channel has its rows"
         return Fold(
             slot=state.head,
             generation=state.generation,
@@ -321,7 +328,14 @@ class Translation:
             refs = restore.from_version(self.state(own, stage.name), at(version), stateful=stage.stateful)
         except StateGivenUpError as error:
             raise stages.state_given_up(stage, version) from error
-        return frozenset(ref.unit for ref in refs)
+        gone = {channel: {ref.unit for ref in refs if ref.channel == channel} for channel in (ROWS, MARKS)}
+        assert gone[MARKS] == {unit_of(name, MARKS) for name in gone[ROWS]}, "a version goes with all its channels"
+        return frozenset(gone[ROWS])
+
+
+def channels(unit: Unit) -> tuple[str, ...]:
+    """The units that a unit of the model is: a version has its second channel beside its rows."""
+    return (unit.name, unit_of(unit.name, MARKS)) if isinstance(unit, Version) else (unit.name,)
 
 
 @lru_cache(10_000)

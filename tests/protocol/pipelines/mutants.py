@@ -10,7 +10,7 @@ from unittest import mock
 
 from tests.protocol.mutants import Patch
 from tests.protocol.pipelines import chains, sources, stages
-from tests.protocol.pipelines.chains import Chain, Decision, Fold, Process, U
+from tests.protocol.pipelines.chains import Chain, Decision, Fold, Process, Row, U
 from tests.protocol.pipelines.histories import BrokenError, play
 from tests.protocol.pipelines.sources import content, standing
 from tests.protocol.pipelines.stages import DatasetOf, Look, Plan, Reading, Stage, State, Version
@@ -83,6 +83,25 @@ def state_of_the_last_evaluation() -> Sequence[Patch]:
         return next(reversed(stage.states.values())) if own.live else State("")
 
     return (Patch(stages, "state_before", before),)
+
+
+def channel_apart() -> Sequence[Patch]:
+    """The second channel of a version is a record of its own, which the first evaluation writes."""
+
+    def keep(stage: Stage, name: str, plan: Plan, marks: Mapping[str, Row]) -> Mapping[str, Row]:
+        return stage.apart.setdefault((plan.version, plan.generation), marks)
+
+    return (Patch(stages, "keep_channel", keep),)
+
+
+def channel_as_it_is_now() -> Sequence[Patch]:
+    """A version reads all that there is by now of a second channel, and not that of the slots whose rows it reads."""
+    of_channel = stages.rows_of_channel
+
+    def read(channel: str, units: frozenset[str], reading: Reading) -> Mapping[str, Row]:
+        return of_channel(channel, frozenset(reading.units) if channel else units, reading)
+
+    return (Patch(stages, "rows_of_channel", read),)
 
 
 def seal_before_the_last_slot() -> Sequence[Patch]:
@@ -261,6 +280,8 @@ MUTANTS: Mapping[str, Callable[[], Sequence[Patch]]] = {
         state_apart,
         state_in_one_place,
         state_of_the_last_evaluation,
+        channel_apart,
+        channel_as_it_is_now,
         seal_before_the_last_slot,
         restored_to_the_newest_good_version,
         no_floor,

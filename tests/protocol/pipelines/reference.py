@@ -43,7 +43,11 @@ class Cut:
 
 @dataclass(frozen=True)
 class Shape:
-    """A stage. :param reads: its upstreams. :param whole: those of which it reads everything up to a version."""
+    """A stage.
+
+    :param reads: its upstreams; `one.marks` is the second channel of `one`.
+    :param whole: those of which it reads everything up to a version.
+    """
 
     name: str
     reads: Sequence[str]
@@ -98,8 +102,9 @@ def one_pass(datasets: Mapping[str, Mapping[int, Rows]], stages: Sequence[Shape]
         for cut in stage.cuts:
             inputs = []
             for name in stage.reads:
-                upto = cut.reached[name]
-                after = 0 if name in stage.whole else taken[name]
+                upstream = name.partition(".")[0]
+                upto = cut.reached[upstream]
+                after = 0 if upstream in stage.whole else taken[name]
                 new = [found for version, found in sorted(have[name].items()) if after < version <= upto]
                 inputs.append({key: value for found in new for key, value in found.items()})
                 taken[name] = upto
@@ -109,8 +114,14 @@ def one_pass(datasets: Mapping[str, Mapping[int, Rows]], stages: Sequence[Shape]
             else:
                 rows[cut.version] = _together(stage.name, inputs)
         have[stage.name] = rows
+        have[f"{stage.name}.marks"] = {version: marks(made) for version, made in rows.items()}
         expected[stage.name] = Expected(rows, states)
     return expected
+
+
+def marks(rows: Rows) -> Rows:
+    """Return the second channel of a version with some rows."""
+    return {key: f"mark({value})" for key, value in rows.items()}
 
 
 def _together(name: str, inputs: Sequence[Rows]) -> Rows:

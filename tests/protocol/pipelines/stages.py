@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, Protocol
 
@@ -34,7 +34,7 @@ class Version:
     :param parents: the units that it consumed, of each upstream.
     :param reached: the version of each upstream up to which it has what that published: its own, but of an optional one that is
         late; 0 if there is none.
-    :param audit: a second channel: the number of rows, and the name of the evaluation.
+    :param marks: a second channel, with a row for each of the first one's.
     :param state: the name of its state's file.
     """
 
@@ -44,7 +44,7 @@ class Version:
     roots: frozenset[str]
     reached: Mapping[str, int]
     rows: Mapping[str, Row]
-    audit: tuple[int, str]
+    marks: Mapping[str, Row]
     state: str
 
 
@@ -156,6 +156,7 @@ class Stage:
     :param stateful: whether it has state.
     :param whole: the names of the upstreams of which it reads everything up to a version, and not what is new in it.
     :param at_most: how far its optional upstreams may be behind a version; `None`: any far.
+    :param channels: the channels that it reads of an upstream, by its name: "" is the rows, which it reads of the others.
     """
 
     def __init__(
@@ -167,6 +168,7 @@ class Stage:
         stateful: bool = False,
         whole: Iterable[str] = (),
         at_most: int | None = None,
+        channels: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.name = name
         self.upstreams = upstreams
@@ -174,10 +176,13 @@ class Stage:
         self.stateful = stateful
         self.whole = frozenset(whole)
         self.at_most = at_most
+        self.channels = channels or {}
         self.chain: Chain[Version] = Chain(name, store)
         self.states: dict[str, State] = {}
         self.written: dict[str, State] = {}
         """Every state ever, for the checks."""
+        self.apart: dict[tuple[int, int], Mapping[str, Row]] = {}
+        """For a fault: channels that are kept apart."""
 
     @property
     def required(self) -> Sequence[Upstream]:
@@ -234,7 +239,7 @@ class Stage:
             parents=parents,
             roots=frozenset().union(*(unit.roots for some in units.values() for unit in some)),
             reached=reached,
-            inputs=rows_of(read, readings),
+            inputs=rows_of(self, read, readings),
             state=state_before(self, own),
             began=began,
         )
@@ -247,8 +252,8 @@ class Stage:
         else:
             state, rows = _grouped(self.name, name, plan, plan.state)
             file = keep_state(self, name, plan, state)
-        audit = (len(rows), name)
-        return Version(name, plan.version, plan.parents, plan.roots, plan.reached, rows, audit, file)
+        marks = keep_channel(self, name, plan, _marked(rows))
+        return Version(name, plan.version, plan.parents, plan.roots, plan.reached, rows, marks, file)
 
     def decide(self, plan: Plan, version: Version) -> Process[None]:
         """Publish a version, unless another one was decided since, or a parent was retired."""
@@ -312,7 +317,7 @@ class Stage:
         read = {name: to_read(self, name, old.version, some, own, readings[name]) for name, some in old.parents.items()}
         if not all(names <= readings[upstream].units.keys() for upstream, names in read.items()):
             return
-        inputs = rows_of(read, readings)
+        inputs = rows_of(self, read, readings)
         retires = frozenset({old.name})
         plan = Plan(own.slot, own.generation, old.version, old.parents, old.roots, old.reached, inputs, None, retires)
         version = self.evaluate(plan)
@@ -378,13 +383,29 @@ def to_read(
     return parents.union(*(one.parents[upstream] for one in own.live.values() if one.version < version))
 
 
-def rows_of(read: Mapping[str, frozenset[str]], readings: Mapping[str, Reading]) -> Mapping[str, Mapping[str, Row]]:
-    """Return the rows of some units, by upstream. One that was taken back since the look gives none: then the plan loses."""
-    found = {
-        name: [readings[name].units[unit] for unit in sorted(some & readings[name].units.keys())]
+def rows_of(
+    stage: Stage, read: Mapping[str, frozenset[str]], readings: Mapping[str, Reading]
+) -> Mapping[str, Mapping[str, Row]]:
+    """Return the rows of some units, by upstream and channel. One that was taken back since the look gives none: the plan loses."""
+    return {
+        input_name(name, channel): rows_of_channel(channel, some, readings[name])
         for name, some in read.items()
+        for channel in stage.channels.get(name, ("",))
     }
-    return {name: {key: row for unit in units for key, row in unit.rows.items()} for name, units in found.items()}
+
+
+def rows_of_channel(channel: str, units: frozenset[str], reading: Reading) -> Mapping[str, Row]:
+    """Return the rows of a channel of some units."""
+    found: dict[str, Row] = {}
+    for name in sorted(units & reading.units.keys()):
+        unit: Any = reading.units[name]
+        found |= unit.marks if channel else unit.rows
+    return found
+
+
+def input_name(upstream: str, channel: str) -> str:
+    """Return the name of what a stage reads."""
+    return f"{upstream}.{channel}" if channel else upstream
 
 
 def to_take_back(stage: Stage, own: Fold[Version], version: int) -> frozenset[str]:
@@ -478,6 +499,11 @@ def keep_state(stage: Stage, name: str, plan: Plan, state: State) -> str:
     return name
 
 
+def keep_channel(stage: Stage, name: str, plan: Plan, marks: Mapping[str, Row]) -> Mapping[str, Row]:
+    """Return the second channel of a version, which is in the version's own record."""
+    return marks
+
+
 def floor_of(own: Fold[Version], keep: int) -> int:
     """Return the slot of the oldest version whose state is kept, if that of any before it isn't; it never falls."""
     versions = in_order(own)
@@ -522,6 +548,10 @@ def _grouped(stage: str, name: str, plan: Plan, before: State) -> tuple[State, M
 def _made(value: str, rows: Sequence[Row], name: str, before: frozenset[str] = frozenset()) -> Row:
     origins: frozenset[tuple[str, str]] = frozenset().union(*(row.origins for row in rows))
     return Row(value, origins, before.union({name}, *(row.made for row in rows)))
+
+
+def _marked(rows: Mapping[str, Row]) -> Mapping[str, Row]:
+    return {key: replace(row, value=f"mark({row.value})") for key, row in rows.items()}
 
 
 def digest(values: Iterable[str]) -> str:

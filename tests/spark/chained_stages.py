@@ -8,12 +8,14 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from airflow_gobblin import frame
+from airflow_gobblin import Out, frame
 
 
 @frame("chained.one")
-def one(a: DataFrame) -> DataFrame:
-    return _together("one", _of_source(a))
+def one(a: DataFrame) -> Out:
+    """Rows, and marks of the same evaluation as a channel."""
+    found = _together("one", _of_source(a)).localCheckpoint()
+    return Out(found, marks=found.withColumn("value", f.concat(f.lit("mark("), f.col("value"), f.lit(")"))))
 
 
 @frame("chained.two")
@@ -22,8 +24,8 @@ def two(a: DataFrame, b: DataFrame) -> DataFrame:
 
 
 @frame("chained.both")
-def both(one: DataFrame, two: DataFrame, a: DataFrame) -> DataFrame:
-    return _together("both", one, two, _of_source(a))
+def both(one: DataFrame, one_marks: DataFrame, two: DataFrame, a: DataFrame) -> DataFrame:
+    return _together("both", one, one_marks, two, _of_source(a))
 
 
 @frame("chained.last")

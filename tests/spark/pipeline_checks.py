@@ -12,6 +12,7 @@ from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Action
 from airflow_gobblin.journal.seals import Seals
+from airflow_gobblin.model.channels import ROWS
 from airflow_gobblin.model.state import UnitRef
 from tests.protocol.pipelines import reference
 from tests.protocol.pipelines.reference import Cut, Published, Rows, Sealed, Shape
@@ -55,18 +56,29 @@ class _Published:
         self.rows: dict[int, Mapping[str, str]] = {}
         self.made_by, self.made_from = set[str](), set[str]()
         for slot in state.versions:
-            refs = [ref for ref in state.live if ref.slot == slot]
-            tables = (pq.read_table(file.path) for file in opened.published_files(history, refs))
-            found = [row for table in tables for row in table.to_pylist()]
-            self.rows[_second(state.checkpoints[slot].version)] = {row["key"]: row["value"] for row in found}
+            found, marks = (self._read(opened, history, slot, channel) for channel in (ROWS, "marks"))
+            rows = {row["key"]: row["value"] for row in found}
+            self.rows[_second(state.checkpoints[slot].version)] = rows
+            if state.checkpoints[slot].channels:
+                assert {row["key"]: row["value"] for row in marks} == reference.marks(rows), name
+                assert {row["made_by"] for row in marks} == {row["made_by"] for row in found}, (
+                    "they are of one evaluation"
+                )
             assert len(found) == len({row["key"] for row in found}), f"a row of {name} is there twice"
             self.made_by |= {row["made_by"] for row in found}
             self.made_from |= {one for row in found for one in row["made_from"].split(",")}
         rewinds = (slot.decision for slot in history.slots if slot.decision.action is Action.REWIND)
         self.restores = sum(1 for decision in rewinds if not decision.actor)
 
+    @staticmethod
+    def _read(journal: Journal, history: History, slot: int, channel: str) -> list[dict[str, str]]:
+        refs = [ref for ref in history.state.units_of(channel) if ref.slot == slot]
+        tables = (pq.read_table(file.path) for file in journal.published_files(history, refs))
+        return [row for table in tables for row in table.to_pylist()]
+
     def shape(self, reads: Sequence[str]) -> Shape:
-        cuts = [Cut(version, dict.fromkeys(reads, version)) for version in self.rows]
+        upstreams = [read.partition(".")[0] for read in reads]
+        cuts = [Cut(version, dict.fromkeys(upstreams, version)) for version in self.rows]
         return Shape(self.name, reads, stateful=False, cuts=cuts, whole=frozenset())
 
 

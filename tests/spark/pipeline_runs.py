@@ -24,14 +24,15 @@ from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.session import REMOTE, spark_session
+from airflow_gobblin.stages.outputs import Readable
 from airflow_gobblin.testing import inprocess
 from tests.protocol.rows import RowSource, Table
 from tests.spark.pipeline_checks import DATASETS
 from tests.spark.test_stages import run_stage
 
 CODE = ("tests.spark.chained_stages",)
-READS = {"one": ("a",), "two": ("a", "b"), "both": ("one", "two", "a")}
-"""The stages, each after those that it reads."""
+READS = {"one": ("a",), "two": ("a", "b"), "both": ("one", "one.marks", "two", "a")}
+"""The stages, each after those that it reads; one of them has a channel."""
 _FORKING = get_context("forkserver")
 
 
@@ -56,8 +57,15 @@ class Lake:
         raw = Ingestion("raw", RowSource(tables), self._sink("raw"), self.journal, retention=timedelta(0))
         stages: dict[str, Stage] = {}
         for name, reads in READS.items():
-            inputs = {one: stages.get(one, raw[one]) for one in reads}
-            stages[name] = Stage(name, Frame(f"chained.{name}"), inputs, self._sink(name), retention=timedelta(0))
+            inputs: dict[str, Readable] = {}
+            for read in reads:
+                job, _, channel = read.partition(".")
+                of = stages[job][channel] if channel else stages.get(job, raw[job])
+                inputs[read.replace(".", "_")] = of
+            channels = ("marks",) if name == "one" else ()
+            stages[name] = Stage(
+                name, Frame(f"chained.{name}"), inputs, self._sink(name), channels=channels, retention=timedelta(0)
+            )
         return Pipeline("chained", (raw, *stages.values()), self.journal, CODE)
 
     def _sink(self, name: str) -> ParquetSink:

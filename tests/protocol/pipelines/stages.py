@@ -386,7 +386,7 @@ def to_read(
 def rows_of(
     stage: Stage, read: Mapping[str, frozenset[str]], readings: Mapping[str, Reading]
 ) -> Mapping[str, Mapping[str, Row]]:
-    """Return the rows of some units, by upstream and channel. One that was taken back since the look gives none: the plan loses."""
+    """Return the rows of some units, by upstream and channel. One that was taken back since the look gives none."""
     return {
         input_name(name, channel): rows_of_channel(channel, some, readings[name])
         for name, some in read.items()

@@ -144,6 +144,33 @@ def split_sorted(even: DataFrame, odd: DataFrame) -> DataFrame:
     return found.agg(f.count("*").alias("rows"), f.collect_set("made_by").alias("made_by"))
 
 
+LEAKED = "postgresql://ann:canary-of-a-stage@db/main"
+"""What functions leak: as if they had found it."""
+
+
+@frame("acme.leaking")
+def leaking(rows: DataFrame) -> DataFrame:
+    raise RuntimeError(f"can't log in by {LEAKED}")
+
+
+@frame("acme.leaking_tasks")
+def leaking_tasks(rows: DataFrame) -> DataFrame:
+    """Its tasks leak, where Spark tells of their errors."""
+
+    @f.udf("string")
+    def leak(_: str) -> str:
+        raise RuntimeError(f"can't log in by {LEAKED}")
+
+    return rows.select(leak("row").alias("row"))
+
+
+@frame("acme.leaking_columns")
+def leaking_columns(rows: DataFrame) -> DataFrame:
+    """Other columns than before, one of which has the secret in its name."""
+    more = rows.filter(f.col("row").endswith("8")).count()
+    return rows.withColumn(LEAKED, f.lit("text")) if more else rows
+
+
 @frame("acme.only_rows")
 def only_rows(rows: DataFrame, state: DataFrame) -> DataFrame:
     return counted(rows)

@@ -126,13 +126,20 @@ class Diamond:
         assert {row["one_by"] for row in made} == {row["made_by"] for row in self.table("one")}
 
 
-def run_stage(spark: SparkSession, opened: OpenJob, request: RunRequest, code: tuple[str, ...]) -> DatasetReport:
+def run_stage(
+    spark: SparkSession,
+    opened: OpenJob,
+    request: RunRequest,
+    code: tuple[str, ...],
+    connections: SparkConnections | None = None,
+) -> DatasetReport:
     """Carry out a run of a stage, whose versions are made on Spark, one after another."""
     verify_recover(opened, request)
     plan, root = create_work_units(opened, request), opened.files.root
     while plan.packs:
         (pack,) = plan.packs
-        run_pack(spark, root, opened.staging.folder, plan.run, pack.index, code, SparkConnections({}))
+        given = connections or SparkConnections({})
+        run_pack(spark, root, opened.staging.folder, plan.run, pack.index, code, given)
         if not decide_and_plan_again(opened, request, plan, pack):
             write_commit_steps(opened, plan, pack)
             execute_commit_steps(opened, plan, pack)
@@ -405,6 +412,24 @@ def test_a_channel_that_cannot_be_published_fails_by_name(
     report = pipeline.run("split")
     assert report.status == "failed"
     assert cause in report.detail
+
+
+@pytest.mark.parametrize("function", ["leaking", "leaking_tasks", "leaking_columns"])
+def test_no_secret_is_in_what_a_stage_leaves(
+    spark: SparkSession, tmp_path: Path, function: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """I16."""
+    caplog.set_level("DEBUG", "airflow_gobblin")
+    pipeline, secret = Diamond(spark, tmp_path, Frame(f"acme.{function}")), "canary-of-a-stage"
+    connections = SparkConnections({"acme": f"postgresql://ann:{secret}@db/main"})
+    for rows in (4, 6):
+        pipeline.grow(rows, rows)
+        report = run_stage(spark, pipeline.opened("one"), RunRequest(f"one/{rows}"), CODE, connections)
+    assert report.status == "failed"
+    assert secret not in report.text
+    assert secret not in caplog.text
+    found = [path for path in tmp_path.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+    assert found == []
 
 
 def test_a_stage_needs_spark(diamond: Diamond) -> None:

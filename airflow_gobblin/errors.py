@@ -26,6 +26,8 @@ out. Each error answers two questions that decide how a caller may react:
     ├── RecordError                   a record is unreadable, torn, or newer than this version
     ├── ClaimError                    a target belongs to another journal, ingestion or dataset
     ├── TargetError                   a target isn't the one that the journal's slots are published to
+    ├── TableError                    a table isn't as it has to be, or can't be reached
+    │   └── TableMovedError           … somebody else committed to it meanwhile; nothing of ours happened
     ├── DifferenceError               the difference of two trees can't be carried out as asked
     ├── StepError                     a commit step can't be carried out
     │   ├── StepConflictError         something else exists where the step publishes
@@ -73,6 +75,8 @@ __all__ = [
     "StepFencedError",
     "StepLostError",
     "StoreError",
+    "TableError",
+    "TableMovedError",
     "TargetError",
     "UnknownKindError",
     "UnknownOutcomeError",
@@ -272,6 +276,16 @@ class TargetError(GobblinError):
     """A target isn't the one that the journal's slots are published to: it is empty, not mounted, not shared, or another one."""
 
     retryable = True
+
+
+class TableError(GobblinError):
+    """A table isn't as it has to be, or can't be reached. Unless its text says otherwise, it is open whether anything happened."""
+
+    retryable = True
+
+
+class TableMovedError(TableError):
+    """A table isn't as it was looked at: somebody else committed to it, or marked it. Certainly nothing of ours happened: look again."""
 
 
 class DifferenceError(GobblinError):

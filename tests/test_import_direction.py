@@ -20,6 +20,7 @@ ROOMS = (
     ("model", "connections"),
     ("storage",),
     ("steps",),
+    ("tables",),
     ("job",),
     ("journal",),
     ("workspace",),

@@ -1,0 +1,221 @@
+"""The port of tables: what a format has to do for `TableCommitStep`, which does the rest.
+
+Rules for implementations, all of which `airflow_gobblin.testing.tables.TableContract` checks:
+
+* The library's own retries are off: one call of `commit` is one attempt. A retry that rebuilds a commit publishes twice.
+* `look` and `commit` use one handle, or `commit` requires of the table what `look` saw: the head, the mark, the form.
+* An error is never taken for "nothing happened". Only `TableMovedError` says that, of this call and for good.
+* Every commit of ours, a fence too, is a new version of the table. The table is never set back by us.
+* A commit of somebody else's isn't in the way: `commit` either merges with it, or raises `TableMovedError` and succeeds on a new
+  look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, cast
+
+from airflow_gobblin.connections import Connections
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.model.table import (
+    ColumnStatistics,
+    DataFile,
+    Mark,
+    Owner,
+    SlotOfStep,
+    TableRecord,
+    TableTarget,
+    TableUnit,
+)
+from airflow_gobblin.storage.files.base import Files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "Change",
+    "ColumnStatistics",
+    "Count",
+    "DataFile",
+    "Look",
+    "Mark",
+    "Merge",
+    "OpenTable",
+    "Owner",
+    "PartitionField",
+    "SlotOfStep",
+    "Table",
+    "TableRecord",
+    "TableTarget",
+    "TableUnit",
+    "table_of",
+]
+
+
+@dataclass(frozen=True)
+class PartitionField:
+    """A field of a table's partition.
+
+    :param transform: `identity`, `year`, `month`, `day`, `hour`, `bucket`, `truncate`.
+    :param width: the number of buckets, or the width to truncate to.
+    """
+
+    column: str
+    transform: str = "identity"
+    width: int = 0
+
+    def __str__(self) -> str:
+        if self.transform == "identity":
+            return self.column
+        return f"{self.transform}({f'{self.width}, ' if self.width else ''}{self.column})"
+
+
+@dataclass(frozen=True)
+class Merge:
+    """How rows take the place of those with their key: of a key, the newest version stays.
+
+    :param keys: the columns of the key; none of them is null.
+    :param delta: the column by which versions are compared; `None`: by positions alone.
+    :param positions: the columns, kept in the table, that decide ties: the higher one is newer; two equal ones are one version.
+    """
+
+    keys: tuple[str, ...]
+    delta: str | None = None
+    positions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Look:
+    """One consistent look at a table.
+
+    :param id: the table's id: it changes if a table of its name is made anew. Empty: the catalog answers that there is none.
+    :param owner: whose table it is, as the table itself says; `None`: nobody's yet.
+    :param mark: the mark of the owner that looks; `None`: it never left one here.
+    :param stands: whether what that mark left is still in the table's history: nobody set the table back to before it. What merely
+        expired stands; so does everything before the first mark.
+    :param form: what changes if and only if the table's columns or its partition change, whoever changes them: for comparing.
+    :param location: the root for data files, as in `TableTarget`.
+    :param schema: its columns, as Arrow.
+    :param partition: its partition.
+    :param version: what people call this version of it, such as a snapshot's id or a number.
+    :param at: what `commit` must find unchanged: only the implementation reads it.
+    """
+
+    id: str
+    owner: Owner | None = None
+    mark: Mark | None = None
+    stands: bool = True
+    form: str = ""
+    location: str = ""
+    schema: pa.Schema | None = None
+    partition: tuple[PartitionField, ...] = ()
+    version: str = ""
+    at: object = None
+
+    @property
+    def target_at(self) -> tuple[str, str, str]:
+        """The table's id, location and form, as a `TableTarget` keeps them."""
+        return self.id, self.location, self.form
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one commit does to a table, besides moving the mark; by default nothing: then it is a fence, or a slot without rows.
+
+    :param files: yields the data files to add, streamed from where they are listed; each call begins anew.
+    :param count: how many files that are, and `rows` how many rows.
+    :param removes: the units that leave: all files whose path has their token and unit, or all rows that have it. If those found
+        aren't as many as recorded there, the commit raises a `TableError` and does nothing.
+    :param removes_all: whether everything leaves that is in the table, also what others put there.
+    :param merge: how the rows take the place of others; `None`: they are added.
+    :param schema: the columns that the table is to have from this commit on; `None`: it keeps those it has. Files are written by
+        it.
+    :param form: the form that the table must have before: `look.form` is compared with it by the step.
+    """
+
+    files: Callable[[], Iterator[DataFile]] = lambda: iter(())
+    count: int = 0
+    rows: int = 0
+    removes: tuple[TableUnit, ...] = ()
+    removes_all: bool = False
+    merge: Merge | None = None
+    schema: pa.Schema | None = None
+    form: str = ""
+
+    @property
+    def empty(self) -> bool:
+        """Whether it does nothing but move the mark."""
+        return not (self.count or self.removes or self.removes_all) and self.schema is None
+
+
+@dataclass(frozen=True)
+class Count:
+    """How much of something a table has."""
+
+    files: int = 0
+    rows: int = 0
+
+
+class OpenTable(Protocol):
+    """A table, open. Used in one thread. What it raises is shown with the table's name before it."""
+
+    def look(self, owner: Owner) -> Look:
+        """Look at the table: always anew, never from a cache.
+
+        :param owner: the dataset that looks, whose mark is read.
+        :raises TableError: it can't be looked at: the catalog doesn't answer, or refuses. "There is no such table" is an answer.
+        """
+
+    def create(self, owner: Owner, schema: pa.Schema, partition: tuple[PartitionField, ...]) -> None:
+        """Create the table for its owner, empty, unless there is one by then: the caller looks afterwards.
+
+        :raises TableError: it can't be created, or it isn't known whether it was.
+        """
+
+    def commit(self, look: Look, change: Change, owner: Owner, mark: Mark) -> None:
+        """Carry out a change and put a mark in place of `look.mark`, all in ONE atomic act, once.
+
+        The act takes hold only if the table's id, its owner, the owner's mark and the form are still as in `look`; it makes the
+        table `owner`'s if it was nobody's. The caller has compared `look` with what it expects.
+
+        :raises TableMovedError: certainly nothing happened, nor will: something isn't as in `look` any more. Look again.
+        :raises Exception: any other error leaves open what happened, except where `Change.removes` says otherwise: the caller looks.
+        """
+
+    def take_over(self, look: Look, owner: Owner) -> None:
+        """Make the table another dataset's, which `owner` is, in one atomic act after which no commit of the former owner's
+        (`look.owner`) takes hold any more, however late.
+
+        :raises TableMovedError: as `commit`.
+        """
+
+    def count(self, units: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], Count]:
+        """Count what the table has of some units, each a token and a unit's id, in one consistent look. Of what it has nothing of,
+        there is no entry; nor of what can't be told apart, since somebody compacted or merged it.
+        """
+
+    def total(self) -> Count:
+        """Count all that the table has."""
+
+
+class Table(TableRecord, Protocol):
+    """A table as its format names it: an `IcebergTable`, for example. `TableRecord` says what holds for its record."""
+
+    def open(self, connections: Connections, files: Files) -> OpenTable:
+        """Open the table. Libraries are imported here.
+
+        :param files: the file system of the workspace.
+        :raises MissingExtraError: a library isn't installed.
+        :raises TableError: the catalog or the server can't be reached.
+        """
+
+
+def table_of(record: TableRecord) -> Table:
+    """Return the table that a record names.
+
+    :raises ConfigurationError: it can't be opened.
+    """
+    if not callable(getattr(record, "open", None)):
+        raise ConfigurationError(operation="open", subject=record.name, cause="its record has no method `open`")
+    return cast("Table", record)

@@ -279,13 +279,13 @@ class TargetError(GobblinError):
 
 
 class TableError(GobblinError):
-    """A table isn't as it has to be, or can't be reached. Unless its text says otherwise, it is open whether anything happened."""
+    """A table isn't as it has to be, or can't be reached."""
 
     retryable = True
 
 
 class TableMovedError(TableError):
-    """A table isn't as it was looked at: somebody else committed to it, or marked it. Certainly nothing of ours happened: look again."""
+    """A table isn't as it was looked at: somebody committed to it, or marked it. Nothing of ours happened: look again."""
 
 
 class DifferenceError(GobblinError):

@@ -92,8 +92,8 @@ class Look:
     :param id: the table's id: it changes if a table of its name is made anew. Empty: the catalog answers that there is none.
     :param owner: whose table it is, as the table itself says; `None`: nobody's yet.
     :param mark: the mark of the owner that looks; `None`: it never left one here.
-    :param stands: whether what that mark left is still in the table's history: nobody set the table back to before it. What merely
-        expired stands; so does everything before the first mark.
+    :param stands: whether what that mark left is still in the table's history: nobody set the table back to before it. What
+        merely expired stands; so does everything before the first mark.
     :param form: what changes if and only if the table's columns or its partition change, whoever changes them: for comparing.
     :param location: the root for data files, as in `TableTarget`.
     :param schema: its columns, as Arrow.
@@ -180,7 +180,7 @@ class OpenTable(Protocol):
         table `owner`'s if it was nobody's. The caller has compared `look` with what it expects.
 
         :raises TableMovedError: certainly nothing happened, nor will: something isn't as in `look` any more. Look again.
-        :raises Exception: any other error leaves open what happened, except where `Change.removes` says otherwise: the caller looks.
+        :raises Exception: any other error leaves open what happened, except where `Change.removes` says otherwise: look.
         """
 
     def take_over(self, look: Look, owner: Owner) -> None:
@@ -191,8 +191,8 @@ class OpenTable(Protocol):
         """
 
     def count(self, units: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], Count]:
-        """Count what the table has of some units, each a token and a unit's id, in one consistent look. Of what it has nothing of,
-        there is no entry; nor of what can't be told apart, since somebody compacted or merged it.
+        """Count what the table has of some units, each a token and a unit's id, in one consistent look. What it has nothing
+        of has no entry; nor has what can't be told apart, since somebody compacted or merged it.
         """
 
     def total(self) -> Count:

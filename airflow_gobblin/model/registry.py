@@ -15,7 +15,7 @@ from airflow_gobblin.errors import ConfigurationError
 
 __all__ = ["built_in_modules", "import_kinds", "import_named", "import_steps"]
 
-_STEPS = "airflow_gobblin.steps"
+_STEPS = ("airflow_gobblin.steps", "airflow_gobblin.tables")
 _BUILT_IN = ("airflow_gobblin.rows.sources", "airflow_gobblin.rows.sinks", "airflow_gobblin.rows.converters")
 _WORKS = (
     "airflow_gobblin.rows.work",
@@ -25,9 +25,9 @@ _WORKS = (
 
 
 def built_in_modules() -> Iterator[str]:
-    """Yield the modules of the built-in works, sources, sinks, converters and steps."""
+    """Yield the modules of the built-in works, sources, sinks, converters, steps and tables."""
     yield from _WORKS
-    for folder in (*_BUILT_IN, _STEPS):
+    for folder in (*_BUILT_IN, *_STEPS):
         for module in pkgutil.iter_modules(importlib.import_module(folder).__path__, f"{folder}."):
             yield module.name
 
@@ -49,9 +49,10 @@ def import_kinds(code: Iterable[str] = ()) -> None:
 
 @cache
 def import_steps() -> None:
-    """Import the built-in steps, which is all that a reader of a journal needs: neither sources nor Arrow."""
-    for module in pkgutil.iter_modules(importlib.import_module(_STEPS).__path__, f"{_STEPS}."):
-        importlib.import_module(module.name)
+    """Import the built-in steps and tables, which is all that a reader of a journal needs: neither sources nor Arrow."""
+    for folder in _STEPS:
+        for module in pkgutil.iter_modules(importlib.import_module(folder).__path__, f"{folder}."):
+            importlib.import_module(module.name)
 
 
 def import_named(name: str, subject: str, hint: str) -> None:

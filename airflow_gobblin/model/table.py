@@ -57,14 +57,16 @@ class Mark:
 class SlotOfStep:
     """The slot that a step is carried out for. Steps get it; none has it on record.
 
-    :param previous: the mark that the dataset's table must have until then: of the newest earlier slot of the chain that committed
-        to the table, or was shut out there; `None` if there was none.
+    :param previous: the mark that the dataset's table must have until then: of the newest earlier slot of the chain that
+        committed to the table, or was shut out there; `None` if there was none.
+    :param asked: whether a person asked to abandon it.
     """
 
     owner: Owner
     slot: int
     token: str
     previous: Mark | None = None
+    asked: bool = False
 
     @property
     def done(self) -> Mark:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from airflow_gobblin.connections import GuardedConnections, NoConnections
 from airflow_gobblin.model.dead_letters import is_dead_letters
 from airflow_gobblin.model.site import Site
+from airflow_gobblin.model.table import SlotOfStep
 from airflow_gobblin.model.watermark import Watermark
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.storage.files.base import FileIdentity, Files
@@ -65,11 +66,13 @@ class StepContext:
     :param files: the file system under the target root.
     :param connections: access to secrets: of the connections that the ingestion names.
     :param spark: the session of Spark's driver, for steps that are carried out there.
+    :param slot: the slot that they belong to, if it publishes to a table.
     """
 
     files: Files
     connections: GuardedConnections = field(default_factory=lambda: GuardedConnections(NoConnections()))
     spark: SparkSession | None = None
+    slot: SlotOfStep | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Contract suites for sources, sinks, steps, stores, file systems and trees, and what runs them without Airflow and Spark.
+"""Contract suites for sources, sinks, steps, stores, file systems, tables, trees, and what runs them without Airflow and Spark.
 
 A suite is a class of tests. Derive a class named `Test…` from it, and override the fixtures that it names::
 
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from airflow_gobblin.testing.files import FilesContract, FoldersContract, UploadsContract
     from airflow_gobblin.testing.finders import FinderContract
     from airflow_gobblin.testing.memory_files import MemoryFiles, MemoryObjects
+    from airflow_gobblin.testing.memory_table import MemoryTable
     from airflow_gobblin.testing.sinks import SinkContract
     from airflow_gobblin.testing.sources import PositionedSourceContract, RangeSourceContract, SourceContract
     from airflow_gobblin.testing.steps import FencedStepContract, StepContract
     from airflow_gobblin.testing.stores import StoreContract
+    from airflow_gobblin.testing.tables import TableBench, TableContract
     from airflow_gobblin.testing.trees import TreeContract
     from airflow_gobblin.testing.works import WorkContract
 
@@ -38,12 +40,15 @@ __all__ = [
     "FoldersContract",
     "MemoryFiles",
     "MemoryObjects",
+    "MemoryTable",
     "PositionedSourceContract",
     "RangeSourceContract",
     "SinkContract",
     "SourceContract",
     "StepContract",
     "StoreContract",
+    "TableBench",
+    "TableContract",
     "TreeContract",
     "UploadsContract",
     "WorkContract",
@@ -57,12 +62,15 @@ _MODULES = {
     "FoldersContract": "files",
     "MemoryFiles": "memory_files",
     "MemoryObjects": "memory_files",
+    "MemoryTable": "memory_table",
     "PositionedSourceContract": "sources",
     "RangeSourceContract": "sources",
     "SinkContract": "sinks",
     "SourceContract": "sources",
     "StepContract": "steps",
     "StoreContract": "stores",
+    "TableBench": "tables",
+    "TableContract": "tables",
     "TreeContract": "trees",
     "UploadsContract": "files",
     "WorkContract": "works",

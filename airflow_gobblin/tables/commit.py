@@ -1,0 +1,269 @@
+"""The one step that publishes to a table: a single atomic commit, which also moves the dataset's mark.
+
+Whatever a format's library answers, the mark tells what happened. It is compared with two values only, its own and the one that
+it must have before, and never by order: a mark that is neither means that something is wrong, and stops by name.
+"""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from airflow_gobblin.errors import (
+    ClaimError,
+    ConfigurationError,
+    StepFencedError,
+    StepLostError,
+    TableError,
+    TableMovedError,
+)
+from airflow_gobblin.model.site import Site
+from airflow_gobblin.model.table import DataFile, SlotOfStep, TableTarget, TableUnit
+from airflow_gobblin.model.wire import record
+from airflow_gobblin.steps.base import FenceResult, Phase, StepContext, StepStatus, TargetFile
+from airflow_gobblin.storage.files import open_files
+from airflow_gobblin.storage.files.base import Files
+from airflow_gobblin.tables.lists import ListFile, read_lists
+from airflow_gobblin.tables.port import Change, Look, Merge, OpenTable, table_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["TableCommitStep"]
+
+log = logging.getLogger(__name__)
+
+_TRIES = 20
+"""How often a commit is tried while others commit to the table, too."""
+_PAUSE = 0.05
+
+
+@record("table_commit_step")
+@dataclass(frozen=True)
+class TableCommitStep:
+    """The step that commits a slot to its table. It is the last act of the slot, and the whole of it.
+
+    :param target: the table, as it was planned.
+    :param folder: where the lists of data files are, in the workspace.
+    :param lists: these lists.
+    :param removes: the units that leave in the same commit, and `removes_all` that everything does.
+    :param merge: how its rows take the place of others; `None`: they are added.
+    :param schema: the columns that the table has from then on, encoded; `None`: it keeps those it has.
+    """
+
+    target: TableTarget
+    folder: str = ""
+    lists: tuple[ListFile, ...] = ()
+    removes: tuple[TableUnit, ...] = ()
+    removes_all: bool = False
+    merge: Merge | None = None
+    schema: str | None = None
+    phase = Phase.SETTLE
+    site = Site.TASK
+
+    conflict = "the table isn't as it was planned"
+
+    @property
+    def subject(self) -> str:
+        return f"the commit to {self.target.table.name}"
+
+    @property
+    def lost(self) -> str:
+        return "a data file staged for it, or a list of these, is gone: the table's own clean-up may have removed it"
+
+    def files(self) -> tuple[TargetFile, ...]:
+        """Return none: what leaves a table is removed by the table's own clean-up."""
+        return ()
+
+    def folders(self) -> tuple[str, ...]:
+        return ()
+
+    def verify(self, context: StepContext) -> StepStatus:
+        slot = _slot_of(context)
+        look = self._open(context).look(slot.owner)
+        status = self._status(look, slot)
+        if status is StepStatus.TODO:
+            self._check_form(look)
+            if self._is_lost(context):
+                return StepStatus.LOST
+        return status
+
+    def execute(self, context: StepContext) -> None:
+        """Commit, unless it is done.
+
+        :raises StepFencedError: it is shut out.
+        :raises StepLostError: a staged file is gone.
+        :raises TableError: the table isn't as it has to be.
+        """
+        slot, table = _slot_of(context), self._open(context)
+        for look in self._looks(table, slot):
+            status = self._status(look, slot)
+            if status is StepStatus.DONE:
+                return
+            if status is StepStatus.FENCED:
+                raise StepFencedError(operation="publish", subject=self.subject, cause="it is shut out")
+            self._check_form(look)
+            if self._is_lost(context):
+                raise StepLostError(operation="publish", subject=self.subject, cause=self.lost)
+            try:
+                table.commit(look, self._change(context.files), slot.owner, slot.done)
+                return
+            except TableMovedError:
+                log.info("%s: somebody else committed meanwhile; looking again", self.subject)
+
+    def fence(self, context: StepContext) -> FenceResult:
+        """Shut the slot out of the table for good, by a commit that does nothing but move the mark.
+
+        :raises TableError: the table isn't as it has to be, and no person asked to abandon the slot.
+        """
+        slot, table = _slot_of(context), self._open(context)
+        for look in self._looks(table, slot):
+            if slot.asked and look.id != self.target.id:
+                return FenceResult.HOLDS  # the catalog answers, and the table isn't there any more
+            if look.id == self.target.id and look.owner not in (None, slot.owner) and look.mark != slot.done:
+                return FenceResult.HOLDS  # taking it over shut out all slots of this owner
+            if not (slot.asked and self._may_be_overruled(look, slot)):
+                status = self._status(look, slot)
+                if status is StepStatus.DONE:
+                    return FenceResult.WHOLE
+                if status is StepStatus.FENCED:
+                    return FenceResult.HOLDS
+            try:
+                table.commit(look, Change(form=look.form), slot.owner, slot.abandoned)
+                return FenceResult.HOLDS
+            except TableMovedError:
+                log.info("%s: somebody else committed meanwhile; looking again", self.subject)
+        raise AssertionError("unreachable")
+
+    def undo(self, context: StepContext) -> None:
+        """Do nothing: the act can't be taken back, and its fence leaves nothing."""
+
+    def _open(self, context: StepContext) -> OpenTable:
+        return table_of(self.target.table).open(context.connections, context.files)
+
+    def _looks(self, table: OpenTable, slot: SlotOfStep) -> Iterator[Look]:
+        """Yield a look at the table for every try.
+
+        :raises TableMovedError: there were too many.
+        """
+        for number in range(_TRIES):
+            if number:
+                time.sleep(_PAUSE * min(number, 10))
+            yield table.look(slot.owner)
+        raise TableMovedError(
+            operation="commit to",
+            subject=self.target.table.name,
+            cause=f"others committed to it during each of {_TRIES} tries",
+            hint="Nothing is lost: it is tried again.",
+        )
+
+    def _status(self, look: Look, slot: SlotOfStep) -> StepStatus:
+        """Return the status that a look at the table shows.
+
+        :raises TableError: the table isn't as it has to be.
+        :raises ClaimError: it belongs to another dataset.
+        """
+        if look.id != self.target.id:
+            raise self._wrong("it was made anew" if look.id else "it is gone")
+        if look.mark == slot.abandoned:
+            return StepStatus.FENCED
+        if look.mark == slot.done:
+            if not look.stands:
+                raise self._wrong(f"it was set back to before {look.mark}, which is committed")
+            return StepStatus.DONE
+        if look.owner not in (None, slot.owner):
+            raise ClaimError(
+                operation="commit to",
+                subject=self.target.table.name,
+                cause=f"it belongs to {look.owner}",
+                hint="Publish to another table, or take this one over.",
+            )
+        if look.mark != slot.previous:
+            raise self._wrong(_difference(look, slot))
+        if not look.stands:
+            raise self._wrong(f"it was set back to before {look.mark}")
+        return StepStatus.TODO
+
+    def _check_form(self, look: Look) -> None:
+        """Make sure that the table has the form that the files were written for. A fence doesn't mind.
+
+        :raises TableError: it hasn't.
+        """
+        if look.form != self.target.form:
+            raise self._wrong("its columns or its partition were changed since it was planned")
+
+    def _may_be_overruled(self, look: Look, slot: SlotOfStep) -> bool:
+        """Return whether a slot of a table that isn't as it has to be can be shut out, if a person asks for it: no later slot,
+        and no other one in its place, has marked the table; and what the slot committed doesn't stand.
+        """
+        if look.mark == slot.done:
+            return not look.stands
+        return look.mark != slot.abandoned and (look.mark is None or look.mark.slot < slot.slot)
+
+    def _wrong(self, cause: str) -> TableError:
+        return TableError(
+            operation="commit to",
+            subject=self.target.table.name,
+            cause=cause,
+            hint="Mend it, or abandon the slot and plan anew.",
+        )
+
+    def _files(self, files: Files) -> Iterator[DataFile]:
+        return read_lists(files, self.folder, self.lists)
+
+    def _is_lost(self, context: StepContext) -> bool:
+        """Return whether a staged data file is gone or has another size, or a list is gone. Looks at a folder once."""
+        where = self.target.location
+        files = open_files(where, context.connections) if where else context.files
+        try:
+            for folder, staged in groupby(self._files(context.files), lambda file: posixpath.dirname(file.path)):
+                found = files.identities(folder)
+                for file in staged:
+                    identity = found.get(posixpath.basename(file.path))
+                    if identity is None or identity.size != file.size:
+                        return True
+        except StepLostError:
+            return True
+        return False
+
+    def _change(self, files: Files) -> Change:
+        return Change(
+            files=lambda: self._files(files),
+            count=sum(one.files for one in self.lists),
+            rows=sum(one.rows for one in self.lists),
+            removes=self.removes,
+            removes_all=self.removes_all,
+            merge=self.merge,
+            schema=None if self.schema is None else _decoded(self.schema),
+            form=self.target.form,
+        )
+
+
+def _difference(look: Look, slot: SlotOfStep) -> str:
+    """Say how the mark of a table differs from the one that it must have."""
+    if look.mark is None:
+        return f"it has no mark of this dataset, and must have that of {slot.previous}"
+    if look.mark.slot == slot.slot:
+        return f"it has the mark of another {look.mark}: two copies of this journal are written to"
+    if look.mark.slot > slot.slot:
+        return f"it has the mark of a later {look.mark}: this slot has ended, or this is an old copy of the journal"
+    return f"it has the mark of {look.mark}, and must have that of {slot.previous or 'no slot'}: it was restored"
+
+
+def _decoded(text: str) -> pa.Schema:
+    from airflow_gobblin.model.schema import decode  # loads Arrow, which a reader of the journal needn't have
+
+    return decode(text)
+
+
+def _slot_of(context: StepContext) -> SlotOfStep:
+    if context.slot is None:
+        raise ConfigurationError(
+            operation="commit to", subject="a table", cause="the slot isn't known where its step is carried out"
+        )
+    return context.slot

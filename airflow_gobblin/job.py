@@ -24,6 +24,7 @@ from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.request import RangeRequest
 from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.state import DatasetState, UnitRef
+from airflow_gobblin.model.table import Owner, TableTarget
 from airflow_gobblin.model.verification import Deviation
 from airflow_gobblin.model.watermark import Watermark
 from airflow_gobblin.model.work import StagedFile, UnitResult, WorkUnit
@@ -95,6 +96,7 @@ class WorkRequest:
     :param ranges: for a backfill: these ranges, in order, instead of the uncovered ones, whether they hold anything or not.
     :param whole: whether each unit has to reach its end, because it replaces what is published of its range.
     :param batch: the bounds below which what waits isn't read yet; `None`: it is read, however little it is.
+    :param owner: the dataset as a table knows it.
     """
 
     now: datetime
@@ -104,6 +106,7 @@ class WorkRequest:
     ranges: tuple[Range, ...] = ()
     whole: bool = False
     batch: Batch | None = None
+    owner: Owner | None = None
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,7 @@ class WorkPlan:
     :param one_snapshot: whether the units have to run in one snapshot, which `Work.hold` provides.
     :param metadata: what the events of its slot have besides; no secrets.
     :param checkpoint: what the version of a stage is made from.
+    :param table: the table to publish to, as it was found.
     """
 
     units: Iterator[WorkUnit]
@@ -132,6 +136,7 @@ class WorkPlan:
     one_snapshot: bool = False
     metadata: Mapping[str, str] = field(default_factory=dict)
     checkpoint: Checkpoint | None = None
+    table: TableTarget | None = None
 
 
 class Held(Protocol):

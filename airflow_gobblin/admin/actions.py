@@ -21,8 +21,8 @@ from airflow_gobblin.commit.committer import Committer
 from airflow_gobblin.commit.homes import Tenant
 from airflow_gobblin.commit.preconditions import can_win
 from airflow_gobblin.commit.sweeping import Sweeper
-from airflow_gobblin.connections import Connections, GuardedConnections
-from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError, RecordError, TargetError
+from airflow_gobblin.connections import Connections, GuardedConnections, NoConnections
+from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError, RecordError, TableError, TargetError
 from airflow_gobblin.journal.history import History, Slot
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.published import unknown_dataset
@@ -33,10 +33,13 @@ from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.naming import dataset_key, many
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.state import UnitRef
+from airflow_gobblin.model.table import Owner, TableTarget
 from airflow_gobblin.model.watermark import Watermark, highest, lowest
 from airflow_gobblin.model.work import UnitSummary
-from airflow_gobblin.steps.base import HighWatermarkStep
+from airflow_gobblin.steps.base import HighWatermarkStep, Phase
 from airflow_gobblin.storage.files import Files, open_files
+from airflow_gobblin.tables.commit import TableCommitStep
+from airflow_gobblin.tables.port import table_of
 from airflow_gobblin.workspace.claims import Claim
 from airflow_gobblin.workspace.manifests import put_manifests
 from airflow_gobblin.workspace.staging import Staging, staging_folder
@@ -726,7 +729,7 @@ class Administration:
         urn, action = change.urn, change.action
         hand_over = HighWatermarkStep(change.after) if action.needs_outcome else None
         draft = change.decision(token or uuid.uuid4().hex, self._files.root, self._actor, reason)
-        mine = replace(draft, hand_over=hand_over)
+        mine = self._with_commit(replace(draft, hand_over=hand_over), change.history)
         self.journal.put_decision(mine)
         history = self.journal.history(urn)
         slot = history.by_token(mine.token)
@@ -743,6 +746,37 @@ class Administration:
         done = self._committer.execute(slot, "")
         put_manifests(self._files, self.journal, self.journal.history(urn))
         return done
+
+    def _with_commit(self, decision: Decision, history: History) -> Decision:
+        """Return a decision with the step that takes the units that it retires out of their table, if they are in one."""
+        if history.table is None or not decision.replaces:
+            return decision
+        table, owner = history.table.table, Owner(self.journal.id, self.journal.ingestion, decision.urn)
+        connections = self._connections or GuardedConnections(NoConnections())
+        subject = f"dataset {decision.urn!r}, which is in {table.name}"
+        with connections.redactor.guarding(decision.action.value, subject, TableError):
+            look = table_of(table).open(connections, self._files).look(owner)
+        target = TableTarget(table, *look.target_at)
+        if target.id != history.table.id:
+            raise self._refused(
+                decision.action.value,
+                decision.urn,
+                f"{table.name} is not the table that it was published to: it was dropped",
+                "Restore it; or drop the dataset without its files.",
+            )
+        for number in {ref.slot for ref in decision.replaces}:
+            published = history.slot(number).decision
+            for step in self.journal.steps(published, published.of(Phase.SETTLE)):
+                if isinstance(step, TableCommitStep) and step.merge is not None:
+                    raise self._refused(
+                        decision.action.value,
+                        decision.urn,
+                        f"slot {number} was merged into {table.name}, and what it took the place of is gone",
+                        "Read the range again under another URN, into another table.",
+                    )
+        step = TableCommitStep(target, removes=history.table_units(decision.replaces))
+        shards = self.journal.put_steps(decision.urn, decision.token, (step,))
+        return replace(decision, shards=shards, table=target)
 
     def _check_kind(self, operation: str, urn: str, to: Watermark, known: Watermark) -> None:
         if to.kind != known.kind:

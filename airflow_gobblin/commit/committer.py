@@ -48,6 +48,7 @@ from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.policy import DEFAULT_ATTEMPTS, DEFAULT_RETENTION
 from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.state import UnitRef
+from airflow_gobblin.model.table import Owner, SlotOfStep
 from airflow_gobblin.model.work import UnitResult, UnitState, UnitSummary, WorkUnit
 from airflow_gobblin.steps.base import CommitStep, FenceResult, HighWatermarkStep, Phase, StepContext, batches
 from airflow_gobblin.steps.execution import carry_out, carry_out_all, fence, sync
@@ -245,7 +246,7 @@ class Committer:
         if not proposal.publishes:
             return ()
         runner = self._runner_for(proposal.files)
-        if runner is not None:
+        if runner is not None and plan.table is None:  # one commit publishes all files to a table
             return self.journal.put_shards(plan.urn, runner.write(plan, results(), proposal.staging))
         return self.journal.put_steps(plan.urn, plan.token, publish(results()))
 
@@ -278,6 +279,7 @@ class Committer:
             metadata=plan.metadata,
             checkpoint=plan.checkpoint,
             looked=proposal.looked,
+            table=plan.table if proposal.publishes else None,
         )
 
     def take_back(
@@ -380,16 +382,17 @@ class Committer:
         """Carry out the stored steps phase by phase, and make the results of each durable before the next (rule 13); an existing
         outcome ends this at once.
         """
-        if self._runner_for(decision.steps) is not None and decision.staging is not None:
+        if self._runner_for(decision.steps) is not None and decision.staging is not None and decision.table is None:
             return self._carry_out_elsewhere(decision, [*Phase], [*Site])
         seen = done = 0
+        context = self._context_of(decision)
         for phase in Phase:
             folders: set[str] = set()
             for batch in batches(self.journal.steps(decision, decision.of(phase, Site.TASK)), STEPS_PER_BATCH):
                 outcome = self.journal.outcome(decision.urn, decision.slot)
                 if outcome is not None:
                     return outcome
-                for done_here in carry_out_all(batch, self.files, partial(self._carry_out, decision)):
+                for done_here in carry_out_all(batch, self.files, partial(self._carry_out, decision, context)):
                     seen += 1
                     done += done_here
                     if done_here and self.after_step is not None:
@@ -426,8 +429,27 @@ class Committer:
         _log_done(decision, steps, done, "on Spark")
         return None
 
-    def _carry_out(self, decision: Decision, step: CommitStep) -> bool:
-        return carry_out(step, self._context, decision.urn, decision.slot)
+    def _carry_out(self, decision: Decision, context: StepContext, step: CommitStep) -> bool:
+        return carry_out(step, context, decision.urn, decision.slot)
+
+    def _context_of(self, decision: Decision, *, asked: bool = False) -> StepContext:
+        """Return the context of a slot's steps. A slot that commits to a table knows the mark that the table must have before.
+
+        :param asked: whether a person asked to abandon it.
+        """
+        if decision.table is None:
+            return self._context
+        history = self.journal.history(decision.urn)
+        return replace(
+            self._context,
+            slot=SlotOfStep(
+                Owner(self.journal.id, self.journal.ingestion, decision.urn),
+                decision.slot,
+                decision.token,
+                history.mark_before(decision.slot, decision.table.id),
+                asked,
+            ),
+        )
 
     def _sync(self, folders: Iterable[str]) -> None:
         sync(self.files, folders)
@@ -492,7 +514,7 @@ class Committer:
         """
         decision = slot.decision
         try:
-            if not self._shut_out(decision):
+            if not self._shut_out(decision, asked=bool(actor)):
                 return None
         except (StepError, RecordError, OSError) as error:
             outcome = self.journal.outcome(decision.urn, decision.slot)
@@ -503,27 +525,26 @@ class Committer:
             raise _disk_error(decision, error) from error
         return self.journal.put_outcome(slot, OutcomeState.ABANDONED, run_key, actor, reason)
 
-    def _shut_out(self, decision: Decision) -> bool:
+    def _shut_out(self, decision: Decision, *, asked: bool = False) -> bool:
         """Set the fences of a slot, phase by phase, and make them durable.
 
+        :param asked: whether a person asked to abandon it.
         :return: whether the slot can be abandoned; otherwise it can only be finished.
         """
         if not _has_fences(decision):
             return True
         self.homes.check_here()  # what isn't there is consumed only if the target is there, before and after
+        context = self._context_of(decision, asked=asked)
         for phase in Phase:
             folders: set[str] = set()
             shards = [shard for shard in decision.of(phase) if shard.fenced]
             for step in self.journal.steps(decision, shards):
-                if self._fence(decision, step) is FenceResult.WHOLE:
+                if fence(step, context, decision.urn, decision.slot) is FenceResult.WHOLE:
                     return False
                 folders.update(step.folders())
             self._sync(folder for folder in folders if self.files.identity(folder) is not None)
         self.homes.check_here()
         return True
-
-    def _fence(self, decision: Decision, step: CommitStep) -> FenceResult:
-        return fence(step, self._context, decision.urn, decision.slot)
 
     # Recovering
 

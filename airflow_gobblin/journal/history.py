@@ -7,7 +7,7 @@ whatever they contain: they are removed, and a record that a late attempt writes
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
@@ -20,6 +20,7 @@ from airflow_gobblin.model.checkpoint import Checkpoint
 from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.state import DatasetState, Pause, Provenance, UnitRef
+from airflow_gobblin.model.table import Mark, TableTarget, TableUnit
 from airflow_gobblin.model.watermark import Watermark, highest
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import UnitState, UnitSummary, first_cause
@@ -197,6 +198,7 @@ class TrimmedSlot:
     :param abandon_reason: why they abandoned it.
     :param releases: as of a `Slot`.
     :param planned: the range that was asked for, if a part of it isn't covered.
+    :param table: as of its decision.
     """
 
     slot: int
@@ -226,6 +228,7 @@ class TrimmedSlot:
     bytes: int = 0
     dead_letters: int = 0
     planned: Range | None = None
+    table: TableTarget | None = None
 
     def as_slot(self, urn: str) -> Slot:
         """Return it as a slot that has ended. Trimmed fields are empty."""
@@ -249,6 +252,7 @@ class TrimmedSlot:
             holds=self.holds,
             folder=self.folder,
             planned=self.planned,
+            table=self.table,
         )
         outcome = None
         if self.outcome is not None:
@@ -372,6 +376,29 @@ class History:
         """Its slots, the newest first; of trimmed slots, what remains of them."""
         yield from reversed(self.slots)
         yield from (trimmed.as_slot(self.urn) for trimmed in reversed(self.trimmed))
+
+    @property
+    def table(self) -> TableTarget | None:
+        """The table that its newest slot with one committed to, or was shut out of."""
+        return next((slot.decision.table for slot in self.newest_first if slot.decision.table is not None), None)
+
+    def mark_before(self, number: int, table: str) -> Mark | None:
+        """Return the mark that a table must have before a slot commits to it: of the newest earlier slot that did, or was shut
+        out there.
+
+        :param table: the table's id.
+        """
+        for slot in self.newest_first:
+            of = slot.decision.table
+            if slot.decision.slot < number and of is not None and of.id == table and slot.finished:
+                return Mark(slot.decision.slot, slot.decision.token, slot.done)
+        return None
+
+    def table_units(self, units: Iterable[UnitRef]) -> tuple[TableUnit, ...]:
+        """Return what live units are in their table; those without files aren't there."""
+        tokens = {slot.decision.slot: slot.decision.token for slot in self.newest_first}
+        found = ((tokens[ref.slot], self.state.live[ref]) for ref in units)
+        return tuple(TableUnit(token, unit.unit, unit.files, unit.rows_written) for token, unit in found if unit.files)
 
     def published_after(self, number: int) -> bool:
         """Return whether a run published it after a slot, even without rows."""
@@ -561,6 +588,7 @@ def _trimmed(slot: Slot) -> TrimmedSlot:
         bytes=slot.bytes,
         planned=decision.planned,
         dead_letters=slot.dead_letters,
+        table=decision.table,
     )
 
 

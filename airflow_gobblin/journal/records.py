@@ -14,6 +14,7 @@ from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.state import Provenance, UnitRef
+from airflow_gobblin.model.table import TableTarget
 from airflow_gobblin.model.watermark import Watermark
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import UnitSummary
@@ -108,6 +109,7 @@ class Decision:
     :param checkpoint: what the version of a stage was made from, if it publishes one.
     :param looked: how far the stage has looked for retired parents, by the id of each upstream: a slot that has ended.
     :param floor: the slot below which the state of its versions is given up; it never falls.
+    :param table: the table that its steps commit to, as it was then; `None`: they commit to none.
     """
 
     slot: int
@@ -141,6 +143,7 @@ class Decision:
     checkpoint: Checkpoint | None = None
     looked: Mapping[str, int] = field(default_factory=dict)
     floor: int = 0
+    table: TableTarget | None = None
 
     @property
     def steps(self) -> int:

@@ -23,6 +23,7 @@ from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.state import Provenance, UnitRef
 from airflow_gobblin.model.status import Status
+from airflow_gobblin.model.table import TableTarget, TableUnit
 from airflow_gobblin.model.watermark import Watermark
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import DatasetRef, Pack, WorkUnit
@@ -64,6 +65,8 @@ class Plan:
     :param metadata: what its work adds to the events of its slot.
     :param takes_from: the tokens of earlier plans whose finished files its units may take. They were given up before.
     :param checkpoint: what the version of a stage is made from, if it makes one.
+    :param table: the table to publish to, if it is one.
+    :param leaves: what the units that it replaces are in this table.
     """
 
     token: str
@@ -89,6 +92,8 @@ class Plan:
     metadata: Mapping[str, str] = field(default_factory=dict)
     takes_from: tuple[str, ...] = ()
     checkpoint: Checkpoint | None = None
+    table: TableTarget | None = None
+    leaves: tuple[TableUnit, ...] = ()
 
     def answering(self, run: RunPlan) -> Plan:
         """Return it as the answer to a run, which may go on with the plan of an earlier one."""

@@ -14,6 +14,7 @@ from airflow_gobblin.model.channels import ROWS, channel_of, unit_of
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.holds import Holds
+from airflow_gobblin.model.table import DataFile
 from airflow_gobblin.model.watermark import Json, Watermark
 from airflow_gobblin.model.wire import record
 
@@ -264,6 +265,7 @@ class UnitResult:
     :param dead_letter_files: how many files that are.
     :param schema: the schema of its rows, encoded, where only running it tells.
     :param channels: what it made beside its rows, in the order of its last files.
+    :param data_files: the files staged for a table, which hold its rows instead of `files`.
     """
 
     unit: str
@@ -287,6 +289,7 @@ class UnitResult:
     dead_letter_files: int = 0
     schema: str | None = None
     channels: tuple[MadeChannel, ...] = ()
+    data_files: tuple[DataFile, ...] = ()
 
     @property
     def why(self) -> str:
@@ -323,7 +326,7 @@ class UnitResult:
     @property
     def bytes_written(self) -> int:
         """The total size of its files."""
-        return sum(f.size for f in self.files)
+        return sum(f.size for f in self.files) + sum(f.size for f in self.data_files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,7 +399,9 @@ def summarize(unit: WorkUnit, result: UnitResult | None) -> UnitSummary:
     """Summarize a unit from its accepted result; without one it failed."""
     if result is None:
         result = UnitResult(unit.id, "", UnitState.FAILED)
-    made = result.files_of(ROWS) if result.state is UnitState.SUCCESSFUL else ()
+    made: tuple[StagedFile | DataFile, ...] = ()
+    if result.state is UnitState.SUCCESSFUL:
+        made = result.data_files or result.files_of(ROWS)
     return UnitSummary(
         unit=unit.id,
         state=result.state,

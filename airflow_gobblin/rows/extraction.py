@@ -32,13 +32,15 @@ from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.model.table import DataFile
 from airflow_gobblin.model.watermark import Json, Watermark
 from airflow_gobblin.model.work import StagedFile, UnitResult, UnitState, WorkUnit
 from airflow_gobblin.rows.converters.base import Converter, Refuser, RefusingConverter, RowCheck, check_refuser
 from airflow_gobblin.rows.refusals import Refusals, good_rows
-from airflow_gobblin.rows.sinks.base import Writer
+from airflow_gobblin.rows.sinks.base import TableWriter, Writer
 from airflow_gobblin.rows.sinks.parquet_files import dead_letter_files
 from airflow_gobblin.rows.sources.base import OrderedReader, Reader, ReadRequest, RefusedRows
+from airflow_gobblin.rows.tables import place_of
 from airflow_gobblin.rows.work import RowsBinding, RowsWork
 from airflow_gobblin.storage.files.base import Files
 
@@ -100,7 +102,7 @@ def extract_unit(
     guarded = connections if isinstance(connections, GuardedConnections) else GuardedConnections(connections)
     way = _UnitRun(job, plan, unit, snapshot)
     try:
-        staged = way.run(files, folder, guarded)
+        staged = way.run(files, folder, guarded, attempt)
     except BaseException as error:
         with contextlib.suppress(OSError):
             files.remove_tree(folder)
@@ -152,6 +154,7 @@ class _Staged:
 
     rows: tuple[StagedFile, ...] = ()
     dead_letters: tuple[StagedFile, ...] = ()
+    data_files: tuple[DataFile, ...] = ()
 
 
 _NOTHING = _Staged()
@@ -174,7 +177,7 @@ class _UnitRun:
         self._started = time.monotonic()
         self._late = False
 
-    def run(self, files: Files, folder: str, connections: Connections) -> _Staged:
+    def run(self, files: Files, folder: str, connections: Connections, attempt: str) -> _Staged:
         self._check_snapshot()
         assert self._plan.schema is not None
         incoming = schemas.decode(self._binding.source_schema)
@@ -183,7 +186,7 @@ class _UnitRun:
         reader = self._job.source.read(self._unit, incoming, request, connections)
         try:
             stem = f"{self._plan.folder}/{self._plan.token}-{self._unit.id}"
-            writer = self._job.sink.open(published, files, f"{folder}/{self._unit.id}", stem)
+            writer = self._open(published, files, folder, stem, attempt, connections)
             self._refusals = refusals = self._refusing(files, folder)
             try:
                 pass_all = self._pass_in_order if self._binding.in_order else self._pass_all
@@ -195,6 +198,8 @@ class _UnitRun:
                 staged = self._finish(writer)
                 letters = refusals.close()
                 self._end = replace(end, properties=self._left(end, writer))
+                if self._plan.table is not None:
+                    return _Staged((), letters, cast("TableWriter", writer).data_files)
                 return _Staged(staged, letters)
             except BaseException:
                 for opened in (writer, refusals):
@@ -246,7 +251,17 @@ class _UnitRun:
             failure=failure,
             ended=time.time(),
             snapshot=self._snapshot,
+            data_files=staged.data_files,
         )
+
+    def _open(
+        self, schema: pa.Schema, files: Files, folder: str, stem: str, attempt: str, connections: Connections
+    ) -> Writer:
+        """Start the staged files of the unit."""
+        if self._plan.table is None:
+            return self._job.sink.open(schema, files, f"{folder}/{self._unit.id}", stem)
+        files, folder = place_of(self._plan, self._unit, attempt, folder, files, connections)
+        return self._job.sink.open(schema, files, folder, self._unit.id)
 
     def _check_snapshot(self) -> None:
         """Check that the code that runs a one-snapshot plan's units holds the snapshot."""

@@ -13,11 +13,13 @@ from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.work import Dataset, ExtractKind, Limits, WorkUnit
 from airflow_gobblin.rows.extraction import converted_schema
-from airflow_gobblin.rows.sinks.base import SizedSink
+from airflow_gobblin.rows.sinks.base import SizedSink, TableSink
 from airflow_gobblin.rows.source_plans import JudgedPlan, judge_plan, judge_snapshot
 from airflow_gobblin.rows.sources.base import Consistency, DatasetPlan, PlanRequest
 from airflow_gobblin.rows.sources.snapshots import check_shares_snapshots
+from airflow_gobblin.rows.tables import plan_table
 from airflow_gobblin.rows.work import RowsBinding, RowsWork
+from airflow_gobblin.storage.files.base import Files
 
 
 def plan_rows(
@@ -25,6 +27,7 @@ def plan_rows(
     dataset: Dataset,
     states: Mapping[str, DatasetState],
     request: WorkRequest,
+    files: Files,
     connections: GuardedConnections,
 ) -> WorkPlan | HeldBatch | None:
     """Plan the units of a dataset; `None` if there is nothing to do. See `Work.plan`."""
@@ -43,17 +46,29 @@ def plan_rows(
     if judged is None:
         return None
     outgoing = converted_schema(work.converters, work.checks, found.schema)
-    published = schema.decode(state.schema) if state.schema else None
-    outgoing = work.sink.schema(outgoing, published, urn)
+    table = None
+    if isinstance(work.sink, TableSink):
+        table = plan_table(work.sink, dataset, outgoing, request, files, connections)
+        outgoing = table.schema
+    else:
+        published = schema.decode(state.schema) if state.schema else None
+        outgoing = work.sink.schema(outgoing, published, urn)
     return WorkPlan(
         judged.units,
         work.sink.folder(dataset),
-        RowsBinding(schema.encode(found.schema), limits, in_order),
+        RowsBinding(
+            schema.encode(found.schema),
+            limits,
+            in_order,
+            None if table is None else table.merge,
+            None if table is None else table.change,
+        ),
         schema.encode(outgoing),
         judged.planned,
         judged.open_end,
         found.kept_from,
         _one_snapshot(work, urn, found),
+        table=None if table is None else table.target,
     )
 
 

@@ -18,6 +18,7 @@ from airflow_gobblin.rows.converters.base import Converter, RowCheck
 from airflow_gobblin.rows.sinks.base import Layout, Sink
 from airflow_gobblin.rows.sources.base import CheckableSource, RangeSource, Source, ToldSource
 from airflow_gobblin.steps.publishing import publish_file
+from airflow_gobblin.tables.port import Merge
 
 if TYPE_CHECKING:
     from airflow_gobblin.connections import Connections, GuardedConnections
@@ -42,11 +43,15 @@ class RowsBinding:
     :param source_schema: the schema that every unit is read with, encoded.
     :param limits: the limits of each unit.
     :param in_order: whether units are read in the order of their positions, so that one that fails can be published in part.
+    :param merge: how the rows take the place of others in a table.
+    :param table_schema: the columns that the commit gives the table, encoded; `None`: it keeps its own.
     """
 
     source_schema: str
     limits: Limits = field(default_factory=Limits)
     in_order: bool = False
+    merge: Merge | None = None
+    table_schema: str | None = None
 
     @staticmethod
     def of(plan: Plan) -> RowsBinding:
@@ -125,7 +130,7 @@ class RowsWork:
         """Plan ranges of the source, or all of it."""
         from airflow_gobblin.rows.planning import plan_rows
 
-        return plan_rows(self, _of_rows(dataset), states, request, connections)
+        return plan_rows(self, _of_rows(dataset), states, request, files, connections)
 
     def modules(self, connections: Connections) -> tuple[str, ...]:
         """Return the source's drivers."""
@@ -158,12 +163,21 @@ class RowsWork:
                     result = replace(result, files=result.files_of_rows, dead_letter_files=0)  # noqa: PLW2901
                 yield result
 
-        for step in self.sink.publish(plan, of_the_sink(), files):
+        for step in self._steps_of_rows(plan, of_the_sink(), files, staging):
             yield step
             while waiting:
                 yield from _dead_letter_steps(plan, waiting.popleft(), files)
         for result in waiting:
             yield from _dead_letter_steps(plan, result, files)
+
+    def _steps_of_rows(
+        self, plan: Plan, results: Iterable[UnitResult], files: Files, staging: str
+    ) -> Iterable[CommitStep]:
+        if plan.table is None:
+            return self.sink.publish(plan, results, files)
+        from airflow_gobblin.rows.tables import commit_step
+
+        return (commit_step(plan, results, files, staging),)
 
     def tell(self, urn: str, watermark: Watermark, connections: Connections) -> None:
         """Tell the source how far a dataset is published, if it wants to know."""

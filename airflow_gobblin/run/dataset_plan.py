@@ -17,6 +17,7 @@ from airflow_gobblin.model.plan import DatasetNote, Plan
 from airflow_gobblin.model.request import RangeRequest
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.status import Status
+from airflow_gobblin.model.table import Owner
 from airflow_gobblin.model.work import WorkUnit
 from airflow_gobblin.run import reports
 from airflow_gobblin.run.backfill import Backfill, plan_backfill
@@ -98,12 +99,13 @@ def _backfill(opened: OpenJob, dataset: DatasetLike, history: History, planning:
 
 def _work_request(opened: OpenJob, request: RunRequest, history: History, backfill: Backfill | None) -> WorkRequest:
     job, end = opened.job, request.end if isinstance(request.end, datetime) else None
+    owner = Owner(opened.journal.id, opened.journal.ingestion, history.urn)
     policy, coverage = job.policy, history.state.coverage
     if backfill is None:
         batch = job.batch if isinstance(job, BatchedJob) and not request.flush else None
-        return WorkRequest(now(), end, policy, coverage, batch=batch)
+        return WorkRequest(now(), end, policy, coverage, batch=batch, owner=owner)
     stays = coverage.without(stood_for(backfill, history))
-    return WorkRequest(now(), end, policy, stays, backfill.ranges, whole=request.replace)
+    return WorkRequest(now(), end, policy, stays, backfill.ranges, whole=request.replace, owner=owner)
 
 
 def _bound(
@@ -128,6 +130,7 @@ def _bound(
     check_no_slot_is_lost(opened.files, opened.journal, history)
     replaced = () if backfill is None else backfill.replaces
     opened.committer.homes.check_newest(history, replaced)
+    replaces = tuple(sorted(state.live)) if dataset.holds.replaces_all else replaced
     return Plan(
         token=uuid.uuid4().hex,
         ingestion=opened.job.name,
@@ -141,7 +144,7 @@ def _bound(
         schema=found.schema,
         planned=found.planned,
         open_end=found.open_end,
-        replaces=tuple(sorted(state.live)) if dataset.holds.replaces_all else replaced,
+        replaces=replaces,
         reopens=() if backfill is None else backfill.reopens,
         run=planning.request.dag_run,
         kept_from=found.kept_from,
@@ -150,4 +153,6 @@ def _bound(
         head=state.head,
         metadata=found.metadata,
         checkpoint=found.checkpoint,
+        table=found.table,
+        leaves=() if found.table is None or dataset.holds.replaces_all else history.table_units(replaces),
     )

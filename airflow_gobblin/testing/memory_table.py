@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from threading import RLock
 from typing import Any
@@ -18,13 +18,19 @@ import pyarrow.parquet as pq
 
 from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import TableError, TableMovedError
+from airflow_gobblin.model import schema as schemas
+from airflow_gobblin.model.naming import dataset_key
+from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.table import DataFile, Mark, Owner
+from airflow_gobblin.model.watermark import Json
 from airflow_gobblin.model.wire import digest, record
+from airflow_gobblin.model.work import Dataset, StagedFile, UnitResult
+from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.tables.port import Change, Count, Look, Merge, PartitionField
 
-__all__ = ["MemoryTable"]
+__all__ = ["MemoryTable", "MemoryTableSink"]
 
 Row = Mapping[str, Any]
 
@@ -301,3 +307,88 @@ def _merged(entries: list[_Entry], added: list[_Entry], merge: Merge) -> list[_E
             newest[key(row)] = row
     kept = {id(row) for row in newest.values()}
     return [replace(entry, rows=tuple(row for row in entry.rows if id(row) in kept)) for entry in (*entries, *added)]
+
+
+@record("memory_table_sink")
+@dataclass(frozen=True)
+class MemoryTableSink:
+    """The sink of a table in memory, whose data files are Parquet.
+
+    :param workspace: the target root of the ingestion.
+    :param name: the name of each dataset's table: `{dataset}` stands for its key.
+    :param location: where data files stay, see `MemoryTable`; `{dataset}` as in the name.
+    :param keys: merge by these columns; empty: add.
+    :param delta: the column by which versions are compared.
+    """
+
+    workspace: str
+    name: str
+    location: str = ""
+    keys: tuple[str, ...] = ()
+    delta: str | None = None
+
+    @property
+    def target(self) -> str:
+        """The workspace."""
+        return self.workspace
+
+    def folder(self, dataset: Dataset) -> str:
+        """Return the folder of its dead letters."""
+        return dataset_key(dataset.urn)
+
+    def schema(self, planned: pa.Schema, published: pa.Schema | None, urn: str) -> pa.Schema:
+        """Return the columns to publish: new nullable ones are added."""
+        return schemas.evolve(published, planned, urn)
+
+    def table(self, dataset: Dataset) -> MemoryTable:
+        """Return its table."""
+        key = dataset_key(dataset.urn)
+        return MemoryTable(self.name.replace("{dataset}", key), self.location.replace("{dataset}", key))
+
+    def partition_of(self, dataset: Dataset) -> tuple[PartitionField, ...]:
+        """Return none."""
+        return ()
+
+    def merge_of(self, dataset: Dataset) -> Merge | None:
+        """Return how its rows are merged."""
+        return Merge(self.keys, self.delta) if self.keys else None
+
+    def open(self, schema: pa.Schema, files: Files, staged: str, published: str) -> _MemoryTableWriter:
+        """Start a unit's data file."""
+        return _MemoryTableWriter(schema, files, staged, published)
+
+    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
+        """Yield nothing: the table's own step publishes."""
+        return iter(())
+
+
+class _MemoryTableWriter:
+    """The one data file of a unit. See `TableSink` for the parameters."""
+
+    properties: Mapping[str, Json] = {}
+
+    def __init__(self, schema: pa.Schema, files: Files, folder: str, unit: str) -> None:
+        self._schema, self._files, self._folder, self._unit = schema, files, folder, unit
+        self._batches: list[pa.RecordBatch] = []
+        self.data_files: tuple[DataFile, ...] = ()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Keep a batch."""
+        self._batches.append(batch)
+
+    def close(self) -> tuple[StagedFile, ...]:
+        """Write the file."""
+        table, data = pa.Table.from_batches(self._batches, self._schema), io.BytesIO()
+        if not table.num_rows:
+            return ()
+        pq.write_table(table, data)
+        path = f"{self._folder}/0.parquet"
+        out = self._files.stage(path, path)
+        out.write(data.getvalue())
+        staged = out.finish(table.num_rows)
+        self.data_files = (DataFile(path, staged.size, table.num_rows, self._unit),)
+        return (staged,)
+
+    def abort(self) -> None:
+        """Forget it."""
+        self._batches.clear()

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_gobblin.model.plan import Plan
+    from airflow_gobblin.model.table import DataFile, TableRecord
     from airflow_gobblin.steps.base import CommitStep
+    from airflow_gobblin.tables.port import Merge, PartitionField
 
 FILES_PER_FOLDER = 10_000
 """The most files of a folder that is published whole: one step must fit in memory, and in a record. Larger ones go file by
@@ -66,6 +68,7 @@ class Writer(Protocol):
         """Close and remove the written files; harmless twice."""
 
 
+@runtime_checkable
 class Sink(Protocol):
     """The destination of rows."""
 
@@ -100,6 +103,32 @@ class Sink(Protocol):
 
         :raises StepLostError: a staged file is gone, or no longer matches its result.
         """
+
+
+@runtime_checkable
+class TableSink(Protocol):
+    """A sink whose destination is a table: also a `Sink`, whose target is the workspace, and whose `publish` isn't called.
+
+    Its `open` gets the files of the table's location, as `staged` the folder of this unit's data files alone, and as `published`
+    the unit's id. Its writer is a `TableWriter`.
+    """
+
+    def table(self, dataset: Dataset) -> TableRecord:
+        """Return the record that names the dataset's table."""
+
+    def partition_of(self, dataset: Dataset) -> tuple[PartitionField, ...]:
+        """Return the partition that the table is created with."""
+
+    def merge_of(self, dataset: Dataset) -> Merge | None:
+        """Return how rows take the place of others; `None`: they are added."""
+
+
+class TableWriter(Writer, Protocol):
+    """The writer of a `TableSink`."""
+
+    @property
+    def data_files(self) -> tuple[DataFile, ...]:
+        """After `close`: its files, with what their format needs at the commit."""
 
 
 @runtime_checkable

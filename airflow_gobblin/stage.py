@@ -66,6 +66,9 @@ class Stage:
         if getattr(self.writes, "layout", Layout.FLAT) is not Layout.FLAT:
             hint = "Leave `layout` out: the files of a version are published one by one."
             raise self._refused("its sink has a folder for each unit", hint)
+        if getattr(self.writes, "partition", ()):
+            hint = "Write a flat layout without partition columns; an ingestion's sink takes them."
+            raise self._refused("its sink has partition columns", hint)
 
     @property
     def inputs(self) -> Mapping[str, tuple[Output, ...]]:

@@ -67,6 +67,11 @@ class SinkContract:
         some = [{"id": n, "name": None if n % 7 == 0 else f'"näme",\n{n}'} for n in range(20)]
         return [pa.RecordBatch.from_pylist(rows, SCHEMA) for rows in (some[:10], [], some[10:])]
 
+    @pytest.fixture
+    def needed(self) -> Sequence[pa.Field]:
+        """Return the columns that the sink needs in every schema, such as those that it partitions by; they can be null."""
+        return ()
+
     # its record, folder and schema
 
     def test_it_crosses_processes(self, sink: Sink) -> None:
@@ -101,10 +106,10 @@ class SinkContract:
             return  # a sink may refuse this
         assert [field for field in published if evolved.field(field.name).type != field.type] == []
 
-    def test_a_column_of_another_type_is_a_conflict(self, sink: Sink) -> None:
-        published = sink.schema(pa.schema([("a", pa.int64())]), None, DATASET.urn)
+    def test_a_column_of_another_type_is_a_conflict(self, sink: Sink, needed: Sequence[pa.Field]) -> None:
+        published = sink.schema(pa.schema([pa.field("a", pa.int64()), *needed]), None, DATASET.urn)
         with pytest.raises(SchemaConflictError):
-            sink.schema(pa.schema([("a", pa.string())]), published, DATASET.urn)
+            sink.schema(pa.schema([pa.field("a", pa.string()), *needed]), published, DATASET.urn)
 
     # writing
 
@@ -183,15 +188,16 @@ class SinkContract:
             assert name in synced, "`close` syncs the folder of its files by `files.sync_folder`"
             assert synced[content] < synced[name]
 
-    def test_memory_does_not_grow_with_the_unit(self, sink: Sink, files: Files) -> None:
+    def test_memory_does_not_grow_with_the_unit(self, sink: Sink, files: Files, needed: Sequence[pa.Field]) -> None:
         value = "x" * (64 << 10)
-        schema = pa.schema([("text", pa.string())])
+        schema = pa.schema([pa.field("text", pa.string()), *needed])
+        nulls = [pa.nulls(64, field.type) for field in needed]
         writer = sink.open(sink.schema(schema, None, DATASET.urn), files, *stems(sink))
         tracemalloc.start()
         try:
             with arrow_memory() as pool:
                 for _ in range(2 * MEMORY // (4 * MIB)):
-                    writer.write(pa.record_batch([pa.array([value] * 64)], schema))
+                    writer.write(pa.record_batch([pa.array([value] * 64), *nulls], schema=schema))
                 staged = writer.close()
                 used = pool.max_memory() + tracemalloc.get_traced_memory()[1]
         finally:
@@ -214,7 +220,7 @@ class SinkContract:
         for token, units in (("t0", ("u0", "u1")), ("t1", ("u0",))):
             before = {*visible(files)}
             publish(sink, files, *(written(sink, files, batches, token, unit) for unit in units), token=token)
-            new = {*visible(files)} - before
+            new = {_without_partition(path) for path in {*visible(files)} - before}
             stems = [f"{sink.folder(DATASET)}/{token}-{unit}" for unit in units]
             assert {stem for stem in stems for path in new if path.startswith(stem)} == {*stems}
             assert [path for path in new if not path.startswith(tuple(stems))] == []
@@ -323,6 +329,11 @@ def remove(files: Files, result: UnitResult) -> None:
             files.unlink(file.path)
         elif files.uploads is not None:
             files.uploads.abort(file.path, file.upload.id)
+
+
+def _without_partition(path: str) -> str:
+    """Return a path without partition folders in Hive's style: they lie between the dataset's folder and the names."""
+    return "/".join(part for part in path.split("/") if "=" not in part)
 
 
 def visible(files: Files) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -56,6 +57,7 @@ class ParquetFiles:
     :param file_bytes: the file size to aim at. The rest of a unit that is less than a row group goes into the file before.
     :param compression_level: of zstd.
     :param layout: the layout of their names.
+    :param numbers: the numbers in their names, where they share them with others.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class ParquetFiles:
         file_bytes: int,
         compression_level: int,
         layout: Layout = Layout.FLAT,
+        numbers: Iterator[int] | None = None,
     ) -> None:
         self._schema = schema
         self._files = files
@@ -76,6 +79,7 @@ class ParquetFiles:
         self._layout = layout
         self._file_bytes = file_bytes
         self._compression_level = compression_level
+        self._numbers = count() if numbers is None else numbers
         self._group_bytes = min(ROW_GROUP_BYTES, max(1, file_bytes // 2))
         self._gathered: list[pa.RecordBatch] = []
         self._gathered_bytes = 0
@@ -95,10 +99,24 @@ class ParquetFiles:
     def close(self) -> tuple[StagedFile, ...]:
         """Finish every file: whole, synced to disk, with its checksum. Without rows there is no file."""
         self._write_row_group(last=True)
-        self._finish_file()
+        self.finish_file()
         if self._staged:
-            self._files.sync_folder(posixpath.dirname(self._name(self._stem)))
+            self._files.sync_folder(posixpath.dirname(self._name(self._stem, 0)))
         return tuple(self._staged)
+
+    @property
+    def gathered_bytes(self) -> int:
+        """The Arrow bytes of the rows that are gathered and not yet written."""
+        return self._gathered_bytes
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a file is open."""
+        return self._current is not None
+
+    def flush(self) -> None:
+        """Write what is gathered, as a row group."""
+        self._write_row_group()
 
     @property
     def properties(self) -> Mapping[str, Json]:
@@ -124,10 +142,12 @@ class ParquetFiles:
         if not self._gathered:
             return
         if self._full and not last:
-            self._finish_file()
+            self.finish_file()
         rows = pa.Table.from_batches(self._gathered, self._schema)
         if self._current is None:
-            self._opened.append(self._files.stage(self._name(self._stem), self._name(self._published)))
+            number = next(self._numbers)
+            names = self._name(self._stem, number), self._name(self._published, number)
+            self._opened.append(self._files.stage(*names))
             self._current = _OpenFile(self._opened[-1], rows, self._compression_level)
         before = self._current.size
         self._current.write(rows)
@@ -137,10 +157,11 @@ class ParquetFiles:
         # Stop if one more row group like this one would end farther above the target than the file is now below it.
         self._full = self._current.size + (self._current.size - before) / 2 >= self._file_bytes
 
-    def _name(self, stem: str) -> str:
-        return self._layout.path(stem, len(self._staged), "parquet")
+    def _name(self, stem: str, number: int) -> str:
+        return self._layout.path(stem, number, "parquet")
 
-    def _finish_file(self) -> None:
+    def finish_file(self) -> None:
+        """Finish the open file, if there is one: further rows go into another."""
         if self._current is None:
             return
         self._staged.append(self._current.finish())

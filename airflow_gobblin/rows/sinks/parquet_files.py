@@ -143,11 +143,9 @@ class ParquetFiles:
             return
         if self._full and not last:
             self.finish_file()
-        rows = pa.Table.from_batches(self._gathered, self._schema)
+        rows = self._prepared(pa.Table.from_batches(self._gathered, self._schema))
         if self._current is None:
-            number = next(self._numbers)
-            names = self._name(self._stem, number), self._name(self._published, number)
-            self._opened.append(self._files.stage(*names))
+            self._opened.append(self._stage(next(self._numbers)))
             self._current = _OpenFile(self._opened[-1], rows, self._compression_level)
         before = self._current.size
         self._current.write(rows)
@@ -157,6 +155,17 @@ class ParquetFiles:
         # Stop if one more row group like this one would end farther above the target than the file is now below it.
         self._full = self._current.size + (self._current.size - before) / 2 >= self._file_bytes
 
+    def _stage(self, number: int) -> StagedOutput:
+        return self._files.stage(self._name(self._stem, number), self._name(self._published, number))
+
+    def _prepared(self, rows: pa.Table) -> pa.Table:
+        """Return the rows of a row group as they are to be written."""
+        return rows
+
+    def _finished(self, staged: StagedFile, metadata: pq.FileMetaData) -> StagedFile:
+        """Return the result for a file that is written."""
+        return staged
+
     def _name(self, stem: str, number: int) -> str:
         return self._layout.path(stem, number, "parquet")
 
@@ -164,7 +173,7 @@ class ParquetFiles:
         """Finish the open file, if there is one: further rows go into another."""
         if self._current is None:
             return
-        self._staged.append(self._current.finish())
+        self._staged.append(self._finished(*self._current.finish()))
         self._current, self._full = None, False
 
 
@@ -225,6 +234,7 @@ class _OpenFile:
     def __init__(self, output: StagedOutput, first: pa.Table, compression_level: int) -> None:
         self._output = output
         self._rows = 0
+        self._metadata: list[pq.FileMetaData] = []
         self._sink = _ParquetOutput(output)
         paths = _paths(first.schema)
         encodings = _encodings(first, paths)
@@ -239,6 +249,7 @@ class _OpenFile:
                 store_decimal_as_integer=True,
                 dictionary_pagesize_limit=DICTIONARY_BYTES,
                 write_page_index=True,
+                metadata_collector=self._metadata,
             )
         except BaseException:  # it writes its first bytes at once
             self._sink.swallow()
@@ -252,9 +263,9 @@ class _OpenFile:
         self._parquet.write_table(table, row_group_size=table.num_rows)
         self._rows += table.num_rows
 
-    def finish(self) -> StagedFile:
+    def finish(self) -> tuple[StagedFile, pq.FileMetaData]:
         self._parquet.close()
-        return self._output.finish(self._rows)
+        return self._output.finish(self._rows), self._metadata[0]
 
     def discard(self) -> None:
         """Release the file after an error: the Parquet writer would write its footer, which is not wanted."""

@@ -130,7 +130,7 @@ def _hashes_of(values: Sequence[bytes]) -> NDArray[np.int64]:
     hashes = np.zeros(len(values), np.int64)
     lengths = np.fromiter(map(len, values), np.int64, len(values))
     for length in np.unique(lengths):
-        which = np.flatnonzero(lengths == length)
+        which = np.flatnonzero(lengths == length).tolist()
         rows = np.frombuffer(b"".join(values[n] for n in which), np.uint8).reshape(len(which), int(length))
         hashes[which] = _murmur3(rows)
     return hashes

@@ -40,7 +40,8 @@ COLUMNS: dict[str, pa.Array] = {
 
 def statistics(*tables: pa.Table, nans: dict[str, int] | None = None) -> dict[str, ColumnStatistics]:
     """Of a file with a row group for each table."""
-    out, collected = pa.BufferOutputStream(), []
+    collected: list[pq.FileMetaData] = []
+    out = pa.BufferOutputStream()
     with pq.ParquetWriter(out, tables[0].schema, store_decimal_as_integer=True, metadata_collector=collected) as writer:
         for table in tables:
             writer.write_table(table)

@@ -234,7 +234,6 @@ class _OpenFile:
     def __init__(self, output: StagedOutput, first: pa.Table, compression_level: int) -> None:
         self._output = output
         self._rows = 0
-        self._metadata: list[pq.FileMetaData] = []
         self._sink = _ParquetOutput(output)
         paths = _paths(first.schema)
         encodings = _encodings(first, paths)
@@ -249,7 +248,6 @@ class _OpenFile:
                 store_decimal_as_integer=True,
                 dictionary_pagesize_limit=DICTIONARY_BYTES,
                 write_page_index=True,
-                metadata_collector=self._metadata,
             )
         except BaseException:  # it writes its first bytes at once
             self._sink.swallow()
@@ -265,7 +263,7 @@ class _OpenFile:
 
     def finish(self) -> tuple[StagedFile, pq.FileMetaData]:
         self._parquet.close()
-        return self._output.finish(self._rows), self._metadata[0]
+        return self._output.finish(self._rows), self._parquet.writer.metadata
 
     def discard(self) -> None:
         """Release the file after an error: the Parquet writer would write its footer, which is not wanted."""

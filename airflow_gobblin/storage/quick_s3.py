@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from obstore.store import S3Credential, S3Store
 
-__all__ = ["QuickS3", "RecentObjects", "open_quick_s3"]
+__all__ = ["QuickS3", "RecentObjects", "credentials_of", "open_quick_s3"]
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./=-]*")
 """Keys that obstore leaves unchanged; it would encode other characters."""
@@ -156,7 +156,7 @@ def open_quick_s3(filesystem: Any, root: str, seconds: float) -> QuickS3 | None:
         endpoint=endpoint,
         region=client.meta.region_name,
         virtual_hosted_style_request=False,
-        credential_provider=_credentials(filesystem),
+        credential_provider=credentials_of(filesystem),
         client_options={"allow_http": endpoint.startswith("http:"), "timeout": patience, "connect_timeout": patience},
         retry_config={"max_retries": 0},
     )
@@ -164,7 +164,7 @@ def open_quick_s3(filesystem: Any, root: str, seconds: float) -> QuickS3 | None:
     return QuickS3(store, prefix)
 
 
-def _credentials(filesystem: Any) -> Callable[[], S3Credential]:
+def credentials_of(filesystem: Any) -> Callable[[], S3Credential]:
     """Return a provider of the credentials given to the file system, or found by botocore in the environment."""
     given = filesystem.storage_options
 

@@ -23,10 +23,10 @@ from airflow_gobblin.model import wire
 from airflow_gobblin.model.table import DataFile, Mark, Owner, TableUnit
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.storage.filesystems import open_filesystem
-from airflow_gobblin.tables import delta_table
 from airflow_gobblin.tables.delta import DeltaLakeTable
-from airflow_gobblin.tables.delta_table import OpenDeltaTable, newest_versions
-from airflow_gobblin.tables.delta_types import delta_schema
+from airflow_gobblin.tables.delta import table as delta_table
+from airflow_gobblin.tables.delta.table import OpenDeltaTable, newest_versions
+from airflow_gobblin.tables.delta.types import delta_schema
 from airflow_gobblin.tables.port import Change, Count, Look, Merge, PartitionField, table_of
 from tests.services.s3 import CONNECTION, S3Server
 
@@ -341,7 +341,7 @@ def test_partitions_are_columns_with_values_that_are_no_paths(place: Place) -> N
         place.staged(
             pa.table({"id": [number], "c": [value], "d": [day]}, schema=schema),
             number=number,
-            partition=(value, day.isoformat()),
+            partition=(value, (day - dt.date(1970, 1, 1)).days),
         )
         for number, value in enumerate(values)
     ]

@@ -1,4 +1,4 @@
-"""A Delta table, as plans and decisions name it. `delta_table.py` opens it, and loads Arrow and deltalake, which this doesn't."""
+"""A Delta table, as plans and decisions name it. `table.py` opens it, and loads Arrow and deltalake, which this doesn't."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class DeltaLakeTable:
         :raises MissingExtraError: the extra `delta`, or that of its store, isn't installed.
         """
         try:
-            from airflow_gobblin.tables.delta_table import OpenDeltaTable
+            from airflow_gobblin.tables.delta.table import OpenDeltaTable
         except ImportError as error:
             place = self.place
             extras = "delta" if place is None else f"delta,{OBJECT_SCHEMES[place.scheme]}"

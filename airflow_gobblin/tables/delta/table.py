@@ -35,12 +35,13 @@ from deltalake.transaction import Transaction
 
 from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import SchemaConflictError, TableError, TableMovedError
-from airflow_gobblin.model.table import ColumnStatistics, DataFile, Mark, Owner, TableUnit
+from airflow_gobblin.model.table import DataFile, Mark, Owner, TableUnit
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.storage.filesystems import open_filesystem
 from airflow_gobblin.storage.quick_s3 import credentials_of
 from airflow_gobblin.tables.delta import DeltaLakeTable
-from airflow_gobblin.tables.delta_types import check_added, delta_schema, has_plain_timestamps
+from airflow_gobblin.tables.delta.statistics import partition_value, statistics
+from airflow_gobblin.tables.delta.types import check_added, delta_schema, has_plain_timestamps
 from airflow_gobblin.tables.port import Change, Count, Look, Merge, PartitionField
 
 __all__ = ["MERGED_BYTES", "OpenDeltaTable", "check_partition"]
@@ -58,7 +59,6 @@ _FEATURES = frozenset(
 _FORGETS = "delta.setTransactionRetentionDuration"
 _CHECKPOINT_EVERY = 100
 _TOKEN_BYTES = 7
-_LONGEST_TEXT = 64
 
 
 @dataclass(frozen=True)
@@ -506,51 +506,15 @@ def _quoted(column: str) -> str:
 
 def _added(file: DataFile, schema: pa.Schema, partition: tuple[PartitionField, ...], now: int) -> dict[str, Any]:
     """Return the action that adds a file."""
-    fields = zip(partition, file.partition, strict=True)
+    values = zip((field.column for field in partition), file.partition, strict=True)
     return {
         "path": quote(file.path, safe="/=-_.~"),
-        "partitionValues": {field.column: _partition_value(value) for field, value in fields},
+        "partitionValues": {column: partition_value(value, schema.field(column).type) for column, value in values},
         "size": file.size,
         "modificationTime": now,
         "dataChange": True,
-        "stats": json.dumps(_statistics(file, schema), separators=(",", ":"), allow_nan=False),
+        "stats": json.dumps(statistics(file, schema), separators=(",", ":"), allow_nan=False),
     }
-
-
-def _partition_value(value: object) -> str | None:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if value == "":
-        raise TableError(
-            operation="publish to",
-            subject="a partition",
-            cause="Delta takes an empty text in a partition for null",
-            hint="Convert it, or partition otherwise.",
-        )
-    return None if value is None else str(value)
-
-
-def _statistics(file: DataFile, schema: pa.Schema) -> dict[str, Any]:
-    """Return the statistics of a file: of bounds, those that have the same form in Delta."""
-    lows, highs, nulls = {}, {}, {}
-    for column in schema:
-        known = (file.columns or {}).get(column.name)
-        if known is None or pa.types.is_nested(column.type):
-            continue
-        if known.nulls is not None:
-            nulls[column.name] = known.nulls
-        if _is_bounded(known, column.type):
-            lows[column.name], highs[column.name] = known.low, known.high
-    return {"numRecords": file.rows, "minValues": lows, "maxValues": highs, "nullCount": nulls}
-
-
-def _is_bounded(known: ColumnStatistics, kind: pa.DataType) -> bool:
-    both = (known.low, known.high)
-    if pa.types.is_integer(kind):
-        return all(isinstance(one, int) for one in both)
-    if pa.types.is_date(kind):
-        return all(isinstance(one, str) for one in both)
-    return pa.types.is_string(kind) and all(isinstance(one, str) and len(one) <= _LONGEST_TEXT for one in both)
 
 
 def _files_in(table: DeltaTable) -> Iterator[tuple[str, int | None]]:

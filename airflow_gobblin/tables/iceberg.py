@@ -1,0 +1,875 @@
+"""Iceberg tables, by pyiceberg: its catalogs and files, but a commit of our own, since `Transaction` repeats and rebuilds commits.
+
+A commit is one call of `Catalog.commit_table`. It requires the table's uuid, the head of `main`, the schema and the partition
+that were looked at. Marks are properties of the table, set by the same call; each also stands in the summary of its snapshot.
+Sources: the format's specification, https://iceberg.apache.org/spec/ (snapshots, manifests, single-value serialization).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_gobblin.connections import Connections
+from airflow_gobblin.errors import ConfigurationError, GobblinError, MissingExtraError, TableError, TableMovedError
+from airflow_gobblin.model.table import DataFile, Mark, Owner
+from airflow_gobblin.model.wire import record
+from airflow_gobblin.storage.files.base import Files
+from airflow_gobblin.storage.parsed_connection import ParsedConnection
+from airflow_gobblin.tables.port import Change, Count, Look, PartitionField
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import ManifestEntry, ManifestFile
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import Table
+
+MAIN = "main"
+OWNER = "gobblin.owner"
+"""The property that says whose the table is."""
+FILES_PER_MANIFEST = 5_000
+"""What bounds the memory of a commit: a manifest's entries are held while it is written or read."""
+_MARK = "gobblin.mark."
+_NAME_MAPPING = "schema.name-mapping.default"
+_OURS = re.compile(r"/data/gobblin/(?P<token>[^/]+)/[^/]+/(?P<unit>[^/]+)-[^/-]+/[^/]+$")
+_TRANSFORM = re.compile(r"(?P<name>\w+)(?:\[(?P<width>\d+)\])?")
+_SQL_TYPES = {"sqlite": "sqlite", "postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
+_HIVE_TYPES = ("hive_metastore", "hive_cli", "hiveserver2")
+
+
+@record("iceberg_table")
+@dataclass(frozen=True)
+class IcebergTable:
+    """A table of an Iceberg catalog.
+
+    :param catalog: the connection of the catalog: of type `iceberg` for a REST catalog (host, port, login and password as the
+        client's id and secret), of type `postgres` or `sqlite` for pyiceberg's SQL catalog there. Its extra may have
+        `warehouse`, `catalog_name`, and further properties of pyiceberg's.
+    :param table: its name with its namespace: `raw.flights`.
+    :param storage: the connection for its files, where the environment doesn't have the credentials.
+    """
+
+    catalog: str
+    table: str
+    storage: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The table in the words of errors."""
+        return f"table {self.table!r} of catalog {self.catalog!r}"
+
+    @property
+    def connection_ids(self) -> tuple[str, ...]:
+        """The connections that it takes to open it."""
+        return (self.catalog,) if self.storage is None else (self.catalog, self.storage)
+
+    def open(self, connections: Connections, files: Files) -> OpenIcebergTable:
+        """Open the table.
+
+        :raises MissingExtraError: pyiceberg isn't installed.
+        :raises ConfigurationError: the connection is of no catalog that can be used.
+        :raises TableError: the catalog can't be reached.
+        """
+        if "." not in self.table:
+            raise ConfigurationError(
+                operation="use", subject=self.name, cause="it has no namespace", hint="Write it as 'namespace.table'."
+            )
+        properties = _catalog_properties(ParsedConnection(self.catalog, connections.uri(self.catalog)))
+        if self.storage is not None:
+            properties |= _storage_properties(ParsedConnection(self.storage, connections.uri(self.storage)))
+        try:
+            from pyiceberg.catalog import load_catalog
+        except ImportError as error:
+            raise MissingExtraError(
+                operation="open",
+                subject=self.name,
+                cause=error,
+                hint="Install the extra: pip install 'airflow-gobblin[iceberg]'.",
+            ) from error
+        with _as_table_error("open", self.name):
+            catalog = load_catalog(properties.pop("catalog_name", self.catalog), **properties)
+        return OpenIcebergTable(self, catalog)
+
+
+def _catalog_properties(connection: ParsedConnection) -> dict[str, str]:
+    """Return pyiceberg's properties of a catalog.
+
+    :raises ConfigurationError: none can be made of the connection.
+    """
+    if connection.type in _HIVE_TYPES:
+        raise connection.unfit(
+            "a table is changed there under a lock that can be lost, with no word of what it was before: it shuts nobody out",
+            "Use a REST catalog, or pyiceberg's SQL catalog.",
+        )
+    extra = {name: value if isinstance(value, str) else json.dumps(value) for name, value in connection.extra.items()}
+    if connection.type == "iceberg":
+        scheme = extra.pop("scheme", "http" if connection.host in ("localhost", "127.0.0.1") else "https")
+        port = f":{connection.port}" if connection.port else ""
+        given = {"type": "rest", "uri": extra.pop("uri", f"{scheme}://{connection.host}{port}{connection.path}")}
+        if connection.login:
+            given["credential"] = f"{connection.login}:{connection.password}"
+        return extra | given
+    connection.expect("iceberg", *_SQL_TYPES)
+    from sqlalchemy import URL
+
+    where = {"host": connection.host or None, "port": connection.port} if connection.type != "sqlite" else {}
+    url = URL.create(
+        _SQL_TYPES[connection.type],
+        username=connection.login or None,
+        password=connection.password or None,
+        database=connection.path if connection.type == "sqlite" else connection.path.strip("/"),
+        **where,
+    )
+    return extra | {"type": "sql", "uri": url.render_as_string(hide_password=False)}
+
+
+def _storage_properties(connection: ParsedConnection) -> dict[str, str]:
+    """Return pyiceberg's properties for the files of tables.
+
+    :raises ConfigurationError: none can be made of the connection.
+    """
+    connection.expect("aws", "s3")
+    extra = connection.extra
+    given = {
+        "s3.endpoint": extra.get("endpoint_url"),
+        "s3.region": extra.get("region_name"),
+        "s3.access-key-id": connection.login or extra.get("aws_access_key_id"),
+        "s3.secret-access-key": connection.password or extra.get("aws_secret_access_key"),
+        "s3.session-token": extra.get("aws_session_token"),
+    }
+    return {name: value for name, value in given.items() if value}
+
+
+@contextmanager
+def _as_table_error(operation: str, subject: str) -> Iterator[None]:
+    """Raise whatever the library raises as a `TableError`."""
+    try:
+        yield
+    except GobblinError:
+        raise
+    except Exception as error:  # of a catalog, a driver, a file system
+        raise TableError(operation=operation, subject=subject, cause=error) from error
+
+
+class OpenIcebergTable:
+    """An Iceberg table, open."""
+
+    def __init__(self, table: IcebergTable, catalog: Catalog) -> None:
+        self._table = table
+        self._catalog = catalog
+
+    def look(self, owner: Owner) -> Look:
+        table = self._load()
+        if table is None:
+            return Look(id="")
+        metadata = table.metadata
+        if metadata.format_version != 2:
+            raise self._error(
+                "look at",
+                f"it has version {metadata.format_version} of the format",
+                "Only version 2 can be written here; that of a table of version 1 can be raised.",
+            )
+        found = _found_mark(metadata.properties, owner)
+        head = metadata.snapshot_by_name(MAIN)
+        return Look(
+            id=str(metadata.table_uuid),
+            owner=_found_owner(metadata.properties),
+            mark=None if found is None else found.mark,
+            stands=found is None or _stands(found, metadata),
+            form=f"{metadata.current_schema_id}/{metadata.default_spec_id}",
+            location=self._location(metadata.location),
+            schema=metadata.schema().as_arrow(),
+            partition=_partition_of(metadata.spec(), metadata.schema()),
+            version="" if head is None else str(head.snapshot_id),
+            at=table,
+        )
+
+    def create(self, owner: Owner, schema: pa.Schema, partition: tuple[PartitionField, ...]) -> None:
+        from pyiceberg.exceptions import TableAlreadyExistsError
+        from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
+        from pyiceberg.schema import assign_fresh_schema_ids
+
+        with _as_table_error("create", self._table.name):
+            columns = assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(held(schema, self._table.name)))
+            spec = _spec(partition, columns)
+            namespace = self._table.table.rpartition(".")[0]
+            self._catalog.create_namespace_if_not_exists(namespace)
+            try:
+                self._catalog.create_table(
+                    self._table.table,
+                    columns,
+                    partition_spec=spec,
+                    properties={"format-version": "2", OWNER: _owner_text(owner)},
+                )
+            except TableAlreadyExistsError:
+                return
+
+    def commit(self, look: Look, change: Change, owner: Owner, mark: Mark) -> None:
+        if change.merge is not None:
+            raise self._error("merge into", "rows can't be merged into an Iceberg table yet", "Append them.")
+        self._commit(look, change, owner, mark)
+
+    def take_over(self, look: Look, owner: Owner) -> None:
+        self._commit(look, Change(), owner, None)
+
+    def count(self, units: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], Count]:
+        table, asked = self._existing("count"), set(units)
+        files: Counter[tuple[str, str]] = Counter()
+        rows: Counter[tuple[str, str]] = Counter()
+        if asked:
+            for manifest in _manifests(table):
+                for entry in _entries(table, manifest):
+                    unit = _unit_of(entry.data_file.file_path, table.metadata.location)
+                    if unit is not None and unit in asked:
+                        files[unit] += 1
+                        rows[unit] += entry.data_file.record_count
+        return {unit: Count(files[unit], rows[unit]) for unit in files}
+
+    def total(self) -> Count:
+        table = self._existing("count")
+        files = rows = 0
+        whole = True
+        for manifest in _manifests(table, deletes=True):
+            if manifest.content == 0:
+                files += (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
+                rows += (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
+            elif manifest.has_added_files() or manifest.has_existing_files():
+                whole = False
+        with _as_table_error("count", self._table.name):  # only reading tells what delete files of others leave
+            return Count(files, rows if whole else table.scan().count())
+
+    def _commit(self, look: Look, change: Change, owner: Owner, mark: Mark | None) -> None:
+        """Commit a change as a new snapshot, by one call of the catalog.
+
+        :param mark: `None` leaves the owner's as it is: the table is taken over.
+        """
+        from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+        from pyiceberg.table.update import (
+            AddSnapshotUpdate,
+            AssertCurrentSchemaId,
+            AssertDefaultSpecId,
+            AssertRefSnapshotId,
+            AssertTableUUID,
+            SetPropertiesUpdate,
+            SetSnapshotRefUpdate,
+        )
+
+        table: Table = _at(look)
+        metadata, head = table.metadata, table.metadata.snapshot_by_name(MAIN)
+        schema, evolving = self._evolved(table, change.schema)
+        made = _Snapshot(table, schema, self._table.name).made(change, _summary(owner, mark))
+        properties = {OWNER: _owner_text(owner)}
+        if mark is not None:
+            properties[_MARK + owner.key] = _Found(mark, made.snapshot_id, made.sequence_number or 0).text
+        if change.count and _NAME_MAPPING not in metadata.properties:
+            properties[_NAME_MAPPING] = schema.name_mapping.model_dump_json()
+        parent = None if head is None else head.snapshot_id
+        requirements = (
+            AssertTableUUID(uuid=metadata.table_uuid),
+            AssertRefSnapshotId(ref=MAIN, snapshot_id=parent),
+            AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
+            AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),
+            *self._asserted_here(metadata.properties),
+        )
+        updates = (
+            *evolving,
+            AddSnapshotUpdate(snapshot=made),
+            SetSnapshotRefUpdate(ref_name=MAIN, type="branch", snapshot_id=made.snapshot_id, parent_snapshot_id=parent),
+            SetPropertiesUpdate(updates=properties),
+        )
+        try:
+            self._catalog.commit_table(table, requirements, updates)
+        except (CommitFailedException, NoSuchTableError) as error:
+            raise TableMovedError(
+                operation="commit to", subject=self._table.name, cause=error, hint="It is looked at again."
+            ) from error
+
+    def _evolved(self, table: Table, wanted: pa.Schema | None) -> tuple[Schema, tuple[Any, ...]]:
+        """Return the schema that the table is to have, and the updates that give it that."""
+        from pyiceberg.table.update.schema import UpdateSchema
+
+        current = table.metadata.schema()
+        if wanted is None:
+            return current, ()
+        update = UpdateSchema(table.transaction(), name_mapping=table.metadata.name_mapping())
+        update.union_by_name(held(wanted, self._table.name))
+        updates, _ = update._commit()
+        evolved: Schema = update._apply()
+        if not updates:
+            return current, ()
+        ids = [known.schema_id for known in table.metadata.schemas]
+        known = next((known.schema_id for known in table.metadata.schemas if known == evolved), max(ids) + 1)
+        return evolved.model_copy(update={"schema_id": known}), updates
+
+    def _asserted_here(self, properties: Mapping[str, str]) -> tuple[Any, ...]:
+        """Return what only a catalog that compares in this process can be asked for: that nobody's mark or owner changed.
+
+        The snapshots say so, too; but for a table that was put back to none.
+        """
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        if not isinstance(self._catalog, SqlCatalog):
+            return ()
+        return (_AssertOurProperties(_our_properties(properties)),)
+
+    def _load(self) -> Table | None:
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+        with _as_table_error("look at", self._table.name):
+            try:
+                return self._catalog.load_table(self._table.table)
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return None
+
+    def _existing(self, operation: str) -> Table:
+        table = self._load()
+        if table is None:
+            raise self._error(operation, "there is no such table")
+        return table
+
+    def _location(self, location: str) -> str:
+        """Return a table's location with the connection for it."""
+        scheme, found, rest = location.partition("://")
+        if scheme in ("s3", "s3a", "s3n"):
+            return f"s3://{self._table.storage + '@' if self._table.storage else ''}{rest}".rstrip("/")
+        return location.rstrip("/") if found else location.removeprefix("file:").rstrip("/")
+
+    def _error(self, operation: str, cause: str, hint: str | None = None) -> TableError:
+        return TableError(operation=operation, subject=self._table.name, cause=cause, hint=hint)
+
+
+class _AssertOurProperties:
+    """A requirement that the properties of ours are as they were; as a catalog in this process checks it."""
+
+    def __init__(self, expected: Mapping[str, str]) -> None:
+        self._expected = expected
+
+    def validate(self, base_metadata: Any) -> None:
+        from pyiceberg.exceptions import CommitFailedException
+
+        if base_metadata is None or _our_properties(base_metadata.properties) != self._expected:
+            raise CommitFailedException("the marks in its properties have changed")
+
+
+def _our_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in properties.items() if name == OWNER or name.startswith(_MARK)}
+
+
+class _Snapshot:
+    """The manifests of a new snapshot, written in bounded memory: a manifest's entries at a time.
+
+    :param table: as it was looked at.
+    :param schema: the schema that it has from this snapshot on.
+    """
+
+    def __init__(self, table: Table, schema: Schema, name: str) -> None:
+        import uuid
+
+        self._table = table
+        self._schema = schema
+        self._name = name
+        self._id = table.metadata.new_snapshot_id()
+        self._uuid = uuid.uuid4()
+        self._written = 0
+        self._counts: Counter[str] = Counter()
+
+    def made(self, change: Change, summary: Mapping[str, str]) -> Any:
+        """Write the manifests and their list, and return the snapshot.
+
+        :raises TableError: the files that are to leave aren't as many as were recorded.
+        """
+        from pyiceberg.manifest import write_manifest_list
+        from pyiceberg.table.snapshots import Operation, Snapshot, Summary, update_snapshot_summaries
+
+        metadata = self._table.metadata
+        head = metadata.snapshot_by_name(MAIN)
+        manifests = list(self._kept(change))  # before what is added: if too few are found, less is written for nothing
+        manifests += self._added(change)
+        sequence = metadata.next_sequence_number()
+        place = self._place(f"snap-{self._id}-0-{self._uuid}.avro")
+        with write_manifest_list(
+            format_version=2,
+            output_file=self._table.io.new_output(place),
+            snapshot_id=self._id,
+            parent_snapshot_id=None if head is None else head.snapshot_id,
+            sequence_number=sequence,
+            avro_compression=self._compression,
+        ) as writer:
+            writer.add_manifests(manifests)
+        removing, adding = bool(change.removes or change.removes_all), bool(change.count)
+        operation = Operation.APPEND if not removing else Operation.OVERWRITE if adding else Operation.DELETE
+        counted = {name: str(number) for name, number in self._counts.items() if number}
+        return Snapshot(
+            snapshot_id=self._id,
+            parent_snapshot_id=None if head is None else head.snapshot_id,
+            manifest_list=place,
+            sequence_number=sequence,
+            summary=update_snapshot_summaries(
+                Summary(operation, **counted, **summary), None if head is None else head.summary
+            ),
+            schema_id=self._schema.schema_id,
+        )
+
+    def _added(self, change: Change) -> Iterator[ManifestFile]:
+        """Write the manifests of the files to add.
+
+        :raises TableError: they aren't as many as the change says.
+        """
+        from itertools import islice
+
+        from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus
+
+        spec = self._table.metadata.spec()
+        entry_of = _EntryOf(self._schema, spec, self._table.metadata.location)
+        files = change.files()
+        added = Counter[str]()
+        while some := list(islice(files, FILES_PER_MANIFEST)):
+            with self._writer(spec) as writer:
+                for file in some:
+                    data_file = entry_of(file)
+                    writer.add(ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, data_file=data_file))
+                    added["added-data-files"] += 1
+                    added["added-records"] += file.rows
+                    added["added-files-size"] += file.size
+            yield writer.to_manifest_file()
+        if (added["added-data-files"], added["added-records"]) != (change.count, change.rows):
+            raise TableError(
+                operation="commit to",
+                subject=self._name,
+                cause=f"{added['added-data-files']} files with {added['added-records']} rows are listed, "
+                f"but {change.count} with {change.rows} were decided",
+            )
+        self._counts += added
+
+    def _kept(self, change: Change) -> Iterator[ManifestFile]:
+        """Yield the manifests of the head, those rewritten from which something leaves.
+
+        :raises TableError: what leaves isn't as many as was recorded.
+        """
+        expected = {(unit.token, unit.unit): Count(unit.files, unit.rows) for unit in change.removes}
+        left: dict[tuple[str, str], Count] = {}
+        leaves = self._leaves(change, expected, left)
+        for manifest in _manifests(self._table, deletes=True):
+            if manifest.content != 0:
+                if not change.removes_all:
+                    yield manifest
+                continue
+            if leaves is None:
+                yield manifest
+                continue
+            entries = _entries(self._table, manifest)
+            leaving = [leaves(entry) for entry in entries]
+            yield from self._rewritten(manifest, entries, leaving) if any(leaving) else (manifest,)
+        for unit, count in expected.items():
+            if left.get(unit, Count()) != count:
+                found = left.get(unit, Count())
+                raise TableError(
+                    operation="replace units of",
+                    subject=self._name,
+                    cause=f"unit {unit[1]!r} of {unit[0]} has {found.files} files with {found.rows} rows there, "
+                    f"but {count.files} with {count.rows} were committed: somebody compacted or deleted some",
+                    hint="Nothing was changed. Ingest the range anew by a snapshot of the whole table, or rewrite it by hand.",
+                )
+
+    def _leaves(
+        self,
+        change: Change,
+        expected: Mapping[tuple[str, str], Count],
+        left: dict[tuple[str, str], Count],
+    ) -> Callable[[ManifestEntry], bool] | None:
+        """Return the test of what leaves, which counts it by unit; `None` if nothing does."""
+        if change.removes_all:
+            return lambda entry: True
+        if not expected:
+            return None
+        location = self._table.metadata.location
+
+        def leaves(entry: ManifestEntry) -> bool:
+            unit = _unit_of(entry.data_file.file_path, location)
+            if unit is None or unit not in expected:
+                return False
+            before = left.get(unit, Count())
+            left[unit] = Count(before.files + 1, before.rows + entry.data_file.record_count)
+            return True
+
+        return leaves
+
+    def _rewritten(
+        self, manifest: ManifestFile, entries: list[ManifestEntry], leaving: list[bool]
+    ) -> Iterator[ManifestFile]:
+        with self._writer(self._table.metadata.specs()[manifest.partition_spec_id]) as writer:
+            for entry, out in zip(entries, leaving, strict=True):
+                if out:
+                    writer.delete(entry)
+                    self._counts["deleted-data-files"] += 1
+                    self._counts["deleted-records"] += entry.data_file.record_count
+                    self._counts["removed-files-size"] += entry.data_file.file_size_in_bytes
+                else:
+                    writer.existing(entry)
+        yield writer.to_manifest_file()
+
+    @property
+    def _compression(self) -> Any:
+        return self._table.metadata.properties.get("write.avro.compression-codec", "gzip")
+
+    def _writer(self, spec: PartitionSpec) -> Any:
+        from pyiceberg.manifest import write_manifest
+
+        place = self._place(f"{self._uuid}-m{self._written}.avro")
+        self._written += 1
+        return write_manifest(
+            format_version=2,
+            spec=spec,
+            schema=self._schema,
+            output_file=self._table.io.new_output(place),
+            snapshot_id=self._id,
+            avro_compression=self._compression,
+        )
+
+    def _place(self, name: str) -> str:
+        return str(self._table.location_provider().new_metadata_location(name))
+
+
+class _EntryOf:
+    """What makes the format's data files of ours, with a schema and a partition looked up once."""
+
+    def __init__(self, schema: Schema, spec: PartitionSpec, location: str) -> None:
+        from pyiceberg.types import PrimitiveType
+
+        self._location = location.rstrip("/")
+        self._spec_id = spec.spec_id
+        self._partition = [field.transform.result_type(schema.find_type(field.source_id)) for field in spec.fields]
+        self._columns = {
+            name: (id, schema.find_type(id))
+            for id, name in _single_columns(schema)
+            if isinstance(schema.find_type(id), PrimitiveType)
+        }
+
+    def __call__(self, file: DataFile) -> Any:
+        from pyiceberg.manifest import DataFile as Entry
+        from pyiceberg.manifest import DataFileContent, FileFormat
+        from pyiceberg.typedef import Record
+
+        values = zip(self._partition, file.partition, strict=True)
+        entry = Entry.from_args(
+            content=DataFileContent.DATA,
+            file_path=f"{self._location}/{file.path}",
+            file_format=FileFormat.PARQUET,
+            partition=Record(*(_partition_value(kind, value) for kind, value in values)),
+            record_count=file.rows,
+            file_size_in_bytes=file.size,
+            sort_order_id=None,
+            equality_ids=None,
+            key_metadata=None,
+            **self._metrics(file),
+        )
+        entry.spec_id = self._spec_id
+        return entry
+
+    def _metrics(self, file: DataFile) -> dict[str, Any]:
+        from pyiceberg.conversions import to_bytes
+
+        metrics: dict[str, dict[int, Any]] = {name: {} for name in _METRICS.values()}
+        low, high = {}, {}
+        for name, column in (file.columns or {}).items():
+            if name not in self._columns:
+                continue
+            id, kind = self._columns[name]
+            for ours, theirs in _METRICS.items():
+                if (number := getattr(column, ours)) is not None:
+                    metrics[theirs][id] = number
+            for bounds, value in ((low, column.low), (high, column.high)):
+                if value is not None and (known := native(kind, value)) == known:
+                    bounds[id] = to_bytes(kind, known)
+        return {**metrics, "lower_bounds": low, "upper_bounds": high}
+
+
+_METRICS = {
+    "bytes": "column_sizes",
+    "values": "value_counts",
+    "nulls": "null_value_counts",
+    "nans": "nan_value_counts",
+}
+
+
+def _single_columns(schema: Schema) -> Iterator[tuple[int, str]]:
+    """Yield the columns that have at most one value a row, those of structs with dots: ids and names."""
+    from pyiceberg.types import StructType
+
+    def below(fields: Iterable[Any], prefix: str) -> Iterator[tuple[int, str]]:
+        for field in fields:
+            name = f"{prefix}{field.name}"
+            yield field.field_id, name
+            if isinstance(field.field_type, StructType):
+                yield from below(field.field_type.fields, f"{name}.")
+
+    return below(schema.fields, "")
+
+
+def native(kind: Any, value: Any) -> Any:
+    """Return a value of a type of Iceberg's from its form as JSON: numbers and texts as they are, NaN and infinities as texts,
+    decimals as texts, dates and times as numbers (days and microseconds) or ISO texts, and bytes in base64.
+    """
+    import base64
+    import uuid
+    from datetime import date, datetime, time
+    from decimal import Decimal
+
+    from pyiceberg import types
+
+    if value is None:
+        return None
+    if isinstance(kind, types.DecimalType):
+        return Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale))
+    if isinstance(kind, types.FloatType | types.DoubleType):
+        return float(value)
+    if isinstance(kind, types.BinaryType | types.FixedType):
+        return base64.b64decode(value)
+    if isinstance(value, str):
+        if isinstance(kind, types.DateType):
+            return date.fromisoformat(value)
+        if isinstance(kind, types.TimeType):
+            return time.fromisoformat(value)
+        if isinstance(kind, types.TimestampType | types.TimestamptzType):
+            return datetime.fromisoformat(value).replace(tzinfo=None)
+        if isinstance(kind, types.UUIDType):
+            return uuid.UUID(value)
+    return value
+
+
+def _partition_value(kind: Any, value: Any) -> Any:
+    """Return a value of a partition, in the form that manifests hold it."""
+    from pyiceberg.partitioning import _to_partition_representation
+
+    return _to_partition_representation(kind, native(kind, value))
+
+
+def _manifests(table: Table, *, deletes: bool = False) -> Iterator[ManifestFile]:
+    """Yield the manifests of the head; those of delete files only if asked for."""
+    head = table.metadata.snapshot_by_name(MAIN)
+    if head is not None:
+        for manifest in head.manifests(table.io):
+            if deletes or manifest.content == 0:
+                yield manifest
+
+
+def _entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
+    """Return the live entries of a manifest."""
+    return manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+
+
+def _unit_of(path: str, location: str) -> tuple[str, str] | None:
+    """Return token and unit of a file; `None` for one that isn't ours."""
+    location = location.rstrip("/")
+    if not path.startswith(location + "/"):
+        return None
+    found = _OURS.match(path, len(location))
+    return None if found is None else (found["token"], found["unit"])
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A mark as a property keeps it.
+
+    :param snapshot: the snapshot that left it.
+    :param sequence: its sequence number: later ones of the table are higher.
+    """
+
+    mark: Mark
+    snapshot: int
+    sequence: int
+
+    @property
+    def text(self) -> str:
+        mark = self.mark
+        return json.dumps(
+            {
+                "slot": mark.slot,
+                "token": mark.token,
+                "done": mark.done,
+                "snapshot": self.snapshot,
+                "sequence": self.sequence,
+            }
+        )
+
+
+def _found_mark(properties: Mapping[str, str], owner: Owner) -> _Found | None:
+    text = properties.get(_MARK + owner.key)
+    if text is None:
+        return None
+    try:
+        told = json.loads(text)
+        mark = Mark(int(told["slot"]), str(told["token"]), bool(told["done"]))
+        return _Found(mark, int(told["snapshot"]), int(told["sequence"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise TableError(
+            operation="look at",
+            subject=f"the mark of {owner}",
+            cause=error,
+            hint="Somebody changed a property of the table whose name begins with 'gobblin.'.",
+        ) from error
+
+
+def _stands(found: _Found, metadata: Any) -> bool:
+    """Return whether `main` descends from a mark's snapshot, or did before that expired.
+
+    Sequence numbers rise along it: an ancestor with a lower one, before the mark's snapshot came along, shows that `main` was set
+    back. Expiry by pyiceberg takes the parent's id from its child.
+    """
+    snapshot = metadata.snapshot_by_name(MAIN)
+    if snapshot is None:
+        return False
+    while True:
+        if snapshot.snapshot_id == found.snapshot:
+            return True
+        if (snapshot.sequence_number or 0) <= found.sequence:
+            return False
+        parent = snapshot.parent_snapshot_id
+        before = None if parent is None else metadata.snapshot_by_id(parent)
+        if before is None:
+            return parent == found.snapshot or metadata.snapshot_by_id(found.snapshot) is None
+        snapshot = before
+
+
+def _owner_text(owner: Owner) -> str:
+    return json.dumps({"journal": owner.journal, "ingestion": owner.ingestion, "urn": owner.urn})
+
+
+def _found_owner(properties: Mapping[str, str]) -> Owner | None:
+    text = properties.get(OWNER)
+    if text is None:
+        return None
+    try:
+        return Owner(**json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise TableError(
+            operation="look at",
+            subject="the owner of a table",
+            cause=error,
+            hint=f"Somebody changed its property {OWNER!r}.",
+        ) from error
+
+
+def _summary(owner: Owner, mark: Mark | None) -> dict[str, str]:
+    """Return what the summary of a snapshot says of it."""
+    if mark is None:
+        return {OWNER: _owner_text(owner)}
+    return {
+        "gobblin.dataset": owner.urn,
+        "gobblin.ingestion": owner.ingestion,
+        "gobblin.slot": str(mark.slot),
+        "gobblin.token": mark.token,
+        "gobblin.done": "true" if mark.done else "false",
+    }
+
+
+def _at(look: Look) -> Any:
+    if look.at is None:
+        raise TableMovedError(operation="commit to", subject="a table", cause="there was none when it was looked at")
+    return look.at
+
+
+def _spec(partition: tuple[PartitionField, ...], schema: Schema) -> PartitionSpec:
+    from pyiceberg.partitioning import PartitionField as Field
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.transforms import parse_transform
+
+    fields = []
+    for number, field in enumerate(partition):
+        transform = parse_transform(f"{field.transform}[{field.width}]" if field.width else field.transform)
+        source = schema.find_field(field.column)
+        if not transform.can_transform(source.field_type):
+            raise ConfigurationError(
+                operation="partition by",
+                subject=str(field),
+                cause=f"column {field.column!r} is of type {source.field_type}",
+            )
+        name = field.column if field.transform == "identity" else f"{field.column}_{field.transform}"
+        fields.append(Field(source_id=source.field_id, field_id=1000 + number, transform=transform, name=name))
+    return PartitionSpec(*fields)
+
+
+def _partition_of(spec: PartitionSpec, schema: Schema) -> tuple[PartitionField, ...]:
+    def one(field: Any) -> PartitionField:
+        found = _TRANSFORM.fullmatch(str(field.transform))
+        name, width = (found["name"], found["width"]) if found else (str(field.transform), None)
+        column = schema.find_column_name(field.source_id)
+        return PartitionField(column or "", "void" if name == "void" else name, int(width or 0))
+
+    return tuple(one(field) for field in spec.fields)
+
+
+def held(schema: pa.Schema, subject: str) -> pa.Schema:
+    """Return a schema as Iceberg holds it: times with a zone as instants in UTC, unsigned numbers in the next wider type.
+
+    :raises ConfigurationError: it has no type for some of the columns, which are all named.
+    """
+    import pyarrow as pa
+
+    unfit: list[str] = []
+
+    def column(field: pa.Field) -> pa.Field:
+        kind = _held_type(field.type)
+        if kind is None:
+            unfit.append(f"column {field.name!r} ({field.type})")
+            return field
+        return field.with_type(kind)
+
+    fields = [column(field) for field in schema]
+    if unfit:
+        raise ConfigurationError(
+            operation="hold a dataset in",
+            subject=subject,
+            cause=f"Iceberg has no type for {', '.join(unfit)}",
+            hint="Cast the columns in the source's `casts`, or leave them out.",
+        )
+    return pa.schema(fields)
+
+
+def _held_type(kind: pa.DataType) -> pa.DataType | None:
+    """Return the type that values of another one are held in without loss; `None` if there is none."""
+    import pyarrow as pa
+
+    is_ = pa.types
+    if is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind):
+        inner = _held_type(kind.value_type)
+        return None if inner is None else pa.list_(kind.value_field.with_type(inner))
+    if is_.is_struct(kind):
+        inners = [(field, _held_type(field.type)) for field in kind]
+        return None if any(inner is None for _, inner in inners) else pa.struct([f.with_type(i) for f, i in inners])
+    if is_.is_map(kind):
+        key, item = _held_type(kind.key_type), _held_type(kind.item_type)
+        return None if key is None or item is None else pa.map_(key, kind.item_field.with_type(item))
+    if is_.is_dictionary(kind):
+        return _held_type(kind.value_type)
+    if is_.is_timestamp(kind):
+        return None if kind.unit == "ns" else pa.timestamp("us", "UTC" if kind.tz else None)
+    if is_.is_time(kind):
+        return None if str(kind) == "time64[ns]" else pa.time64("us")
+    if is_.is_unsigned_integer(kind):
+        return {8: pa.int32(), 16: pa.int32(), 32: pa.int64()}.get(kind.bit_width)
+    if is_.is_integer(kind):
+        return pa.int64() if kind.bit_width == 64 else pa.int32()
+    if is_.is_decimal(kind):
+        return pa.decimal128(kind.precision, kind.scale) if kind.precision <= 38 and kind.scale >= 0 else None
+    if is_.is_float16(kind):
+        return pa.float32()
+    if is_.is_date64(kind):
+        return None
+    for test, plain in (
+        (is_.is_large_string, pa.string()),
+        (is_.is_string_view, pa.string()),
+        (is_.is_large_binary, pa.binary()),
+        (is_.is_binary_view, pa.binary()),
+    ):
+        if test(kind):
+            return plain
+    tests = (is_.is_boolean, is_.is_floating, is_.is_string, is_.is_date32, is_.is_binary, is_.is_fixed_size_binary)
+    return kind if any(test(kind) for test in tests) or isinstance(kind, pa.UuidType) else None

@@ -23,7 +23,6 @@ class ParsedConnection:
         self.password = unquote(parts.password or "")
         self.host = unquote(parts.hostname or "")
         self.port = parts.port
-        self.path = unquote(parts.path)
         self.extra: dict[str, Any] = dict(parse_qsl(parts.query))
         if "__extra__" in self.extra:
             self.extra = json.loads(self.extra["__extra__"])

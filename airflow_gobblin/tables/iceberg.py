@@ -1,4 +1,4 @@
-"""Iceberg tables, by pyiceberg: its catalogs and files, but a commit of our own, since `Transaction` repeats and rebuilds commits.
+"""Iceberg tables, by pyiceberg: its catalogs and files, but a commit of our own, since its `Transaction` repeats commits.
 
 A commit is one call of `Catalog.commit_table`. It requires the table's uuid, the head of `main`, the schema and the partition
 that were looked at. Marks are properties of the table, set by the same call; each also stands in the summary of its snapshot.
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import ConfigurationError, GobblinError, MissingExtraError, TableError, TableMovedError
@@ -81,7 +82,7 @@ class IcebergTable:
             raise ConfigurationError(
                 operation="use", subject=self.name, cause="it has no namespace", hint="Write it as 'namespace.table'."
             )
-        properties = _catalog_properties(ParsedConnection(self.catalog, connections.uri(self.catalog)))
+        properties = _catalog_properties(self.catalog, connections.uri(self.catalog))
         if self.storage is not None:
             properties |= _storage_properties(ParsedConnection(self.storage, connections.uri(self.storage)))
         try:
@@ -98,11 +99,12 @@ class IcebergTable:
         return OpenIcebergTable(self, catalog)
 
 
-def _catalog_properties(connection: ParsedConnection) -> dict[str, str]:
+def _catalog_properties(conn_id: str, uri: str) -> dict[str, str]:
     """Return pyiceberg's properties of a catalog.
 
     :raises ConfigurationError: none can be made of the connection.
     """
+    connection, path = ParsedConnection(conn_id, uri), unquote(urlsplit(uri).path)
     if connection.type in _HIVE_TYPES:
         raise connection.unfit(
             "a table is changed there under a lock that can be lost, with no word of what it was before: it shuts nobody out",
@@ -112,21 +114,24 @@ def _catalog_properties(connection: ParsedConnection) -> dict[str, str]:
     if connection.type == "iceberg":
         scheme = extra.pop("scheme", "http" if connection.host in ("localhost", "127.0.0.1") else "https")
         port = f":{connection.port}" if connection.port else ""
-        given = {"type": "rest", "uri": extra.pop("uri", f"{scheme}://{connection.host}{port}{connection.path}")}
+        given = {"type": "rest", "uri": extra.pop("uri", f"{scheme}://{connection.host}{port}{path}")}
         if connection.login:
             given["credential"] = f"{connection.login}:{connection.password}"
         return extra | given
     connection.expect("iceberg", *_SQL_TYPES)
     from sqlalchemy import URL
 
-    where = {"host": connection.host or None, "port": connection.port} if connection.type != "sqlite" else {}
-    url = URL.create(
-        _SQL_TYPES[connection.type],
-        username=connection.login or None,
-        password=connection.password or None,
-        database=connection.path if connection.type == "sqlite" else connection.path.strip("/"),
-        **where,
-    )
+    if connection.type == "sqlite":  # an absolute path, in any of the spellings that Airflow and SQLAlchemy have
+        url = URL.create("sqlite", database="/" + unquote(urlsplit(uri).netloc + path).strip("/"))
+    else:
+        url = URL.create(
+            _SQL_TYPES[connection.type],
+            connection.login or None,
+            connection.password or None,
+            connection.host or None,
+            connection.port,
+            path.strip("/"),
+        )
     return extra | {"type": "sql", "uri": url.render_as_string(hide_password=False)}
 
 
@@ -547,9 +552,9 @@ class _EntryOf:
         self._spec_id = spec.spec_id
         self._partition = [field.transform.result_type(schema.find_type(field.source_id)) for field in spec.fields]
         self._columns = {
-            name: (id, schema.find_type(id))
-            for id, name in _single_columns(schema)
-            if isinstance(schema.find_type(id), PrimitiveType)
+            name: (number, schema.find_type(number))
+            for number, name in _single_columns(schema)
+            if isinstance(schema.find_type(number), PrimitiveType)
         }
 
     def __call__(self, file: DataFile) -> Any:
@@ -581,13 +586,13 @@ class _EntryOf:
         for name, column in (file.columns or {}).items():
             if name not in self._columns:
                 continue
-            id, kind = self._columns[name]
+            column_id, kind = self._columns[name]
             for ours, theirs in _METRICS.items():
                 if (number := getattr(column, ours)) is not None:
-                    metrics[theirs][id] = number
+                    metrics[theirs][column_id] = number
             for bounds, value in ((low, column.low), (high, column.high)):
                 if value is not None and (known := native(kind, value)) == known:
-                    bounds[id] = to_bytes(kind, known)
+                    bounds[column_id] = to_bytes(kind, known)
         return {**metrics, "lower_bounds": low, "upper_bounds": high}
 
 
@@ -813,16 +818,8 @@ def held(schema: pa.Schema, subject: str) -> pa.Schema:
     """
     import pyarrow as pa
 
-    unfit: list[str] = []
-
-    def column(field: pa.Field) -> pa.Field:
-        kind = _held_type(field.type)
-        if kind is None:
-            unfit.append(f"column {field.name!r} ({field.type})")
-            return field
-        return field.with_type(kind)
-
-    fields = [column(field) for field in schema]
+    kinds = [(field, _held_type(field.type)) for field in schema]
+    unfit = [f"column {field.name!r} ({field.type})" for field, kind in kinds if kind is None]
     if unfit:
         raise ConfigurationError(
             operation="hold a dataset in",
@@ -830,7 +827,7 @@ def held(schema: pa.Schema, subject: str) -> pa.Schema:
             cause=f"Iceberg has no type for {', '.join(unfit)}",
             hint="Cast the columns in the source's `casts`, or leave them out.",
         )
-    return pa.schema(fields)
+    return pa.schema([field.with_type(kind) for field, kind in kinds])
 
 
 def _held_type(kind: pa.DataType) -> pa.DataType | None:
@@ -838,38 +835,38 @@ def _held_type(kind: pa.DataType) -> pa.DataType | None:
     import pyarrow as pa
 
     is_ = pa.types
-    if is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind):
-        inner = _held_type(kind.value_type)
-        return None if inner is None else pa.list_(kind.value_field.with_type(inner))
-    if is_.is_struct(kind):
-        inners = [(field, _held_type(field.type)) for field in kind]
-        return None if any(inner is None for _, inner in inners) else pa.struct([f.with_type(i) for f, i in inners])
-    if is_.is_map(kind):
-        key, item = _held_type(kind.key_type), _held_type(kind.item_type)
-        return None if key is None or item is None else pa.map_(key, kind.item_field.with_type(item))
+    if is_.is_nested(kind):
+        return _held_nested(kind)
     if is_.is_dictionary(kind):
         return _held_type(kind.value_type)
     if is_.is_timestamp(kind):
         return None if kind.unit == "ns" else pa.timestamp("us", "UTC" if kind.tz else None)
     if is_.is_time(kind):
-        return None if str(kind) == "time64[ns]" else pa.time64("us")
-    if is_.is_unsigned_integer(kind):
-        return {8: pa.int32(), 16: pa.int32(), 32: pa.int64()}.get(kind.bit_width)
+        return None if kind.unit == "ns" else pa.time64("us")
     if is_.is_integer(kind):
-        return pa.int64() if kind.bit_width == 64 else pa.int32()
+        bits = kind.bit_width + (1 if is_.is_unsigned_integer(kind) else 0)
+        return pa.int32() if bits <= 32 else pa.int64() if bits <= 64 else None
     if is_.is_decimal(kind):
         return pa.decimal128(kind.precision, kind.scale) if kind.precision <= 38 and kind.scale >= 0 else None
-    if is_.is_float16(kind):
-        return pa.float32()
-    if is_.is_date64(kind):
-        return None
-    for test, plain in (
-        (is_.is_large_string, pa.string()),
-        (is_.is_string_view, pa.string()),
-        (is_.is_large_binary, pa.binary()),
-        (is_.is_binary_view, pa.binary()),
-    ):
-        if test(kind):
-            return plain
+    others = {pa.float16(): pa.float32(), pa.large_string(): pa.string(), pa.string_view(): pa.string()}
+    others |= {pa.large_binary(): pa.binary(), pa.binary_view(): pa.binary()}
     tests = (is_.is_boolean, is_.is_floating, is_.is_string, is_.is_date32, is_.is_binary, is_.is_fixed_size_binary)
-    return kind if any(test(kind) for test in tests) or isinstance(kind, pa.UuidType) else None
+    return others.get(kind, kind if any(test(kind) for test in tests) or isinstance(kind, pa.UuidType) else None)
+
+
+def _held_nested(kind: pa.DataType) -> pa.DataType | None:
+    """Return the same for a list, a struct or a map."""
+    import pyarrow as pa
+
+    fields = [kind.field(index) for index in range(kind.num_fields)] if pa.types.is_struct(kind) else None
+    if fields is not None:
+        inners = [_held_type(field.type) for field in fields]
+        whole = all(inner is not None for inner in inners) and fields
+        return (
+            pa.struct([field.with_type(inner) for field, inner in zip(fields, inners, strict=True)]) if whole else None
+        )
+    if pa.types.is_map(kind):
+        key, item = _held_type(kind.key_type), _held_type(kind.item_type)
+        return None if key is None or item is None else pa.map_(key, kind.item_field.with_type(item))
+    inner = _held_type(kind.value_type) if hasattr(kind, "value_field") else None
+    return None if inner is None else pa.list_(kind.value_field.with_type(inner))

@@ -256,16 +256,9 @@ class OpenIcebergTable:
         :param mark: `None` leaves the owner's as it is: the table is taken over.
         """
         from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
-        from pyiceberg.table.update import (
-            AddSnapshotUpdate,
-            AssertCurrentSchemaId,
-            AssertDefaultSpecId,
-            AssertRefSnapshotId,
-            AssertTableUUID,
-            SetPropertiesUpdate,
-            SetSnapshotRefUpdate,
-        )
+        from pyiceberg.table import update
 
+        made_of: Any = update  # its models take their fields by names that type checkers don't know
         table: Table = _at(look)
         metadata, head = table.metadata, table.metadata.snapshot_by_name(MAIN)
         schema, evolving = self._evolved(table, change.schema)
@@ -277,17 +270,19 @@ class OpenIcebergTable:
             properties[_NAME_MAPPING] = schema.name_mapping.model_dump_json()
         parent = None if head is None else head.snapshot_id
         requirements = (
-            AssertTableUUID(uuid=metadata.table_uuid),
-            AssertRefSnapshotId(ref=MAIN, snapshot_id=parent),
-            AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
-            AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),
+            made_of.AssertTableUUID(uuid=metadata.table_uuid),
+            made_of.AssertRefSnapshotId(ref=MAIN, snapshot_id=parent),
+            made_of.AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
+            made_of.AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),
             *self._asserted_here(metadata.properties),
         )
         updates = (
             *evolving,
-            AddSnapshotUpdate(snapshot=made),
-            SetSnapshotRefUpdate(ref_name=MAIN, type="branch", snapshot_id=made.snapshot_id, parent_snapshot_id=parent),
-            SetPropertiesUpdate(updates=properties),
+            made_of.AddSnapshotUpdate(snapshot=made),
+            made_of.SetSnapshotRefUpdate(
+                ref_name=MAIN, type="branch", snapshot_id=made.snapshot_id, parent_snapshot_id=parent
+            ),
+            made_of.SetPropertiesUpdate(updates=properties),
         )
         try:
             self._catalog.commit_table(table, requirements, updates)
@@ -391,7 +386,8 @@ class _Snapshot:
         :raises TableError: the files that are to leave aren't as many as were recorded.
         """
         from pyiceberg.manifest import write_manifest_list
-        from pyiceberg.table.snapshots import Operation, Snapshot, Summary, update_snapshot_summaries
+        from pyiceberg.table import snapshots
+        from pyiceberg.table.snapshots import Operation, Summary, update_snapshot_summaries
 
         metadata = self._table.metadata
         head = metadata.snapshot_by_name(MAIN)
@@ -411,7 +407,8 @@ class _Snapshot:
         removing, adding = bool(change.removes or change.removes_all), bool(change.count)
         operation = Operation.APPEND if not removing else Operation.OVERWRITE if adding else Operation.DELETE
         counted = {name: str(number) for name, number in self._counts.items() if number}
-        return Snapshot(
+        snapshot: Any = snapshots.Snapshot
+        return snapshot(
             snapshot_id=self._id,
             parent_snapshot_id=None if head is None else head.snapshot_id,
             manifest_list=place,
@@ -552,9 +549,9 @@ class _EntryOf:
         self._spec_id = spec.spec_id
         self._partition = [field.transform.result_type(schema.find_type(field.source_id)) for field in spec.fields]
         self._columns = {
-            name: (number, schema.find_type(number))
+            name: (number, kind)
             for number, name in _single_columns(schema)
-            if isinstance(schema.find_type(number), PrimitiveType)
+            if isinstance(kind := schema.find_type(number), PrimitiveType)
         }
 
     def __call__(self, file: DataFile) -> Any:
@@ -582,7 +579,8 @@ class _EntryOf:
         from pyiceberg.conversions import to_bytes
 
         metrics: dict[str, dict[int, Any]] = {name: {} for name in _METRICS.values()}
-        low, high = {}, {}
+        low: dict[int, bytes] = {}
+        high: dict[int, bytes] = {}
         for name, column in (file.columns or {}).items():
             if name not in self._columns:
                 continue
@@ -625,14 +623,14 @@ def native(kind: Any, value: Any) -> Any:
     import base64
     import uuid
     from datetime import date, datetime, time
-    from decimal import Decimal
+    from decimal import Context, Decimal
 
     from pyiceberg import types
 
     if value is None:
         return None
     if isinstance(kind, types.DecimalType):
-        return Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale))
+        return Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale), context=Context(prec=38))
     if isinstance(kind, types.FloatType | types.DoubleType):
         return float(value)
     if isinstance(kind, types.BinaryType | types.FixedType):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,6 +20,7 @@ from airflow_gobblin.model.table import ColumnStatistics, DataFile, Mark, Owner,
 from airflow_gobblin.storage.files.local import LocalFiles
 from airflow_gobblin.tables.iceberg import IcebergTable, OpenIcebergTable
 from airflow_gobblin.tables.port import Change, Count, Look, PartitionField
+from tests.services.s3 import CONNECTION, S3Server
 
 OWNER = Owner("journal-1", "lake", "main.flights")
 OTHER = Owner("journal-2", "lake", "main.flights")
@@ -40,12 +43,13 @@ class Lake:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.record = IcebergTable("catalog", "raw.flights")
+        self.given: dict[str, str] = {}
         self.uri = f"sqlite://{root}/catalog.db?warehouse={quote(f'file://{root}/warehouse', safe='')}"
         self._opened: list[OpenIcebergTable] = []
 
     def open(self) -> OpenIcebergTable:
         """As another process has it."""
-        opened = self.record.open(Given(catalog=self.uri), LocalFiles(self.root))
+        opened = self.record.open(Given(catalog=self.uri, **self.given), LocalFiles(self.root))
         self._opened.append(opened)
         return opened
 
@@ -97,7 +101,7 @@ def made(lake: Lake, *partition: PartitionField) -> OpenIcebergTable:
 
 def put(lake: Lake, table: OpenIcebergTable, slot: int, ids: list[int], unit: str = "u1") -> DataFile:
     look = table.look(OWNER)
-    file = lake.file(look, f"t{slot}", unit, [{"id": id, "city": f"c{id}"} for id in ids])
+    file = lake.file(look, f"t{slot}", unit, [{"id": number, "city": f"c{number}"} for number in ids])
     table.commit(look, appended(file), OWNER, Mark(slot, f"t{slot}", done=True))
     return file
 
@@ -179,7 +183,7 @@ def test_a_late_commit_after_everything_was_put_back_to_nothing_is_refused(lake:
     look = late.look(OWNER)
     file = put(lake, table, 0, [1])
     foreign = lake.foreign()
-    foreign.catalog.commit_table(foreign, (), (RemoveSnapshotRefUpdate(ref_name="main"),))
+    foreign.catalog.commit_table(foreign, (), (RemoveSnapshotRefUpdate(**{"ref-name": "main"}),))
     assert not table.look(OWNER).stands
     with pytest.raises(TableMovedError):
         late.commit(look, appended(file), OWNER, Mark(0, "t0", done=True))
@@ -400,15 +404,13 @@ def test_files_that_are_not_as_many_as_decided_are_not_committed(lake: Lake) -> 
 def test_partitions_are_kept_by_their_transforms(
     lake: Lake, field: PartitionField, value: Any, kind: pa.DataType
 ) -> None:
-    from datetime import date, datetime
-
     day = "city" if field.column != "day" else "day"
     schema = pa.schema([("id", pa.int64()), (day, kind if field.column == "day" else pa.string())])
     table = lake.open()
     table.create(OWNER, schema, (field,))
     look = table.look(OWNER)
     assert look.partition == (field,)
-    one = datetime(1970, 1, 1, 1) if field.transform == "hour" else date(2024, 2, 29)
+    one = datetime.fromisoformat("1970-01-01T01:00:00") if field.transform == "hour" else date(2024, 2, 29)
     row = {"id": 1, day: one if day == "day" else (None if value is None else "c1")}
     table.commit(
         look, appended(lake.file(look, "t0", "u1", [row], partition=(value,))), OWNER, Mark(0, "t0", done=True)
@@ -454,9 +456,125 @@ def test_many_files_make_several_manifests(lake: Lake, monkeypatch: pytest.Monke
     monkeypatch.setattr("airflow_gobblin.tables.iceberg.FILES_PER_MANIFEST", 2)
     table = made(lake)
     look = table.look(OWNER)
-    files = [lake.file(look, "t0", f"u{id}", [{"id": id, "city": "a"}]) for id in range(5)]
+    files = [lake.file(look, "t0", f"u{number}", [{"id": number, "city": "a"}]) for number in range(5)]
     table.commit(look, appended(*files), OWNER, Mark(0, "t0", done=True))
     assert ids(lake) == [0, 1, 2, 3, 4]
     foreign = lake.foreign()
     assert len(foreign.current_snapshot().manifests(foreign.io)) == 3
     assert table.total() == Count(5, 5)
+
+
+def test_types_make_the_round_trip(lake: Lake) -> None:
+    """Written as the table's own schema has them, read by pyiceberg."""
+    berlin = timezone(timedelta(hours=1))
+    planned = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("small", pa.int16()),
+            ("unsigned", pa.uint32()),
+            ("flag", pa.bool_()),
+            ("half", pa.float16()),
+            ("price", pa.decimal128(38, 9)),
+            ("day", pa.date32()),
+            ("at", pa.timestamp("ms")),
+            ("instant", pa.timestamp("us", "Europe/Berlin")),
+            ("clock", pa.time32("s")),
+            ("raw", pa.binary()),
+            ("fixed", pa.binary(3)),
+            ("tags", pa.large_list(pa.large_string())),
+            ("place", pa.struct([("x", pa.float64()), ("names", pa.list_(pa.string()))])),
+            ("counts", pa.map_(pa.string(), pa.int32())),
+            ("coded", pa.dictionary(pa.int8(), pa.string())),
+        ]
+    )
+    full = {
+        "id": 1,
+        "small": -5,
+        "unsigned": 2**32 - 1,
+        "flag": True,
+        "half": 0.5,
+        "price": Decimal("-12345678901234567890123456789.123456789"),
+        "day": date(1582, 10, 14),
+        "at": datetime.fromisoformat("0099-12-31T23:59:59.999"),
+        "instant": datetime(1850, 1, 1, 1, tzinfo=berlin),
+        "clock": time(23, 59, 59),
+        "raw": b"\x00\xff",
+        "fixed": b"abc",
+        "tags": ["a", None, "\u00e9"],
+        "place": {"x": float("inf"), "names": ["n", None]},
+        "counts": [("a", 1), ("b", None)],
+        "coded": "c",
+    }
+    empty = dict.fromkeys(planned.names) | {"id": 2}
+    table = lake.open()
+    table.create(OWNER, planned, ())
+    look = table.look(OWNER)
+    file = lake.file(look, "t0", "u1", [full, empty])
+    lows = {
+        "price": str(full["price"]),
+        "day": "1582-10-14",
+        "raw": "AP8=",
+        "instant": "1850-01-01T00:00:00",
+        "clock": "23:59:59",
+    }
+    statistics = {name: ColumnStatistics(values=2, nulls=1, low=low, high=low) for name, low in lows.items()}
+    table.commit(look, appended(replace(file, columns=statistics)), OWNER, Mark(0, "t0", done=True))
+    assert lake.rows() == [full, empty]
+    for condition in ("day = '1582-10-14'", f"price = {full['price']}", "instant = '1850-01-01T00:00:00+00:00'"):
+        assert [row["id"] for row in lake.foreign().scan(row_filter=condition).to_arrow().to_pylist()] == [1]
+    for condition in ("day > '1582-10-14'", "instant < '1850-01-01T00:00:00+00:00'"):
+        assert list(lake.foreign().scan(row_filter=condition).plan_files()) == []
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(
+            pa.uint64(),
+            pa.timestamp("ns"),
+            pa.time64("ns"),
+            pa.duration("us"),
+            pa.decimal256(60, 2),
+            pa.null(),
+            pa.date64(),
+        ),
+        *(pa.list_(pa.uint64()), pa.struct([("at", pa.timestamp("ns"))]), pa.map_(pa.string(), pa.uint64())),
+        *(pa.month_day_nano_interval(), pa.dictionary(pa.int8(), pa.uint64()), pa.decimal128(5, -2)),
+    ],
+    ids=str,
+)
+def test_what_the_format_cannot_hold_is_refused_by_column(lake: Lake, kind: pa.DataType) -> None:
+    schema = pa.schema([("id", pa.int64()), ("odd", kind), ("other", kind)])
+    with pytest.raises(ConfigurationError, match=r"column 'odd' .*, column 'other'"):
+        lake.open().create(OWNER, schema, ())
+    assert lake.open().look(OWNER).id == ""
+
+
+def test_a_table_may_lie_on_s3(lake: Lake, versitygw: S3Server, bucket: str) -> None:
+    lake.record = replace(lake.record, storage=CONNECTION)
+    lake.uri = lake.uri.partition("warehouse=")[0] + f"warehouse={quote(f's3://{bucket}/lake', safe='')}"
+    lake.given = {CONNECTION: versitygw.access.connection}
+    table, late = made(lake), lake.open()
+    look = table.look(OWNER)
+    assert look.location.startswith(f"s3://{CONNECTION}@{bucket}/lake/")
+    path = "data/gobblin/t0/1/u1-1x/0.parquet"
+    rows = pa.Table.from_pylist([{"id": 1, "city": "a"}], schema=look.schema)
+    place = f"{look.location.removeprefix(f's3://{CONNECTION}@')}/{path}"
+    filesystem = versitygw.access.filesystem()
+    with filesystem.open(place, "wb") as out:
+        pq.write_table(rows, out)
+    change = appended(DataFile(path, filesystem.size(place), 1, "u1"))
+    table.commit(look, change, OWNER, Mark(0, "t0", done=True))
+    with pytest.raises(TableMovedError):
+        late.commit(look, change, OWNER, Mark(0, "t0", done=True))
+    again = late.look(OWNER)
+    late.commit(again, Change(removes=(TableUnit("t0", "u1", 1, 1),)), OWNER, Mark(1, "t1", done=True))
+    assert (late.count([("t0", "u1")]), late.total()) == ({}, Count())
+
+
+@pytest.mark.parametrize("spelling", ["sqlite://{}", "sqlite:///{}", "sqlite://%2F{}"])
+def test_a_catalog_on_sqlite_is_found_by_any_spelling(lake: Lake, spelling: str) -> None:
+    made(lake)
+    path, _, options = lake.uri.removeprefix("sqlite://").partition("?")
+    lake.uri = spelling.format(path if "%" not in spelling else path.lstrip("/")) + f"?{options}"
+    assert lake.open().look(OWNER).owner == OWNER

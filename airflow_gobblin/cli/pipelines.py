@@ -53,6 +53,7 @@ def versions(args: Namespace) -> None:
             "decided": one.decided,
             "run": one.run,
             "rows": one.rows,
+            "channels": one.channels,
             "consumed_slots": one.consumed,
             "late": one.late,
         }

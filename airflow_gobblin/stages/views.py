@@ -6,7 +6,7 @@ Everything is read from journals: a stage's own has its inputs on record.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from airflow_gobblin.connections import Connections
@@ -111,6 +111,7 @@ class VersionView:
 
     :param consumed: how many slots it consumed, by input.
     :param late: the optional inputs that hadn't sealed it, each with the version up to which it has what they published.
+    :param channels: how many rows each of its channels has.
     """
 
     version: datetime
@@ -120,6 +121,7 @@ class VersionView:
     rows: int
     consumed: Mapping[str, int]
     late: Mapping[str, datetime | None]
+    channels: Mapping[str, int] = field(default_factory=dict)
 
 
 def stage_view(journal: Journal, connections: Connections) -> StageView:
@@ -205,7 +207,9 @@ def versions_of(journal: Journal) -> tuple[VersionView, ...]:
 def _version(history: History, number: int) -> VersionView:
     made, slot = history.state.checkpoints[number], history.slot(number)
     consumed = {upstream: len(slots) for upstream, slots in made.parents.items()}
-    return VersionView(made.version, number, slot.decision.run, slot.decision.at, slot.rows, consumed, made.late)
+    live = history.state.live.items()
+    rows = {ref.channel: unit.rows_written for ref, unit in live if ref.slot == number and ref.channel in made.channels}
+    return VersionView(made.version, number, slot.decision.run, slot.decision.at, slot.rows, consumed, made.late, rows)
 
 
 def _input(one: Input, has: Available | None, state: DatasetState) -> InputView:

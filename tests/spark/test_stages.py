@@ -36,6 +36,7 @@ from airflow_gobblin.spark.ship import ship
 from airflow_gobblin.stage import StageJob
 from airflow_gobblin.stages.functions import StageFunction
 from airflow_gobblin.stages.outputs import Output
+from airflow_gobblin.stages.views import versions_of
 from airflow_gobblin.testing import inprocess
 from tests.protocol.rows import RowSource, Table
 from tests.services.environment import ROOT
@@ -376,6 +377,7 @@ def test_channels_of_a_version_are_of_one_evaluation_and_a_stage_reads_them_of_t
     odd, even = journal.read_dataset("split", channel="odd"), journal.read_dataset("split")
     assert sorted(row["number"] for row in odd.to_arrow().to_table().to_pylist()) == [1, 3, 5]
     assert sorted(row["number"] for row in even.to_arrow().to_table().to_pylist()) == [0, 2, 4, 6]
+    assert [(one.rows, one.channels) for one in versions_of(journal)] == [(2, {"odd": 1}), (2, {"odd": 2})]
     old = journal.read_dataset("split", channel="odd", version=datetime.fromtimestamp(4, UTC))
     assert (old.rows, odd.to_spark(spark).columns[-1]) == (2, "half")
     assert [(row["rows"], len(row["made_by"])) for row in pipeline.table("sorted")] == [(4, 1), (3, 1)]

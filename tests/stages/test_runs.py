@@ -221,6 +221,17 @@ def test_stages_follow_a_rewind_of_the_source_by_themselves(diamond: Diamond) ->
         assert "was taken back, from which version 1970-01-01T00:00:10+00:00 was made" in found.reason
 
 
+def test_a_source_that_starts_again_and_loses_nothing_causes_no_work(diamond: Diamond) -> None:
+    diamond.grow(6)
+    diamond.rest()
+    before = {name: diamond.slots(name) for name in diamond.stages}
+    end = datetime.fromtimestamp(6, UTC)
+    for run in ("raw/6", "raw/6 again"):  # one that is cleared, and one that another run has done the work of
+        inprocess.run(diamond.opened(diamond.raw), request=RunRequest(run, end, version=end))
+        assert [diamond.run(name).status for name in diamond.stages] == ["idle"] * 3
+    assert {name: diamond.slots(name) for name in before} == before
+
+
 def test_a_branch_that_restored_holds_the_barrier_until_the_other_has(diamond: Diamond) -> None:
     for rows in (6, 4):
         diamond.grow(rows)

@@ -416,7 +416,7 @@ def test_a_channel_that_cannot_be_published_fails_by_name(
     assert cause in report.detail
 
 
-@pytest.mark.parametrize("function", ["leaking", "leaking_tasks", "leaking_columns"])
+@pytest.mark.parametrize("function", ["leaking", "leaking_columns"])
 def test_no_secret_is_in_what_a_stage_leaves(
     spark: SparkSession, tmp_path: Path, function: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -189,23 +189,30 @@ def _pieces(batch: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
 def _encodings(rows: pa.Table, paths: Sequence[str]) -> dict[str, str]:
     """Return the columns that are better written without a dictionary, by some of a file's first rows, with their encodings.
 
-    Numbers that hardly repeat gain nothing from one: integers, dates, times and short decimals take less room and less time
-    as differences from the value before.
+    Values that hardly repeat gain nothing from one: integers, dates, times and short decimals take less room and less time
+    as differences from the value before, and texts with their lengths apart.
     """
     first = rows.slice(0, FIRST_ROWS)
     step = max(1, first.num_rows // SAMPLE_ROWS)
     looked_at = pa.array(range(0, first.num_rows, step))
     return {
-        field.name: "PLAIN" if pa.types.is_floating(field.type) else "DELTA_BINARY_PACKED"
+        field.name: encoding
         for field, column in zip(first.schema, first.columns, strict=True)
-        if _is_number(field.type) and _hardly_repeats(column.take(looked_at), 1 / step) and paths.count(field.name) == 1
+        if (encoding := _without_dictionary(field.type))
+        and _hardly_repeats(column.take(looked_at), 1 / step)
+        and paths.count(field.name) == 1
     }
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    """Return whether Parquet holds the type as an integer, or a float, of 32 or 64 bits."""
-    tests = (pa.types.is_integer, pa.types.is_float32, pa.types.is_float64, pa.types.is_temporal)
-    return any(test(kind) for test in tests) or bool(pa.types.is_decimal(kind) and kind.precision <= _INT64_DIGITS)
+def _without_dictionary(kind: pa.DataType) -> str:
+    """Return the encoding of a type's values that hardly repeat; empty if that is no other than a dictionary's."""
+    if pa.types.is_floating(kind):
+        return "" if pa.types.is_float16(kind) else "PLAIN"
+    if pa.types.is_integer(kind) or pa.types.is_temporal(kind):
+        return "DELTA_BINARY_PACKED"
+    if pa.types.is_decimal(kind):
+        return "DELTA_BINARY_PACKED" if kind.precision <= _INT64_DIGITS else ""
+    return "DELTA_LENGTH_BYTE_ARRAY" if pa.types.is_string(kind) or pa.types.is_binary(kind) else ""
 
 
 def _hardly_repeats(sample: pa.ChunkedArray, share: float) -> bool:

@@ -150,7 +150,7 @@ def test_every_kind_of_number_is_what_it_was(tmp_path: Path, times: int) -> None
     assert read.schema.equals(batch.schema)
 
 
-def test_numbers_that_hardly_repeat_are_written_as_differences_and_others_by_a_dictionary(tmp_path: Path) -> None:
+def test_what_hardly_repeats_is_written_without_a_dictionary(tmp_path: Path) -> None:
     rows = 100_000
     ids = np.arange(rows)
     price = pa.array([Decimal(int(n) * 7919 % 9_999_991).scaleb(-2) for n in ids], pa.decimal128(14, 2))
@@ -159,23 +159,26 @@ def test_numbers_that_hardly_repeat_are_written_as_differences_and_others_by_a_d
         [
             *(pa.array(ids), pa.array(ids % 12), pa.array(ids * 0.37)),
             *(price, pa.array((ids % 500).astype(str)), pa.array(customer)),
+            *(pa.array([f"note {n}" if n % 3 else None for n in ids]), pa.array([b"%d" % n for n in ids])),
         ],
-        ["id", "quantity", "ratio", "price", "product", "customer"],
+        ["id", "quantity", "ratio", "price", "product", "customer", "note", "key"],
     )
     (staged,) = _written(ParquetSink(str(tmp_path)), LocalFiles(tmp_path), batch)
 
     group = pq.read_metadata(tmp_path / staged.path).row_group(0)
     columns = {group.column(n).path_in_schema: group.column(n) for n in range(group.num_columns)}
-    assert {
-        name: set(column.encodings) & {"DELTA_BINARY_PACKED", "RLE_DICTIONARY"} for name, column in columns.items()
-    } == {
+    looked_for = {"DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY", "RLE_DICTIONARY"}
+    assert {name: set(column.encodings) & looked_for for name, column in columns.items()} == {
         "id": {"DELTA_BINARY_PACKED"},
         "quantity": {"RLE_DICTIONARY"},
         "ratio": set(),
         "price": {"DELTA_BINARY_PACKED"},
         "product": {"RLE_DICTIONARY"},
         "customer": {"RLE_DICTIONARY"},
+        "note": {"DELTA_LENGTH_BYTE_ARRAY"},
+        "key": {"DELTA_LENGTH_BYTE_ARRAY"},
     }
+    assert pq.read_table(tmp_path / staged.path).equals(pa.Table.from_batches([batch]))
     assert columns["price"].physical_type == "INT64"
     assert columns["id"].total_compressed_size < rows / 50
 

@@ -21,6 +21,7 @@ from airflow_gobblin.model.work import ExtractKind, Limits, WorkUnit
 from airflow_gobblin.rows.sources.base import ReadRequest
 from airflow_gobblin.rows.sources.sql import Predicate, SqlSource, SqlTable
 from airflow_gobblin.rows.sources.sql.database import Database as source_database
+from airflow_gobblin.rows.sources.sql.dialects import Session, Statement
 from airflow_gobblin.rows.sources.sql.scan import open_scan
 from tests.rows.sources.databases import (
     DATABASES,
@@ -75,6 +76,21 @@ def test_a_first_load_starts_at_the_least_value_and_ends_the_lag_before_now(even
     assert one.table.num_rows == one.expected_rows == 100
     assert one.actual_high == at("2026-03-01 11:55")
     assert one.unit.weight >= 100 * 10
+
+
+def test_a_first_load_looks_at_the_least_value_once(events: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an index, each look reads the whole table."""
+    looked: list[str] = []
+    rows = Session.rows
+
+    def told(session: Session, statement: Statement) -> list[tuple[Any, ...]]:
+        looked.append(statement.text)
+        return rows(session, statement)
+
+    monkeypatch.setattr(Session, "rows", told)
+    assert runs(events, "events", delta="at").plan().planned is not None
+    assert any(text.startswith("SELECT count(*), min(") for text in looked), looked
+    assert not any(text.startswith("SELECT min(") for text in looked), looked
 
 
 def test_the_next_run_takes_what_is_new_and_nothing_twice(events: Database) -> None:

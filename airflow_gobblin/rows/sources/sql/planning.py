@@ -90,7 +90,9 @@ def plan_ranges(scan: Scan, state: DatasetState, request: PlanRequest) -> Datase
     held = backlog is not None and request.batch is not None and request.batch.holds(backlog)
     if held or (not request.ranges and not any(extent.rows for _, extent in wanted)):
         return DatasetPlan((), scan.schema, backlog=backlog)
-    least = _least(scan)
+    # Without an index, each look at the least value reads the whole table.
+    begins_at_least = first and not request.ranges and _start(scan) is None
+    least = wanted[0][0].low if begins_at_least else _least(scan)
     _check_kept(scan, state, request.ranges, least)
     row_bytes = scan.row_bytes
     total = sum(extent.rows for _, extent in wanted) * row_bytes

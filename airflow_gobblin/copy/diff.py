@@ -115,13 +115,15 @@ def without_clashes(found: Iterable[Difference]) -> Iterator[Difference]:
     """
     names: list[tuple[bytes, Difference]] = []  # of files, each of which the ones after it begin with
     for one in found:
-        key = key_of(one.entry)
+        entry = one.source or one.target
+        assert entry is not None
+        key = key_of(entry)
         while names and not key.startswith(names[-1][0]):
             names.pop()
         for name, other in names:
             if key[len(name) : len(name) + 1] == b"/" and not (one.source is None and other.source is None):
                 raise _clash(other, one)
-        if one.entry.kind is not EntryKind.FOLDER:
+        if entry.kind is not EntryKind.FOLDER:
             names.append((key, one))
         yield one
 

@@ -119,7 +119,7 @@ class _Steps:
         placed: list[tuple[Entry, TargetFile]] = []
         trashes = self._trashes(bundle)
         pairs = zip(bundle.files, result.files, strict=True)
-        for folder, some in groupby(pairs, lambda pair: posixpath.dirname(pair[0].entry.path) or "."):
+        for folder, some in groupby(pairs, lambda pair: pair[0].entry.path.rpartition("/")[0] or "."):
             if whole.above(folder) is not None:
                 if self.keep.in_place:
                     placed += ((file.entry, whole.files[self._at(file.entry.path)]) for file, _ in some)

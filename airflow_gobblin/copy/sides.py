@@ -113,7 +113,11 @@ class Sides:
     def of_source(self) -> Iterator[Entry]:
         """Yield the source's entries that the filter includes."""
         listed = self._named() if self.dataset.manifest else self._listed_source()
-        for entry in filter(self._includes, listed) if self.converted is None else self._as_in_target(listed):
+        if self.converted is not None:
+            listed = self._as_in_target(listed)
+        elif self.wanted.rules:
+            listed = filter(self._includes, listed)
+        for entry in listed:
             if entry.kind is not EntryKind.FOLDER and not self.is_skipped(entry):
                 self.sources += 1
                 self.source_bytes += entry.size

@@ -195,6 +195,14 @@ class ManyFilesStep(Protocol):
         """The number of files that it is about."""
 
 
+class PublishingStep(ManyFilesStep, Protocol):
+    """A step that says whether it publishes files, so that nobody has to make a list of thousands to know that."""
+
+    @property
+    def publishes(self) -> bool:
+        """Whether `files` has any."""
+
+
 def site_of(step: CommitStep) -> Site:
     """Return where a step is carried out: a `SitedStep` says so."""
     site: Site = getattr(step, "site", Site.TASK)  # to ask for the protocol takes ten times as long, for each file
@@ -213,7 +221,13 @@ class HighWatermarkStep:
     watermark: Watermark | None
 
 
-def _weight(step: CommitStep) -> int:
+def publishes_files(step: CommitStep) -> bool:
+    """Return whether a step publishes files: a `PublishingStep` says so."""
+    publishes: bool | None = getattr(step, "publishes", None)  # see `site_of`
+    return bool(step.files()) if publishes is None else publishes
+
+
+def weight_of(step: CommitStep) -> int:
     """Return how many files a step is about: a `ManyFilesStep` says so."""
     entries: int | None = getattr(step, "entries", None)  # see `site_of`
     return max(1, len(step.files())) if entries is None else entries
@@ -228,7 +242,7 @@ def batches(steps: Iterable[CommitStep], files: int) -> Iterator[tuple[CommitSte
     for step in steps:
         kind = Phase(step.phase), site_of(step)
         some.setdefault(kind, []).append(step)
-        counts[kind] += _weight(step)
+        counts[kind] += weight_of(step)
         if counts[kind] >= files:
             yield tuple(some.pop(kind))
             del counts[kind]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from airflow_gobblin.errors import Remedy, StepConflictError, StepError, StepFencedError, StepLostError
-from airflow_gobblin.steps.base import CommitStep, FenceResult, StepContext, StepStatus
+from airflow_gobblin.steps.base import CommitStep, FenceResult, StepContext, StepStatus, publishes_files, weight_of
 from airflow_gobblin.storage.files.base import Files, each
 
 THREADS = 8
@@ -22,7 +22,7 @@ def carry_out_all(
     :return: for each step, whether it was done here; in no order.
     """
     others: list[CommitStep] = []
-    yield from each(files, carry_out_one, _with_files(steps, others))
+    yield from each(files, carry_out_one, _with_files(steps, others), weight_of)
     if others:
         with ThreadPoolExecutor(THREADS) as pool:
             yield from pool.map(carry_out_one, others)
@@ -34,7 +34,7 @@ def _with_files(steps: Iterable[CommitStep], others: list[CommitStep]) -> Iterat
     :param others: the list that they are added to.
     """
     for step in steps:
-        if step.files():
+        if publishes_files(step):
             yield step
         else:
             others.append(step)
@@ -54,7 +54,7 @@ def carry_out(step: CommitStep, context: StepContext, urn: str, slot: int) -> bo
 
 def _carry_out(step: CommitStep, context: StepContext, urn: str, slot: int) -> bool:
     failure: Exception | None = None
-    status = StepStatus.TODO if step.files() else _verify(step, context, urn, slot)
+    status = StepStatus.TODO if publishes_files(step) else _verify(step, context, urn, slot)
     if status is StepStatus.TODO:
         try:
             step.execute(context)

@@ -242,6 +242,7 @@ class PlaceFolderStep:
     target: str
     content: tuple[PlacedFile, ...]
     phase = Phase.PUBLISH
+    publishes = True
 
     def verify(self, context: StepContext) -> StepStatus:
         files = context.files

@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from airflow_gobblin.errors import StepConflictError, StepLostError
 from airflow_gobblin.model.work import StagedFile
-from airflow_gobblin.steps.base import StepContext, StepStatus
-from airflow_gobblin.steps.execution import carry_out
-from airflow_gobblin.steps.placing import ForgetStep, PlaceStep, place_file
+from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus, publishes_files
+from airflow_gobblin.steps.execution import carry_out, carry_out_all
+from airflow_gobblin.steps.placing import ForgetStep, PlaceFolderStep, PlaceStep, place_file, place_folder
 from airflow_gobblin.storage.files import LocalFiles
 from airflow_gobblin.storage.files import local as module
 
@@ -140,3 +142,45 @@ def test_names_that_are_not_utf_8_are_renamed(files: LocalFiles) -> None:
         out.write(b"x")
     files.rename_new("\udcff", "photos/\udcfe\n")
     assert os.listdir(os.fsencode(f"{files.root}/photos")) == [b"\xfe\n"]
+
+
+def test_a_folder_is_placed_without_a_list_of_its_files(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have 20,000, and each look at its kind would make one of each."""
+    file = staged(files)
+    step = place_folder(os.path.dirname(STAGED), "photos/new", {"a.jpg": file}, files)
+    assert step is not None
+    assert publishes_files(step) == bool(step.files())
+    monkeypatch.setattr(PlaceFolderStep, "files", lambda self: pytest.fail("it was asked for a list of its files"))
+    assert [*carry_out_all([step], files, lambda one: carry_out(one, StepContext(files), "photos", 1))] == [True]
+    assert files.read("photos/new/a.jpg") == b"new"
+
+
+def test_a_folder_of_many_files_is_no_reason_for_threads(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes long as it takes many calls, each of which is as short as ever: threads would wait for one another."""
+    monkeypatch.setattr(LocalFiles, "parallel", 2)
+    steps, threads = [], []
+    for number in range(20):
+        paths = [f"{number}/{name}" for name in range(50)]
+        for path in paths:
+            files.create(f"_gobblin/s/0123/a0/{path}").close()
+        found = {path: files.identity(f"_gobblin/s/0123/a0/{path}") for path in paths}
+        of = {
+            path.partition("/")[2]: StagedFile(f"_gobblin/s/0123/a0/{path}", 0, "", 0, one.stamp)
+            for path, one in found.items()
+            if one is not None
+        }
+        step = place_folder(f"_gobblin/s/0123/a0/{number}", f"photos/{number}", of, files)
+        assert step is not None
+        steps.append(step)
+
+    def slowly(step: CommitStep) -> bool:
+        threads.append(threading.current_thread())
+        time.sleep(1e-3)  # ten times what is worth a thread, for a step with one call
+        return True
+
+    assert all(carry_out_all(steps, files, slowly))
+    assert {*threads[8:]} == {threading.current_thread()}
+    threads.clear()
+    (one,) = place_file(staged(files), PATH, "u0", files)
+    assert all(carry_out_all([one] * 20, files, slowly))
+    assert threading.current_thread() not in threads

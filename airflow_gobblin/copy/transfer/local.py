@@ -254,6 +254,8 @@ def _check_length(folder: bytes, path: str) -> None:
 
     :raises OSError: its path is too long for the kernel.
     """
+    if len(folder) + 1 + 4 * len(path) < _LONGEST_PATH:
+        return  # a character has at most four bytes
     if len(folder) + 1 + len(os.fsencode(path)) >= _LONGEST_PATH:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
 
@@ -287,8 +289,6 @@ class DiskDestination:
 
     def stage(self, entry: Entry, origin: Origin) -> StagedFile:
         path = contained(entry.path)
-        with writing(self._files.root, path):
-            _check_length(self._above, path)
         try:
             checksum, made = self._new(entry, origin)
         except BaseException:
@@ -319,20 +319,22 @@ class DiskDestination:
                 self._files.unlink(joined(self._folder, path))
 
     def _copy(self, entry: Entry, origin: Origin) -> tuple[str, os.stat_result]:
-        with writing(self._files.root, entry.path), self._lock:
-            folder, name = self._folders.of(entry.path)
-            file = os.open(name, _NEW, self._mode, dir_fd=folder)
-        self._made[entry.path] = entry.kind
-        try:
-            with writing(self._files.root, entry.path):
+        with writing(self._files.root, entry.path):
+            _check_length(self._above, entry.path)
+            with self._lock:
+                folder, name = self._folders.of(entry.path)
+                file = os.open(name, _NEW, self._mode, dir_fd=folder)
+            self._made[entry.path] = entry.kind
+            try:
                 checksum = Checksum(self._checksums)
                 origin.copy_to_disk(entry, file, checksum)
                 return checksum.result(), self._kept.give(entry, file)
-        finally:
-            os.close(file)
+            finally:
+                os.close(file)
 
     def _link(self, entry: Entry, text: str) -> os.stat_result:
         with writing(self._files.root, entry.path), self._lock:
+            _check_length(self._above, entry.path)
             folder, name = self._folders.of(entry.path)
             os.symlink(text, name, dir_fd=folder)
             self._made[entry.path] = entry.kind

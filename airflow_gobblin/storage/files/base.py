@@ -380,11 +380,17 @@ _SECONDS_OF_A_CALL = 1e-4
 """A call that takes less isn't worth a thread: a link on a local disk takes a tenth of it, and one on a mounted disk several."""
 
 
-def each(files: Files, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+def _one(item: object) -> int:
+    return 1
+
+
+def each(files: Files, function: Callable[[T], R], items: Iterable[T], calls: Callable[[T], int] = _one) -> Iterator[R]:
     """Apply a function that calls `files` to each item, as many at once as is worthwhile; results are in order.
 
     Only a bounded number of items is in memory. Calls that turn out to take microseconds go on in this thread: Python's threads
     would wait for each other longer than for the disk.
+
+    :param calls: returns about how many calls an item takes.
     """
     rest = iter(items)
     if files.parallel > 1:
@@ -399,7 +405,7 @@ def each(files: Files, function: Callable[[T], R], items: Iterable[T]) -> Iterat
                 for results, taken in pool.map(partial(_timed, function), shares):
                     seconds += taken
                     yield from results
-                if seconds < _SECONDS_OF_A_CALL * len(some):
+                if seconds < _SECONDS_OF_A_CALL * sum(map(calls, some)):
                     break
                 size = _AT_A_TIME
     yield from map(function, rest)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -14,6 +15,7 @@ from airflow_gobblin.copy.bundles import Bundle
 from airflow_gobblin.copy.finders import WholeTree
 from airflow_gobblin.copy.options import Compare, Delete, Existing, Keep, Links
 from airflow_gobblin.copy.planning import find_file_sets, plan_copy
+from airflow_gobblin.copy.trees.objects import ObjectTree
 from airflow_gobblin.copy.work import CopyWork
 from airflow_gobblin.errors import DifferenceError
 from airflow_gobblin.job import WorkRequest
@@ -127,3 +129,23 @@ def test_a_key_that_is_also_a_folder_is_named_for_a_disk_only(bucket: Bucket) ->
     bucket.write({"a.b": "x"})
     gone = [gone.path for bundle in bucket.up(delete=Delete(1)) for gone in bundle.deletes]
     assert gone == ["a", "a/b"]
+
+
+def test_between_two_stores_one_etag_is_one_content_and_nothing_is_read(
+    moto: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With another ETag both are read: the same content may have two, by how it was sent."""
+    source, target = Bucket(moto, tmp_path), Bucket(moto, tmp_path)
+    target.put({"same": "abc", "other": "abc"})
+    source.put({"same": "abc", "other": "abd"})
+    work = CopyWork("m", source.url, target.url, target.url, WholeTree(), existing=Existing.UPDATE)
+    opened: list[str] = []
+    real = ObjectTree.open
+
+    def opening(tree: ObjectTree, path: str) -> BinaryIO:
+        opened.append(path)
+        return real(tree, path)
+
+    monkeypatch.setattr(ObjectTree, "open", opening)
+    assert copied(source._planned(replace(work, compare=Compare.CHECKSUM))) == ["other"]
+    assert opened == ["other", "other"]

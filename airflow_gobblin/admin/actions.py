@@ -514,7 +514,7 @@ class Administration:
             elif not self._give_up_what_is_lost(found):
                 left += committer.cleanup.clean(found, "")
         staging = Staging(self._files, staging_folder(self.journal.ingestion, self.journal.id))
-        Sweeper(self.journal, staging, self._claims).sweep()
+        Sweeper(self.journal, staging, self._claims, connections=self._connections).sweep()
         return tuple(left)
 
     def _is_ours(self, claim: Claim) -> bool:

@@ -68,10 +68,14 @@ class PublishedFolder:
 
     @classmethod
     def of(cls, history: History) -> PublishedFolder | None:
-        """Return that of a dataset; `None` if it has no files, or its slot is from before decisions named their folder."""
+        """Return that of a dataset; `None` if it has no files, they are in a table, or its slot is from before decisions named
+        their folder.
+        """
         newest = max((ref.slot for ref, unit in history.state.live.items() if unit.files), default=0)
-        folder = history.slot(newest).decision.folder if newest else ""
-        return cls(folder, newest) if folder else None
+        decision = history.slot(newest).decision if newest else None
+        if decision is None or decision.table is not None or not decision.folder:
+            return None
+        return cls(decision.folder, newest)
 
 
 class Homes:

@@ -10,11 +10,15 @@ import posixpath
 import re
 
 from airflow_gobblin.commit.preconditions import can_win
+from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.job import UploadingWork, Work
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.dead_letters import is_dead_letters
 from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.steps.base import Phase
+from airflow_gobblin.storage.files import open_files
+from airflow_gobblin.tables.commit import DATA_FOLDER, TableCommitStep
 from airflow_gobblin.workspace.claims import Claims
 from airflow_gobblin.workspace.staging import Staging
 
@@ -29,13 +33,22 @@ class Sweeper:
 
     :param claims: the owners of folders below the target root: an upload to another owner's folder is left alone.
     :param work: the ingestion's, if it is known: of a mirror only this tells which uploads may be its own.
+    :param connections: access to the places of tables' data files.
     """
 
-    def __init__(self, journal: Journal, staging: Staging, claims: Claims, work: Work | None = None) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        staging: Staging,
+        claims: Claims,
+        work: Work | None = None,
+        connections: Connections | None = None,
+    ) -> None:
         self._journal = journal
         self._staging = staging
         self._claims = claims
         self._work = work
+        self._connections = connections
 
     def sweep(self, keep: str = "") -> tuple[str, ...]:
         """Delete the staging of every token that isn't needed, the runs that are over, and the uploads of such tokens.
@@ -49,7 +62,9 @@ class Sweeper:
         uploads = self._open_uploads()  # before the tokens, too: an upload begins after its plan is written
         for token in self._unneeded():
             try:
-                self._abort_uploads_of(staging.plan(token), uploads)
+                plan = staging.plan(token)
+                self._abort_uploads_of(plan, uploads)
+                self._remove_data_files(plan)
                 staging.remove_token(token)
             except (GobblinError, OSError):
                 log.warning("staging of token %s can't be removed, and is kept", token, exc_info=True)
@@ -115,6 +130,26 @@ class Sweeper:
             for target in self._work.uploads_to(plan, unit):
                 for upload in found.get(target, ()):
                     self._staging.abort_upload(target, upload)
+
+    def _remove_data_files(self, plan: Plan | None) -> None:
+        """Remove the data files that a plan staged at its table's location and that no commit named: of a slot that is done, all
+        but those on its lists; otherwise all.
+
+        :raises GobblinError: it isn't known which of them were committed: none is removed.
+        """
+        if plan is None or plan.table is None or not plan.table.location:
+            return
+        files, folder = open_files(plan.table.location, self._connections), f"{DATA_FOLDER}/{plan.token}"
+        slot = self._journal.history(plan.urn).by_token(plan.token)
+        if slot is None or not slot.done:
+            files.remove_tree(folder)
+            return
+        named = set[str]()
+        for step in self._journal.steps(slot.decision, slot.decision.of(Phase.SETTLE)):
+            if isinstance(step, TableCommitStep):
+                named.update(file.path for file in step.data_files(self._staging.files))
+        for path in [path for path in files.walk(folder) if path not in named]:
+            files.unlink(path)
 
     def _is_needed(self, urn: str) -> bool:
         """Return whether any plan of a dataset is needed; one that can't be read may be."""

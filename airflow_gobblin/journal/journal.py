@@ -400,7 +400,8 @@ class Journal:
             return PublishedDataset(urn, max((ref.slot for ref in units), default=0), None, schema, files)
         files = self.published_files(history, history.state.units_of(channel), root, dead_letters=dead_letters)
         shown = history.state.head if history.pending is None else history.pending.decision.slot - 1
-        return PublishedDataset(urn, shown, history.state.watermark, schema, files)
+        table = None if dead_letters or history.table is None else history.table.table
+        return PublishedDataset(urn, shown, history.state.watermark, schema, files, table)
 
     def published_files(
         self, history: History, units: Iterable[UnitRef], root: str | None = None, *, dead_letters: bool = False

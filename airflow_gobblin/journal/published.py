@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_gobblin.errors import NeverPublishedError, NotFoundError
+from airflow_gobblin.errors import ConfigurationError, NeverPublishedError, NotFoundError
 from airflow_gobblin.model.naming import many, meant
 from airflow_gobblin.model.watermark import Watermark
 from airflow_gobblin.storage.locations import object_location
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.connections import Connections
     from airflow_gobblin.journal.history import History
     from airflow_gobblin.journal.journal import Journal
+    from airflow_gobblin.model.table import TableRecord
 
 _NAMED = 5
 """The most items that a sentence lists."""
@@ -51,6 +52,7 @@ class PublishedDataset:
     :param slot: the newest slot included.
     :param watermark: `None` also of an old version.
     :param schema: the published schema, as written by `schema.encode`.
+    :param table: the table that its rows are in, which has no files for the journal to name.
     """
 
     urn: str
@@ -58,15 +60,24 @@ class PublishedDataset:
     watermark: Watermark | None
     schema: str | None
     files: tuple[PublishedFile, ...]
+    table: TableRecord | None = None
 
     @property
     def paths(self) -> list[str]:
-        """The absolute paths of its files."""
+        """The absolute paths of its files.
+
+        :raises ConfigurationError: its rows are in a table.
+        """
+        self._check_files()
         return [f.path for f in self.files]
 
     @property
     def rows(self) -> int:
-        """The number of its rows."""
+        """The number of its rows.
+
+        :raises ConfigurationError: its rows are in a table.
+        """
+        self._check_files()
         return sum(f.rows for f in self.files)
 
     def to_arrow(self, connections: Connections | None = None, conn_id: str | None = None) -> ds.Dataset:
@@ -75,6 +86,7 @@ class PublishedDataset:
         :param connections: where to find the secrets of an object store; without them the environment is used.
         :param conn_id: the id of their connection.
         """
+        self._check_files()
         import pyarrow.dataset as ds
 
         from airflow_gobblin.model import schema
@@ -96,9 +108,19 @@ class PublishedDataset:
 
         :param spark: a `SparkSession`, classic or Connect.
         """
+        self._check_files()
         if self.schema is None:
             return spark.createDataFrame([], "struct<>")
         return read_parquet(spark, self.schema, self.paths)
+
+    def _check_files(self) -> None:
+        if self.table is not None:
+            raise ConfigurationError(
+                operation="read",
+                subject=f"dataset {self.urn!r} by its files",
+                cause=f"its rows are in {self.table.name}",
+                hint="Read that table: it needs no journal.",
+            )
 
 
 def read_parquet(spark: Any, schema: str, paths: Sequence[str]) -> Any:

@@ -19,14 +19,11 @@ from airflow_gobblin.rows.sinks.base import Sink, TableSink
 from airflow_gobblin.rows.work import RowsBinding
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.storage.files.base import Files
-from airflow_gobblin.tables.commit import TableCommitStep
+from airflow_gobblin.tables.commit import DATA_FOLDER, TableCommitStep
 from airflow_gobblin.tables.lists import write_lists
 from airflow_gobblin.tables.port import Look, Merge, table_of
 
 __all__ = ["PlannedTable", "commit_step", "place_of", "plan_table"]
-
-DATA_FOLDER = "data/gobblin"
-"""The folder of staged data files below a table's location."""
 
 
 @dataclass(frozen=True)

@@ -183,4 +183,5 @@ def sweep(opened: OpenJob, keep: str = "") -> tuple[str, ...]:
     :param keep: a run whose plan is kept, though its tokens are gone.
     :return: the tokens that were swept.
     """
-    return Sweeper(opened.journal, opened.staging, opened.claims, opened.job.work).sweep(keep)
+    sweeper = Sweeper(opened.journal, opened.staging, opened.claims, opened.job.work, opened.connections)
+    return sweeper.sweep(keep)

@@ -34,10 +34,12 @@ from airflow_gobblin.tables.port import Change, Look, Merge, OpenTable, table_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TableCommitStep"]
+__all__ = ["DATA_FOLDER", "TableCommitStep"]
 
 log = logging.getLogger(__name__)
 
+DATA_FOLDER = "data/gobblin"
+"""The folder of staged data files below a table's location: in it is one for each token."""
 _TRIES = 20
 """How often a commit is tried while others commit to the table, too."""
 _PAUSE = 0.05
@@ -213,7 +215,12 @@ class TableCommitStep:
             hint="Mend it, or abandon the slot and plan anew.",
         )
 
-    def _files(self, files: Files) -> Iterator[DataFile]:
+    def data_files(self, files: Files) -> Iterator[DataFile]:
+        """Yield the data files that it commits.
+
+        :param files: the file system of the workspace.
+        :raises StepLostError: a list of them is gone.
+        """
         return read_lists(files, self.folder, self.lists)
 
     def _is_lost(self, context: StepContext) -> bool:
@@ -221,7 +228,7 @@ class TableCommitStep:
         where = self.target.location
         files = open_files(where, context.connections) if where else context.files
         try:
-            for folder, staged in groupby(self._files(context.files), lambda file: posixpath.dirname(file.path)):
+            for folder, staged in groupby(self.data_files(context.files), lambda file: posixpath.dirname(file.path)):
                 found = files.identities(folder)
                 for file in staged:
                     identity = found.get(posixpath.basename(file.path))
@@ -233,7 +240,7 @@ class TableCommitStep:
 
     def _change(self, files: Files) -> Change:
         return Change(
-            files=lambda: self._files(files),
+            files=lambda: self.data_files(files),
             count=sum(one.files for one in self.lists),
             rows=sum(one.rows for one in self.lists),
             removes=self.removes,

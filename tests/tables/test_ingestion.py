@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from airflow_gobblin.errors import ConfigurationError, GobblinError
+from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError
 from airflow_gobblin.model.table import Mark
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.testing import inprocess
 from airflow_gobblin.testing.memory_table import MemoryTable, MemoryTableSink
 from tests.lab import Lab
 from tests.protocol.rows import Table
@@ -144,7 +145,8 @@ def test_a_slot_whose_commit_is_done_can_not_be_abandoned(new_lab: Callable[...,
     assert slot is not None
     for step in lab.journal.steps(slot.decision):
         step.execute(opened.committer._context_of(slot.decision))
-    assert lab.admin.abandon("a", "not wanted").done
+    with pytest.raises(LostRaceError, match="finished"):
+        lab.admin.abandon("a", "not wanted")
     assert rows(lab, A) == A.all_rows()
 
 
@@ -170,6 +172,44 @@ def test_a_dropped_table_stops_its_dataset_by_name_and_no_other(new_lab: Callabl
         if "a" in reports:
             assert "is gone" in reports["a"].detail
     assert rows(lab, S) == replace(S, version=1).all_rows()
+
+
+def test_only_data_files_that_a_commit_named_are_left(new_lab: Callable[..., Lab]) -> None:
+    """At the table's location: of a slot that is done those on its lists, of any other none."""
+    lab = new_lab(A)
+    where = table_of(lab, A).location
+    if not where:
+        return
+    opened, plan = lab.extracted(A)
+    (token,) = [ref.token for pack in plan.packs for ref in pack.datasets]
+    folder = Path(where, "data", "gobblin", token)
+    staged = {*folder.rglob("*.parquet")}
+    assert staged
+    (folder / "late" / "0-x").mkdir(parents=True)
+    (folder / "late" / "0-x" / "0.parquet").write_bytes(b"of a late attempt")
+    inprocess.publish(opened, plan, opened.connections)
+    lab.run()
+    assert {*folder.rglob("*.parquet")} == staged
+    assert rows(lab, A) == A.all_rows()
+    more = replace(A, rows=16)
+    lab.decide(more)
+    decided = lab.journal.history("a").pending
+    assert decided is not None
+    assert [*Path(where, "data", "gobblin", decided.decision.token).rglob("*.parquet")]
+    lab.admin.abandon("a", "not wanted")
+    lab.run(more)
+    assert not [*Path(where, "data", "gobblin", decided.decision.token).rglob("*.parquet")]
+    assert rows(lab, A) == more.all_rows()
+
+
+def test_reading_the_dataset_names_its_table(new_lab: Callable[..., Lab]) -> None:
+    lab = new_lab(A)
+    lab.run()
+    found = lab.journal.read_dataset("a")
+    assert found.table == table_of(lab, A)
+    assert found.files == ()
+    with pytest.raises(ConfigurationError, match="in memory"):
+        found.to_arrow()
 
 
 def test_a_table_of_another_journal_stops_by_name(new_lab: Callable[..., Lab]) -> None:

@@ -30,6 +30,7 @@ from airflow_gobblin.job import Work
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.plan import Binding
+from airflow_gobblin.model.table import TableRecord
 from airflow_gobblin.model.watermark import Json, LongWatermark, MultiLongWatermark, TimestampWatermark, Watermark
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.rows.converters.base import Converter, RowCheck
@@ -44,6 +45,7 @@ from airflow_gobblin.rows.work import RowsBinding, RowsWork
 from airflow_gobblin.stages.functions import Frame, StageFunction
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.steps.publishing import MoveStep
+from airflow_gobblin.testing.memory_table import MemoryTable
 from tests.services.environment import ROOT
 from tests.test_import_direction import AIRFLOW_SIDE
 
@@ -75,6 +77,7 @@ STANDS_FOR: dict[Any, type[Any]] = {
     Sink: ParquetSink,
     Source: SqlSource,
     StageFunction: Frame,
+    TableRecord: MemoryTable,
     ValueFormat: JsonValues,
     Work: RowsWork,
 }

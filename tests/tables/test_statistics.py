@@ -12,7 +12,7 @@ import pytest
 
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.table import ColumnStatistics
-from airflow_gobblin.tables.statistics import MOST_CHARACTERS, column_statistics, from_json, to_json
+from airflow_gobblin.tables.arrow.statistics import MOST_CHARACTERS, column_statistics, from_json, to_json
 
 COLUMNS: dict[str, pa.Array] = {
     "bool": pa.array([True, None, False]),

@@ -1,0 +1,149 @@
+"""How the columns of a table may change, by the rule of its dataset.
+
+By every rule a new column that can be null is added, a column that the source no longer has stays and is null from then on, and
+the table keeps the order of its columns. `SchemaRule` says what a rule allows beyond that; all else is refused, by column.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+import pyarrow as pa
+
+from airflow_gobblin.errors import SchemaConflictError
+
+
+class SchemaRule(StrEnum):
+    """What may change of the columns of a table."""
+
+    REFUSE = "refuse"
+    """Nothing but a new column that can be null."""
+    ADD = "add"
+    """Also a new column that the source says is never null: it is added as one that can be null, since older rows have none."""
+    WIDEN = "widen"
+    """What `ADD` allows; and a column takes a wider type of its kind, and nulls, where the format can do that to a table."""
+
+
+@dataclass(frozen=True)
+class SchemaDecision:
+    """What a rule makes of a table's columns and those that are to be written.
+
+    :param schema: the columns that the table is to have.
+    :param did: what changes, in sentences for the log; nothing: the table's columns stay.
+    """
+
+    schema: pa.Schema
+    did: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> bool:
+        """Whether the table's columns change."""
+        return bool(self.did)
+
+
+def decide(
+    table: pa.Schema,
+    planned: pa.Schema,
+    rule: SchemaRule,
+    urn: str,
+    widens: Callable[[pa.DataType, pa.DataType], bool] | None = None,
+) -> SchemaDecision:
+    """Decide what the columns of a table are to be.
+
+    :param table: the columns that it has. What their metadata say, such as ids, is kept.
+    :param planned: the columns to write, as the format holds them.
+    :param widens: whether the format can give a column of one type another, wider one; by default it can if every value of the
+        one is one of the other.
+    :raises SchemaConflictError: the rule doesn't allow it, for reasons that it names by column.
+    """
+    problems = [f"two columns are named {name!r}" for name, times in Counter(planned.names).items() if times > 1]
+    if problems:
+        raise _refused(problems, rule, urn)
+    columns, did = list(table), []
+    at = {field.name: number for number, field in enumerate(table)}
+    for field in planned:
+        try:
+            if field.name in at:
+                columns[at[field.name]], done = _changed(table.field(at[field.name]), field, rule, widens or is_wider)
+            else:
+                made, done = _added(field, table, rule)
+                columns.append(made)
+            did += done
+        except _Problem as problem:
+            problems.append(str(problem))
+    problems += _gone(table, planned)
+    if problems:
+        raise _refused(problems, rule, urn)
+    return SchemaDecision(pa.schema(columns, table.metadata), tuple(did))
+
+
+class _Problem(Exception):
+    """Why a column isn't allowed."""
+
+
+def _added(field: pa.Field, table: pa.Schema, rule: SchemaRule) -> tuple[pa.Field, list[str]]:
+    alike = [name for name in table.names if name.casefold() == field.name.casefold()]
+    if alike:
+        raise _Problem(f"new column {field.name!r} differs from {alike[0]!r} in case only")
+    if field.nullable:
+        return field, [f"column {field.name!r} ({field.type}) is added"]
+    if rule is SchemaRule.REFUSE:
+        raise _Problem(f"new column {field.name!r} ({field.type}) is not nullable")
+    return field.with_nullable(True), [f"column {field.name!r} ({field.type}) is added, and can be null"]
+
+
+def _changed(
+    had: pa.Field, now: pa.Field, rule: SchemaRule, widens: Callable[[pa.DataType, pa.DataType], bool]
+) -> tuple[pa.Field, list[str]]:
+    """Return what becomes of a column that the table has, and what was done to it."""
+    made, did = had, []
+    if now.type != had.type and not _holds(had.type, now.type):
+        if rule is not SchemaRule.WIDEN or not is_wider(had.type, now.type) or not widens(had.type, now.type):
+            raise _Problem(f"column {had.name!r} is {had.type} and would be {now.type}")
+        made, did = made.with_type(now.type), [f"column {had.name!r} goes from {had.type} to {now.type}"]
+    if now.nullable and not had.nullable:
+        if rule is not SchemaRule.WIDEN:
+            raise _Problem(f"column {had.name!r} is not null and may now be null")
+        made = made.with_nullable(True)
+        did.append(f"column {had.name!r} can be null")
+    return made, did
+
+
+def _holds(had: pa.DataType, now: pa.DataType) -> bool:
+    """Return whether a column that is wider already can take the narrower values; also by metadata alone they may differ."""
+    return bool(had.equals(now)) or is_wider(now, had)
+
+
+def _gone(table: pa.Schema, planned: pa.Schema) -> Iterator[str]:
+    for field in table:
+        if field.name not in planned.names and not field.nullable:
+            yield f"column {field.name!r} ({field.type}, not null) is gone"
+
+
+def is_wider(narrow: pa.DataType, wide: pa.DataType) -> bool:
+    """Return whether every value of one type is a value of another one of its kind: integers, floating-point numbers, decimals of
+    one scale, and texts and bytes of Arrow's two sizes.
+    """
+    is_ = pa.types
+    if is_.is_integer(narrow) and is_.is_integer(wide):
+        if is_.is_signed_integer(narrow):
+            return bool(is_.is_signed_integer(wide) and wide.bit_width > narrow.bit_width)
+        return bool(wide.bit_width > narrow.bit_width)
+    if is_.is_floating(narrow) and is_.is_floating(wide):
+        return bool(wide.bit_width > narrow.bit_width)
+    if is_.is_decimal(narrow) and is_.is_decimal(wide):
+        return bool(wide.scale == narrow.scale and wide.precision > narrow.precision)
+    return (narrow, wide) in ((pa.string(), pa.large_string()), (pa.binary(), pa.large_binary()))
+
+
+def _refused(problems: list[str], rule: SchemaRule, urn: str) -> SchemaConflictError:
+    other = "" if rule is SchemaRule.WIDEN else ", give its dataset a rule that allows it"
+    return SchemaConflictError(
+        operation="plan",
+        subject=f"dataset {urn!r}",
+        cause=f"{'; '.join(problems)} (the rule for its table is {rule.value!r})",
+        hint=f"Cast the columns back in the source's `casts`{other}, or publish to another table.",
+    )

@@ -58,7 +58,7 @@ def test_what_a_table_has_is_what_a_dictionary_has(merge: Merge, seed: int) -> N
     chance, oracle, table, position = random.Random(seed), Oracle(merge), SCHEMA.empty_table(), 0
     published: list[list[Row]] = []
     for _ in range(12):
-        rows = []
+        rows: list[Row] = []
         for _ in range(chance.randrange(60)):
             position += 1  # positions tell all rows apart
             changed = chance.choice([None, math.nan, -0.0, 0.0, 1.5, 2.0, math.inf, -math.inf])

@@ -139,6 +139,7 @@ class ParquetSink:
             lambda batch: [batch.column(column) for column in self.partition],
             lambda values: folder_of(self.partition, values),
             start,
+            files,
         )
 
     def _files(

@@ -18,11 +18,14 @@ from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.watermark import Json
 from airflow_gobblin.model.work import StagedFile
 from airflow_gobblin.rows.sinks.parquet_files import ROW_GROUP_BYTES, ParquetFiles
+from airflow_gobblin.storage.files.base import Files
 
 GATHERED_BYTES = 2 * ROW_GROUP_BYTES
 """The most Arrow bytes that all partitions of a unit gather together."""
-OPEN_FILES = 8
-"""The most files open at once: an upload of an object store holds some MiB of each."""
+OPEN_FILES = 64
+"""The most files open at once."""
+OPEN_UPLOADS = 8
+"""The same in an object store, where each holds the parts of it that are filled or on their way."""
 MOST_PARTITIONS = 10_000
 """The most partitions of a unit."""
 _BYTES_OF_A_COLUMN = 256
@@ -37,6 +40,7 @@ class PartitionedFiles:
     :param values: returns the partition values of each row of a batch, an array per partition field.
     :param key: returns what tells partitions apart, from the values of one.
     :param start: starts the files of a partition, given its key, its values and the numbers of files, which all share.
+    :param files: where they are.
     """
 
     def __init__(
@@ -44,10 +48,12 @@ class PartitionedFiles:
         values: Callable[[pa.RecordBatch], Sequence[pa.Array]],
         key: Callable[[Values], str],
         start: Callable[[str, Values, Iterator[int]], ParquetFiles],
+        files: Files,
     ) -> None:
         self._values = values
         self._key = key
         self._start = start
+        self._most_open = OPEN_FILES if files.moves_folders else OPEN_UPLOADS
         self._numbers = count()
         self._of: dict[str, ParquetFiles] = {}
         self._open: dict[str, None] = {}  # the one that was written last comes last
@@ -90,7 +96,7 @@ class PartitionedFiles:
         self._open.pop(key, None)
         if self._of[key].is_open:
             self._open[key] = None
-        while len(self._open) > OPEN_FILES:
+        while len(self._open) > self._most_open:
             oldest = next(iter(self._open))
             self._of[oldest].finish_file()
             del self._open[oldest]

@@ -70,7 +70,7 @@ class TableFiles:
                 data_file=DataFile("", 0, 0, unit, of),
             )
 
-        self._writer = PartitionedFiles(self._values, _key, start) if self._partition else start("", (), count())
+        self._writer = PartitionedFiles(self._values, _key, start, files) if self._partition else start("", (), count())
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append a batch of the table's schema."""

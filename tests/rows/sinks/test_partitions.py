@@ -30,6 +30,7 @@ from airflow_gobblin.rows.sinks.partitions import NULL, folder_of
 from airflow_gobblin.storage.files import Files, LocalFiles, open_files
 from airflow_gobblin.testing import SinkContract
 from airflow_gobblin.testing.arrow_memory import arrow_memory
+from airflow_gobblin.testing.memory_files import MemoryObjects
 from airflow_gobblin.testing.sinks import SCHEMA, Row, publish, visible, written
 from tests.lab import Lab
 from tests.protocol.rows import Table
@@ -112,7 +113,7 @@ class TestPartitioned(SinkContract):
 
     @pytest.fixture
     def batches(self) -> Sequence[pa.RecordBatch]:
-        rows = [{"id": n, "name": ODD[n % len(ODD)]} for n in range(2 * len(ODD) + 3)]
+        rows = [{"id": n, "name": ODD[n % 9]} for n in range(21)]
         return [pa.RecordBatch.from_pylist(some, SCHEMA) for some in (rows[:15], [], rows[15:])]
 
     @pytest.fixture
@@ -213,12 +214,17 @@ def test_files_of_a_partition_are_of_about_the_target_size(tmp_path: Path) -> No
     assert sizes[-1] < 180_000, "a last one holds the rest, too"
 
 
+@pytest.mark.parametrize("at", ["disk", "objects"])
 def test_few_files_are_open_and_little_is_gathered_however_many_partitions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     monkeypatch.setattr(partitioned_files, "GATHERED_BYTES", 1 << 20)
+    monkeypatch.setattr(partitioned_files, "OPEN_FILES", 16)
+    limit, files = {"disk": (16, LocalFiles(tmp_path)), "objects": (partitioned_files.OPEN_UPLOADS, MemoryObjects())}[
+        at
+    ]
     random = np.random.default_rng(1)
-    files, sink = LocalFiles(tmp_path), ParquetSink(str(tmp_path), partition=("p",))
+    sink = ParquetSink(str(tmp_path), partition=("p",))
     schema = pa.schema([("p", pa.int64()), ("n", pa.int64())])
     writer = sink.open(schema, files, "_gobblin/s/t0/a0/u0-ff/u0", "main.orders/t0-u0")
     assert isinstance(writer, partitioned_files.PartitionedFiles)
@@ -230,7 +236,7 @@ def test_few_files_are_open_and_little_is_gathered_however_many_partitions(
             most = max(most, sum(one.is_open for one in writer._of.values()))
         staged = writer.close()
         assert pool.max_memory() < 16 << 20
-    assert 0 < most <= partitioned_files.OPEN_FILES
+    assert most == limit
     assert sum(file.rows for file in staged) == 400_000
     assert len({file.path for file in staged}) == len(staged)
 

@@ -22,6 +22,7 @@ from airflow_gobblin.model.table import DataFile, Mark, Owner
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.storage.parsed_connection import ParsedConnection
+from airflow_gobblin.tables.iceberg_merge import MERGE_ROWS, Merged
 from airflow_gobblin.tables.port import Change, Count, Look, PartitionField
 
 if TYPE_CHECKING:
@@ -217,8 +218,14 @@ class OpenIcebergTable:
                 return
 
     def commit(self, look: Look, change: Change, owner: Owner, mark: Mark) -> None:
-        if change.merge is not None:
-            raise self._error("merge into", "rows can't be merged into an Iceberg table yet", "Append them.")
+        if change.merge is not None and change.removes:
+            raise self._error("merge into", "units can't be replaced there: what was merged has lost its unit")
+        if change.merge is not None and change.rows > MERGE_ROWS:
+            raise self._error(
+                "merge into",
+                f"{change.rows} rows are more than the {MERGE_ROWS} that one commit can merge on a worker",
+                "Limit what a run takes, or append and merge by readers.",
+            )
         self._commit(look, change, owner, mark)
 
     def take_over(self, look: Look, owner: Owner) -> None:
@@ -262,7 +269,7 @@ class OpenIcebergTable:
         table: Table = _at(look)
         metadata, head = table.metadata, table.metadata.snapshot_by_name(MAIN)
         schema, evolving = self._evolved(table, change.schema)
-        made = _Snapshot(table, schema, self._table.name).made(change, _summary(owner, mark))
+        made = _Snapshot(table, schema, evolving, self._table.name).made(change, _summary(owner, mark))
         properties = {OWNER: _owner_text(owner)}
         if mark is not None:
             properties[_MARK + owner.key] = _Found(mark, made.snapshot_id, made.sequence_number or 0).text
@@ -366,14 +373,16 @@ class _Snapshot:
     """The manifests of a new snapshot, written in bounded memory: a manifest's entries at a time.
 
     :param table: as it was looked at.
-    :param schema: the schema that it has from this snapshot on.
+    :param schema: the schema that it has from this snapshot on, and `evolving` the updates that give it that.
+    :param name: the table, in the words of errors.
     """
 
-    def __init__(self, table: Table, schema: Schema, name: str) -> None:
+    def __init__(self, table: Table, schema: Schema, evolving: tuple[Any, ...], name: str) -> None:
         import uuid
 
         self._table = table
         self._schema = schema
+        self._evolving = evolving
         self._name = name
         self._id = table.metadata.new_snapshot_id()
         self._uuid = uuid.uuid4()
@@ -391,8 +400,13 @@ class _Snapshot:
 
         metadata = self._table.metadata
         head = metadata.snapshot_by_name(MAIN)
-        manifests = list(self._kept(change))  # before what is added: if too few are found, less is written for nothing
-        manifests += self._added(change)
+        adding, merged = self._listed(change), None
+        if change.merge is not None:
+            merged = self._merged(change, list(adding))
+            adding = iter(merged.adding)
+        # Before what is added: if what leaves isn't found, less is written for nothing.
+        manifests = list(self._kept(change, frozenset() if merged is None else merged.leaving))
+        manifests += self._added(adding)
         sequence = metadata.next_sequence_number()
         place = self._place(f"snap-{self._id}-0-{self._uuid}.avro")
         with write_manifest_list(
@@ -404,8 +418,8 @@ class _Snapshot:
             avro_compression=self._compression,
         ) as writer:
             writer.add_manifests(manifests)
-        removing, adding = bool(change.removes or change.removes_all), bool(change.count)
-        operation = Operation.APPEND if not removing else Operation.OVERWRITE if adding else Operation.DELETE
+        removing = bool(change.removes or change.removes_all or self._counts["deleted-data-files"])
+        operation = Operation.APPEND if not removing else Operation.OVERWRITE if change.count else Operation.DELETE
         counted = {name: str(number) for name, number in self._counts.items() if number}
         snapshot: Any = snapshots.Snapshot
         return snapshot(
@@ -419,45 +433,62 @@ class _Snapshot:
             schema_id=self._schema.schema_id,
         )
 
-    def _added(self, change: Change) -> Iterator[ManifestFile]:
-        """Write the manifests of the files to add.
+    def _listed(self, change: Change) -> Iterator[Any]:
+        """Yield the files to add, as the format has them.
 
         :raises TableError: they aren't as many as the change says.
         """
+        entry_of = _EntryOf(self._schema, self._table.metadata.spec(), self._table.metadata.location)
+        files = rows = 0
+        for file in change.files():
+            yield entry_of(file)
+            files, rows = files + 1, rows + file.rows
+        if (files, rows) != (change.count, change.rows):
+            raise TableError(
+                operation="commit to",
+                subject=self._name,
+                cause=f"{files} files with {rows} rows are listed, but {change.count} with {change.rows} were decided",
+            )
+
+    def _merged(self, change: Change, added: list[Any]) -> Merged:
+        """Merge the files to add with what the table has."""
+        from pyiceberg.table.update import update_table_metadata
+
+        from airflow_gobblin.tables.iceberg_merge import Merging
+
+        assert change.merge is not None
+        metadata = self._table.metadata
+        evolved = update_table_metadata(metadata, self._evolving) if self._evolving else metadata
+        merging = Merging(evolved, self._table.io, change.merge, self._name)
+        known = all(key in metadata.schema().column_names for key in change.merge.keys)
+        empty = change.removes_all or not known or not added
+        old = () if empty else self._table.scan(row_filter=merging.bounds(added)).plan_files()
+        return merging.merged(old, added)
+
+    def _added(self, entries: Iterator[Any]) -> Iterator[ManifestFile]:
+        """Write the manifests of the files to add."""
         from itertools import islice
 
         from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus
 
-        spec = self._table.metadata.spec()
-        entry_of = _EntryOf(self._schema, spec, self._table.metadata.location)
-        files = change.files()
-        added = Counter[str]()
-        while some := list(islice(files, FILES_PER_MANIFEST)):
-            with self._writer(spec) as writer:
-                for file in some:
-                    data_file = entry_of(file)
-                    writer.add(ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, data_file=data_file))
-                    added["added-data-files"] += 1
-                    added["added-records"] += file.rows
-                    added["added-files-size"] += file.size
+        while some := list(islice(entries, FILES_PER_MANIFEST)):
+            with self._writer(self._table.metadata.spec()) as writer:
+                for entry in some:
+                    writer.add(ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, data_file=entry))
+                    self._counts["added-data-files"] += 1
+                    self._counts["added-records"] += entry.record_count
+                    self._counts["added-files-size"] += entry.file_size_in_bytes
             yield writer.to_manifest_file()
-        if (added["added-data-files"], added["added-records"]) != (change.count, change.rows):
-            raise TableError(
-                operation="commit to",
-                subject=self._name,
-                cause=f"{added['added-data-files']} files with {added['added-records']} rows are listed, "
-                f"but {change.count} with {change.rows} were decided",
-            )
-        self._counts += added
 
-    def _kept(self, change: Change) -> Iterator[ManifestFile]:
+    def _kept(self, change: Change, leaving_too: frozenset[str]) -> Iterator[ManifestFile]:
         """Yield the manifests of the head, those rewritten from which something leaves.
 
+        :param leaving_too: the paths of further files that leave.
         :raises TableError: what leaves isn't as many as was recorded.
         """
         expected = {(unit.token, unit.unit): Count(unit.files, unit.rows) for unit in change.removes}
         left: dict[tuple[str, str], Count] = {}
-        leaves = self._leaves(change, expected, left)
+        leaves = self._leaves(change, leaving_too, expected, left)
         for manifest in _manifests(self._table, deletes=True):
             if manifest.content != 0:
                 if not change.removes_all:
@@ -483,17 +514,20 @@ class _Snapshot:
     def _leaves(
         self,
         change: Change,
+        leaving_too: frozenset[str],
         expected: Mapping[tuple[str, str], Count],
         left: dict[tuple[str, str], Count],
     ) -> Callable[[ManifestEntry], bool] | None:
         """Return the test of what leaves, which counts it by unit; `None` if nothing does."""
         if change.removes_all:
             return lambda entry: True
-        if not expected:
+        if not expected and not leaving_too:
             return None
         location = self._table.metadata.location
 
         def leaves(entry: ManifestEntry) -> bool:
+            if entry.data_file.file_path in leaving_too:
+                return True
             unit = _unit_of(entry.data_file.file_path, location)
             if unit is None or unit not in expected:
                 return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,7 +20,7 @@ from airflow_gobblin.errors import ConfigurationError, GobblinError, TableError,
 from airflow_gobblin.model.table import ColumnStatistics, DataFile, Mark, Owner, TableUnit
 from airflow_gobblin.storage.files.local import LocalFiles
 from airflow_gobblin.tables.iceberg import IcebergTable, OpenIcebergTable
-from airflow_gobblin.tables.port import Change, Count, Look, PartitionField
+from airflow_gobblin.tables.port import Change, Count, Look, Merge, PartitionField
 from tests.services.s3 import CONNECTION, S3Server
 
 OWNER = Owner("journal-1", "lake", "main.flights")
@@ -183,7 +184,8 @@ def test_a_late_commit_after_everything_was_put_back_to_nothing_is_refused(lake:
     look = late.look(OWNER)
     file = put(lake, table, 0, [1])
     foreign = lake.foreign()
-    foreign.catalog.commit_table(foreign, (), (RemoveSnapshotRefUpdate(**{"ref-name": "main"}),))
+    update: Any = RemoveSnapshotRefUpdate
+    foreign.catalog.commit_table(foreign, (), (update(ref_name="main"),))
     assert not table.look(OWNER).stands
     with pytest.raises(TableMovedError):
         late.commit(look, appended(file), OWNER, Mark(0, "t0", done=True))
@@ -578,3 +580,100 @@ def test_a_catalog_on_sqlite_is_found_by_any_spelling(lake: Lake, spelling: str)
     path, _, options = lake.uri.removeprefix("sqlite://").partition("?")
     lake.uri = spelling.format(path if "%" not in spelling else path.lstrip("/")) + f"?{options}"
     assert lake.open().look(OWNER).owner == OWNER
+
+
+VERSIONED = pa.schema([("id", pa.int64()), ("city", pa.string()), ("at", pa.int64()), ("position", pa.int64())])
+BY_ID = Merge(("id",), "at", ("position",))
+
+
+def merged(*files: DataFile) -> Change:
+    return replace(appended(*files), merge=BY_ID)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("partition", [(), (PartitionField("id"),)], ids=["whole", "partitioned"])
+def test_merges_agree_with_an_oracle(lake: Lake, seed: int, partition: tuple[PartitionField, ...]) -> None:
+    """Random versions with ties, nulls and late ones, against a dict; equal versions are equal rows."""
+    chance = random.Random(seed)
+    table = lake.open()
+    table.create(OWNER, VERSIONED, partition)
+    oracle: dict[int, tuple[tuple[int, int], dict[str, Any]]] = {}
+    for slot in range(5):
+        look = table.look(OWNER)
+        by_file: dict[tuple[int, int], list[dict[str, Any]]] = {}
+        for _ in range(chance.randint(1, 12)):
+            key, at, position = chance.randrange(6), chance.choice([None, 1, 2, 3]), chance.randrange(4)
+            row = {"id": key, "city": f"{key}-{at}-{position}", "at": at, "position": position}
+            by_file.setdefault((chance.randrange(2), key if partition else 0), []).append(row)
+            version = (-1 if at is None else at, position)
+            if key not in oracle or version > oracle[key][0]:
+                oracle[key] = (version, row)
+        files = [
+            lake.file(look, f"t{slot}", f"u{number}_{key}", rows, partition=(key,) if partition else ())
+            for (number, key), rows in by_file.items()
+        ]
+        table.commit(look, merged(*files), OWNER, Mark(slot, f"t{slot}", done=True))
+        expected = [row for _, (_, row) in sorted(oracle.items())]
+        assert lake.rows() == expected
+        assert table.total().rows == len(expected)
+
+
+def test_a_merge_rewrites_only_files_with_its_keys(lake: Lake) -> None:
+    table = lake.open()
+    table.create(OWNER, VERSIONED, ())
+    for slot, keys in enumerate(([1, 2], [10, 20], [2, 3])):
+        look = table.look(OWNER)
+        rows = [{"id": key, "city": f"s{slot}", "at": slot, "position": slot} for key in keys]
+        table.commit(look, merged(lake.file(look, f"t{slot}", "u", rows)), OWNER, Mark(slot, f"t{slot}", done=True))
+    assert [(row["id"], row["city"]) for row in lake.rows()] == [
+        (1, "s0"),
+        (2, "s2"),
+        (3, "s2"),
+        (10, "s1"),
+        (20, "s1"),
+    ]
+    assert table.count([(f"t{slot}", "u") for slot in range(3)]) == {("t1", "u"): Count(1, 2), ("t2", "u"): Count(1, 2)}
+
+
+def test_a_merge_keeps_what_others_put_there_and_is_refused_on_an_old_head(lake: Lake) -> None:
+    table = lake.open()
+    table.create(OWNER, VERSIONED, ())
+    look = table.look(OWNER)
+    file = lake.file(look, "t0", "u", [{"id": 1, "city": "ours", "at": 2, "position": 0}])
+    lake.foreign().append(
+        pa.Table.from_pylist([{"id": key, "city": "f", "at": 1, "position": 0} for key in (1, 5)], schema=VERSIONED)
+    )
+    with pytest.raises(TableMovedError):
+        table.commit(look, merged(file), OWNER, Mark(0, "t0", done=True))
+    table.commit(table.look(OWNER), merged(file), OWNER, Mark(0, "t0", done=True))
+    assert [(row["id"], row["city"]) for row in lake.rows()] == [(1, "ours"), (5, "f")]
+
+
+def test_a_merge_with_new_columns_and_null_keys(lake: Lake) -> None:
+    table = lake.open()
+    table.create(OWNER, VERSIONED, ())
+    look = table.look(OWNER)
+    table.commit(
+        look,
+        merged(lake.file(look, "t0", "u", [{"id": key, "city": "old", "at": 1, "position": 0} for key in (1, 2)])),
+        OWNER,
+        Mark(0, "t0", done=True),
+    )
+    look, wider = table.look(OWNER), VERSIONED.append(pa.field("note", pa.string()))
+    file = lake.file(
+        replace(look, schema=wider), "t1", "u", [{"id": 2, "city": "new", "at": 2, "position": 0, "note": "n"}]
+    )
+    table.commit(look, replace(merged(file), schema=wider), OWNER, Mark(1, "t1", done=True))
+    assert [(row["city"], row["note"]) for row in lake.rows()] == [("old", None), ("new", "n")]
+    look = table.look(OWNER)
+    null = replace(lake.file(look, "t2", "u", [{"id": 7, "city": "x", "at": 1, "position": 0}]), columns=None)
+    place = Path(look.location.removeprefix("file://")) / null.path
+    pq.write_table(pa.Table.from_pylist([{"id": None}], schema=look.schema), place)
+    with pytest.raises(TableError, match="null"):
+        table.commit(look, merged(null), OWNER, Mark(2, "t2", done=True))
+
+
+def test_a_merge_of_more_rows_than_fit_is_refused(lake: Lake) -> None:
+    table = made(lake)
+    with pytest.raises(TableError, match="2000000"):
+        table.commit(table.look(OWNER), Change(count=1, rows=2_000_001, merge=BY_ID), OWNER, Mark(0, "t0", done=True))

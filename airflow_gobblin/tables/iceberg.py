@@ -459,6 +459,11 @@ class _Snapshot:
         assert change.merge is not None
         metadata = self._table.metadata
         evolved = update_table_metadata(metadata, self._evolving) if self._evolving else metadata
+        if (
+            _NAME_MAPPING not in evolved.properties
+        ):  # which this commit gives it: staged files may have no ids of columns
+            named = {**evolved.properties, _NAME_MAPPING: self._schema.name_mapping.model_dump_json()}
+            evolved = evolved.model_copy(update={"properties": named})
         merging = Merging(evolved, self._table.io, change.merge, self._name)
         known = all(key in metadata.schema().column_names for key in change.merge.keys)
         empty = change.removes_all or not known or not added

@@ -1,0 +1,89 @@
+"""Iceberg tables keep the contract of tables, with real pyiceberg in a catalog on SQLite."""
+
+from __future__ import annotations
+
+import io
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_gobblin.model.table import DataFile, TableTarget
+from airflow_gobblin.storage.files import open_files
+from airflow_gobblin.storage.files.local import LocalFiles
+from airflow_gobblin.tables.iceberg import IcebergTable
+from airflow_gobblin.testing.files import write
+from airflow_gobblin.testing.tables import FOREIGN_ROW, SCHEMA, ForeignAct, Row, TableContract
+
+
+class _Catalog:
+    """The one connection there is."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+
+    def uri(self, conn_id: str) -> str:
+        assert conn_id == "catalog"
+        return self._uri
+
+
+class IcebergBench:
+    """A table of a catalog on SQLite, with its files on disk."""
+
+    def __init__(self, root: Path) -> None:
+        root.mkdir(parents=True)
+        self.table = IcebergTable("catalog", "raw.orders")
+        self.connections = _Catalog(f"sqlite://{root}/catalog.db?warehouse={quote(f'file://{root}/lake', safe='')}")
+        self.files = LocalFiles(root)
+        self.acts = frozenset(ForeignAct)
+        self.merges = True
+
+    def stage(self, target: TableTarget, token: str, unit: str, rows: Sequence[Row], schema: pa.Schema) -> DataFile:
+        files = open_files(target.location)
+        path = f"data/gobblin/{token}/a/{unit}-{uuid.uuid4().hex[:8]}/0.parquet"
+        out = io.BytesIO()
+        pq.write_table(pa.Table.from_pylist([*rows], schema), out)
+        files.make_folder(path.rpartition("/")[0])
+        return DataFile(path, write(files, path, out.getvalue()).size, len(rows), unit)
+
+    def rows(self) -> Iterable[Row]:
+        rows: list[Row] = self._theirs().scan().to_arrow().to_pylist()
+        return rows
+
+    def act(self, act: ForeignAct) -> None:
+        from pyiceberg.types import StringType
+
+        table = self._theirs()
+        head = table.current_snapshot()
+        match act:
+            case ForeignAct.APPEND:
+                table.append(pa.Table.from_pylist([FOREIGN_ROW], SCHEMA))
+            case ForeignAct.DELETE:
+                table.delete("id = 1")
+            case ForeignAct.COMPACT:
+                table.overwrite(table.scan().to_arrow())
+            case ForeignAct.EXPIRE:
+                for snapshot in table.snapshots():
+                    if snapshot.snapshot_id != head.snapshot_id:
+                        self._theirs().maintenance.expire_snapshots().by_id(snapshot.snapshot_id).commit()
+            case ForeignAct.ROLL_BACK:
+                table.manage_snapshots().rollback_to_snapshot(head.parent_snapshot_id).commit()
+            case ForeignAct.DROP:
+                table.catalog.drop_table("raw.orders")
+            case ForeignAct.ADD_COLUMN:
+                with table.update_schema() as update:
+                    update.add_column("theirs", StringType())
+
+    def _theirs(self) -> Any:
+        return self.table.open(self.connections, self.files)._existing("read")
+
+
+class TestIcebergTable(TableContract):
+    @pytest.fixture
+    def new_bench(self, tmp_path: Path) -> Callable[[], IcebergBench]:
+        return lambda: IcebergBench(tmp_path / uuid.uuid4().hex)

@@ -39,6 +39,7 @@ from airflow_gobblin.model.table import DataFile, Mark, Owner, TableUnit
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.storage.filesystems import open_filesystem
 from airflow_gobblin.storage.quick_s3 import credentials_of
+from airflow_gobblin.tables.arrow.merging import newest
 from airflow_gobblin.tables.delta import DeltaLakeTable
 from airflow_gobblin.tables.delta.statistics import partition_value, statistics
 from airflow_gobblin.tables.delta.types import check_added, delta_schema, has_plain_timestamps
@@ -320,7 +321,7 @@ class OpenDeltaTable:
         metadata, schema = at.table.metadata(), json.loads(at.table.schema().to_json())
         if added:
             schema["fields"] += json.loads(Schema.from_arrow(pa.schema(added)).to_json())["fields"]
-        kept = {"name": metadata.name, "description": metadata.description}
+        kept: dict[str, str | None] = {"name": metadata.name, "description": metadata.description}
         return {
             "metaData": {
                 "id": str(metadata.id),
@@ -382,7 +383,7 @@ class OpenDeltaTable:
     def _newest(self, change: Change, merge: Merge) -> pa.Table:
         """Read the staged rows, the newest version of each key.
 
-        :raises TableError: they are too many to be merged on a worker, a key is null, or two versions of a key are one.
+        :raises TableError: they are too many to be merged on a worker; or as `newest`.
         """
         named = list(change.files())
         size = sum(file.size for file in named)
@@ -395,7 +396,7 @@ class OpenDeltaTable:
             )
         tables = [pq.read_table(BytesIO(self._files.read(file.path))) for file in named]
         rows = pa.concat_tables(tables, promote_options="permissive")
-        return newest_versions(rows, merge, self._record.name)
+        return newest(rows, merge, self._record.name)
 
     def _rows(self, path: str, number: int | None) -> int:
         """Return the number of rows of a file; where the log doesn't have it, its own footer does."""
@@ -462,29 +463,6 @@ def check_partition(schema: pa.Schema, partition: tuple[PartitionField, ...], na
             cause=cause,
             hint="Partition it otherwise.",
         )
-
-
-def newest_versions(rows: pa.Table, merge: Merge, name: str) -> pa.Table:
-    """Return the newest version of each key.
-
-    :raises TableError: a key is null.
-    """
-    for key in merge.keys:
-        if rows[key].null_count:
-            raise TableError(operation="merge into", subject=name, cause=f"column {key!r} of its key has a null")
-    newness = [*((merge.delta,) if merge.delta else ()), *merge.positions]
-    order = [(column, "ascending", "at_start") for column in (*merge.keys, *newness)]
-    rows = rows.take(pa.compute.sort_indices(rows, sort_keys=order)) if newness else rows
-    if not newness:
-        rows = rows.take(pa.compute.sort_indices(rows, sort_keys=[(key, "ascending") for key in merge.keys]))
-    if not len(rows):
-        return rows
-    last = pa.array([False] * (len(rows) - 1) + [True])
-    for key in merge.keys:
-        column = rows[key].combine_chunks()
-        differs = pa.compute.not_equal(column[:-1], column[1:])
-        last = pa.compute.or_(last, pa.concat_arrays([differs, pa.array([True])]))
-    return rows.filter(last)
 
 
 def _is_newer(merge: Merge) -> str | None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import PrimitiveType
 
 from airflow_gobblin.connections import Connections, NoConnections
 from airflow_gobblin.model.table import DataFile, TableTarget
@@ -77,7 +78,7 @@ class DeltaBench:
             case ForeignAct.DROP:
                 self._drop()
             case ForeignAct.ADD_COLUMN:
-                table.alter.add_columns([Field("theirs", "string")])
+                table.alter.add_columns([Field("theirs", PrimitiveType("string"))])
 
     def _expire_entries(self, version: int) -> None:
         names = [f"_delta_log/{number:020}.json" for number in range(version)]

@@ -29,6 +29,7 @@ PROGRAMS = {
     "stage_state": ("--keys=20000",),
     "on_spark": ("--steps=400",),
     "pipelines": ("--rows=20000", "--versions=20"),
+    "delta_commit": ("--files=50",),
     "object_clients": ("--records=50",),
     "mirrors": ("--files=200", "--large=2", "--mb=20", "--s3-files=100"),
 }

@@ -113,9 +113,7 @@ class Postgres:
 
     def connect(self, uri: str, zone: str, snapshot: str = "") -> Any:
         """Return a connection in a repeatable-read, read-only transaction."""
-        dbapi = importlib.import_module(self.driver)
-        database = _database(libpq_uri(uri))
-        connection = dbapi.Connection(_Kept(), importlib.import_module(_MANAGER).AdbcConnection(database))
+        connection = connected(uri)
         try:
             with connection.cursor() as cursor:
                 cursor.execute(_BEGIN)
@@ -491,6 +489,17 @@ def _refusal(column: str, expression: str, why: str) -> str:
     """Return a text that can't be cast to any other type, so that PostgreSQL shows it in its error; NULL for a NULL value."""
     before, after = (text.replace("'", "''") for text in (f"column {column}: ", f" {why}"))
     return f"('{before}' || {_as_text(expression)} || '{after}')"
+
+
+def connected(uri: str) -> Any:
+    """Return a connection, with a transaction begun.
+
+    :param uri: of a connection, as Airflow has it.
+    :raises ModuleNotFoundError: the driver isn't installed.
+    """
+    dbapi = importlib.import_module(Postgres.driver)
+    database = _database(libpq_uri(uri))
+    return dbapi.Connection(_Kept(), importlib.import_module(_MANAGER).AdbcConnection(database))
 
 
 @lru_cache(maxsize=32)

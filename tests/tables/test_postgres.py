@@ -42,12 +42,12 @@ class Warehouse:
 
     def __init__(self, url: str, folder: Path) -> None:
         self.url, self.folder = url, folder
-        self.record = PostgresTable("warehouse", "public", "orders", lock_seconds=2)
+        self.record = PostgresTable("warehouse", "public", "orders", lock_seconds=60)
         self.table = self.opened()
         self._staged = 0
 
-    def opened(self, url: str = "") -> OpenPostgresTable:
-        return OpenPostgresTable(self.record, url or self.url, LocalFiles(self.folder))
+    def opened(self, url: str = "", **other: Any) -> OpenPostgresTable:
+        return OpenPostgresTable(replace(self.record, **other), url or self.url, LocalFiles(self.folder))
 
     def look(self, owner: Owner = OURS) -> Look:
         return self.table.look(owner)
@@ -171,7 +171,7 @@ def test_a_commit_that_waits_for_too_long_says_so(warehouse: Warehouse) -> None:
     with psycopg.connect(warehouse.url) as other:
         other.execute("SELECT 1 FROM _gobblin.owners FOR UPDATE")
         with pytest.raises(TableError, match=r"lock timeout.*Another transaction holds it") as told:
-            warehouse.table.commit(look, Change(), OURS, Mark(1, "t1", done=False))
+            warehouse.opened(lock_seconds=1).commit(look, Change(), OURS, Mark(1, "t1", done=False))
     assert not isinstance(told.value, TableMovedError)
 
 
@@ -295,6 +295,17 @@ def test_a_key_without_a_value_is_refused(warehouse: Warehouse) -> None:
     rows = pa.Table.from_pylist([{"id": None, "at": 1, "place": 1, "v": "x"}], schema=VERSIONED)
     with pytest.raises(TableError, match="has no value in its key"):
         warehouse.commit(1, ("a", rows), merge=Merge(("id",), "at"))
+
+
+@pytest.mark.parametrize("merge", [Merge(("id",), "at", ("place",)), Merge(("id",))])
+def test_two_newest_versions_of_a_key_are_refused(warehouse: Warehouse, merge: Merge) -> None:
+    warehouse.made(VERSIONED)
+    rows = versions((7, 5, 1, "a"), (7, 5, 1, "b"), (7, 4, 1, "c"), (8, 1, 1, "d"))
+    with pytest.raises(TableError, match=r'of the key \("id"\) = \[7\] there are two rows'):
+        warehouse.commit(1, ("a", rows), merge=merge)
+    older = versions((7, 4, 1, "a"), (7, 4, 1, "b"), (7, 5, 1, "c"))
+    warehouse.commit(1, ("a", older), merge=Merge(("id",), "at"))
+    assert warehouse.rows("id, v") == [(7, "c")]
 
 
 def test_a_merge_uses_the_tables_own_key(warehouse: Warehouse) -> None:
@@ -657,7 +668,7 @@ def test_a_commit_whose_answer_is_lost_is_known_by_its_mark(warehouse: Warehouse
         if not passes:  # COMMIT is on its way: nobody can shut it out before it is over, and nobody takes it for lost
             assert warehouse.look().mark is None
             with pytest.raises(TableError, match="lock timeout") as told:
-                warehouse.table.commit(look, Change(), OURS, fence)
+                warehouse.opened(lock_seconds=1).commit(look, Change(), OURS, fence)
             assert not isinstance(told.value, TableMovedError)
             proxy.let_go.set()
     finally:

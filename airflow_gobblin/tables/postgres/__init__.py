@@ -61,8 +61,12 @@ class PostgresTable:
     @property
     def name(self) -> str:
         """The table and its connection, quoted so that no two tables have one name."""
-        namespace, table = (part.replace('"', '""') for part in (self.namespace, self.table))
-        return f'table "{namespace}"."{table}" of connection {self.conn_id!r}'
+        return f"table {self.quoted} of connection {self.conn_id!r}"
+
+    @property
+    def quoted(self) -> str:
+        """The table in SQL."""
+        return f"{quoted(self.namespace)}.{quoted(self.table)}"
 
     @property
     def connection_ids(self) -> tuple[str, ...]:
@@ -77,6 +81,11 @@ class PostgresTable:
         from airflow_gobblin.tables.postgres.table import OpenPostgresTable
 
         return OpenPostgresTable(self, connections.uri(self.conn_id), files)
+
+
+def quoted(name: str) -> str:
+    """Quote a name as an identifier."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def why_no_name(name: str) -> str:

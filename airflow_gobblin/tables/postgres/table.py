@@ -17,6 +17,7 @@ with an older snapshot. Autovacuum takes back the space.
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -30,10 +31,10 @@ import pyarrow.parquet as pq
 from airflow_gobblin.errors import GobblinError, MissingExtraError, TableError, TableMovedError
 from airflow_gobblin.model.wire import digest
 from airflow_gobblin.redaction import Redactor
-from airflow_gobblin.rows.sources.sql.dialects import quoted
+from airflow_gobblin.storage.adbc_postgres import DRIVER, connected
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.tables.port import Change, Count, DataFile, Look, Mark, Merge, Owner, PartitionField
-from airflow_gobblin.tables.postgres import OWN_SCHEMA, PostgresTable, types
+from airflow_gobblin.tables.postgres import OWN_SCHEMA, PostgresTable, quoted, types
 
 UNIT = "_gobblin_unit"
 """The column with the number of a row's unit; null in rows of others."""
@@ -148,9 +149,7 @@ class OpenPostgresTable:
 
     def __init__(self, table: PostgresTable, uri: str, files: Files) -> None:
         try:
-            from airflow_gobblin.rows.sources.sql.postgres import connected
-
-            __import__("adbc_driver_postgresql")
+            importlib.import_module(DRIVER)
         except ModuleNotFoundError as error:
             raise MissingExtraError(
                 operation="open",
@@ -160,8 +159,7 @@ class OpenPostgresTable:
             ) from error
         self._table, self._uri, self._files = table, uri, files
         self._redactor = Redactor([uri])
-        self._connected = connected
-        self._quoted = f"{quoted(table.namespace)}.{quoted(table.table)}"
+        self._quoted = table.quoted
 
     # ── the port ──
 
@@ -269,7 +267,7 @@ class OpenPostgresTable:
         """
         session: _Session | None = None
         try:
-            session = _Session(self._connected(self._uri))
+            session = _Session(connected(self._uri))
             if to_read:
                 session.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             else:
@@ -544,6 +542,7 @@ class OpenPostgresTable:
             raise TableError(
                 operation="merge into", subject=self._table.name, cause=f"a row has no value in its key ({keys})"
             )
+        self._see_ties(session, merge)
         session.run(
             f"INSERT INTO {self._quoted} AS present ({listed}) "
             f"SELECT DISTINCT ON ({keys}) {listed} FROM {_STAGED} "
@@ -551,6 +550,28 @@ class OpenPostgresTable:
             f"ON CONFLICT ({keys}) DO UPDATE SET {sets} WHERE {_newer(order)}"
         )
         return copied
+
+    def _see_ties(self, session: _Session, merge: Merge) -> None:
+        """See that one row of each key is its newest version.
+
+        :raises TableError: two are, and nothing decides between them.
+        """
+        keys = ", ".join(quoted(key) for key in merge.keys)
+        order = ", ".join(f"{quoted(name)} DESC NULLS LAST" for name in _versions(merge))
+        ranked = (
+            f"SELECT {keys}, rank() OVER (PARTITION BY {keys} {order and f'ORDER BY {order}'}) AS place FROM {_STAGED}"
+        )
+        found = session.rows(
+            f"SELECT json_build_array({keys})::text FROM ({ranked}) AS ranked WHERE place = 1 "
+            f"GROUP BY {keys} HAVING count(*) > 1 LIMIT 1"
+        )
+        if found:
+            raise TableError(
+                operation="merge into",
+                subject=self._table.name,
+                cause=f"of the key ({keys}) = {found[0][0]} there are two rows, and nothing says which one is newer",
+                hint="Merge by positions too, or leave one of them out.",
+            )
 
     def _see_key(self, session: _Session, relation: _Relation, merge: Merge) -> None:
         """See that an index keeps keys apart."""

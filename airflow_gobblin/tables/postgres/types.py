@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_gobblin.errors import SchemaConflictError, TableError
-from airflow_gobblin.tables.postgres import OWN_SCHEMA, why_no_name
+from airflow_gobblin.tables.postgres import OWN_SCHEMA, quoted, why_no_name
 
 _PLAIN = {
     "bool": pa.bool_(),
@@ -227,7 +227,7 @@ def changes(present: Sequence[PresentColumn], wanted: pa.Schema, subject: str) -
     known = {column.name: column for column in present}
     actions = []
     for field in wanted:
-        name = '"' + field.name.replace('"', '""') + '"'
+        name = quoted(field.name)
         column = known.get(field.name)
         if column is None:
             actions.append(f"ADD COLUMN {name} {sql_type(field.type)}")

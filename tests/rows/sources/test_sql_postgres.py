@@ -23,8 +23,9 @@ from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.sources.base import ReadRequest
 from airflow_gobblin.rows.sources.sql import Predicate
 from airflow_gobblin.rows.sources.sql.dialects import Statement
-from airflow_gobblin.rows.sources.sql.postgres import Postgres, libpq_uri
+from airflow_gobblin.rows.sources.sql.postgres import Postgres
 from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.storage.adbc_postgres import libpq_uri
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.testing import inprocess
 from tests.rows.sources.databases import PostgresDatabase, runs, with_options

@@ -8,14 +8,12 @@ literals.
 
 from __future__ import annotations
 
-import importlib
 import re
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, ClassVar
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,6 +35,7 @@ from airflow_gobblin.rows.sources.sql.dialects import (
 from airflow_gobblin.rows.sources.sql.duck import DuckResult, duckdb_is_installed
 from airflow_gobblin.rows.sources.sql.positions import Axis, AxisKind, Value, axis_of
 from airflow_gobblin.rows.sources.sql.types import decimal_type, parse_type, rounds
+from airflow_gobblin.storage.adbc_postgres import DRIVER, connected, libpq_uri
 
 _TYPES = {
     "int2": pa.int16(),
@@ -70,23 +69,6 @@ _BOUNDS = {
     AxisKind.LOCAL: "timestamp",
     AxisKind.INSTANT: "timestamptz",
 }
-_LIBPQ = (
-    *("user", "password", "passfile", "host", "port", "dbname", "options", "application_name", "connect_timeout"),
-    *(
-        "ssl",
-        "gss",
-        "krb",
-        "keepalives",
-        "tcp_user_timeout",
-        "channel_binding",
-        "require",
-        "target_session",
-        "load_balance",
-    ),
-)
-"""Prefixes of the parameters that libpq accepts in a URI; Airflow keeps others there too."""
-_MANAGER = "adbc_driver_manager"
-_CONNECT_SECONDS = 10
 _BEGIN = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _SETTINGS = {"DateStyle": "ISO", "IntervalStyle": "iso_8601", "client_encoding": "UTF8", "extra_float_digits": "1"}
 """Formats of texts: floating point numbers with all digits."""
@@ -106,7 +88,7 @@ class Postgres:
     """PostgreSQL 12 and newer."""
 
     name: ClassVar[str] = "PostgreSQL"
-    driver: ClassVar[str] = "adbc_driver_postgresql.dbapi"
+    driver: ClassVar[str] = f"{DRIVER}.dbapi"
     default_namespace: ClassVar[str] = "public"
     shares_snapshots: ClassVar[bool] = True
     clock: ClassVar[str] = """to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US')"""
@@ -489,42 +471,6 @@ def _refusal(column: str, expression: str, why: str) -> str:
     """Return a text that can't be cast to any other type, so that PostgreSQL shows it in its error; NULL for a NULL value."""
     before, after = (text.replace("'", "''") for text in (f"column {column}: ", f" {why}"))
     return f"('{before}' || {_as_text(expression)} || '{after}')"
-
-
-def connected(uri: str) -> Any:
-    """Return a connection, with a transaction begun.
-
-    :param uri: of a connection, as Airflow has it.
-    :raises ModuleNotFoundError: the driver isn't installed.
-    """
-    dbapi = importlib.import_module(Postgres.driver)
-    database = _database(libpq_uri(uri))
-    return dbapi.Connection(_Kept(), importlib.import_module(_MANAGER).AdbcConnection(database))
-
-
-@lru_cache(maxsize=32)
-def _database(uri: str) -> Any:
-    """Return the driver's database, which holds no connection. It is opened once per process: for it the driver reads all of the
-    server's types, over a connection of its own, which takes ten times as long as a connection.
-
-    It doesn't know types created later; but columns of types that aren't built in are read as text.
-    """
-    return importlib.import_module("adbc_driver_postgresql").connect(uri)
-
-
-class _Kept:
-    """A database in the place of one that a connection closes as its own."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-def libpq_uri(uri: str) -> str:
-    """Return a URI for libpq: without a Python driver's name, and without the extras that Airflow keeps in the query."""
-    parts = urlsplit(uri)
-    query = {k: v for k, v in parse_qsl(parts.query) if k.startswith(_LIBPQ)}
-    query.setdefault("connect_timeout", str(_CONNECT_SECONDS))
-    return urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(query), ""))
 
 
 def _setting(number: int) -> str:

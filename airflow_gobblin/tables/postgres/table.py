@@ -46,6 +46,7 @@ _LOCK = 0x60BB11
 _IDLE_SECONDS = 600
 _MOVED = ("3F000", "42P01")
 """SQLSTATEs: no such schema, no such table."""
+_ACTS = ("commit to", "take over")
 _TAKEN = "23505"
 """The SQLSTATE of a key that is there already."""
 _MAKE = f"""
@@ -139,6 +140,17 @@ class _Relation:
         return str(self.oid)
 
 
+@dataclass(frozen=True)
+class _Seen:
+    """What a commit must find unchanged, besides what the look tells.
+
+    :param by: the owner that looked, whose mark the look has.
+    """
+
+    relation: _Relation
+    by: Owner
+
+
 class OpenPostgresTable:
     """A table of PostgreSQL.
 
@@ -179,7 +191,7 @@ class OpenPostgresTable:
             form=relation.form,
             schema=pa.schema([pa.field(c.name, c.type, c.nullable) for c in relation.columns]),
             version=version,
-            at=relation,
+            at=_Seen(relation, owner),
         )
 
     def create(self, owner: Owner, schema: pa.Schema, partition: tuple[PartitionField, ...]) -> None:
@@ -231,7 +243,7 @@ class OpenPostgresTable:
     def take_over(self, look: Look, owner: Owner) -> None:
         self._prepare()
         with self._session("take over") as session:
-            relation = self._hold(session, look, owner if look.owner is None else look.owner, mark_of=owner)
+            relation = self._hold(session, look, owner if look.owner is None else look.owner)
             session.run(
                 f"UPDATE {OWN_SCHEMA}.owners SET owner = $1, dataset = $2, since = now() WHERE relation = {relation.oid}",
                 owner.key,
@@ -303,7 +315,8 @@ class OpenPostgresTable:
     def _error(self, error: Exception, operation: str, *, connected: bool) -> GobblinError:
         """Return an error of the driver as one of ours, without secrets."""
         state = getattr(error, "sqlstate", None) or ""
-        kind = TableMovedError if state in _MOVED or (state == _TAKEN and "marks_pkey" in str(error)) else TableError
+        moved = state in _MOVED or (state == _TAKEN and "marks_pkey" in str(error))
+        kind = TableMovedError if moved and operation in _ACTS else TableError
         hints = {
             "42501": "Grant its user that, or let somebody who may create the schema _gobblin and its tables.",
             "55P03": "Another transaction holds it: see pg_stat_activity.",
@@ -385,19 +398,17 @@ class OpenPostgresTable:
 
     # ── committing ──
 
-    def _hold(
-        self, session: _Session, look: Look, owner: Owner, *, exclusive: bool = False, mark_of: Owner | None = None
-    ) -> _Relation:
+    def _hold(self, session: _Session, look: Look, owner: Owner, *, exclusive: bool = False) -> _Relation:
         """Lock the owner's row and the table, then compare both with a look: what is found holds until the transaction ends.
 
         Each statement sees what was committed when it began, so those after the lock see all that was done under it.
 
-        :param mark_of: whose mark `look` has.
+        :param exclusive: whether its columns are to be changed.
         :raises TableMovedError: something isn't as in the look.
         """
-        seen = look.at
-        if not isinstance(seen, _Relation):
+        if not isinstance(look.at, _Seen):
             raise self._moved("there was no table")
+        seen = look.at.relation
         if look.owner is None:
             self._claim(session, seen.oid, owner)
         if self._owner(session, seen.oid, "FOR UPDATE") != owner:
@@ -409,7 +420,7 @@ class OpenPostgresTable:
             raise self._moved("it was dropped, or made anew")
         if found.form != seen.form:
             raise self._moved("its columns were changed")
-        mark = self._mark(session, found.oid, mark_of or owner)
+        mark = self._mark(session, found.oid, look.at.by)
         if mark != look.mark:
             raise self._moved(f"its mark is {mark}, and was {look.mark}")
         return found

@@ -45,6 +45,7 @@ from airflow_gobblin.rows.work import RowsBinding, RowsWork
 from airflow_gobblin.stages.functions import Frame, StageFunction
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.steps.publishing import MoveStep
+from airflow_gobblin.tables.delta import DeltaLakeTable
 from airflow_gobblin.testing.memory_table import MemoryTable
 from tests.services.environment import ROOT
 from tests.test_import_direction import AIRFLOW_SIDE
@@ -92,6 +93,7 @@ SAMPLES: dict[Any, Any] = {
     DatePartitions: DatePartitions("clicks", "%Y-%m-%d", 7, "Europe/Zurich"),
     HiveTable: HiveTable("lake", "{dataset}", ("id bigint",), ("dt date",), "orc", "s3a://lake", drop=True),
     JsonValues: JsonValues({"id": "int64", "address": {"city": "string"}, "tags": ["string"]}, "value_"),
+    DeltaLakeTable: DeltaLakeTable("/lake/orders"),
     Json: {"offsets": [1, 2.5, None, True]},
     Keep: Keep("pt", owner="ann", group=100, permission=0o640, folder_permission=0o750),
     ParquetSink: ParquetSink("/lake"),

@@ -34,6 +34,8 @@ class ErrorKind(StrEnum):
     UNRELIABLE_STORE = "UnreliableStoreError"
     RECORD = "RecordError"
     CLAIM = "ClaimError"
+    TABLE = "TableError"
+    TABLE_MOVED = "TableMovedError"
     TARGET = "TargetError"
     STEP = "StepError"
     STEP_CONFLICT = "StepConflictError"

@@ -116,7 +116,7 @@ class ColumnStatistics:
 
     :param bytes: its size in the file.
     :param values: how many values it has, nulls and NaNs included.
-    :param low: the lowest value, in the form that `tables/arrow/statistics.py` gives its type; a bound that isn't tight is allowed.
+    :param low: the lowest value, in the form that `tables/arrow/statistics.py` gives its type; the bound needn't be tight.
     """
 
     bytes: int | None = None
@@ -137,8 +137,8 @@ class DataFile:
     :param path: below `TableTarget.location`: `data/gobblin/<token>/<attempt>/<unit>-<random>/<n>.parquet`; where that is empty,
         below the root of the workspace.
     :param unit: the work unit whose rows it has, and only these.
-    :param partition: one value per field of the table's partition, already transformed, in the form that `tables/arrow/statistics.py`
-        gives its type; null is `None`.
+    :param partition: one value per field of the table's partition, already transformed, in the form that
+        `tables/arrow/statistics.py` gives its type; null is `None`.
     :param columns: by the name of the column; of a nested one, its path with dots.
     """
 

@@ -24,6 +24,8 @@ MERGE_ROWS = 2_000_000
 _FILE = "gobblin.file"
 _ROW = "gobblin.row"
 _NEW = "gobblin.new"
+_LOOSELY_BOUNDED = frozenset(["string", "binary", "float", "double"])
+"""The types whose bounds may be cut, or leave out NaN."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Merging:
             return Merged(frozenset(), tuple(new))
         there = list(old)
         losing = self._losing(fresh, self._touched(there, fresh))
-        leaving, adding = set(), []
+        leaving, adding = set[str](), list[Any]()
         for number, task in enumerate(there):
             if gone := losing.get((False, number)):
                 leaving.add(task.file.file_path)
@@ -86,24 +88,16 @@ class Merging:
         from pyiceberg.conversions import from_bytes
         from pyiceberg.expressions import AlwaysTrue, And, GreaterThanOrEqual, LessThanOrEqual
 
+        at_least: Any = GreaterThanOrEqual  # whose types are those that pydantic knows, and not of what it takes
+        at_most: Any = LessThanOrEqual
         found: Any = AlwaysTrue()
         for key in self._merge.keys:
             field: Any = self._metadata.schema().find_field(key)
-            if (
-                not all({field.field_id} <= set(entry.lower_bounds) & set(entry.upper_bounds) for entry in new)
-                or not new
-            ):
-                continue
-            if str(field.field_type) in (
-                "string",
-                "binary",
-                "float",
-                "double",
-            ):  # their bounds may be cut, or leave out NaN
+            if not _are_bounds_tight(field, new):
                 continue
             low = min(from_bytes(field.field_type, entry.lower_bounds[field.field_id]) for entry in new)
             high = max(from_bytes(field.field_type, entry.upper_bounds[field.field_id]) for entry in new)
-            found = And(found, And(GreaterThanOrEqual(key, low), LessThanOrEqual(key, high)))
+            found = And(found, And(at_least(key, low), at_most(key, high)))
         return found
 
     def _gathered(self, tasks: list[FileScanTask], *, new: bool) -> pa.Table:
@@ -195,3 +189,10 @@ class Merging:
 
     def _error(self, cause: str) -> TableError:
         return TableError(operation="merge into", subject=self._name, cause=cause, hint="Nothing was changed.")
+
+
+def _are_bounds_tight(field: Any, files: list[Any]) -> bool:
+    """Return whether the statistics of all files bound the values of a column."""
+    if not files or str(field.field_type) in _LOOSELY_BOUNDED:
+        return False
+    return all(field.field_id in entry.lower_bounds and field.field_id in entry.upper_bounds for entry in files)

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.tables.arrow.transforms import _hashes, result_type, transform
 from airflow_gobblin.tables.partition import parse_partition
 from airflow_gobblin.tables.port import PartitionField
-from airflow_gobblin.tables.arrow.transforms import _hashes, result_type, transform
 
 AT = datetime(2017, 11, 16, 22, 31, 8, tzinfo=UTC)
 ANCIENT = datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)

@@ -21,9 +21,9 @@ from airflow_gobblin.model.work import StagedFile
 from airflow_gobblin.rows.sinks.parquet_files import MIB, ParquetFiles
 from airflow_gobblin.rows.sinks.partitioned_files import PartitionedFiles, Values
 from airflow_gobblin.storage.files.base import Files, StagedOutput
-from airflow_gobblin.tables.port import PartitionField
 from airflow_gobblin.tables.arrow.statistics import column_statistics, to_json
 from airflow_gobblin.tables.arrow.transforms import transform
+from airflow_gobblin.tables.port import PartitionField
 
 FOLDER = "data/gobblin"
 """The folder of all data files of ours below a table's location."""

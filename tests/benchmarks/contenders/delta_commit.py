@@ -55,7 +55,7 @@ def main() -> None:
     else:
         now = int(time.time() * 1000)
         adds = [AddAction(file.path, file.size, {}, now, True, json.dumps(statistics(file, SCHEMA))) for file in files]
-        DeltaTable(str(folder)).create_write_transaction(adds, "append", Schema.from_arrow(SCHEMA))
+        DeltaTable(str(folder)).create_write_transaction([*adds], "append", Schema.from_arrow(SCHEMA))
     seconds = laps.lap("commit")
     say(seconds, laps.phases, files=len(DeltaTable(str(folder)).file_uris()), rows=table.total().rows)
 

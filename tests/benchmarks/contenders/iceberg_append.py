@@ -29,7 +29,7 @@ def main() -> None:
     clock = Laps()
     with table.transaction() as transaction:
         mapping = table.schema().name_mapping.model_dump_json()
-        transaction.set_properties(**{"schema.name-mapping.default": mapping})
+        transaction.set_properties({"schema.name-mapping.default": mapping})
     found = [*parquet_files_to_data_files(table.io, table.metadata, iter(paths))]
     clock.lap("footers")
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:

@@ -220,9 +220,8 @@ def test_few_files_are_open_and_little_is_gathered_however_many_partitions(
 ) -> None:
     monkeypatch.setattr(partitioned_files, "GATHERED_BYTES", 1 << 20)
     monkeypatch.setattr(partitioned_files, "OPEN_FILES", 16)
-    limit, files = {"disk": (16, LocalFiles(tmp_path)), "objects": (partitioned_files.OPEN_UPLOADS, MemoryObjects())}[
-        at
-    ]
+    files: Files = LocalFiles(tmp_path) if at == "disk" else MemoryObjects()
+    limit = 16 if at == "disk" else partitioned_files.OPEN_UPLOADS
     random = np.random.default_rng(1)
     sink = ParquetSink(str(tmp_path), partition=("p",))
     schema = pa.schema([("p", pa.int64()), ("n", pa.int64())])

@@ -14,7 +14,7 @@ from airflow_gobblin.model import wire
 from airflow_gobblin.model.channels import STATE, is_channel
 from airflow_gobblin.model.naming import check_ingestion_name, meant
 from airflow_gobblin.model.policy import DEFAULT_ATTEMPTS, DEFAULT_RETENTION, CommitPolicy
-from airflow_gobblin.rows.sinks.base import Layout, Sink
+from airflow_gobblin.rows.sinks.base import Layout, Sink, TableSink
 from airflow_gobblin.stages.frames import FrameWork
 from airflow_gobblin.stages.functions import Sql, StageFunction
 from airflow_gobblin.stages.outputs import Output, Readable
@@ -69,6 +69,9 @@ class Stage:
         if getattr(self.writes, "partition", ()):
             hint = "Write a flat layout without partition columns; an ingestion's sink takes them."
             raise self._refused("its sink has partition columns", hint)
+        if isinstance(self.writes, TableSink):
+            hint = "Publish its rows as files; an ingestion can publish to a table."
+            raise self._refused("its sink is a table, which only ingestions publish to", hint)
 
     @property
     def inputs(self) -> Mapping[str, tuple[Output, ...]]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from airflow_gobblin.commit.homes import Homes
 from airflow_gobblin.connections import Connections, GuardedConnections, NoConnections
-from airflow_gobblin.errors import ConfigurationError, GobblinError, TargetError
+from airflow_gobblin.errors import ConfigurationError, GobblinError, TableError, TargetError
 from airflow_gobblin.journal.history import History, Slot
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.published import unknown_dataset, unknown_ingestion
@@ -31,12 +31,15 @@ from airflow_gobblin.model.plan import HeldDatasets
 from airflow_gobblin.model.progress import Progress
 from airflow_gobblin.model.state import Pause, UnitRef
 from airflow_gobblin.model.status import Status
+from airflow_gobblin.model.table import Owner
 from airflow_gobblin.model.verification import FileState
 from airflow_gobblin.model.watermark import MultiLongWatermark, TimestampWatermark, Watermark, decode, encode, split
 from airflow_gobblin.model.wire import parse_json
 from airflow_gobblin.model.work import UnitState, UnitSummary
-from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus, TargetFile
+from airflow_gobblin.steps.base import CommitStep, Phase, StepContext, StepStatus, TargetFile
 from airflow_gobblin.storage.files.base import Files, each
+from airflow_gobblin.tables.commit import TableCommitStep
+from airflow_gobblin.tables.port import table_of
 from airflow_gobblin.workspace.claims import Claims
 from airflow_gobblin.workspace.manifests import check_no_slot_is_lost
 from airflow_gobblin.workspace.staging import Staging, staging_folder
@@ -448,7 +451,10 @@ def dataset_detail(
     """
     history = known_history(journal, urn)
     pending = history.pending
-    context = StepContext(files, GuardedConnections(connections or NoConnections()))
+    slot = None
+    if pending is not None:
+        slot = history.slot_of_step(pending.decision, journal.id, journal.ingestion)
+    context = StepContext(files, GuardedConnections(connections or NoConnections()), slot=slot)
     return DatasetDetail(
         view=view(history, at),
         coverage=_positions(history.state.coverage),
@@ -633,20 +639,59 @@ class FileCheck:
     detail: str = ""
 
 
-def verify(journal: Journal, files: Files, urn: str, *, content: bool = True) -> Iterator[FileCheck]:
-    """Compare every published file of a dataset with its record in the journal: its existence, size and content.
+def verify(
+    journal: Journal, files: Files, urn: str, *, content: bool = True, connections: Connections | None = None
+) -> Iterator[FileCheck]:
+    """Compare every published file of a dataset with its record in the journal: its existence, size and content. Of a dataset in
+    a table, each unit's files and rows there are counted.
 
     :param files: the files below a target root. Files that are published to another one are looked up there.
     :param content: read each file, for its checksum; otherwise files with the recorded identity are trusted.
+    :param connections: the source of secrets, to open a table.
     :raises ConfigurationError: the journal has no such dataset.
     :raises RecordError: the steps that published it are lost.
     :raises TargetError: the target doesn't exist.
+    :raises TableError: the table can't be looked at.
     """
     history = known_history(journal, urn)
+    if history.table is not None:
+        return _check_units(journal, files, history, GuardedConnections(connections or NoConnections()))
     files = Homes(journal, files).files()
     Homes(journal, files).check_mark()  # otherwise each file would seem to be missing
     published = journal.files(history, history.state.live)
     return each(files, lambda found: _check(files, found[0].slot, found[1], content), published)
+
+
+def _check_units(
+    journal: Journal, files: Files, history: History, connections: GuardedConnections
+) -> Iterator[FileCheck]:
+    """Compare the live units of a dataset with what its table has of each. What was merged can't be told apart."""
+    assert history.table is not None
+    name = history.table.table.name
+    with connections.redactor.guarding("verify", f"dataset {history.urn!r}", TableError):
+        opened = table_of(history.table.table).open(connections, files)
+        if opened.look(Owner(journal.id, journal.ingestion, history.urn)).id != history.table.id:
+            raise TableError(operation="verify", subject=name, cause="it is gone, or was made anew")
+        decisions = {ref.slot: history.slot(ref.slot).decision for ref in history.state.live}
+        tokens = {number: decision.token for number, decision in decisions.items()}
+        refs = [ref for ref, unit in history.state.live.items() if unit.files]
+        counts = opened.count([(tokens[ref.slot], ref.unit) for ref in refs])
+    merged = {number for number, decision in decisions.items() if _merges(journal, decision)}
+    for ref in refs:
+        unit, found = history.state.live[ref], counts.get((tokens[ref.slot], ref.unit))
+        state, detail = FileState.OK, ""
+        if ref.slot in merged:
+            detail = "its rows were merged, and can't be told apart"
+        elif found is None:
+            state, detail = FileState.MISSING, "nothing there is known to be of it: somebody compacted or deleted it"
+        elif found.rows != unit.rows_written:
+            state, detail = FileState.CHANGED, f"it has {found.rows} rows there, and {unit.rows_written} were published"
+        yield FileCheck(f"{name}, unit {ref.unit!r}", ref.slot, ref.unit, unit.rows_written, unit.bytes, state, detail)
+
+
+def _merges(journal: Journal, decision: Decision) -> bool:
+    steps = journal.steps(decision, decision.of(Phase.SETTLE))
+    return any(isinstance(step, TableCommitStep) and step.merge is not None for step in steps)
 
 
 def _check(files: Files, slot: int, file: TargetFile, content: bool) -> FileCheck:

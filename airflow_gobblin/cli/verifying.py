@@ -104,7 +104,7 @@ def _verify_all(args: Namespace, where: Registered, journal: Journal) -> None:
 
 
 def _files(args: Namespace, where: Registered, journal: Journal, urn: str) -> Iterator[Row]:
-    for one in verified(journal, open_target(where), urn, content=not args.quick):
+    for one in verified(journal, open_target(where), urn, content=not args.quick, connections=AirflowConnections()):
         yield {
             "file": one.path,
             "state": one.state,

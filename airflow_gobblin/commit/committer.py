@@ -48,7 +48,6 @@ from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.policy import DEFAULT_ATTEMPTS, DEFAULT_RETENTION
 from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.state import UnitRef
-from airflow_gobblin.model.table import Owner, SlotOfStep
 from airflow_gobblin.model.work import UnitResult, UnitState, UnitSummary, WorkUnit
 from airflow_gobblin.steps.base import CommitStep, FenceResult, HighWatermarkStep, Phase, StepContext, batches
 from airflow_gobblin.steps.execution import carry_out, carry_out_all, fence, sync
@@ -392,7 +391,7 @@ class Committer:
                 outcome = self.journal.outcome(decision.urn, decision.slot)
                 if outcome is not None:
                     return outcome
-                for done_here in carry_out_all(batch, self.files, partial(self._carry_out, decision, context)):
+                for done_here in carry_out_all(batch, self.files, partial(self._carry_out, decision, context=context)):
                     seen += 1
                     done += done_here
                     if done_here and self.after_step is not None:
@@ -429,8 +428,8 @@ class Committer:
         _log_done(decision, steps, done, "on Spark")
         return None
 
-    def _carry_out(self, decision: Decision, context: StepContext, step: CommitStep) -> bool:
-        return carry_out(step, context, decision.urn, decision.slot)
+    def _carry_out(self, decision: Decision, step: CommitStep, *, context: StepContext | None = None) -> bool:
+        return carry_out(step, context or self._context_of(decision), decision.urn, decision.slot)
 
     def _context_of(self, decision: Decision, *, asked: bool = False) -> StepContext:
         """Return the context of a slot's steps. A slot that commits to a table knows the mark that the table must have before.
@@ -440,16 +439,8 @@ class Committer:
         if decision.table is None:
             return self._context
         history = self.journal.history(decision.urn)
-        return replace(
-            self._context,
-            slot=SlotOfStep(
-                Owner(self.journal.id, self.journal.ingestion, decision.urn),
-                decision.slot,
-                decision.token,
-                history.mark_before(decision.slot, decision.table.id),
-                asked,
-            ),
-        )
+        slot = history.slot_of_step(decision, self.journal.id, self.journal.ingestion, asked=asked)
+        return replace(self._context, slot=slot)
 
     def _sync(self, folders: Iterable[str]) -> None:
         sync(self.files, folders)

@@ -20,7 +20,7 @@ from airflow_gobblin.model.checkpoint import Checkpoint
 from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.state import DatasetState, Pause, Provenance, UnitRef
-from airflow_gobblin.model.table import Mark, TableTarget, TableUnit
+from airflow_gobblin.model.table import Mark, Owner, SlotOfStep, TableTarget, TableUnit
 from airflow_gobblin.model.watermark import Watermark, highest
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import UnitState, UnitSummary, first_cause
@@ -393,6 +393,19 @@ class History:
             if slot.decision.slot < number and of is not None and of.id == table and slot.finished:
                 return Mark(slot.decision.slot, slot.decision.token, slot.done)
         return None
+
+    def slot_of_step(
+        self, decision: Decision, journal: str, ingestion: str, *, asked: bool = False
+    ) -> SlotOfStep | None:
+        """Return a slot as the step that commits it to a table sees it; `None` if it commits to none.
+
+        :param journal: the id of the journal.
+        :param asked: whether a person asked to abandon it.
+        """
+        if decision.table is None:
+            return None
+        previous = self.mark_before(decision.slot, decision.table.id)
+        return SlotOfStep(Owner(journal, ingestion, self.urn), decision.slot, decision.token, previous, asked)
 
     def table_units(self, units: Iterable[UnitRef]) -> tuple[TableUnit, ...]:
         """Return what live units are in their table; those without files aren't there."""

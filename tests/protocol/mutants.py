@@ -418,8 +418,8 @@ def a_fence_that_comes_too_late_abandons() -> Iterable[Patch]:
     """A slot is abandoned, although its act is found done."""
     shut_out = Committer._shut_out
 
-    def anyhow(self: Committer, decision: Decision) -> bool:
-        shut_out(self, decision)
+    def anyhow(self: Committer, decision: Decision, *, asked: bool = False) -> bool:
+        shut_out(self, decision, asked=asked)
         return True
 
     return (Patch(Committer, "_shut_out", anyhow),)

@@ -77,7 +77,7 @@ def outcome_before_the_trash_is_closed() -> Patch:
 def abandoning_without_fences() -> Patch:
     """A slot is abandoned, and its steps are not shut out."""
 
-    def shut_out(self: Committer, decision: Decision) -> bool:
+    def shut_out(self: Committer, decision: Decision, *, asked: bool = False) -> bool:
         return True
 
     return Patch(Committer, "_shut_out", shut_out)

@@ -12,12 +12,18 @@ from typing import Any
 
 import pytest
 
-from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError
+from airflow_gobblin.admin.views import dataset_detail, verify
+from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError, TableError
 from airflow_gobblin.model.table import Mark
+from airflow_gobblin.model.verification import FileState
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.stage import Stage
+from airflow_gobblin.stages.functions import Frame
+from airflow_gobblin.stages.outputs import Output
+from airflow_gobblin.steps.base import StepStatus
 from airflow_gobblin.testing import inprocess
 from airflow_gobblin.testing.memory_table import MemoryTable, MemoryTableSink
 from tests.lab import Lab
@@ -219,3 +225,36 @@ def test_a_table_of_another_journal_stops_by_name(new_lab: Callable[..., Lab]) -
     other.ingestion = replace(other.ingestion, sink=lab.ingestion.sink)
     assert "belongs to" in other.run()["a"].detail
     assert rows(lab, A) == Counter(A.row(n) for n in range(4))
+
+
+def test_verify_counts_what_the_table_has_of_each_unit(new_lab: Callable[..., Lab]) -> None:
+    lab = new_lab(A)
+    lab.run()
+    opened = lab.opened()
+
+    def states() -> set[FileState]:
+        return {one.state for one in verify(lab.journal, opened.files, "a")}
+
+    assert states() == {FileState.OK}
+    table_of(lab, A).delete(lambda row: row["row"].rstrip(" ") == A.row(5))
+    assert states() == {FileState.OK, FileState.CHANGED}
+    table_of(lab, A).compact()
+    assert states() == {FileState.MISSING}
+    table_of(lab, A).drop()
+    with pytest.raises(TableError, match="gone"):
+        states()
+
+
+def test_a_pending_commit_is_shown_with_its_status(new_lab: Callable[..., Lab]) -> None:
+    lab = new_lab(A)
+    opened, _ = lab.decide(A)
+    shown = dataset_detail(lab.journal, opened.files, "a", datetime.now(UTC)).steps
+    assert shown is not None
+    assert [step.status for step in shown.steps if step.step == "table_commit_step"] == [StepStatus.TODO]
+
+
+def test_a_stage_refuses_a_table(tmp_path: Path) -> None:
+    sink = MemoryTableSink(str(tmp_path), "{dataset}")
+    read = Output("raw", "flights")
+    with pytest.raises(ConfigurationError, match="only ingestions"):
+        Stage("stage", Frame("none"), {"flights": read}, sink)

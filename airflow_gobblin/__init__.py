@@ -149,6 +149,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.rows.converters.checks import InRange, Matches, NotNull
     from airflow_gobblin.rows.converters.columns import AddColumn, DropColumns, RenameColumns
     from airflow_gobblin.rows.sinks.base import Layout, Sink, Writer, publish_units
+    from airflow_gobblin.rows.sinks.delta import DeltaSink
     from airflow_gobblin.rows.sinks.parquet import ParquetSink
     from airflow_gobblin.rows.sources.base import (
         CheckableSource,
@@ -219,6 +220,7 @@ __all__ = [
     "DatePartitions",
     "Decrypt",
     "Delete",
+    "DeltaSink",
     "DifferenceError",
     "DropColumns",
     "EachFolder",
@@ -420,6 +422,7 @@ _MODULES = {
     "DatePartitions": "copy.finders",
     "Decrypt": "copy.conversion.openpgp",
     "Delete": "copy.options",
+    "DeltaSink": "rows.sinks.delta",
     "DifferenceError": "errors",
     "DropColumns": "rows.converters.columns",
     "EachFolder": "copy.finders",

@@ -37,6 +37,7 @@ from airflow_gobblin.rows.converters.base import Converter, RowCheck
 from airflow_gobblin.rows.converters.checks import NotNull
 from airflow_gobblin.rows.converters.columns import AddColumn
 from airflow_gobblin.rows.sinks.base import Sink
+from airflow_gobblin.rows.sinks.delta import DeltaSink
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.sources.base import Source
 from airflow_gobblin.rows.sources.kafka.values import AvroValues, JsonValues, ValueFormat
@@ -94,6 +95,7 @@ SAMPLES: dict[Any, Any] = {
     HiveTable: HiveTable("lake", "{dataset}", ("id bigint",), ("dt date",), "orc", "s3a://lake", drop=True),
     JsonValues: JsonValues({"id": "int64", "address": {"city": "string"}, "tags": ["string"]}, "value_"),
     DeltaLakeTable: DeltaLakeTable("/lake/orders"),
+    DeltaSink: DeltaSink("/lake/{dataset}", "/work"),
     Json: {"offsets": [1, 2.5, None, True]},
     Keep: Keep("pt", owner="ann", group=100, permission=0o640, folder_permission=0o750),
     ParquetSink: ParquetSink("/lake"),

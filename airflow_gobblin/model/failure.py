@@ -37,8 +37,6 @@ class ErrorKind(StrEnum):
     TABLE = "TableError"
     TABLE_MOVED = "TableMovedError"
     TARGET = "TargetError"
-    TABLE = "TableError"
-    TABLE_MOVED = "TableMovedError"
     STEP = "StepError"
     STEP_CONFLICT = "StepConflictError"
     STEP_LOST = "StepLostError"

@@ -239,7 +239,7 @@ def ones_own_list() -> Iterable[Patch]:
         found = ((u, pipe.staging.result(plan.token, u.id)) for u in pipe.staging.units(plan))
         published = [(unit, result) for unit, result in found if result is not None]
         for step in pipe.job.work.publish(plan, published, self.files, pipe.staging.token_folder(plan.token)):
-            self._carry_out(decision, self._context_of(decision), step)
+            self._carry_out(decision, step)
         return None
 
     return (Patch(execute, "_execute", remember), Patch(Committer, "_carry_out_all", carried_out))

@@ -94,7 +94,7 @@ def test_retired_units_go_with_their_folders_and_what_is_somebody_elses_stays(la
 def test_an_abandoned_slot_leaves_nothing(lab: Lab) -> None:
     opened, _ = lab.decide()
     slot, first = decided(lab)
-    opened.committer._carry_out(slot.decision, opened.committer._context_of(slot.decision), first)
+    opened.committer._carry_out(slot.decision, first)
     assert len(lab.published()) == 4
     lab.admin.abandon("a", "not wanted")
     lab.run()
@@ -106,7 +106,7 @@ def test_an_abandoned_slot_leaves_nothing(lab: Lab) -> None:
 def test_an_executor_that_died_between_two_folders_is_finished_by_the_next_run(lab: Lab) -> None:
     opened, _ = lab.decide()
     slot, first = decided(lab)
-    opened.committer._carry_out(slot.decision, opened.committer._context_of(slot.decision), first)
+    opened.committer._carry_out(slot.decision, first)
     assert published_paths(lab.journal, "a") == [], "a reader of the journal sees nothing of it"
     assert lab.run()["a"].status == "idle"
     assert lab.rows("a") == ROWS.all_rows()

@@ -17,11 +17,21 @@ from tests.testing import (
     broken_sources,
     broken_steps,
     broken_storage,
+    broken_tables,
     broken_trees,
     broken_works,
 )
 
-MODULES = (broken_finders, broken_storage, broken_sinks, broken_sources, broken_steps, broken_trees, broken_works)
+MODULES = (
+    broken_finders,
+    broken_storage,
+    broken_sinks,
+    broken_sources,
+    broken_steps,
+    broken_tables,
+    broken_trees,
+    broken_works,
+)
 BROKEN = {
     name: (module, value) for module in MODULES for name, value in vars(module).items() if name.startswith("Test")
 }

@@ -47,24 +47,30 @@ def partition_value(value: Json, kind: pa.DataType) -> str | None:
 
 
 def statistics(file: DataFile, schema: pa.Schema) -> dict[str, Any]:
-    """Return the statistics of a file. Of nested columns there are none."""
+    """Return the statistics of a file: bounds and counts of nulls of all columns that readers compare, or of none.
+
+    Where only some columns have bounds, deltalake's `to_pyarrow_dataset` was measured to leave out rows when another is compared.
+    """
     lows, highs, nulls = {}, {}, {}
     for column in schema:
-        known = (file.columns or {}).get(column.name)
-        if known is None or types.is_nested(column.type):
+        if _is_never_compared(column.type):
             continue
-        if known.nulls is not None:
-            nulls[column.name] = known.nulls
-        low, high = _bounds(known, column.type)
-        if low is not None and high is not None:
-            lows[column.name], highs[column.name] = low, high
+        known = (file.columns or {}).get(column.name)
+        low, high = (None, None) if known is None else _bounds(known, column.type)
+        if known is None or low is None or high is None or known.nulls is None:
+            return {"numRecords": file.rows}
+        lows[column.name], highs[column.name], nulls[column.name] = low, high, known.nulls
     return {"numRecords": file.rows, "minValues": lows, "maxValues": highs, "nullCount": nulls}
+
+
+def _is_never_compared(kind: pa.DataType) -> bool:
+    return bool(types.is_binary(kind) or types.is_list(kind) or types.is_map(kind))
 
 
 def _bounds(known: ColumnStatistics, kind: pa.DataType) -> tuple[Json, Json]:
     """Return the lowest and the highest value; `None` where Delta has no form for them that is certain to bound."""
     low, high = known.low, known.high
-    if low is None or high is None or types.is_boolean(kind) or types.is_binary(kind):
+    if low is None or high is None or types.is_struct(kind):
         return None, None
     if types.is_date32(kind):
         return _text(low, pa.int32(), kind), _text(high, pa.int32(), kind)

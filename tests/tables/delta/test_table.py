@@ -21,6 +21,7 @@ from airflow_gobblin.connections import Connections, NoConnections
 from airflow_gobblin.errors import ConfigurationError, SchemaConflictError, TableError, TableMovedError
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.table import DataFile, Mark, Owner, TableUnit
+from airflow_gobblin.rows.sinks.table_files import TableFiles, unit_folder
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.storage.filesystems import open_filesystem
 from airflow_gobblin.tables.delta import DeltaLakeTable
@@ -538,3 +539,32 @@ def test_a_record_names_its_table_without_its_connection() -> None:
     for wrong in ("relative", "gs://bucket/a", "s3://bucket/a?b"):
         with pytest.raises(ConfigurationError):
             DeltaLakeTable(wrong)
+
+
+def test_rows_are_found_by_the_statistics_of_files_that_were_written_for_the_table(disk: Place) -> None:
+    utc = dt.UTC
+    found: dict[str, tuple[pa.DataType, list[Any]]] = {
+        "n": (pa.int64(), [-5, 7]),
+        "d": (pa.date32(), [dt.date(1582, 1, 1), dt.date(2026, 1, 2)]),
+        "z": (
+            pa.timestamp("us", "UTC"),
+            [dt.datetime(1850, 1, 1, 0, 0, 0, 999, utc), dt.datetime(2026, 1, 1, 0, 0, 0, 1, utc)],
+        ),
+        "c": (pa.decimal128(30, 4), [Decimal("-99999999999999999999.0001"), Decimal("0.1")]),
+        "f": (pa.float64(), [-0.5, 1e300]),
+        "t": (pa.string(), ["a" * 100, "\U0010ffff" * 100]),
+    }
+    schema = pa.schema([pa.field(name, kind) for name, (kind, _) in found.items()])
+    table = disk.made((PartitionField("z"),), schema)
+    writer = TableFiles(
+        schema, open_files(disk.record.location), unit_folder(TOKEN, "1", "u-r"), "u", partition=(PartitionField("z"),)
+    )
+    for number in (0, 1):
+        values = {name: [some[number]] for name, (_, some) in found.items()}
+        writer.write(pa.RecordBatch.from_pydict(values, schema))
+    writer.close()
+    commit(disk, 1, *writer.data_files)
+    assert table.count([(TOKEN, "u")]) == {(TOKEN, "u"): Count(2, 2)}
+    for name, (_, some) in found.items():
+        for value in some:
+            assert disk.foreign.to_pyarrow_table(filters=[(name, "=", value)])[name].to_pylist() == [value]

@@ -151,6 +151,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.rows.sinks.base import Layout, Sink, Writer, publish_units
     from airflow_gobblin.rows.sinks.delta import DeltaSink
     from airflow_gobblin.rows.sinks.parquet import ParquetSink
+    from airflow_gobblin.rows.sinks.postgres import PostgresSink
     from airflow_gobblin.rows.sources.base import (
         CheckableSource,
         Consistency,
@@ -294,6 +295,7 @@ __all__ = [
     "PlacedReader",
     "Plan",
     "PlanRequest",
+    "PostgresSink",
     "Predicate",
     "PublishedDataset",
     "PublishedFile",
@@ -496,6 +498,7 @@ _MODULES = {
     "PlacedReader": "rows.sources.base",
     "Plan": "model.plan",
     "PlanRequest": "rows.sources.base",
+    "PostgresSink": "rows.sinks.postgres",
     "Predicate": "rows.sources.sql.tables",
     "PublishedDataset": "journal.published",
     "PublishedFile": "journal.published",

@@ -39,6 +39,7 @@ from airflow_gobblin.rows.converters.columns import AddColumn
 from airflow_gobblin.rows.sinks.base import Sink
 from airflow_gobblin.rows.sinks.delta import DeltaSink
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
+from airflow_gobblin.rows.sinks.postgres import PostgresSink
 from airflow_gobblin.rows.sources.base import Source
 from airflow_gobblin.rows.sources.kafka.values import AvroValues, JsonValues, ValueFormat
 from airflow_gobblin.rows.sources.sql import Predicate, SqlSource, SqlTable
@@ -99,6 +100,7 @@ SAMPLES: dict[Any, Any] = {
     Json: {"offsets": [1, 2.5, None, True]},
     Keep: Keep("pt", owner="ann", group=100, permission=0o640, folder_permission=0o750),
     ParquetSink: ParquetSink("/lake"),
+    PostgresSink: PostgresSink("warehouse", "raw.{dataset}", "/work", ("id",), "changed_at"),
     Range: Range(LongWatermark(3), LongWatermark(7)),
     SqlSource: SqlSource("shop_db", (ORDERS, SqlTable("customers", ExtractKind.SNAPSHOT_ONLY))),
 }

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -32,7 +33,7 @@ S = Table("main.s", ExtractKind.SNAPSHOT_ONLY, 4)
 class Warehouse(Lab):
     """An ingestion into tables of a database."""
 
-    def __init__(self, url: str, folder: Path, *tables: Table, **options: object) -> None:
+    def __init__(self, url: str, folder: Path, *tables: Table, **options: Any) -> None:
         super().__init__(folder, *tables)
         self._url = url
         sink = PostgresSink("warehouse", "raw.{dataset}", str(folder), **options)

@@ -10,7 +10,15 @@ from airflow_gobblin import errors
 from airflow_gobblin.errors import GobblinError, Remedy, StepConflictError, StoreError, UnknownOutcomeError
 
 CLASSES = [getattr(errors, name) for name in errors.__all__ if name.endswith("Error")]
-HEALING = {"SourceError", "StoreError", "UnknownOutcomeError", "StepError", "TargetError"}
+HEALING = {
+    "SourceError",
+    "StoreError",
+    "UnknownOutcomeError",
+    "StepError",
+    "TableError",
+    "TableMovedError",
+    "TargetError",
+}
 
 
 def test_every_error_is_in_the_tree_and_in_all() -> None:

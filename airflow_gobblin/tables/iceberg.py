@@ -144,6 +144,8 @@ def _storage_properties(connection: ParsedConnection) -> dict[str, str]:
     connection.expect("aws", "s3")
     extra = connection.extra
     given = {
+        # Arrow's own client sends multipart uploads of small files, which some servers at times can't parse.
+        "py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO",
         "s3.endpoint": extra.get("endpoint_url"),
         "s3.region": extra.get("region_name"),
         "s3.access-key-id": connection.login or extra.get("aws_access_key_id"),

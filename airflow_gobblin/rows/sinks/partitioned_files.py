@@ -7,9 +7,8 @@ and only a few files are open at once. A unit whose rows are sorted by partition
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import count
+from itertools import count, pairwise
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -120,15 +119,16 @@ def split(batch: pa.RecordBatch, fields: Sequence[pa.Array]) -> Iterator[tuple[V
     """
     if batch.num_rows == 0:
         return
-    codes = np.zeros(batch.num_rows, np.int64)
+    codes = pa.repeat(pa.scalar(0), batch.num_rows)
     for field in fields:
         encoded = pc.dictionary_encode(field, null_encoding="encode")
-        codes = codes * max(1, len(encoded.dictionary)) + encoded.indices.to_numpy(zero_copy_only=False)
-        codes = np.unique(codes, return_inverse=True)[1].reshape(-1)
-    if codes.max() == 0:
+        codes = pc.add(pc.multiply(codes, max(1, len(encoded.dictionary))), encoded.indices.cast(pa.int64()))
+        codes = pc.dictionary_encode(codes).indices.cast(pa.int64())
+    order = pc.array_sort_indices(codes)  # a stable sort
+    ends = pc.run_end_encode(codes.take(order)).run_ends.to_pylist()
+    if len(ends) == 1:
         yield tuple(field[0] for field in fields), batch
         return
-    order = np.argsort(codes, kind="stable")
-    ends = np.flatnonzero(np.diff(codes[order])) + 1
-    for rows in np.split(order, ends):
-        yield tuple(field[int(rows[0])] for field in fields), batch.take(pa.array(rows))
+    for start, end in pairwise([0, *ends]):
+        rows = order.slice(start, end - start)
+        yield tuple(field[rows[0].as_py()] for field in fields), batch.take(rows)

@@ -22,7 +22,6 @@ from airflow_gobblin.rows.sinks.parquet_files import MIB, ParquetFiles
 from airflow_gobblin.rows.sinks.partitioned_files import PartitionedFiles, Values
 from airflow_gobblin.storage.files.base import Files, StagedOutput
 from airflow_gobblin.tables.arrow.statistics import column_statistics, to_json
-from airflow_gobblin.tables.arrow.transforms import transform
 from airflow_gobblin.tables.port import PartitionField
 
 FOLDER = "data/gobblin"
@@ -96,6 +95,8 @@ class TableFiles:
         self._data_files.clear()
 
     def _values(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        from airflow_gobblin.tables.arrow.transforms import transform  # loads NumPy, which executors may lack
+
         return [transform(batch.column(field.column), field) for field in self._partition]
 
 

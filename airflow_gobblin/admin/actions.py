@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 
 from airflow_gobblin.admin.export import NO_UNITS, ExportedDataset, has_state
 from airflow_gobblin.admin.rewind_extent import not_kept, widened
-from airflow_gobblin.admin.views import parse_position
+from airflow_gobblin.admin.views import is_merged, parse_position
 from airflow_gobblin.commit.committer import Committer
 from airflow_gobblin.commit.homes import Tenant
 from airflow_gobblin.commit.preconditions import can_win
@@ -36,7 +36,7 @@ from airflow_gobblin.model.state import UnitRef
 from airflow_gobblin.model.table import Owner, TableTarget
 from airflow_gobblin.model.watermark import Watermark, highest, lowest
 from airflow_gobblin.model.work import UnitSummary
-from airflow_gobblin.steps.base import HighWatermarkStep, Phase
+from airflow_gobblin.steps.base import HighWatermarkStep
 from airflow_gobblin.storage.files import Files, open_files
 from airflow_gobblin.tables.commit import TableCommitStep
 from airflow_gobblin.tables.port import table_of
@@ -765,15 +765,13 @@ class Administration:
                 "Restore it; or drop the dataset without its files.",
             )
         for number in {ref.slot for ref in decision.replaces}:
-            published = history.slot(number).decision
-            for step in self.journal.steps(published, published.of(Phase.SETTLE)):
-                if isinstance(step, TableCommitStep) and step.merge is not None:
-                    raise self._refused(
-                        decision.action.value,
-                        decision.urn,
-                        f"slot {number} was merged into {table.name}, and what it took the place of is gone",
-                        "Read the range again under another URN, into another table.",
-                    )
+            if is_merged(self.journal, history.slot(number).decision):
+                raise self._refused(
+                    decision.action.value,
+                    decision.urn,
+                    f"slot {number} was merged into {table.name}, and what it took the place of is gone",
+                    "Read the range again under another URN, into another table.",
+                )
         step = TableCommitStep(target, removes=history.table_units(decision.replaces))
         shards = self.journal.put_steps(decision.urn, decision.token, (step,))
         return replace(decision, shards=shards, table=target)

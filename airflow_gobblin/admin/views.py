@@ -61,6 +61,7 @@ __all__ = [
     "check_ingestion_is_there",
     "dataset_detail",
     "held",
+    "is_merged",
     "known_history",
     "list_datasets",
     "list_pending",
@@ -676,7 +677,7 @@ def _check_units(
         tokens = {number: decision.token for number, decision in decisions.items()}
         refs = [ref for ref, unit in history.state.live.items() if unit.files]
         counts = opened.count([(tokens[ref.slot], ref.unit) for ref in refs])
-    merged = {number for number, decision in decisions.items() if _merges(journal, decision)}
+    merged = {number for number, decision in decisions.items() if is_merged(journal, decision)}
     for ref in refs:
         unit, found = history.state.live[ref], counts.get((tokens[ref.slot], ref.unit))
         state, detail = FileState.OK, ""
@@ -689,7 +690,8 @@ def _check_units(
         yield FileCheck(f"{name}, unit {ref.unit!r}", ref.slot, ref.unit, unit.rows_written, unit.bytes, state, detail)
 
 
-def _merges(journal: Journal, decision: Decision) -> bool:
+def is_merged(journal: Journal, decision: Decision) -> bool:
+    """Return whether the rows of a slot were merged into their table: they can't be told apart there."""
     steps = journal.steps(decision, decision.of(Phase.SETTLE))
     return any(isinstance(step, TableCommitStep) and step.merge is not None for step in steps)
 

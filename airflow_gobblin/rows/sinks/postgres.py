@@ -31,7 +31,8 @@ class PostgresSink:
     """A writer of tables in a PostgreSQL database.
 
     :param conn_id: an Airflow connection to the database.
-    :param table: the table of each dataset, with its schema before it, which exists; `{dataset}` stands for the dataset's key.
+    :param table_name: the table of each dataset, with its schema before it, which exists; `{dataset}` stands for the
+        dataset's key.
     :param workspace: where rows are staged: an absolute path, a `file://` URL or `s3://[connection@]bucket/prefix`.
     :param keys: the columns of a key, of which the newest row stays; empty: rows are added.
     :param delta: the column by which rows of a key are compared: the highest is the newest.
@@ -57,7 +58,8 @@ class PostgresSink:
         elif self.file_bytes <= 0:
             why = f"its file_bytes are {self.file_bytes}, and must be above zero"
         if why:
-            raise ConfigurationError(operation="use", subject=f"PostgresSink(table={self.table_name!r})", cause=why)
+            subject = f"PostgresSink(table_name={self.table_name!r})"
+            raise ConfigurationError(operation="use", subject=subject, cause=why)
         self._table_of("dataset")
 
     @property

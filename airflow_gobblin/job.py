@@ -24,7 +24,7 @@ from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.request import RangeRequest
 from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.state import DatasetState, UnitRef
-from airflow_gobblin.model.table import Owner, TableTarget
+from airflow_gobblin.model.table import Owner, TableRecord, TableTarget
 from airflow_gobblin.model.verification import Deviation
 from airflow_gobblin.model.watermark import Watermark
 from airflow_gobblin.model.work import StagedFile, UnitResult, WorkUnit
@@ -55,6 +55,7 @@ __all__ = [
     "SealingJob",
     "SplitWork",
     "StatefulWork",
+    "TabledWork",
     "TellingWork",
     "TellsOfFiles",
     "UnitPart",
@@ -97,6 +98,7 @@ class WorkRequest:
     :param whole: whether each unit has to reach its end, because it replaces what is published of its range.
     :param batch: the bounds below which what waits isn't read yet; `None`: it is read, however little it is.
     :param owner: the dataset as a table knows it.
+    :param table: the table that what is live of it is in; `None`: nothing is.
     """
 
     now: datetime
@@ -107,6 +109,7 @@ class WorkRequest:
     whole: bool = False
     batch: Batch | None = None
     owner: Owner | None = None
+    table: TableTarget | None = None
 
 
 @dataclass(frozen=True)
@@ -365,6 +368,14 @@ class GivenUpState:
     units: tuple[UnitRef, ...]
     floor: int
     why: str
+
+
+@runtime_checkable
+class TabledWork(Protocol):
+    """A work that may publish to tables."""
+
+    def table_of(self, dataset: DatasetLike) -> TableRecord | None:
+        """Return the table of a dataset; `None`: it is published as files."""
 
 
 @runtime_checkable

@@ -1,5 +1,5 @@
-"""Actions of people on a dataset: release, abandon, pause, rewind, set its watermark, drop, import. Each is a record of its
-journal.
+"""Actions of people on a dataset: release, abandon, pause, rewind, set its watermark, drop, import, take its table over. Each is
+a record of its journal.
 
 Every action needs an actor and a reason. An action that doesn't fit the dataset's state is refused, and changes nothing. Those
 that take a slot can be previewed: `would_rewind` returns a `Change`, and `carry_out` makes it unless the dataset changed since.
@@ -16,13 +16,14 @@ from datetime import datetime, timedelta
 
 from airflow_gobblin.admin.export import NO_UNITS, ExportedDataset, has_state
 from airflow_gobblin.admin.rewind_extent import not_kept, widened
-from airflow_gobblin.admin.views import is_merged, parse_position
+from airflow_gobblin.admin.views import parse_position
 from airflow_gobblin.commit.committer import Committer
 from airflow_gobblin.commit.homes import Tenant
 from airflow_gobblin.commit.preconditions import can_win
 from airflow_gobblin.commit.sweeping import Sweeper
+from airflow_gobblin.commit.taking_out import DatasetTables
 from airflow_gobblin.connections import Connections, GuardedConnections, NoConnections
-from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError, RecordError, TableError, TargetError
+from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError, RecordError, TargetError
 from airflow_gobblin.journal.history import History, Slot
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.published import unknown_dataset
@@ -33,13 +34,12 @@ from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.naming import dataset_key, many
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.state import UnitRef
-from airflow_gobblin.model.table import Owner, TableTarget
+from airflow_gobblin.model.table import TableRecord, TableTarget
 from airflow_gobblin.model.watermark import Watermark, highest, lowest
 from airflow_gobblin.model.work import UnitSummary
 from airflow_gobblin.steps.base import HighWatermarkStep
 from airflow_gobblin.storage.files import Files, open_files
-from airflow_gobblin.tables.commit import TableCommitStep
-from airflow_gobblin.tables.port import table_of
+from airflow_gobblin.tables.take_over import TableTakeOverStep
 from airflow_gobblin.workspace.claims import Claim
 from airflow_gobblin.workspace.manifests import put_manifests
 from airflow_gobblin.workspace.staging import Staging, staging_folder
@@ -60,6 +60,7 @@ class Change:
     :param removed: ranges that become open again.
     :param replaces: units that are retired.
     :param coverage: the whole new coverage, if it isn't simply the old one without `removed`.
+    :param takes: the step that takes a table over.
     """
 
     action: Action
@@ -67,6 +68,7 @@ class Change:
     removed: tuple[Range, ...] = ()
     replaces: tuple[UnitRef, ...] = ()
     coverage: Coverage | None = None
+    takes: TableTakeOverStep | None = None
 
     @property
     def urn(self) -> str:
@@ -153,6 +155,7 @@ class Administration:
         self._connections = None if connections is None else GuardedConnections(connections)
         # The ingestion decides how long replaced files stay.
         self._committer = Committer(journal, self._files, retention=None, connections=self._connections)
+        self._tables = DatasetTables(journal, self._files, self._connections or GuardedConnections(NoConnections()))
         self._homes = self._committer.homes
         self._claims = self._committer.claims
 
@@ -597,6 +600,38 @@ class Administration:
                 self.journal.put_note(history.urn, slot.decision.slot, note)
         return bool(why)
 
+    def would_take_over(self, urn: str, table: TableRecord) -> Change:
+        """Preview making a table this dataset's own: no commit of its present owner takes hold any more. Its rows stay.
+
+        :param table: the one that the dataset is to be published to.
+        :raises ConfigurationError: there is no such table, it is nobody's or this dataset's, or the dataset has rows in another.
+        :raises TableError: it can't be looked at.
+        """
+        history = self.finished(urn, new=True)
+        look = self._tables.look("take over", urn, table)
+        if not look.id:
+            raise self._not_taken(urn, f"{table.name} isn't there", "The next run makes it, as this dataset's.")
+        if look.owner is None:
+            raise self._not_taken(urn, f"{table.name} is nobody's", "The next run makes it this dataset's.")
+        if look.owner == self._tables.owner(urn):
+            raise self._not_taken(urn, f"{table.name} is this dataset's already", "There is nothing to take over.")
+        if (
+            history.table is not None
+            and history.table.id != look.id
+            and any(u.files for u in history.state.live.values())
+        ):
+            hint = "Drop the dataset first, without its files: its rows stay where they are."
+            raise self._not_taken(urn, f"its rows are in {history.table.table.name}", hint)
+        step = TableTakeOverStep(TableTarget(table, *look.target_at), look.owner)
+        return Change(Action.TAKE_OVER, history, takes=step)
+
+    def take_over(self, urn: str, table: TableRecord, reason: str) -> Slot:
+        """Make the change that `would_take_over` returns."""
+        return self.carry_out(self.would_take_over(urn, table), reason)
+
+    def _not_taken(self, urn: str, why: str, hint: str) -> ConfigurationError:
+        return self._refused("take over the table of", urn, why, hint)
+
     def claim(self, folder: str) -> Claim:
         """Return the claim on a folder below the target root.
 
@@ -729,7 +764,11 @@ class Administration:
         urn, action = change.urn, change.action
         hand_over = HighWatermarkStep(change.after) if action.needs_outcome else None
         draft = change.decision(token or uuid.uuid4().hex, self._files.root, self._actor, reason)
-        mine = self._with_commit(replace(draft, hand_over=hand_over), change.history)
+        mine = replace(draft, hand_over=hand_over)
+        if change.takes is not None:
+            mine = self._tables.with_step(mine, change.takes, change.takes.target)
+        else:
+            mine = self._tables.without_retired(mine, change.history)
         self.journal.put_decision(mine)
         history = self.journal.history(urn)
         slot = history.by_token(mine.token)
@@ -746,35 +785,6 @@ class Administration:
         done = self._committer.execute(slot, "")
         put_manifests(self._files, self.journal, self.journal.history(urn))
         return done
-
-    def _with_commit(self, decision: Decision, history: History) -> Decision:
-        """Return a decision with the step that takes the units that it retires out of their table, if they are in one."""
-        if history.table is None or not decision.replaces:
-            return decision
-        table, owner = history.table.table, Owner(self.journal.id, self.journal.ingestion, decision.urn)
-        connections = self._connections or GuardedConnections(NoConnections())
-        subject = f"dataset {decision.urn!r}, which is in {table.name}"
-        with connections.redactor.guarding(decision.action.value, subject, TableError):
-            look = table_of(table).open(connections, self._files).look(owner)
-        target = TableTarget(table, *look.target_at)
-        if target.id != history.table.id:
-            raise self._refused(
-                decision.action.value,
-                decision.urn,
-                f"{table.name} is not the table that it was published to: it was dropped",
-                "Restore it; or drop the dataset without its files.",
-            )
-        for number in {ref.slot for ref in decision.replaces}:
-            if is_merged(self.journal, history.slot(number).decision):
-                raise self._refused(
-                    decision.action.value,
-                    decision.urn,
-                    f"slot {number} was merged into {table.name}, and what it took the place of is gone",
-                    "Read the range again under another URN, into another table.",
-                )
-        step = TableCommitStep(target, removes=history.table_units(decision.replaces))
-        shards = self.journal.put_steps(decision.urn, decision.token, (step,))
-        return replace(decision, shards=shards, table=target)
 
     def _check_kind(self, operation: str, urn: str, to: Watermark, known: Watermark) -> None:
         if to.kind != known.kind:

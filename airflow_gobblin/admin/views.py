@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from itertools import chain, islice
 from typing import Any
 
+from airflow_gobblin.admin.findings import AuditFinding, AuditLevel, FileCheck, Findings
+from airflow_gobblin.admin.tables import audit_table, check_units
 from airflow_gobblin.commit.homes import Homes
 from airflow_gobblin.connections import Connections, GuardedConnections, NoConnections
 from airflow_gobblin.errors import ConfigurationError, GobblinError, TableError, TargetError
@@ -31,15 +32,14 @@ from airflow_gobblin.model.plan import HeldDatasets
 from airflow_gobblin.model.progress import Progress
 from airflow_gobblin.model.state import Pause, UnitRef
 from airflow_gobblin.model.status import Status
-from airflow_gobblin.model.table import Owner
 from airflow_gobblin.model.verification import FileState
 from airflow_gobblin.model.watermark import MultiLongWatermark, TimestampWatermark, Watermark, decode, encode, split
 from airflow_gobblin.model.wire import parse_json
 from airflow_gobblin.model.work import UnitState, UnitSummary
-from airflow_gobblin.steps.base import CommitStep, Phase, StepContext, StepStatus, TargetFile
+from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus, TargetFile
 from airflow_gobblin.storage.files.base import Files, each
 from airflow_gobblin.tables.commit import TableCommitStep
-from airflow_gobblin.tables.port import table_of
+from airflow_gobblin.tables.take_over import TableTakeOverStep
 from airflow_gobblin.workspace.claims import Claims
 from airflow_gobblin.workspace.manifests import check_no_slot_is_lost
 from airflow_gobblin.workspace.staging import Staging, staging_folder
@@ -61,7 +61,6 @@ __all__ = [
     "check_ingestion_is_there",
     "dataset_detail",
     "held",
-    "is_merged",
     "known_history",
     "list_datasets",
     "list_pending",
@@ -105,6 +104,8 @@ class SlotView:
     :param replaced: how many of its files took the place of others, in a mirror.
     :param deleted: how many files it deleted, in a mirror.
     :param dead_letters: how many refused rows its files hold, which aren't among its rows.
+    :param table: the table that it commits to, if it does.
+    :param version: what people call the version of that table that its commit made, if that is known.
     """
 
     slot: int
@@ -133,6 +134,8 @@ class SlotView:
     replaced: int = 0
     deleted: int = 0
     dead_letters: int = 0
+    table: str = ""
+    version: str = ""
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,7 @@ class DatasetView:
     :param failure: for a dataset that was never published, why the last failed run failed.
     :param error: why it can't be read; all else is empty then.
     :param of_files: whether it is a mirror's file set, of which the journal keeps what each slot did and not what is there.
+    :param table: the table that its rows are in, if they are in one.
     """
 
     key: str
@@ -172,6 +176,7 @@ class DatasetView:
     failure: str = ""
     error: str = ""
     of_files: bool = False
+    table: str = ""
 
     @property
     def status(self) -> Status:
@@ -312,6 +317,7 @@ def view(history: History | GobblinError, at: datetime, key: str = "") -> Datase
         published=history.published,
         failure="" if history.published else history.failure,
         of_files=history.of_files,
+        table="" if history.table is None else history.table.table.name,
     )
 
 
@@ -354,6 +360,8 @@ def _slot_view(slot: Slot, *, quarantined: bool = False) -> SlotView:
         replaced=slot.replaced,
         deleted=slot.deleted,
         dead_letters=slot.dead_letters,
+        table="" if decision.table is None else decision.table.table.name,
+        version=slot.table_version,
     )
 
 
@@ -442,12 +450,14 @@ def dataset_detail(
     steps: int = 20,
     verified: int | None = None,
     connections: Connections | None = None,
+    tables: bool = True,
 ) -> DatasetDetail:
     """Return one dataset in detail; the steps of its pending slot are verified.
 
     :param steps: the number of steps to show.
     :param verified: verify only this many, from the first; `None` for all.
     :param connections: the source of secrets that steps may need; the status of a step that lacks one is unknown.
+    :param tables: whether tables may be opened, which loads libraries; otherwise the status of a step on one is unknown.
     :raises ConfigurationError: the journal has no such dataset.
     """
     history = known_history(journal, urn)
@@ -459,7 +469,7 @@ def dataset_detail(
     return DatasetDetail(
         view=view(history, at),
         coverage=_positions(history.state.coverage),
-        steps=None if pending is None else _pending_steps(journal, context, pending.decision, steps, verified),
+        steps=None if pending is None else _pending_steps(journal, context, pending.decision, steps, verified, tables),
         unpublished=tuple(u for u in history.state.previous_units if u.state is UnitState.FAILED or u.cut),
         retired=len(history.state.retired),
         notes=journal.notes(urn, history.state.head if pending is None else pending.decision.slot),
@@ -545,7 +555,7 @@ def _positions(coverage: Coverage) -> tuple[PositionCoverage, ...]:
 
 
 def _pending_steps(
-    journal: Journal, context: StepContext, decision: Decision, shown: int, verified: int | None
+    journal: Journal, context: StepContext, decision: Decision, shown: int, verified: int | None, tables: bool
 ) -> PendingSteps:
     files = context.files
     states: Counter[str] = Counter()
@@ -554,7 +564,9 @@ def _pending_steps(
     error = ""
     try:
         Homes(journal, files).check_mark()  # otherwise each staged file would seem to be lost
-        verified_steps = each(files, lambda step: _step_view(step, context), islice(journal.steps(decision), verified))
+        verified_steps = each(
+            files, lambda step: _step_view(step, context, tables), islice(journal.steps(decision), verified)
+        )
         for found in islice(chain(verified_steps, _last(decision)), verified):
             states[found.status] += 1
             some = done if found.status == StepStatus.DONE else open_
@@ -574,8 +586,10 @@ def _last(decision: Decision) -> Iterator[StepView]:
         yield StepView(kind, position, StepStatus.TODO)
 
 
-def _step_view(step: CommitStep, context: StepContext) -> StepView:
+def _step_view(step: CommitStep, context: StepContext, tables: bool) -> StepView:
     kind = wire.kind_of(step)
+    if not tables and isinstance(step, TableCommitStep | TableTakeOverStep):
+        return StepView(kind, step.subject, "unknown", "`airflow gobblin show` looks at the table")
     try:
         return StepView(kind, step.subject, step.verify(context))
     except Exception as error:  # an author's step may raise anything, and so may a disk
@@ -624,22 +638,6 @@ def held(journal: Journal, files: Files) -> HeldDatasets | None:
 # The published files
 
 
-@dataclass(frozen=True)
-class FileCheck:
-    """A published file, compared with its record in the journal.
-
-    :param path: below the target root.
-    """
-
-    path: str
-    slot: int
-    unit: str
-    rows: int
-    bytes: int
-    state: FileState
-    detail: str = ""
-
-
 def verify(
     journal: Journal, files: Files, urn: str, *, content: bool = True, connections: Connections | None = None
 ) -> Iterator[FileCheck]:
@@ -655,45 +653,14 @@ def verify(
     :raises TableError: the table can't be looked at.
     """
     history = known_history(journal, urn)
-    if history.table is not None:
-        return _check_units(journal, files, history, GuardedConnections(connections or NoConnections()))
     files = Homes(journal, files).files()
     Homes(journal, files).check_mark()  # otherwise each file would seem to be missing
     published = journal.files(history, history.state.live)
-    return each(files, lambda found: _check(files, found[0].slot, found[1], content), published)
-
-
-def _check_units(
-    journal: Journal, files: Files, history: History, connections: GuardedConnections
-) -> Iterator[FileCheck]:
-    """Compare the live units of a dataset with what its table has of each. What was merged can't be told apart."""
-    assert history.table is not None
-    name = history.table.table.name
-    with connections.redactor.guarding("verify", f"dataset {history.urn!r}", TableError):
-        opened = table_of(history.table.table).open(connections, files)
-        if opened.look(Owner(journal.id, journal.ingestion, history.urn)).id != history.table.id:
-            raise TableError(operation="verify", subject=name, cause="it is gone, or was made anew")
-        decisions = {ref.slot: history.slot(ref.slot).decision for ref in history.state.live}
-        tokens = {number: decision.token for number, decision in decisions.items()}
-        refs = [ref for ref, unit in history.state.live.items() if unit.files]
-        counts = opened.count([(tokens[ref.slot], ref.unit) for ref in refs])
-    merged = {number for number, decision in decisions.items() if is_merged(journal, decision)}
-    for ref in refs:
-        unit, found = history.state.live[ref], counts.get((tokens[ref.slot], ref.unit))
-        state, detail = FileState.OK, ""
-        if ref.slot in merged:
-            detail = "its rows were merged, and can't be told apart"
-        elif found is None:
-            state, detail = FileState.MISSING, "nothing there is known to be of it: somebody compacted or deleted it"
-        elif found.rows != unit.rows_written:
-            state, detail = FileState.CHANGED, f"it has {found.rows} rows there, and {unit.rows_written} were published"
-        yield FileCheck(f"{name}, unit {ref.unit!r}", ref.slot, ref.unit, unit.rows_written, unit.bytes, state, detail)
-
-
-def is_merged(journal: Journal, decision: Decision) -> bool:
-    """Return whether the rows of a slot were merged into their table: they can't be told apart there."""
-    steps = journal.steps(decision, decision.of(Phase.SETTLE))
-    return any(isinstance(step, TableCommitStep) and step.merge is not None for step in steps)
+    checked = each(files, lambda found: _check(files, found[0].slot, found[1], content), published)
+    if history.table is None:
+        return checked
+    guarded = GuardedConnections(connections or NoConnections())
+    return chain(check_units(journal, files, history, guarded), checked)
 
 
 def _check(files: Files, slot: int, file: TargetFile, content: bool) -> FileCheck:
@@ -721,35 +688,14 @@ def _compared(files: Files, file: TargetFile, content: bool) -> tuple[FileState,
 # The audit
 
 
-class AuditLevel(StrEnum):
-    """The severity of a finding."""
-
-    NOTE = "note"
-    """Worth knowing, and permitted."""
-    PROBLEM = "problem"
-    """It doesn't add up, or somebody has to act."""
-
-
-@dataclass(frozen=True)
-class AuditFinding:
-    """A finding of an audit.
-
-    :param urn: the dataset; empty for a finding that concerns all of them.
-    :param check: the check that found it: `target`, `state`, `coverage`, `rows`, `files` or `journal`.
-    """
-
-    urn: str
-    check: str
-    level: AuditLevel
-    detail: str
-    slot: int | None = None
-
-
-def audit(journal: Journal, files: Files, urn: str | None = None) -> Iterator[AuditFinding]:
+def audit(
+    journal: Journal, files: Files, urn: str | None = None, connections: Connections | None = None
+) -> Iterator[AuditFinding]:
     """Check that a dataset's ranges, rows and files add up; without a URN, those of all datasets, one after the other.
 
     :param files: the files below a target root. Files that are published to another one are looked up there; if that doesn't
         exist, this is the only finding.
+    :param connections: the source of secrets, to open tables.
     :raises ConfigurationError: the journal has no such dataset.
     """
     homes = Homes(journal, files)
@@ -760,14 +706,14 @@ def audit(journal: Journal, files: Files, urn: str | None = None) -> Iterator[Au
         if isinstance(error, TargetError):
             return
     files = homes.files()
-    folders = _folders(journal, files)
+    folders, guarded = _folders(journal, files), GuardedConnections(connections or NoConnections())
     if urn is not None:
-        yield from _audit(journal, files, known_history(journal, urn), folders)
+        yield from _audit(journal, files, known_history(journal, urn), folders, guarded)
         return
     yield from _audit_store(journal)
     for key, history in journal.histories():
         if isinstance(history, History):
-            yield from _audit(journal, files, history, folders)
+            yield from _audit(journal, files, history, folders, guarded)
         else:
             yield AuditFinding(key, "journal", AuditLevel.PROBLEM, str(history))
 
@@ -791,37 +737,29 @@ def _folders(journal: Journal, files: Files) -> dict[str, list[str]]:
 
 
 def _audit(
-    journal: Journal, files: Files, history: History, folders: Mapping[str, Iterable[str]]
+    journal: Journal,
+    files: Files,
+    history: History,
+    folders: Mapping[str, Iterable[str]],
+    connections: GuardedConnections,
 ) -> Iterator[AuditFinding]:
-    found = _Findings(history.urn)
+    found = Findings(history.urn)
     checks: tuple[Callable[[], Iterator[AuditFinding]], ...] = (
         lambda: _audit_state(found, history),
         lambda: _audit_journal(found, journal, files, history),
         lambda: _audit_coverage(found, history),
         lambda: _audit_rows(found, journal, history),
         lambda: _audit_files(found, journal, files, history, folders.get(history.urn, ())),
+        lambda: audit_table(found, journal, files, history, connections),
     )
     for check in checks:
         try:
             yield from check()
         except (GobblinError, OSError) as error:  # the other checks may still find something
-            yield found.problem("journal", str(error))
+            yield found.problem("table" if isinstance(error, TableError) else "journal", str(error))
 
 
-@dataclass(frozen=True)
-class _Findings:
-    """A factory of a dataset's findings."""
-
-    urn: str
-
-    def note(self, check: str, detail: str, slot: int | None = None) -> AuditFinding:
-        return AuditFinding(self.urn, check, AuditLevel.NOTE, detail, slot)
-
-    def problem(self, check: str, detail: str, slot: int | None = None) -> AuditFinding:
-        return AuditFinding(self.urn, check, AuditLevel.PROBLEM, detail, slot)
-
-
-def _audit_state(found: _Findings, history: History) -> Iterator[AuditFinding]:
+def _audit_state(found: Findings, history: History) -> Iterator[AuditFinding]:
     pending, state = history.pending, history.state
     if pending is None:
         return
@@ -832,12 +770,12 @@ def _audit_state(found: _Findings, history: History) -> Iterator[AuditFinding]:
         yield found.note("state", f"pending, after {many(failures, 'failed run')}: the next run finishes it", slot)
 
 
-def _audit_journal(found: _Findings, journal: Journal, files: Files, history: History) -> Iterator[AuditFinding]:
+def _audit_journal(found: Findings, journal: Journal, files: Files, history: History) -> Iterator[AuditFinding]:
     check_no_slot_is_lost(files, journal, history)
     yield from ()
 
 
-def _audit_coverage(found: _Findings, history: History) -> Iterator[AuditFinding]:
+def _audit_coverage(found: Findings, history: History) -> Iterator[AuditFinding]:
     """Check that the published units match the committed ranges: no overlap, none outside, and no range without a unit."""
     coverage, units = history.state.coverage, history.state.live
     if coverage.origin is None:
@@ -862,7 +800,7 @@ def _ranges(units: Mapping[UnitRef, UnitSummary]) -> Iterator[tuple[UnitRef, Ran
     return ((ref, unit.range) for ref, unit in units.items() if unit.range is not None and not unit.range.empty)
 
 
-def _without_unit(found: _Findings, history: History, accounted: Coverage) -> Iterator[AuditFinding]:
+def _without_unit(found: Findings, history: History, accounted: Coverage) -> Iterator[AuditFinding]:
     """Find the committed ranges that no unit holds, which is right if somebody set the watermark past them."""
     coverage = history.state.coverage
     skipping = [s.decision.slot for s in history.newest_first if s.done and s.decision.action in _SKIPPING]
@@ -881,7 +819,7 @@ def _at(position: PositionCoverage, coverage: Coverage) -> str:
     return f" of position {position.position}" if len(coverage.intervals) > 1 else ""
 
 
-def _audit_rows(found: _Findings, journal: Journal, history: History) -> Iterator[AuditFinding]:
+def _audit_rows(found: Findings, journal: Journal, history: History) -> Iterator[AuditFinding]:
     """Check that each slot published as many rows as it read, except rows dropped or added on purpose."""
     for slot in history.slots:
         if not slot.done or slot.decision.action is not Action.COMMIT or slot.holds is Holds.VERSIONS:
@@ -899,14 +837,15 @@ def _audit_rows(found: _Findings, journal: Journal, history: History) -> Iterato
     yield from _audit_rows_of_files(found, journal, history)
 
 
-def _audit_rows_of_files(found: _Findings, journal: Journal, history: History) -> Iterator[AuditFinding]:
-    """Check that the files of the published units hold as many rows as the units wrote."""
+def _audit_rows_of_files(found: Findings, journal: Journal, history: History) -> Iterator[AuditFinding]:
+    """Check that the files of the published units hold as many rows as the units wrote, but for those in a table."""
     in_files: Counter[tuple[int, str]] = Counter()
     for decision, file in journal.files(history, history.state.live):
         in_files[decision.slot, "dead letter" if file.holds_dead_letters else "row"] += file.rows
     written: Counter[tuple[int, str]] = Counter()
     for ref, unit in history.state.live.items():
-        written[ref.slot, "row"] += unit.rows_written
+        if not history.is_in_table(ref):
+            written[ref.slot, "row"] += unit.rows_written
         written[ref.slot, "dead letter"] += unit.dead_letters
     for number, what in sorted({*written, *in_files}):
         count, held = written[number, what], in_files[number, what]
@@ -915,7 +854,7 @@ def _audit_rows_of_files(found: _Findings, journal: Journal, history: History) -
 
 
 def _audit_files(
-    found: _Findings, journal: Journal, files: Files, history: History, folders: Iterable[str]
+    found: Findings, journal: Journal, files: Files, history: History, folders: Iterable[str]
 ) -> Iterator[AuditFinding]:
     """Find published files that are missing, retired ones that still exist, and files that belong to no slot."""
     if not history.keeps_units:

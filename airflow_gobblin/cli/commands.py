@@ -30,17 +30,21 @@ from airflow_gobblin.admin.views import (
     parse_position,
 )
 from airflow_gobblin.admin.views import audit as audited
+from airflow_gobblin.cli.dag_file import described
 from airflow_gobblin.cli.lookup import command, find_ingestion, told
 from airflow_gobblin.cli.showing import dataset_row, one_line, print_properties, print_rows, properties, slot_row, text
 from airflow_gobblin.commit.homes import Tenant
+from airflow_gobblin.connections import GuardedConnections
 from airflow_gobblin.errors import ConfigurationError, GobblinError, NotFoundError
 from airflow_gobblin.hooks.connections import AirflowConnections
 from airflow_gobblin.hooks.registry import Registered, open_administration, open_journal, open_preview, open_target
+from airflow_gobblin.job import TabledWork
 from airflow_gobblin.journal.history import History, Slot
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import now
 from airflow_gobblin.model.naming import many, meant, shown
 from airflow_gobblin.model.status import Status
+from airflow_gobblin.model.table import TableRecord
 from airflow_gobblin.model.watermark import Json
 from airflow_gobblin.model.wire import parse_json
 
@@ -130,7 +134,7 @@ def audit(args: Namespace) -> None:
     """Check that the ranges, rows and files of datasets add up."""
     where = find_ingestion(args, target=True)
     journal = open_journal(where)
-    found = [*audited(journal, open_target(where), args.urn)]
+    found = [*audited(journal, open_target(where), args.urn, AirflowConnections())]
     if not found:
         check_ingestion_is_there(journal)
     rows = [
@@ -284,6 +288,53 @@ def release_claim(args: Namespace) -> None:
             )
 
     confirm(args, [row], act)
+
+
+@command
+def take_over(args: Namespace) -> None:
+    """Make the table of a dataset its own, whosever it is."""
+    table = _table(_where(args), args.urn)
+    admin, _ = administration(args, new=True)
+    change = admin.would_take_over(args.urn, table)
+    if change.before is None:
+        _tell(
+            "The rows in the table stay, and the first run adds all rows of the source to them: import what the former owner "
+            "has covered before it, or start later by `set-watermark`, if they are not to be there twice"
+        )
+    carry_out(args, admin, [change], new=True)
+
+
+def _table(where: Registered, urn: str) -> TableRecord:
+    """Return the table of a dataset, which only the file of its DAG names.
+
+    :raises ConfigurationError: no DAG is named, or the dataset is published as files.
+    :raises NotFoundError: the source has no such dataset.
+    """
+    subject = f"dataset {urn!r} of ingestion {where.ingestion!r}"
+    if not where.dag_id:
+        raise ConfigurationError(
+            operation="take over the table of",
+            subject=subject,
+            cause="only its DAG says which table that is",
+            hint="Name the DAG: --dag-id, instead of --journal, --name and --target.",
+        )
+    connections = GuardedConnections(AirflowConnections())
+    with redirect_stdout(sys.stderr), connections.redacting("take over the table of", subject):
+        (one,) = described(where.dag_id, where.ingestion)
+        found = {dataset.urn: dataset for dataset in one.job.work.datasets(connections)}
+    if urn not in found:
+        raise NotFoundError(
+            operation="find", subject=subject, cause="its source has no such dataset", hint=meant([*found], urn)
+        )
+    table = one.job.work.table_of(found[urn]) if isinstance(one.job.work, TabledWork) else None
+    if table is None:
+        raise ConfigurationError(
+            operation="take over the table of",
+            subject=subject,
+            cause="it is published as files",
+            hint="A folder that another dataset claims is freed by `airflow gobblin release-claim`.",
+        )
+    return table
 
 
 # Moving
@@ -473,6 +524,8 @@ def change_row(change: Change) -> dict[str, Any]:
         "files_left": sum(unit.files for unit in left),
         "rows_left": sum(unit.rows_written for unit in left),
     }
+    if change.takes is not None:
+        row |= {"table": change.takes.target.table.name, "from": str(change.takes.former)}
     return {name: value for name, value in row.items() if value or name in ("watermark", "becomes")}
 
 

@@ -333,6 +333,12 @@ COMMANDS = (
     ),
     _action("release-claim", "Free a folder that a lost journal or a dropped ingestion claims", FOLDER),
     _action(
+        "take-over",
+        "Make the table that a dataset is published to its own: no commit of its present owner takes hold any more",
+        URN,
+        more="The rows in it stay. The file of the DAG is imported, since only it names the table.",
+    ),
+    _action(
         "move",
         "Let an ingestion go on at the target, and with the source, that its DAG has now",
         more="All that is below the former target must have been copied there, `_gobblin` too. Another DAG may take an "

@@ -121,6 +121,7 @@ def dataset_row(one: DatasetView) -> dict[str, Any]:
         "files": one.files,
         "rows": one.rows,
         "bytes": one.bytes,
+        "table": one.table,
         "error": one.error or one.failure,
     }
 
@@ -141,6 +142,7 @@ def slot_row(one: SlotView) -> dict[str, Any]:
         "dead_letters": one.dead_letters,
         "files": one.files,
         "bytes": one.bytes,
+        "table_version": one.version,
         "replaced": one.replaced,
         "deleted": one.deleted,
         "retires": one.retires,

@@ -24,6 +24,7 @@ from airflow_gobblin.commit.cleanup import Cleanup
 from airflow_gobblin.commit.homes import Homes
 from airflow_gobblin.commit.preconditions import can_win, check_goes_on, check_preconditions, check_whole
 from airflow_gobblin.commit.remote import StepRunner
+from airflow_gobblin.commit.taking_out import DatasetTables
 from airflow_gobblin.connections import GuardedConnections, NoConnections
 from airflow_gobblin.errors import (
     ClaimError,
@@ -52,6 +53,7 @@ from airflow_gobblin.model.work import UnitResult, UnitState, UnitSummary, WorkU
 from airflow_gobblin.steps.base import CommitStep, FenceResult, HighWatermarkStep, Phase, StepContext, batches
 from airflow_gobblin.steps.execution import carry_out, carry_out_all, fence, sync
 from airflow_gobblin.storage.files.base import Files
+from airflow_gobblin.tables.commit import version_left
 from airflow_gobblin.workspace.claims import Claims
 
 log = logging.getLogger(__name__)
@@ -291,7 +293,8 @@ class Committer:
         :param run: the DAG run that does it.
         """
         draft = self._retiring(Action.REWIND, history, units, run, reason)
-        self._take(replace(draft, generation=draft.generation + 1, looked=looked))
+        mine = replace(draft, generation=draft.generation + 1, looked=looked)
+        self._take(DatasetTables(self.journal, self.files, self._context.connections).without_retired(mine, history))
 
     def give_up_state(self, history: History, units: tuple[UnitRef, ...], floor: int, run: str, reason: str) -> None:
         """Give up the state of a stage's oldest versions by a FLOOR, unless another slot was decided since its history was read.
@@ -365,7 +368,8 @@ class Committer:
                     raise
                 raise _disk_error(decision, error) from error
         if outcome is None:
-            outcome = self.journal.put_outcome(slot, OutcomeState.DONE, run_key)
+            version = version_left(decision.table, self._context_of(decision)) if decision.table is not None else ""
+            outcome = self.journal.put_outcome(slot, OutcomeState.DONE, run_key, version=version)
         return self._ended(replace(slot, outcome=outcome))
 
     def _check_claim(self, decision: Decision) -> None:

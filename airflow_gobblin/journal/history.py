@@ -177,6 +177,11 @@ class Slot:
         return self.abandoned or bool(self.decision.replaces)
 
     @property
+    def table_version(self) -> str:
+        """What people call the version of the table that its commit made; empty if it isn't known."""
+        return "" if self.outcome is None else self.outcome.table_version
+
+    @property
     def settled(self) -> bool:
         """Whether nothing remains to be done at all."""
         announced = self.noted(NoteKind.ANNOUNCED) or not self.publishes
@@ -199,6 +204,7 @@ class TrimmedSlot:
     :param releases: as of a `Slot`.
     :param planned: the range that was asked for, if a part of it isn't covered.
     :param table: as of its decision.
+    :param table_version: as of its outcome.
     """
 
     slot: int
@@ -229,6 +235,7 @@ class TrimmedSlot:
     dead_letters: int = 0
     planned: Range | None = None
     table: TableTarget | None = None
+    table_version: str = ""
 
     def as_slot(self, urn: str) -> Slot:
         """Return it as a slot that has ended. Trimmed fields are empty."""
@@ -257,7 +264,7 @@ class TrimmedSlot:
         outcome = None
         if self.outcome is not None:
             by, why = self.abandoned_by, self.abandon_reason
-            outcome = Outcome(self.slot, self.outcome, "", self.run_key, self.at, by, why)
+            outcome = Outcome(self.slot, self.outcome, "", self.run_key, self.at, by, why, self.table_version)
         return Slot(decision, outcome, "", notes=self.releases, trimmed=self)
 
 
@@ -407,10 +414,15 @@ class History:
         previous = self.mark_before(decision.slot, decision.table.id)
         return SlotOfStep(Owner(journal, ingestion, self.urn), decision.slot, decision.token, previous, asked)
 
+    def is_in_table(self, ref: UnitRef) -> bool:
+        """Return whether the rows of a live unit are in a table; those of other channels of a stage are files."""
+        trimmed = self.trimmed[ref.slot - 1] if ref.slot <= len(self.trimmed) else None
+        table = self.slot(ref.slot).decision.table if trimmed is None else trimmed.table
+        return ref.channel == ROWS and table is not None
+
     def table_units(self, units: Iterable[UnitRef]) -> tuple[TableUnit, ...]:
         """Return what live units are in their table; those without files aren't there."""
-        tokens = {slot.decision.slot: slot.decision.token for slot in self.newest_first}
-        found = ((tokens[ref.slot], self.state.live[ref]) for ref in units)
+        found = ((self.token(ref.slot), self.state.live[ref]) for ref in units if self.is_in_table(ref))
         return tuple(TableUnit(token, unit.unit, unit.files, unit.rows_written) for token, unit in found if unit.files)
 
     def published_after(self, number: int) -> bool:
@@ -602,6 +614,7 @@ def _trimmed(slot: Slot) -> TrimmedSlot:
         planned=decision.planned,
         dead_letters=slot.dead_letters,
         table=decision.table,
+        table_version=slot.table_version,
     )
 
 

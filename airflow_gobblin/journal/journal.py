@@ -386,7 +386,7 @@ class Journal:
         self, urn: str, root: str | None, version: datetime | None, channel: str, *, dead_letters: bool
     ) -> PublishedDataset:
         from airflow_gobblin.journal.seals import Seals  # which are read from a journal
-        from airflow_gobblin.journal.versions import units_up_to
+        from airflow_gobblin.journal.versions import table_slot, units_up_to
 
         seals = Seals(self)
         newest = 0 if version is None else seals.newest()  # before the dataset, which then has all that it names
@@ -394,14 +394,25 @@ class Journal:
         schema = _dead_letter_schema() if dead_letters else history.state.schema_of(channel)
         if channel != ROWS and schema is None:
             raise _without_channel(urn, channel, history)
+        in_table = history.table is not None and channel == ROWS and not dead_letters
         if version is not None:
+            if in_table:
+                return self._read_table(history, schema, table_slot(version, history, seals, newest))
             units = units_up_to(version, history, seals, newest, channel)
             files = self.published_files(history, units, root)
             return PublishedDataset(urn, max((ref.slot for ref in units), default=0), None, schema, files)
-        files = self.published_files(history, history.state.units_of(channel), root, dead_letters=dead_letters)
         shown = history.state.head if history.pending is None else history.pending.decision.slot - 1
-        table = None if dead_letters or history.table is None else history.table.table
-        return PublishedDataset(urn, shown, history.state.watermark, schema, files, table)
+        if in_table:
+            return replace(self._read_table(history, schema), slot=shown, watermark=history.state.watermark)
+        files = self.published_files(history, history.state.units_of(channel), root, dead_letters=dead_letters)
+        return PublishedDataset(urn, shown, history.state.watermark, schema, files)
+
+    def _read_table(self, history: History, schema: str | None, slot: Slot | None = None) -> PublishedDataset:
+        """Return a dataset whose rows are in a table, as a slot left it; by default as it is now."""
+        assert history.table is not None
+        number, version = (0, "") if slot is None else (slot.decision.slot, slot.table_version)
+        workspace = next(s.decision.target for s in history.newest_first if s.decision.table is not None)
+        return PublishedDataset(history.urn, number, None, schema, (), history.table.table, version, workspace)
 
     def published_files(
         self, history: History, units: Iterable[UnitRef], root: str | None = None, *, dead_letters: bool = False
@@ -516,13 +527,16 @@ class Journal:
             return None
         return wire.loads(stored, Decision, key)
 
-    def put_outcome(self, slot: Slot, state: OutcomeState, run_key: str, actor: str = "", reason: str = "") -> Outcome:
+    def put_outcome(
+        self, slot: Slot, state: OutcomeState, run_key: str, actor: str = "", reason: str = "", version: str = ""
+    ) -> Outcome:
         """End a slot.
 
+        :param version: of the table that it committed to.
         :return: the stored outcome, which may be another one.
         """
         decision = slot.decision
-        mine = Outcome(decision.slot, state, slot.decision_digest, run_key, now(), actor, reason)
+        mine = Outcome(decision.slot, state, slot.decision_digest, run_key, now(), actor, reason, version)
         key = self.key(decision.urn, _outcome(decision.slot))
         stored, _ = put_or_read(self.store, key, wire.dumps(mine))
         self._saw(key)

@@ -53,6 +53,8 @@ class PublishedDataset:
     :param watermark: `None` also of an old version.
     :param schema: the published schema, as written by `schema.encode`.
     :param table: the table that its rows are in, which has no files for the journal to name.
+    :param table_version: what people call the version of that table; empty: as it is now.
+    :param workspace: the root of the ingestion's own files, where its rows are in a table.
     """
 
     urn: str
@@ -61,6 +63,8 @@ class PublishedDataset:
     schema: str | None
     files: tuple[PublishedFile, ...]
     table: TableRecord | None = None
+    table_version: str = ""
+    workspace: str = ""
 
     @property
     def paths(self) -> list[str]:
@@ -83,10 +87,14 @@ class PublishedDataset:
     def to_arrow(self, connections: Connections | None = None, conn_id: str | None = None) -> ds.Dataset:
         """Open it as an Arrow dataset.
 
-        :param connections: where to find the secrets of an object store; without them the environment is used.
-        :param conn_id: the id of their connection.
+        :param connections: where to find the secrets of an object store, or of a table's catalog or database; without them the
+            environment is used.
+        :param conn_id: the id of the object store's connection.
+        :raises NotFoundError: the table no longer has the version, or its format keeps none.
+        :raises TableError: the table can't be read.
         """
-        self._check_files()
+        if self.table is not None:
+            return _read_table(self.table, self.table_version, self.workspace, connections)
         import pyarrow.dataset as ds
 
         from airflow_gobblin.model import schema
@@ -119,8 +127,19 @@ class PublishedDataset:
                 operation="read",
                 subject=f"dataset {self.urn!r} by its files",
                 cause=f"its rows are in {self.table.name}",
-                hint="Read that table: it needs no journal.",
+                hint=f"Read that table{f', version {self.table_version}' if self.table_version else ''}: `to_arrow` does.",
             )
+
+
+def _read_table(table: TableRecord, version: str, workspace: str, connections: Connections | None) -> ds.Dataset:
+    from airflow_gobblin.connections import GuardedConnections, NoConnections
+    from airflow_gobblin.errors import TableError
+    from airflow_gobblin.storage.files import open_files
+    from airflow_gobblin.tables.port import table_of
+
+    guarded = GuardedConnections(connections or NoConnections())
+    with guarded.redactor.guarding("read", table.name, TableError):
+        return table_of(table).open(guarded, open_files(workspace, guarded)).read(version)
 
 
 def read_parquet(spark: Any, schema: str, paths: Sequence[str]) -> Any:

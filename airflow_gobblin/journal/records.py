@@ -22,7 +22,9 @@ from airflow_gobblin.steps.base import CommitStep, HighWatermarkStep, Phase, bat
 
 
 class Action(StrEnum):
-    """What a decision does. COMMIT, REWIND, IMPORT and DROP need an outcome; the others are finished by their decision."""
+    """What a decision does. COMMIT, REWIND, IMPORT, DROP, FLOOR and TAKE_OVER need an outcome; the others are finished by their
+    decision.
+    """
 
     COMMIT = "commit"
     NOOP = "noop"
@@ -39,11 +41,13 @@ class Action(StrEnum):
     """The end of a pause, which may also follow a slot that is pending."""
     FLOOR = "floor"
     """A stage gives up the state of its oldest versions: its units are retired, and their files removed."""
+    TAKE_OVER = "take-over"
+    """The dataset makes a table its own that was another one's."""
 
     @property
     def needs_outcome(self) -> bool:
         """Whether the slot is unfinished until an outcome exists."""
-        return self in (Action.COMMIT, Action.REWIND, Action.IMPORT, Action.DROP, Action.FLOOR)
+        return self in _WITH_OUTCOME
 
     @property
     def pauses(self) -> bool:
@@ -54,6 +58,9 @@ class Action(StrEnum):
     def counts(self) -> bool:
         """Whether its slot, once it is done, may change what is covered or published."""
         return self is not Action.ABORT and not self.pauses
+
+
+_WITH_OUTCOME = frozenset({Action.COMMIT, Action.REWIND, Action.IMPORT, Action.DROP, Action.FLOOR, Action.TAKE_OVER})
 
 
 class OutcomeState(StrEnum):
@@ -186,6 +193,8 @@ class Outcome:
     """How a slot ended.
 
     :param decision: the digest of the decision that it ends.
+    :param table_version: what people call the version of the table that its commit made; empty: it commits to none, or that isn't
+        known.
     """
 
     slot: int
@@ -195,6 +204,7 @@ class Outcome:
     at: datetime
     actor: str = ""
     reason: str = ""
+    table_version: str = ""
 
 
 @record("shard")

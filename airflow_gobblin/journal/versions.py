@@ -19,7 +19,7 @@ from airflow_gobblin.model.checkpoint import StateForm
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.state import UnitRef
 
-__all__ = ["state_after", "units_up_to"]
+__all__ = ["state_after", "table_slot", "units_up_to"]
 
 
 def units_up_to(
@@ -43,13 +43,48 @@ def units_up_to(
         if all(state.checkpoints[slot].version != version for slot in slots):
             raise _missing(version, history, [made.version for made in state.checkpoints.values()])
         return _units(history, slots, channel)
+    return _units(history, content(_head(version, history, seals, number), state), channel)
+
+
+def table_slot(version: datetime, history: History, seals: Seals, number: int) -> Slot:
+    """Return the slot whose commit left a table as it was at a version. The parameters are those of `units_up_to`.
+
+    :raises NotFoundError: it has no such version; rows of it were replaced since; or it isn't known what the table calls it.
+    :raises ConfigurationError: the version has no time zone.
+    :raises RecordError: as `Seals.after`.
+    """
+    version, whole = _zoned(version, history), history.holds is not None and history.holds.replaces_all
+    units = frozenset[UnitRef]() if whole else units_up_to(version, history, seals, number)
+    if history.holds is Holds.VERSIONS:
+        head = max(slot for slot, made in history.state.checkpoints.items() if made.version <= version)
+    else:
+        head = _head(version, history, seals, number)
+    later = max((ref.slot for ref in units), default=0)
+    if later > head:
+        raise _untold(version, history, f"slot {later} replaced rows of it since: no version of its table is just that")
+    slots = (slot for slot in history.newest_first if slot.decision.slot <= head and slot.done)
+    slot = next((slot for slot in slots if slot.decision.table is not None), None)
+    if slot is None:
+        raise _untold(version, history, "it has no rows")
+    if not slot.table_version:
+        cause = f"what its table calls the version that slot {slot.decision.slot} left isn't known: it may keep none"
+        raise _untold(version, history, cause)
+    return slot
+
+
+def _head(version: datetime, history: History, seals: Seals, number: int) -> int:
+    """Return the slot up to which a sealed version of a dataset goes.
+
+    :raises NotFoundError: as `units_up_to`.
+    """
+    state = history.state
     sealed = (seal for seal in seals.after(version - datetime.resolution, number) if seal.upto == version)
     found = (seal.datasets[history.urn] for seal in sealed if history.urn in seal.datasets)
     head = next((one.head for one in found if one.intact(state)), None)
     if head is None:
         standing = (seal for seal in seals.before(number) if history.urn in seal.datasets)
         raise _missing(version, history, [one.upto for one in standing if one.datasets[history.urn].intact(state)])
-    return _units(history, content(head, state), channel)
+    return head
 
 
 def state_after(version: datetime | None, history: History) -> tuple[UnitRef, StateForm]:
@@ -108,6 +143,11 @@ def _missing(version: datetime, history: History, known: Iterable[datetime]) -> 
         cause=_why(version, history),
         hint=f"Next to it are {beside}." if beside else "It has no version yet.",
     )
+
+
+def _untold(version: datetime, history: History, cause: str) -> NotFoundError:
+    subject = f"version {version.isoformat()} of {history.urn!r}"
+    return NotFoundError(operation="read", subject=subject, cause=cause, hint="Read the table as it is now.")
 
 
 def _why(version: datetime, history: History) -> str:

@@ -260,7 +260,8 @@ class _UnitRun:
         """Start the staged files of the unit."""
         if self._plan.table is None:
             return self._job.sink.open(schema, files, f"{folder}/{self._unit.id}", stem)
-        files, folder = place_of(self._plan, self._unit, attempt, folder, files, connections)
+        table, token, unit = self._plan.table, self._plan.token, self._unit.id
+        files, folder = place_of(table, token, unit, attempt, folder, files, connections)
         return self._job.sink.open(schema, files, folder, self._unit.id)
 
     def _check_snapshot(self) -> None:

@@ -13,17 +13,16 @@ from airflow_gobblin.errors import ClaimError, ConfigurationError, TableError
 from airflow_gobblin.job import WorkRequest
 from airflow_gobblin.model import schema
 from airflow_gobblin.model.plan import Plan
-from airflow_gobblin.model.table import Owner, TableTarget
-from airflow_gobblin.model.work import Dataset, ExtractKind, UnitResult, WorkUnit
+from airflow_gobblin.model.table import Owner, TableRecord, TableTarget
+from airflow_gobblin.model.work import Dataset, ExtractKind, UnitResult
 from airflow_gobblin.rows.sinks.base import Sink, TableSink
-from airflow_gobblin.rows.work import RowsBinding
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.tables.commit import DATA_FOLDER, TableCommitStep
 from airflow_gobblin.tables.lists import write_lists
 from airflow_gobblin.tables.port import Look, Merge, table_of
 
-__all__ = ["PlannedTable", "commit_step", "place_of", "plan_table"]
+__all__ = ["PlannedTable", "check_look", "commit_step", "place_of", "plan_table"]
 
 
 @dataclass(frozen=True)
@@ -62,10 +61,11 @@ def plan_table(
         )
     opened = table_of(table).open(connections, files)
     look = opened.look(request.owner)
+    check_look(look, request.owner, table, request.table)
     if not look.id:
         opened.create(request.owner, sink.schema(outgoing, None, dataset.urn), sink.partition_of(dataset))
         look = opened.look(request.owner)
-    _check(look, request.owner, table.name)
+    check_look(look, request.owner, table, request.table, made=True)
     published = sink.schema(outgoing, look.schema, dataset.urn)
     widened = look.schema is None or {*published.names} > {*look.schema.names}
     change = schema.encode(published) if widened else None
@@ -84,15 +84,38 @@ def _merge_of(sink: TableSink, dataset: Dataset) -> Merge | None:
     return merge
 
 
-def _check(look: Look, owner: Owner, name: str) -> None:
-    if not look.id:
+def check_look(look: Look, owner: Owner, table: TableRecord, before: TableTarget | None, *, made: bool = False) -> None:
+    """Check that a table is one that a dataset may be published to.
+
+    :param before: the table that what is live of it is in.
+    :param made: whether the table must be there by now.
+    :raises ClaimError: it belongs to another dataset.
+    :raises ConfigurationError: it isn't the one that live rows are in.
+    :raises TableError: it was made anew since they were published; it is gone; or it was set back.
+    """
+    name = table.name
+    if before is not None and before.table.name != name:
+        raise ConfigurationError(
+            operation="plan for",
+            subject=name,
+            cause=f"what is published of {owner.urn!r} is in {before.table.name}",
+            hint="Name that table; or publish under another URN; or drop the dataset, whose rows then stay there.",
+        )
+    if before is not None and look.id != before.id:
+        raise TableError(
+            operation="plan for",
+            subject=name,
+            cause=f"it {'was made anew' if look.id else 'is gone'} since rows of {owner.urn!r} were published to it",
+            hint="Restore it; or drop the dataset, which is then published anew.",
+        )
+    if made and not look.id:
         raise TableError(operation="plan for", subject=name, cause="it was created, and isn't there")
     if look.owner not in (None, owner):
         raise ClaimError(
             operation="plan for",
             subject=name,
             cause=f"it belongs to {look.owner}",
-            hint="Publish to another table, or take this one over.",
+            hint="Publish to another table; or take this one over: `airflow gobblin take-over`.",
         )
     if not look.stands:
         raise TableError(
@@ -104,24 +127,33 @@ def _check(look: Look, owner: Owner, name: str) -> None:
 
 
 def place_of(
-    plan: Plan, unit: WorkUnit, attempt: str, folder: str, files: Files, connections: Connections
+    table: TableTarget, token: str, unit: str, attempt: str, folder: str, files: Files, connections: Connections
 ) -> tuple[Files, str]:
     """Return where a unit's data files are staged: the files of the table's location, or of the workspace, and a folder there
     that no other try uses.
 
     :param folder: the attempt's folder in the workspace.
     """
-    assert plan.table is not None
-    name = f"{unit.id}-{uuid.uuid4().hex[:12]}"
-    if not plan.table.location:
+    name = f"{unit}-{uuid.uuid4().hex[:12]}"
+    if not table.location:
         return files, f"{folder}/{name}"
-    return open_files(plan.table.location, connections), f"{DATA_FOLDER}/{plan.token}/{attempt}/{name}"
+    return open_files(table.location, connections), f"{DATA_FOLDER}/{token}/{attempt}/{name}"
 
 
-def commit_step(plan: Plan, results: Iterable[UnitResult], files: Files, staging: str) -> TableCommitStep:
-    """Write the lists of the results' data files, one at a time in memory, and return the step that commits them."""
+def commit_step(
+    plan: Plan,
+    results: Iterable[UnitResult],
+    files: Files,
+    staging: str,
+    merge: Merge | None = None,
+    schema: str | None = None,
+) -> TableCommitStep:
+    """Write the lists of the results' data files, one at a time in memory, and return the step that commits them.
+
+    :param schema: the columns that the table gets by it, encoded; `None`: it keeps its own.
+    """
     assert plan.table is not None
-    binding, folder = RowsBinding.of(plan), f"{staging}/lists"
+    folder = f"{staging}/lists"
     lists = tuple(write_lists(files, folder, (file for result in results for file in result.data_files)))
     return TableCommitStep(
         target=plan.table,
@@ -129,6 +161,6 @@ def commit_step(plan: Plan, results: Iterable[UnitResult], files: Files, staging
         lists=lists,
         removes=plan.leaves,
         removes_all=plan.holds.replaces_all,
-        merge=binding.merge,
-        schema=binding.table_schema,
+        merge=merge,
+        schema=schema,
     )

@@ -15,7 +15,7 @@ from airflow_gobblin.model.watermark import Json
 from airflow_gobblin.model.wire import kind_of, record
 from airflow_gobblin.model.work import Dataset, Limits
 from airflow_gobblin.rows.converters.base import Converter, RowCheck
-from airflow_gobblin.rows.sinks.base import Layout, Sink
+from airflow_gobblin.rows.sinks.base import Layout, Sink, TableSink
 from airflow_gobblin.rows.sources.base import CheckableSource, RangeSource, Source, ToldSource
 from airflow_gobblin.steps.publishing import publish_file
 from airflow_gobblin.tables.port import Merge
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.model.plan import Plan
     from airflow_gobblin.model.request import RangeRequest
     from airflow_gobblin.model.state import DatasetState
+    from airflow_gobblin.model.table import TableRecord
     from airflow_gobblin.model.watermark import Watermark
     from airflow_gobblin.model.work import UnitResult, WorkUnit
     from airflow_gobblin.rows.sources.snapshots import PackSnapshot
@@ -177,7 +178,12 @@ class RowsWork:
             return self.sink.publish(plan, results, files)
         from airflow_gobblin.rows.tables import commit_step
 
-        return (commit_step(plan, results, files, staging),)
+        binding = RowsBinding.of(plan)
+        return (commit_step(plan, results, files, staging, binding.merge, binding.table_schema),)
+
+    def table_of(self, dataset: DatasetLike) -> TableRecord | None:
+        """Return the table of a dataset, if the sink has tables."""
+        return self.sink.table(_of_rows(dataset)) if isinstance(self.sink, TableSink) else None
 
     def tell(self, urn: str, watermark: Watermark, connections: Connections) -> None:
         """Tell the source how far a dataset is published, if it wants to know."""

@@ -101,11 +101,14 @@ def _work_request(opened: OpenJob, request: RunRequest, history: History, backfi
     job, end = opened.job, request.end if isinstance(request.end, datetime) else None
     owner = Owner(opened.journal.id, opened.journal.ingestion, history.urn)
     policy, coverage = job.policy, history.state.coverage
+    table = (
+        history.table if any(u.files and history.is_in_table(ref) for ref, u in history.state.live.items()) else None
+    )
     if backfill is None:
         batch = job.batch if isinstance(job, BatchedJob) and not request.flush else None
-        return WorkRequest(now(), end, policy, coverage, batch=batch, owner=owner)
+        return WorkRequest(now(), end, policy, coverage, batch=batch, owner=owner, table=table)
     stays = coverage.without(stood_for(backfill, history))
-    return WorkRequest(now(), end, policy, stays, backfill.ranges, whole=request.replace, owner=owner)
+    return WorkRequest(now(), end, policy, stays, backfill.ranges, whole=request.replace, owner=owner, table=table)
 
 
 def _bound(

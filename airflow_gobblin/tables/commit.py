@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from airflow_gobblin.errors import (
     ClaimError,
     ConfigurationError,
+    GobblinError,
     StepFencedError,
     StepLostError,
     TableError,
@@ -34,7 +35,7 @@ from airflow_gobblin.tables.port import Change, Look, Merge, OpenTable, table_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DATA_FOLDER", "TableCommitStep"]
+__all__ = ["DATA_FOLDER", "TableCommitStep", "looks", "slot_of", "version_left"]
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class TableCommitStep:
         return ()
 
     def verify(self, context: StepContext) -> StepStatus:
-        slot = _slot_of(context)
+        slot = slot_of(context)
         look = self._open(context).look(slot.owner)
         status = self._status(look, slot)
         if status is StepStatus.TODO:
@@ -102,8 +103,8 @@ class TableCommitStep:
         :raises StepLostError: a staged file is gone.
         :raises TableError: the table isn't as it has to be.
         """
-        slot, table = _slot_of(context), self._open(context)
-        for look in self._looks(table, slot):
+        slot, table = slot_of(context), self._open(context)
+        for look in looks(table, slot, self.target):
             status = self._status(look, slot)
             if status is StepStatus.DONE:
                 return
@@ -123,8 +124,8 @@ class TableCommitStep:
 
         :raises TableError: the table isn't as it has to be, and no person asked to abandon the slot.
         """
-        slot, table = _slot_of(context), self._open(context)
-        for look in self._looks(table, slot):
+        slot, table = slot_of(context), self._open(context)
+        for look in looks(table, slot, self.target):
             if slot.asked and look.id != self.target.id:
                 return FenceResult.HOLDS  # the catalog answers, and the table isn't there any more
             if look.id == self.target.id and look.owner not in (None, slot.owner) and look.mark != slot.done:
@@ -148,22 +149,6 @@ class TableCommitStep:
     def _open(self, context: StepContext) -> OpenTable:
         return table_of(self.target.table).open(context.connections, context.files)
 
-    def _looks(self, table: OpenTable, slot: SlotOfStep) -> Iterator[Look]:
-        """Yield a look at the table for every try.
-
-        :raises TableMovedError: there were too many.
-        """
-        for number in range(_TRIES):
-            if number:
-                time.sleep(_PAUSE * min(number, 10))
-            yield table.look(slot.owner)
-        raise TableMovedError(
-            operation="commit to",
-            subject=self.target.table.name,
-            cause=f"others committed to it during each of {_TRIES} tries",
-            hint="Nothing is lost: it is tried again.",
-        )
-
     def _status(self, look: Look, slot: SlotOfStep) -> StepStatus:
         """Return the status that a look at the table shows.
 
@@ -183,7 +168,7 @@ class TableCommitStep:
                 operation="commit to",
                 subject=self.target.table.name,
                 cause=f"it belongs to {look.owner}",
-                hint="Publish to another table, or take this one over.",
+                hint="Publish to another table; or take this one over: `airflow gobblin take-over`.",
             )
         if look.mark != slot.previous:
             raise self._wrong(_difference(look, slot))
@@ -223,20 +208,26 @@ class TableCommitStep:
         """
         return read_lists(files, self.folder, self.lists)
 
-    def _is_lost(self, context: StepContext) -> bool:
-        """Return whether a staged data file is gone or has another size, or a list is gone. Looks at a folder once."""
+    def gone(self, context: StepContext) -> Iterator[str]:
+        """Yield the staged data files that are gone or have another size. Looks at a folder once.
+
+        :raises StepLostError: a list of them is gone.
+        """
         where = self.target.location
         files = open_files(where, context.connections) if where else context.files
+        for folder, staged in groupby(self.data_files(context.files), lambda file: posixpath.dirname(file.path)):
+            found = files.identities(folder)
+            for file in staged:
+                identity = found.get(posixpath.basename(file.path))
+                if identity is None or identity.size != file.size:
+                    yield file.path
+
+    def _is_lost(self, context: StepContext) -> bool:
+        """Return whether a staged data file, or a list of these, is gone."""
         try:
-            for folder, staged in groupby(self.data_files(context.files), lambda file: posixpath.dirname(file.path)):
-                found = files.identities(folder)
-                for file in staged:
-                    identity = found.get(posixpath.basename(file.path))
-                    if identity is None or identity.size != file.size:
-                        return True
+            return next(self.gone(context), None) is not None
         except StepLostError:
             return True
-        return False
 
     def _change(self, files: Files) -> Change:
         return Change(
@@ -268,9 +259,42 @@ def _decoded(text: str) -> pa.Schema:
     return decode(text)
 
 
-def _slot_of(context: StepContext) -> SlotOfStep:
+def looks(table: OpenTable, slot: SlotOfStep, target: TableTarget) -> Iterator[Look]:
+    """Yield a look at a table for every try to commit to it.
+
+    :raises TableMovedError: there were too many.
+    """
+    for number in range(_TRIES):
+        if number:
+            time.sleep(_PAUSE * min(number, 10))
+        yield table.look(slot.owner)
+    raise TableMovedError(
+        operation="commit to",
+        subject=target.table.name,
+        cause=f"others committed to it during each of {_TRIES} tries",
+        hint="Nothing is lost: it is tried again.",
+    )
+
+
+def slot_of(context: StepContext) -> SlotOfStep:
+    """Return the slot that a step is carried out for.
+
+    :raises ConfigurationError: it isn't known.
+    """
     if context.slot is None:
         raise ConfigurationError(
             operation="commit to", subject="a table", cause="the slot isn't known where its step is carried out"
         )
     return context.slot
+
+
+def version_left(target: TableTarget, context: StepContext) -> str:
+    """Return what people call the version of a table that a slot left by its commit; empty if it isn't known any more."""
+    slot = slot_of(context)
+    try:
+        with context.connections.redactor.guarding("look at", target.table.name, TableError):
+            look = table_of(target.table).open(context.connections, context.files).look(slot.owner)
+    except (GobblinError, OSError) as error:  # the slot is done all the same
+        log.warning("the version that slot %d left of %s isn't known: %s", slot.slot, target.table.name, error)
+        return ""
+    return look.left if look.mark == slot.done else ""

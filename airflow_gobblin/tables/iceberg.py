@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from airflow_gobblin.connections import Connections
-from airflow_gobblin.errors import ConfigurationError, GobblinError, MissingExtraError, TableError, TableMovedError
+from airflow_gobblin.errors import (
+    ConfigurationError,
+    GobblinError,
+    MissingExtraError,
+    NotFoundError,
+    TableError,
+    TableMovedError,
+)
 from airflow_gobblin.model.table import DataFile, Mark, Owner
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.storage.files.base import Files
@@ -27,6 +34,7 @@ from airflow_gobblin.tables.port import Change, Count, Look, PartitionField
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.dataset as ds
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import ManifestEntry, ManifestFile
     from pyiceberg.partitioning import PartitionSpec
@@ -196,6 +204,7 @@ class OpenIcebergTable:
             schema=metadata.schema().as_arrow(),
             partition=_partition_of(metadata.spec(), metadata.schema()),
             version="" if head is None else str(head.snapshot_id),
+            left="" if found is None else str(found.snapshot),
             at=table,
         )
 
@@ -228,10 +237,10 @@ class OpenIcebergTable:
                 f"{change.rows} rows are more than the {MERGE_ROWS} that one commit can merge on a worker",
                 "Limit what a run takes, or append and merge by readers.",
             )
-        self._commit(look, change, owner, mark)
+        self._commit(look, change, owner, mark, look.owner if change.empty and look.owner is not None else owner)
 
-    def take_over(self, look: Look, owner: Owner) -> None:
-        self._commit(look, Change(), owner, None)
+    def take_over(self, look: Look, owner: Owner, mark: Mark | None = None) -> None:
+        self._commit(look, Change(), owner, mark, owner)
 
     def count(self, units: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], Count]:
         table, asked = self._existing("count"), set(units)
@@ -259,10 +268,32 @@ class OpenIcebergTable:
         with _as_table_error("count", self._table.name):  # only reading tells what delete files of others leave
             return Count(files, rows if whole else table.scan().count())
 
-    def _commit(self, look: Look, change: Change, owner: Owner, mark: Mark | None) -> None:
+    def read(self, version: str = "") -> ds.Dataset:
+        import pyarrow.dataset as ds
+
+        table = self._existing("read")
+        if version and table.snapshot_by_id(int(version)) is None:
+            raise NotFoundError(
+                operation="read",
+                subject=f"snapshot {version} of {self._table.name}",
+                cause="it has expired",
+                hint="Read a newer one; the table's maintenance says how long old ones stay.",
+            )
+        with _as_table_error("read", self._table.name):
+            return ds.dataset(table.scan(snapshot_id=int(version) if version else None).to_arrow())
+
+    def files(self) -> Iterator[str]:
+        table = self._existing("list the files of")
+        root = table.metadata.location.rstrip("/") + "/"
+        for manifest in _manifests(table):
+            for entry in _entries(table, manifest):
+                yield entry.data_file.file_path.removeprefix(root)
+
+    def _commit(self, look: Look, change: Change, owner: Owner, mark: Mark | None, whose: Owner) -> None:
         """Commit a change as a new snapshot, by one call of the catalog.
 
         :param mark: `None` leaves the owner's as it is: the table is taken over.
+        :param whose: whose the table is from then on.
         """
         from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
         from pyiceberg.table import update
@@ -272,7 +303,7 @@ class OpenIcebergTable:
         metadata, head = table.metadata, table.metadata.snapshot_by_name(MAIN)
         schema, evolving = self._evolved(table, change.schema)
         made = _Snapshot(table, schema, evolving, self._table.name).made(change, _summary(owner, mark))
-        properties = {OWNER: _owner_text(owner)}
+        properties = {OWNER: _owner_text(whose)}
         if mark is not None:
             properties[_MARK + owner.key] = _Found(mark, made.snapshot_id, made.sequence_number or 0).text
         if change.count and _NAME_MAPPING not in metadata.properties:

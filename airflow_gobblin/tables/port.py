@@ -32,6 +32,7 @@ from airflow_gobblin.storage.files.base import Files
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.dataset as ds
 
 __all__ = [
     "Change",
@@ -99,6 +100,7 @@ class Look:
     :param schema: its columns, as Arrow.
     :param partition: its partition.
     :param version: what people call this version of it, such as a snapshot's id or a number.
+    :param left: what people call the version that the mark was left by; empty: there is none, or the format has no versions.
     :param at: what `commit` must find unchanged: only the implementation reads it.
     """
 
@@ -111,6 +113,7 @@ class Look:
     schema: pa.Schema | None = None
     partition: tuple[PartitionField, ...] = ()
     version: str = ""
+    left: str = ""
     at: object = None
 
     @property
@@ -176,16 +179,19 @@ class OpenTable(Protocol):
     def commit(self, look: Look, change: Change, owner: Owner, mark: Mark) -> None:
         """Carry out a change and put a mark in place of `look.mark`, all in ONE atomic act, once.
 
-        The act takes hold only if the table's id, its owner, the owner's mark and the form are still as in `look`; it makes the
-        table `owner`'s if it was nobody's. The caller has compared `look` with what it expects.
+        The act takes hold only if the table's id, its owner, `owner`'s mark and the form are still as in `look`; it makes the
+        table `owner`'s if it was nobody's, and leaves it another dataset's if the change is empty: such a commit only moves the
+        mark. The caller has compared `look` with what it expects.
 
         :raises TableMovedError: certainly nothing happened, nor will: something isn't as in `look` any more. Look again.
         :raises Exception: any other error leaves open what happened, except where `Change.removes` says otherwise: look.
         """
 
-    def take_over(self, look: Look, owner: Owner) -> None:
+    def take_over(self, look: Look, owner: Owner, mark: Mark | None = None) -> None:
         """Make the table another dataset's, which `owner` is, in one atomic act after which no commit of the former owner's
         (`look.owner`) takes hold any more, however late.
+
+        :param mark: put in place of `owner`'s mark in the same act; `None` leaves it.
 
         :raises TableMovedError: as `commit`.
         """
@@ -197,6 +203,19 @@ class OpenTable(Protocol):
 
     def total(self) -> Count:
         """Count all that the table has."""
+
+    def read(self, version: str = "") -> ds.Dataset:
+        """Return the table's rows as an Arrow dataset, with the columns that are published.
+
+        :param version: as `Look.left` names it; empty: as it is now.
+        :raises NotFoundError: there is no such version any more, or the format has none.
+        :raises TableError: it can't be read.
+        """
+
+    def files(self) -> Iterator[str]:
+        """Yield the data files that the table has now: those at its location by their paths below it, others by absolute paths or
+        URLs. There are none where a commit takes the rows.
+        """
 
 
 class Table(TableRecord, Protocol):

@@ -14,10 +14,11 @@ from threading import RLock
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from airflow_gobblin.connections import Connections
-from airflow_gobblin.errors import TableError, TableMovedError
+from airflow_gobblin.errors import NotFoundError, TableError, TableMovedError
 from airflow_gobblin.model import schema as schemas
 from airflow_gobblin.model.naming import dataset_key
 from airflow_gobblin.model.plan import Plan
@@ -215,6 +216,7 @@ class _OpenMemoryTable:
             schema=state.schema,
             partition=state.partition,
             version=str(state.head),
+            left="" if mark is None else str(marked),
             at=state,
         )
 
@@ -241,7 +243,8 @@ class _OpenMemoryTable:
         entries = [*entries, *added] if change.merge is None else _merged(entries, added, change.merge)
         new = state.with_entries(entries)
         marks = {**state.marks, owner.key: (mark, new.head)}
-        new = replace(new, marks=marks, owner=owner, schema=state.schema if change.schema is None else change.schema)
+        whose = state.owner if change.empty and state.owner is not None else owner
+        new = replace(new, marks=marks, owner=whose, schema=state.schema if change.schema is None else change.schema)
         with _lock:
             if _tables.get(self._table.table) is not state:
                 raise TableMovedError(
@@ -249,16 +252,19 @@ class _OpenMemoryTable:
                 )
             _tables[self._table.table] = new
 
-    def take_over(self, look: Look, owner: Owner) -> None:
+    def take_over(self, look: Look, owner: Owner, mark: Mark | None = None) -> None:
         """See `OpenTable`."""
         state = look.at
         assert isinstance(state, _State)
+        new = replace(state.with_entries(state.versions[state.head].entries), owner=owner)
+        if mark is not None:
+            new = replace(new, marks={**state.marks, owner.key: (mark, new.head)})
         with _lock:
             if _tables.get(self._table.table) is not state:
                 raise TableMovedError(
                     operation="take over", subject=self._table.name, cause="it isn't as it was looked at any more"
                 )
-            _tables[self._table.table] = replace(state.with_entries(state.versions[state.head].entries), owner=owner)
+            _tables[self._table.table] = new
 
     def count(self, units: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], Count]:
         """See `OpenTable`."""
@@ -275,6 +281,22 @@ class _OpenMemoryTable:
         """See `OpenTable`."""
         entries = self._entries()
         return Count(len(entries), sum(len(self._table._rows_of(entry)) for entry in entries))
+
+    def read(self, version: str = "") -> ds.Dataset:
+        """See `OpenTable`."""
+        with _lock:
+            state = _tables[self._table.table]
+        found = state.versions.get(int(version) if version else state.head)
+        if found is None:
+            raise NotFoundError(
+                operation="read", subject=f"version {version} of {self._table.name}", cause="it is forgotten"
+            )
+        rows = [row for entry in found.entries for row in self._table._rows_of(entry)]
+        return ds.dataset(pa.Table.from_pylist([*map(dict, rows)], state.schema))
+
+    def files(self) -> Iterator[str]:
+        """See `OpenTable`."""
+        return (entry.path for entry in self._entries() if entry.path)
 
     def _entries(self) -> tuple[_Entry, ...]:
         with _lock:

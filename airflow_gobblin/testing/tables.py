@@ -12,10 +12,19 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 
 from airflow_gobblin.connections import Connections, GuardedConnections
-from airflow_gobblin.errors import GobblinError, StepError, StepFencedError, StepLostError, TableError, TableMovedError
+from airflow_gobblin.errors import (
+    GobblinError,
+    NotFoundError,
+    StepError,
+    StepFencedError,
+    StepLostError,
+    TableError,
+    TableMovedError,
+)
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.schema import encode
 from airflow_gobblin.model.table import DataFile, Mark, Owner, SlotOfStep, TableTarget, TableUnit
@@ -250,14 +259,20 @@ class _InterruptedOpen:
     def commit(self, look: Look, change: Change, owner: Owner, mark: Mark) -> None:
         self._interrupted.call("commit", lambda: self._table.commit(look, change, owner, mark))
 
-    def take_over(self, look: Look, owner: Owner) -> None:
-        self._interrupted.call("take_over", lambda: self._table.take_over(look, owner))
+    def take_over(self, look: Look, owner: Owner, mark: Mark | None = None) -> None:
+        self._interrupted.call("take_over", lambda: self._table.take_over(look, owner, mark))
 
     def count(self, units: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], Count]:
         return self._table.count(units)
 
     def total(self) -> Count:
         return self._table.total()
+
+    def read(self, version: str = "") -> ds.Dataset:
+        return self._table.read(version)
+
+    def files(self) -> Iterator[str]:
+        return self._table.files()
 
 
 class TableContract:
@@ -664,6 +679,56 @@ class TableContract:
         heir.publish(row(3))
         assert_rows(chain, row(1), row(3))
 
+    def test_a_take_over_moves_the_mark_of_the_heir_in_its_commit(self, chain: _Chain) -> None:
+        """A former owner that takes the table back does so by a new slot: what it had decided before never comes."""
+        first = chain.publish(row(1))
+        pending = chain.decide(row(2))
+        for new in (_Chain(chain.bench, OTHER), replace(chain, slots=chain.slots + 1)):
+            new.slots += 1
+            mark = Mark(new.slots, uuid.uuid4().hex, done=True)
+            before = new.look()
+            new.open().take_over(before, new.owner, mark)
+            look = new.look()
+            assert (look.owner, look.mark, look.stands, look.id) == (new.owner, mark, True, before.id)
+            assert look.version != before.version
+            with pytest.raises(TableMovedError):
+                new.open().take_over(before, new.owner, mark)
+            with pytest.raises(StepError):
+                pending.carry_out()
+        with pytest.raises(StepError):
+            first.fence()
+        assert_rows(chain, row(1))
+
+    def test_a_mark_without_a_change_leaves_a_table_to_its_owner(self, chain: _Chain) -> None:
+        chain.publish(row(1))
+        other = _Chain(chain.bench, OTHER)
+        mark = Mark(1, uuid.uuid4().hex, done=False)
+        other.open().commit(look := other.look(), Change(form=look.form), OTHER, mark)
+        assert (other.look().owner, other.look().mark) == (OWNER, mark)
+        chain.publish(row(2))
+        assert_rows(chain, row(1), row(2))
+
+    # Reading
+
+    def test_it_is_read_as_it_is_and_as_a_mark_left_it(self, chain: _Chain) -> None:
+        chain.publish(row(1), row(2))
+        left = chain.look().left
+        chain.publish(row(3))
+        names = SCHEMA.names
+        assert_read(chain.open().read().to_table(columns=names), row(1), row(2), row(3))
+        if left:
+            assert chain.look().left != left
+            assert_read(chain.open().read(left).to_table(columns=names), row(1), row(2))
+        with pytest.raises(NotFoundError):
+            chain.open().read("987654321")
+        files = [*chain.open().files()]
+        assert len(files) == len({*files})
+        location = chain.look().location
+        if location:
+            place = open_files(location, chain.bench.connections)
+            assert [path for path in files if place.identity(path) is None] == []
+            assert len(files) == 3
+
 
 def rows_of(chain: _Chain) -> Counter[str]:
     """Return the rows of a chain's table, as a multiset."""
@@ -673,6 +738,11 @@ def rows_of(chain: _Chain) -> Counter[str]:
 def assert_rows(chain: _Chain, *rows: Row) -> None:
     """Make sure that a table has just these rows."""
     assert rows_of(chain) == Counter(map(_text, rows))
+
+
+def assert_read(found: pa.Table, *rows: Row) -> None:
+    """Make sure that just these rows were read."""
+    assert Counter(map(_text, found.to_pylist())) == Counter(map(_text, rows))
 
 
 def _text(one: Row) -> str:

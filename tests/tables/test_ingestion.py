@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from airflow_gobblin import Pipeline
 from airflow_gobblin.admin.views import dataset_detail, verify
 from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError, TableError
+from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.model.table import Mark
 from airflow_gobblin.model.verification import FileState
 from airflow_gobblin.model.watermark import LongWatermark
@@ -27,7 +29,7 @@ from airflow_gobblin.steps.base import StepStatus
 from airflow_gobblin.testing import inprocess
 from airflow_gobblin.testing.memory_table import MemoryTable, MemoryTableSink
 from tests.lab import Lab
-from tests.protocol.rows import Table
+from tests.protocol.rows import LineSink, RowSource, Table
 
 A = Table("a", ExtractKind.APPEND_ONLY, 12)
 S = Table("s", ExtractKind.SNAPSHOT_ONLY, 4)
@@ -208,16 +210,6 @@ def test_only_data_files_that_a_commit_named_are_left(new_lab: Callable[..., Lab
     assert rows(lab, A) == more.all_rows()
 
 
-def test_reading_the_dataset_names_its_table(new_lab: Callable[..., Lab]) -> None:
-    lab = new_lab(A)
-    lab.run()
-    found = lab.journal.read_dataset("a")
-    assert found.table == table_of(lab, A)
-    assert found.files == ()
-    with pytest.raises(ConfigurationError, match="in memory"):
-        found.to_arrow()
-
-
 def test_a_table_of_another_journal_stops_by_name(new_lab: Callable[..., Lab]) -> None:
     lab = new_lab(A)
     lab.run(request=up_to(4))
@@ -253,8 +245,26 @@ def test_a_pending_commit_is_shown_with_its_status(new_lab: Callable[..., Lab]) 
     assert [step.status for step in shown.steps if step.step == "table_commit_step"] == [StepStatus.TODO]
 
 
-def test_a_stage_refuses_a_table(tmp_path: Path) -> None:
-    sink = MemoryTableSink(str(tmp_path), "{dataset}")
-    read = Output("raw", "flights")
-    with pytest.raises(ConfigurationError, match="only ingestions"):
-        Stage("stage", Frame("none"), {"flights": read}, sink)
+def test_a_stage_refuses_a_table_that_merges(tmp_path: Path) -> None:
+    sink = MemoryTableSink(str(tmp_path), "{dataset}", keys=("row",))
+    with pytest.raises(ConfigurationError, match="merges rows by their key"):
+        Stage("stage", Frame("none"), {"flights": Output("raw", "flights")}, sink)
+
+
+def test_a_stage_does_not_read_a_table(tmp_path: Path) -> None:
+    journal = f"file://{tmp_path}/journal"
+    raw = Ingestion("raw", RowSource((A,)), MemoryTableSink(f"{tmp_path}/raw", "{dataset}"), journal)
+    reading = Stage("reading", Frame("none"), {"rows": raw["a"]}, LineSink(f"{tmp_path}/reading"))
+    with pytest.raises(ConfigurationError, match="stage 'reading' reads 'raw/a', whose rows are in a table"):
+        Pipeline("p", (raw, reading), journal)
+    files = replace(raw, sink=LineSink(f"{tmp_path}/raw"))
+    tabled = Stage(
+        "tabled", Frame("none"), {"rows": files["a"]}, MemoryTableSink(f"{tmp_path}/one", "x"), channels=("odd",)
+    )
+    below = Stage("below", Frame("none"), {"rows": tabled}, LineSink(f"{tmp_path}/below"))
+    with pytest.raises(ConfigurationError, match="whose rows are in a table"):
+        Pipeline("p", (files, tabled, below), journal)
+    Pipeline("p", (files, tabled, replace(below, reads={"rows": tabled["odd"]})), journal)
+    twin = replace(tabled, name="twin", writes=MemoryTableSink(f"{tmp_path}/two", "x"))
+    with pytest.raises(ConfigurationError, match="two stages write to table"):
+        Pipeline("p", (files, tabled, twin), journal)

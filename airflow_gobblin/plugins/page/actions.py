@@ -89,6 +89,7 @@ def propose(where: Registered, urn: str, action: str, to: str, user: BaseUser) -
     :raises ConfigurationError: there is no such dataset, or the action is not valid.
     """
     request = _request(Administration(opened(where), target(where), user.get_name()), where, urn, to)
+    _check_opens_no_table(request.history, action)
     proposal = ACTIONS[action].proposal(request)
     ticket = Ticket(user.get_id(), where.dag_id, where.ingestion, urn, action, to, stands(request.history))
     return proposal, ticket
@@ -122,7 +123,22 @@ def _carried_out(request: _Request, action: _Action, ticket: Ticket, reason: str
             cause="it has changed since this was shown; nothing was done",
             hint="Look at it again, and repeat it if it is still what you want.",
         )
+    _check_opens_no_table(request.history, ticket.action)
     return action.carry_out(request, reason)
+
+
+def _check_opens_no_table(history: History, action: str) -> None:
+    """Refuse what opens a table: that loads libraries which have no place in the API server.
+
+    :raises ConfigurationError: the action does.
+    """
+    if history.table is not None and action != "release":
+        raise ConfigurationError(
+            operation=action,
+            subject=f"dataset {history.urn!r} by this page",
+            cause=f"it is in {history.table.table.name}, which the page doesn't open",
+            hint=f"Type it where the table's library is installed: `airflow gobblin {action}`.",
+        )
 
 
 def _request(admin: Administration, where: Registered, urn: str, to: str) -> _Request:

@@ -180,7 +180,7 @@ async def dataset(where: Readable, user: User, urn: Text, start: Start = 0) -> R
 
 def _dataset(where: Registered, user: BaseUser, urn: str, start: int) -> Response:
     journal = opened(where)
-    detail = dataset_detail(journal, target(where), urn, now(), steps=_STEPS, verified=_VERIFIED)
+    detail = dataset_detail(journal, target(where), urn, now(), steps=_STEPS, verified=_VERIFIED, tables=False)
     history = known_history(journal, urn)
     published = [s for s in list_slots(history, count=10 * _COLUMNS) if s.action is Action.COMMIT][:_COLUMNS]
     slots = list_slots(history, start=start, count=_SLOTS)

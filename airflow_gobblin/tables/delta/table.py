@@ -17,24 +17,26 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import posixpath
 import time
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any, cast
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import Transaction
 
 from airflow_gobblin.connections import Connections
-from airflow_gobblin.errors import SchemaConflictError, TableError, TableMovedError
+from airflow_gobblin.errors import NotFoundError, SchemaConflictError, TableError, TableMovedError
 from airflow_gobblin.model.table import DataFile, Mark, Owner, TableUnit
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.storage.filesystems import open_filesystem
@@ -104,6 +106,7 @@ class OpenDeltaTable:
             schema=_arrow(table),
             partition=tuple(PartitionField(column) for column in table.metadata().partition_columns),
             version=str(table.version()),
+            left="" if since is None else str(since + 1),
             at=_At(table, configuration),
         )
 
@@ -135,15 +138,18 @@ class OpenDeltaTable:
     def _put_marked(self, look: Look, at: _At, actions: Iterable[dict[str, Any]], owner: Owner, mark: Mark) -> None:
         """Put an entry with a mark directly after the version that was looked at."""
         info = _commit_info("WRITE", {"mode": "Append"}, owner, mark)
-        marks = ({"txn": {"appId": name, "version": value}} for name, value in _transactions(owner, mark, at.version))
-        if not self._put(at.version + 1, info, chain(marks, actions)):
+        if not self._put(at.version + 1, info, chain(_marking(owner, mark, at.version), actions)):
             raise self._moved("somebody else committed to it")
         self._confirm(look, owner, mark)
 
-    def take_over(self, look: Look, owner: Owner) -> None:
+    def take_over(self, look: Look, owner: Owner, mark: Mark | None = None) -> None:
         at = self._unmoved(look)
-        if not self._put(at.version + 1, _commit_info("SET TBLPROPERTIES"), (self._metadata(at, owner=owner),)):
+        marks = () if mark is None else _marking(owner, mark, at.version)
+        info = _commit_info("SET TBLPROPERTIES", None, owner, mark)
+        if not self._put(at.version + 1, info, chain(marks, (self._metadata(at, owner=owner),))):
             raise self._moved("somebody else committed to it")
+        if mark is not None:
+            self._confirm(look, owner, mark)
 
     def count(self, units: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], Count]:
         wanted, found = set(units), Counter[tuple[str, str]]()
@@ -160,6 +166,42 @@ class OpenDeltaTable:
         table = self._read()
         numbers = [] if table is None else [self._rows(path, number) for path, number in _files_in(table)]
         return Count(len(numbers), sum(numbers))
+
+    def read(self, version: str = "") -> ds.Dataset:
+        table = self._read()
+        if table is None:
+            raise TableError(operation="read", subject=self._record.name, cause="there is no such table")
+        if version:
+            try:
+                table.load_as_version(int(version))
+            except DeltaError as error:
+                raise self._expired(version, error) from error
+            self._check_files(table, version)
+        return cast("ds.Dataset", table.to_pyarrow_dataset())
+
+    def _check_files(self, table: DeltaTable, version: str) -> None:
+        """Check that the files of an old version are there.
+
+        :raises NotFoundError: VACUUM removed some.
+        """
+        paths = sorted(unquote(path) for path, _ in _files_in(table) if "://" not in path)
+        for folder, some in groupby(paths, posixpath.dirname):
+            there = self._files.identities(folder or ".")
+            gone = next((path for path in some if posixpath.basename(path) not in there), None)
+            if gone is not None:
+                raise self._expired(version, f"its file {gone!r} is gone: VACUUM removes what only old versions have")
+
+    def _expired(self, version: str, cause: str | Exception) -> NotFoundError:
+        return NotFoundError(
+            operation="read",
+            subject=f"version {version} of {self._record.name}",
+            cause=cause,
+            hint="Read a newer version; the table's retention says how long old ones stay.",
+        )
+
+    def files(self) -> Iterator[str]:
+        table = self._read()
+        return (unquote(path) for path, _ in (() if table is None else _files_in(table)))
 
     def _read(self) -> DeltaTable | None:
         """Read the table's newest version; `None`: there is no such table.
@@ -273,7 +315,7 @@ class OpenDeltaTable:
         added: tuple[pa.Field, ...] = ()
         if change.schema is not None:
             added = check_added(schema, delta_schema(change.schema, self._record.name), self._record.name)
-        if added or look.owner != owner:
+        if added or look.owner is None:
             yield self._metadata(at, owner=owner, added=added)
         for path in self._leaving(at, change):
             yield {"remove": {"path": path, "deletionTimestamp": _now(), "dataChange": True}}
@@ -540,6 +582,11 @@ def _transactions(owner: Owner, mark: Mark, version: int) -> Iterator[tuple[str,
     for number, start in enumerate(range(0, len(token) + 1, _TOKEN_BYTES)):
         yield f"{name}-{number}", int.from_bytes(b"\1" + token[start : start + _TOKEN_BYTES], "big")
     yield f"{name}-at", version
+
+
+def _marking(owner: Owner, mark: Mark, version: int) -> Iterator[dict[str, Any]]:
+    """Yield the actions that put a mark. The parameters are as of `_transactions`."""
+    return ({"txn": {"appId": name, "version": value}} for name, value in _transactions(owner, mark, version))
 
 
 def _owner_text(owner: Owner) -> str:

@@ -26,9 +26,10 @@ from itertools import chain, islice
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from airflow_gobblin.errors import GobblinError, MissingExtraError, TableError, TableMovedError
+from airflow_gobblin.errors import GobblinError, MissingExtraError, NotFoundError, TableError, TableMovedError
 from airflow_gobblin.model.wire import digest
 from airflow_gobblin.redaction import Redactor
 from airflow_gobblin.storage.adbc_postgres import DRIVER, connected
@@ -96,6 +97,12 @@ class _Session:
         """
         self._cursor.execute(query, list(values) or None)
         found: list[tuple[Any, ...]] = self._cursor.fetchall()
+        return found
+
+    def table(self, query: str) -> pa.Table:
+        """Return what a query finds, as Arrow."""
+        self._cursor.execute(query)
+        found: pa.Table = self._cursor.fetch_arrow_table()
         return found
 
     def run(self, statement: str, *values: str) -> None:
@@ -223,7 +230,8 @@ class OpenPostgresTable:
             raise self._moved(f"its mark is {look.mark}, and {mark} isn't after it")
         self._prepare()
         with self._session("commit to") as session:
-            relation = self._hold(session, look, owner, exclusive=change.schema is not None)
+            whose = owner if look.owner is None or not change.empty else look.owner
+            relation = self._hold(session, look, whose, exclusive=change.schema is not None)
             if change.schema is not None:
                 relation = self._altered(session, relation, change.schema)
             if change.removes_all:
@@ -232,15 +240,10 @@ class OpenPostgresTable:
                 self._remove(session, relation, change)
             if change.count:
                 self._add(session, relation, change, mark)
-            session.run(
-                f"INSERT INTO {OWN_SCHEMA}.marks (relation, owner, slot, token, done) "
-                f"VALUES ({relation.oid}, $1, {mark.slot:d}, $2, {mark.done})",
-                owner.key,
-                mark.token,
-            )
+            self._put_mark(session, relation.oid, owner, mark)
             session.commit()
 
-    def take_over(self, look: Look, owner: Owner) -> None:
+    def take_over(self, look: Look, owner: Owner, mark: Mark | None = None) -> None:
         self._prepare()
         with self._session("take over") as session:
             relation = self._hold(session, look, owner if look.owner is None else look.owner)
@@ -249,6 +252,8 @@ class OpenPostgresTable:
                 owner.key,
                 _written(owner),
             )
+            if mark is not None:
+                self._put_mark(session, relation.oid, owner, mark)
             session.commit()
 
     def count(self, units: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], Count]:
@@ -268,6 +273,24 @@ class OpenPostgresTable:
         with self._session("count the rows of", to_read=True) as session:
             ((rows,),) = session.rows(f"SELECT count(*) FROM {self._quoted}")
         return Count(rows=rows)
+
+    def read(self, version: str = "") -> ds.Dataset:
+        if version:
+            raise NotFoundError(
+                operation="read",
+                subject=f"version {version} of {self._table.name}",
+                cause="PostgreSQL keeps no versions of a table",
+                hint="Read it as it is now.",
+            )
+        with self._session("read", to_read=True) as session:
+            relation = self._relation(session)
+            if relation is None:
+                raise TableError(operation="read", subject=self._table.name, cause="there is no such table")
+            names = ", ".join(quoted(column.name) for column in relation.columns)
+            return ds.dataset(session.table(f"SELECT {names} FROM {self._quoted}"))
+
+    def files(self) -> Iterator[str]:
+        return iter(())
 
     # ── sessions ──
 
@@ -427,6 +450,14 @@ class OpenPostgresTable:
 
     def _moved(self, cause: str) -> TableMovedError:
         return TableMovedError(operation="commit to", subject=self._table.name, cause=cause)
+
+    def _put_mark(self, session: _Session, oid: int, owner: Owner, mark: Mark) -> None:
+        session.run(
+            f"INSERT INTO {OWN_SCHEMA}.marks (relation, owner, slot, token, done) "
+            f"VALUES ({oid}, $1, {mark.slot:d}, $2, {mark.done})",
+            owner.key,
+            mark.token,
+        )
 
     def _claim(self, session: _Session, oid: int, owner: Owner) -> None:
         """Make the table a dataset's, if it is nobody's."""

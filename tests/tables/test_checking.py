@@ -1,0 +1,197 @@
+"""`verify` and `audit` compare what a table has with its journal, and with what the source had: each finding is made here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from airflow_gobblin.admin.findings import AuditLevel
+from airflow_gobblin.admin.views import audit, verify
+from airflow_gobblin.model.verification import FileState
+from airflow_gobblin.model.work import ExtractKind
+from airflow_gobblin.rows.sinks.delta import DeltaSink
+from airflow_gobblin.testing.memory_table import MemoryTable
+from tests.protocol.rows import Table
+from tests.tables.labs import TableLab, up_to
+
+A = Table("a", ExtractKind.APPEND_ONLY, 12)
+NewLab = Callable[..., TableLab]
+
+
+def findings(lab: TableLab) -> list[tuple[AuditLevel, str, str]]:
+    return [(one.level, one.check, one.detail) for one in audit(lab.journal, lab.opened().files, "a", lab)]
+
+
+def only(lab: TableLab, level: AuditLevel, check: str, text: str) -> None:
+    """There is one finding, and it is this one."""
+    found = findings(lab)
+    assert [(one[0], one[1]) for one in found] == [(level, check)], found
+    assert text in found[0][2]
+
+
+def states(lab: TableLab) -> dict[FileState, int]:
+    found = [one.state for one in verify(lab.journal, lab.opened().files, "a", connections=lab)]
+    return {state: found.count(state) for state in FileState if state in found}
+
+
+def delta(lab: TableLab) -> DeltaTable:
+    assert isinstance(lab.ingestion.sink, DeltaSink)
+    return DeltaTable(lab.ingestion.sink.location.replace("{dataset}", "a"))
+
+
+def delete(lab: TableLab) -> None:
+    """Somebody deletes a row."""
+    table = lab.table("a")
+    if isinstance(table, MemoryTable):
+        table.delete(lambda row: row["row"].rstrip(" ") == A.row(5))
+    elif isinstance(lab.ingestion.sink, DeltaSink):
+        delta(lab).delete(f"row like '{A.row(5)}%'")
+    else:
+        lab.sql(f"DELETE FROM raw.a WHERE rtrim(row) = '{A.row(5)}'")
+
+
+def append(lab: TableLab) -> None:
+    """Somebody adds rows."""
+    table = lab.table("a")
+    if isinstance(table, MemoryTable):
+        table.append([{"row": "theirs"}, {"row": "theirs, too"}])
+    elif isinstance(lab.ingestion.sink, DeltaSink):
+        write_deltalake(delta(lab), lab.open("a").read().to_table().slice(0, 2), mode="append")
+    else:
+        lab.sql("INSERT INTO raw.a (row) VALUES ('theirs'), ('theirs, too')")
+
+
+def compact(lab: TableLab) -> bool:
+    """Somebody writes all rows into one file; return whether the format has such a thing."""
+    table = lab.table("a")
+    if isinstance(table, MemoryTable):
+        table.compact()
+    elif isinstance(lab.ingestion.sink, DeltaSink):
+        delta(lab).optimize.compact()
+    else:
+        return False
+    return True
+
+
+def drop(lab: TableLab) -> None:
+    """Somebody drops the table."""
+    table = lab.table("a")
+    if isinstance(table, MemoryTable):
+        table.drop()
+    elif isinstance(lab.ingestion.sink, DeltaSink):
+        place = Path(lab.ingestion.sink.location.replace("{dataset}", "a"))
+        place.rename(place.with_name("gone"))
+    else:
+        lab.sql("DROP TABLE raw.a")
+
+
+@pytest.fixture
+def lab(table_lab: NewLab) -> TableLab:
+    """Return an ingestion that published three slots."""
+    made = table_lab(A)
+    for end in (4, 8, 12):
+        made.run(request=up_to(end))
+    return made
+
+
+def test_a_dataset_that_adds_up_has_no_finding(lab: TableLab) -> None:
+    assert findings(lab) == []
+    assert states(lab) == {FileState.OK: sum(1 for _ in lab.journal.history("a").state.live)}
+
+
+def test_rows_that_somebody_deleted_are_found(lab: TableLab) -> None:
+    delete(lab)
+    assert FileState.OK in states(lab)
+    assert states(lab).keys() & {FileState.CHANGED, FileState.MISSING}
+    found = findings(lab)
+    assert {one[:2] for one in found} == {(AuditLevel.PROBLEM, "rows")}, found
+
+
+def test_rows_of_others_are_noted(lab: TableLab) -> None:
+    append(lab)
+    only(lab, AuditLevel.NOTE, "rows", "2 rows of others")
+    assert states(lab).keys() == {FileState.OK}
+
+
+def test_units_that_somebody_compacted_are_noted(lab: TableLab) -> None:
+    if compact(lab):
+        only(lab, AuditLevel.NOTE, "rows", "can't be told apart")
+        assert states(lab).keys() == {FileState.MISSING}
+
+
+def test_a_table_that_is_gone_is_found(lab: TableLab) -> None:
+    drop(lab)
+    only(lab, AuditLevel.PROBLEM, "table", "is gone")
+
+
+def test_a_table_that_was_taken_over_is_found(lab: TableLab) -> None:
+    heir = lab.other("heir")
+    heir.keeper.take_over("a", heir.table("a"), "its journal is lost")
+    only(lab, AuditLevel.PROBLEM, "table", f"belongs to {heir.owner('a')}: it was taken over")
+    found = findings(heir)
+    assert [one[:2] for one in found] == [(AuditLevel.NOTE, "rows")], "the former owner's rows are others'"
+
+
+def test_a_journal_that_was_restored_is_found(lab: TableLab) -> None:
+    records = lab.records()
+    lab.run(Table("a", ExtractKind.APPEND_ONLY, 16))
+    for key in lab.records().keys() - records.keys():
+        lab.store.delete(key)
+    lab.reopened()
+    found = findings(lab)
+    assert (AuditLevel.PROBLEM, "table") in {one[:2] for one in found}
+    assert any("one of the two was restored" in one[2] for one in found)
+
+
+def test_a_pending_slot_that_has_committed_is_noted(lab: TableLab) -> None:
+    more = Table("a", ExtractKind.APPEND_ONLY, 16)
+    opened, _ = lab.decide(more)
+    slot = lab.journal.history("a").pending
+    assert slot is not None
+    for step in lab.journal.steps(slot.decision):
+        step.execute(opened.committer._context_of(slot.decision))
+    notes = [one for one in findings(lab) if one[1] == "table"]
+    assert [one[0] for one in notes] == [AuditLevel.NOTE]
+    assert "only its outcome is missing" in notes[0][2]
+
+
+def test_staged_files_of_a_pending_slot_that_are_gone_are_found(lab: TableLab) -> None:
+    more = Table("a", ExtractKind.APPEND_ONLY, 16)
+    lab.decide(more)
+    slot = lab.journal.history("a").pending
+    assert slot is not None
+    staged = [
+        path for path in lab.folder.parent.rglob("*.parquet") if slot.decision.token in path.parts and path.is_file()
+    ]
+    assert staged
+    for path in staged:
+        path.unlink()
+    found = [one for one in findings(lab) if one[0] is AuditLevel.PROBLEM]
+    assert [one[1] for one in found] == ["files"]
+    assert "abandon the slot" in found[0][2]
+
+
+def test_files_of_the_table_that_are_gone_are_found(lab: TableLab) -> None:
+    if not lab.has_files:
+        return
+    token = lab.journal.history("a").slot(2).decision.token
+    for path in (lab.folder.parent / "tables").rglob("*.parquet"):
+        if token in path.parts:
+            path.unlink()
+    found = [one for one in findings(lab) if one[1] == "files"]
+    assert [one[0] for one in found] == [AuditLevel.PROBLEM]
+    assert "are gone, with their rows" in found[0][2]
+    assert "VACUUM" in found[0][2]
+
+
+def test_files_that_were_staged_in_vain_are_noted(lab: TableLab) -> None:
+    if not lab.has_files:
+        return
+    folder = lab.folder.parent / "tables" / "a" / "data" / "gobblin" / ("0" * 32) / "late" / "0-x"
+    folder.mkdir(parents=True)
+    (folder / "0.parquet").write_bytes(b"of a late attempt")
+    only(lab, AuditLevel.NOTE, "files", "1 file staged")
+    assert "named by no slot" in findings(lab)[0][2]

@@ -12,8 +12,9 @@ from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.model.channels import ROWS
 from airflow_gobblin.model.naming import meant
+from airflow_gobblin.rows.sinks.base import TableSink
 from airflow_gobblin.stage import Stage, StageJob
-from airflow_gobblin.stages.frames import FrameWork
+from airflow_gobblin.stages.frames import FrameWork, as_dataset
 from airflow_gobblin.stages.outputs import Input, Output
 
 __all__ = ["bound_jobs", "check_one_source", "check_published"]
@@ -32,6 +33,9 @@ def bound_jobs(
     """
     _check_apart(pipeline, jobs)
     by_name = {job.name: job for job in jobs}
+    for stage in jobs:
+        if isinstance(stage, Stage):
+            _check_reads_files(pipeline, stage, by_name)
     bound: dict[str, Ingestion | StageJob] = {}
     reach: dict[str, frozenset[str]] = {}
     sources: dict[str, frozenset[str]] = {}
@@ -115,6 +119,13 @@ def _check_apart(pipeline: str, jobs: Sequence[Ingestion | Stage]) -> None:
             raise _refused(pipeline, f"{job!r} is neither an ingestion nor a stage", "Give it its jobs: (raw, joined).")
     for name in _twice(job.name for job in jobs):
         raise _refused(pipeline, f"two jobs are named {name!r}", "Give each a name of its own.")
+    tables = (
+        job.writes.table(as_dataset(job.name)).name
+        for job in jobs
+        if isinstance(job, Stage) and isinstance(job.writes, TableSink)
+    )
+    for table in _twice(tables):
+        raise _refused(pipeline, f"two stages write to {table}", "Give each a table of its own.")
     for target in _twice((job.sink if isinstance(job, Ingestion) else job.writes).target.rstrip("/") for job in jobs):
         raise _refused(pipeline, f"two jobs write to {target!r}", "Give each job a target root of its own.")
 
@@ -151,6 +162,20 @@ def check_published(pipeline: str, stage: str, output: Output, jobs: Mapping[str
         cause = f"stage {stage!r} reads {output.id!r}, and stage {output.job!r} has no channel of that name"
         hint = meant([*upstream.channels], output.urn, otherwise="Give the stage itself in `reads`.")
         raise _refused(pipeline, cause, hint)
+
+
+def _check_reads_files(pipeline: str, stage: Stage, jobs: Mapping[str, Ingestion | Stage]) -> None:
+    """Check that a stage reads files: the journal doesn't know those of tables.
+
+    :raises ConfigurationError: rows that it reads are in a table.
+    """
+    for output in chain.from_iterable(stage.inputs.values()):
+        upstream = jobs.get(output.job)
+        sink = upstream.sink if isinstance(upstream, Ingestion) else None if upstream is None else upstream.writes
+        if isinstance(sink, TableSink) and (isinstance(upstream, Ingestion) or output.urn == output.job):
+            cause = f"stage {stage.name!r} reads {output.id!r}, whose rows are in a table"
+            hint = "Publish these as files, and into the table by a stage beside this one; other channels of a stage are files."
+            raise _refused(pipeline, cause, hint)
 
 
 def _twice(names: Iterable[str]) -> list[str]:

@@ -15,7 +15,7 @@ from airflow_gobblin.model.channels import STATE, is_channel
 from airflow_gobblin.model.naming import check_ingestion_name, meant
 from airflow_gobblin.model.policy import DEFAULT_ATTEMPTS, DEFAULT_RETENTION, CommitPolicy
 from airflow_gobblin.rows.sinks.base import Layout, Sink, TableSink
-from airflow_gobblin.stages.frames import FrameWork
+from airflow_gobblin.stages.frames import FrameWork, as_dataset
 from airflow_gobblin.stages.functions import Sql, StageFunction
 from airflow_gobblin.stages.outputs import Output, Readable
 from airflow_gobblin.stages.state import State
@@ -35,7 +35,8 @@ class Stage:
     :param reads: its inputs, by the names that the function knows: `raw["flights"]`, a dataset of an ingestion, or a stage. Of
         each it is given what is new in the version, or everything up to it: `Whole(raw["planes"])`. Several in a tuple, with the
         same columns, are one input with the rows of all.
-    :param writes: the sink, with a target root of its own.
+    :param writes: the sink, with a target root of its own. One of tables, which only adds, has a workspace of its own, where
+        other channels than the rows are files.
     :param state: what its function keeps from version to version: it is given that as a parameter `state`, and returns
         `Out(rows=…, state=…)`.
     :param channels: the names of what its function gives beside its rows, `Out(rows=…, refused=…)`: outputs of their own, which
@@ -63,15 +64,7 @@ class Stage:
         if self.state is not None:
             self._check_state()
         self._check_channels()
-        if getattr(self.writes, "layout", Layout.FLAT) is not Layout.FLAT:
-            hint = "Leave `layout` out: the files of a version are published one by one."
-            raise self._refused("its sink has a folder for each unit", hint)
-        if getattr(self.writes, "partition", ()):
-            hint = "Write a flat layout without partition columns; an ingestion's sink takes them."
-            raise self._refused("its sink has partition columns", hint)
-        if isinstance(self.writes, TableSink):
-            hint = "Publish its rows as files; an ingestion can publish to a table."
-            raise self._refused("its sink is a table, which only ingestions publish to", hint)
+        self._check_sink()
 
     @property
     def inputs(self) -> Mapping[str, tuple[Output, ...]]:
@@ -124,6 +117,19 @@ class Stage:
                 raise self._refused(f"{name!r} can't be the name of a channel", hint)
         if len({*self.channels}) < len(self.channels):
             raise self._refused("two of its channels have one name", "Give each a name of its own.")
+
+    def _check_sink(self) -> None:
+        if isinstance(self.writes, TableSink):
+            if self.writes.merge_of(as_dataset(self.name)) is not None:
+                hint = "Add its rows to the table, and let a view of it give the newest; an ingestion can merge."
+                raise self._refused("its sink merges rows by their key, which no restore could take back", hint)
+            return
+        if getattr(self.writes, "layout", Layout.FLAT) is not Layout.FLAT:
+            hint = "Leave `layout` out: the files of a version are published one by one."
+            raise self._refused("its sink has a folder for each unit", hint)
+        if getattr(self.writes, "partition", ()):
+            hint = "Write a flat layout without partition columns; an ingestion's sink takes them."
+            raise self._refused("its sink has partition columns", hint)
 
     def _refused(self, cause: str, hint: str) -> ConfigurationError:
         return ConfigurationError(operation="use", subject=f"stage {self.name!r}", cause=cause, hint=hint)

@@ -14,7 +14,7 @@ from airflow_gobblin.model.channels import ROWS, channel_of, unit_of
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.holds import Holds
-from airflow_gobblin.model.table import DataFile
+from airflow_gobblin.model.table import DataFile, TableTarget
 from airflow_gobblin.model.watermark import Json, Watermark
 from airflow_gobblin.model.wire import record
 
@@ -266,6 +266,7 @@ class UnitResult:
     :param schema: the schema of its rows, encoded, where only running it tells.
     :param channels: what it made beside its rows, in the order of its last files.
     :param data_files: the files staged for a table, which hold its rows instead of `files`.
+    :param table: the table that these are staged for, where only running it tells.
     """
 
     unit: str
@@ -290,6 +291,7 @@ class UnitResult:
     schema: str | None = None
     channels: tuple[MadeChannel, ...] = ()
     data_files: tuple[DataFile, ...] = ()
+    table: TableTarget | None = None
 
     @property
     def why(self) -> str:

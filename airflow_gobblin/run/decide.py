@@ -131,7 +131,9 @@ def _decide_from(opened: OpenJob, plan: Plan, results: PlanResults) -> Slot | Da
         return opened.committer.decide(
             replace(proposal, looked=looked(opened, plan)),
             lambda: results.with_units(proposal.published),
-            lambda chosen: work.publish(plan, chosen, with_listing_cache(opened.files, plan.folder), proposal.staging),
+            lambda chosen: work.publish(
+                proposal.plan, chosen, with_listing_cache(opened.files, plan.folder), proposal.staging
+            ),
         )
     history = opened.journal.history(plan.urn)
     if (slot := history.by_token(plan.token)) is not None:
@@ -146,20 +148,22 @@ def _decide_from(opened: OpenJob, plan: Plan, results: PlanResults) -> Slot | Da
 def propose(opened: OpenJob, plan: Plan, results: PlanResults) -> Proposal:
     """Return the part of a plan that would be published, by the commit policy and its results."""
     units = publishable(_policy(opened, plan), tuple(_summaries(opened, plan, results)))
-    return Proposal(_with_schemas(plan, units, results), units, opened.staging.token_folder(plan.token))
+    return Proposal(_with_made(plan, units, results), units, opened.staging.token_folder(plan.token))
 
 
-def _with_schemas(plan: Plan, units: Iterable[UnitSummary], results: PlanResults) -> Plan:
-    """Return a plan with the schemas of what was made by it, where only that tells: in the first version of a stage."""
-    made = plan.checkpoint
-    if made is None or (plan.schema is not None and made.knows_schemas):
+def _with_made(plan: Plan, units: Iterable[UnitSummary], results: PlanResults) -> Plan:
+    """Return a plan with the schemas of what was made by it, and its table, where only that tells: in a stage's first version."""
+    made, known = plan.checkpoint, plan.table is None or bool(plan.table.id)
+    if made is None or (plan.schema is not None and made.knows_schemas and known):
         return plan
     published = [unit.unit for unit in units if unit.state is UnitState.SUCCESSFUL]
     result = next((result for _, result in results.with_units(published)), None)
     if result is None:
         return plan
     found = {channel.name: channel.schema for channel in result.channels}
-    return replace(plan, schema=plan.schema or result.schema, checkpoint=made.knowing(found.get(STATE), found))
+    table = plan.table if known else result.table
+    checkpoint = made.knowing(found.get(STATE), found)
+    return replace(plan, schema=plan.schema or result.schema, checkpoint=checkpoint, table=table)
 
 
 def _summaries(opened: OpenJob, plan: Plan, results: PlanResults) -> Iterator[UnitSummary]:

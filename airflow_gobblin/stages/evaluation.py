@@ -12,14 +12,14 @@ import secrets
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_gobblin.connections import GuardedConnections
+from airflow_gobblin.connections import Connections, GuardedConnections
 from airflow_gobblin.errors import ConfigurationError, GobblinError, SchemaConflictError, SourceDataError
 from airflow_gobblin.journal.published import read_parquet
 from airflow_gobblin.model import schema as schemas
@@ -28,17 +28,20 @@ from airflow_gobblin.model.channels import ROWS, STATE
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.naming import meant
 from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.model.table import DataFile, TableTarget
 from airflow_gobblin.model.work import MadeChannel, StagedFile, UnitResult, UnitState, WorkUnit
 from airflow_gobblin.redaction import redacted_output
-from airflow_gobblin.rows.sinks.base import Sink
+from airflow_gobblin.rows.sinks.base import Sink, TableSink, TableWriter, Writer
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
+from airflow_gobblin.rows.tables import place_of
 from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
 from airflow_gobblin.spark.failures import cause_of
 from airflow_gobblin.spark.worker import forget_zips
 from airflow_gobblin.stages.agreement import check_agreement
-from airflow_gobblin.stages.frames import ConsumedInput, FrameBinding, FrameWork, published_stem
+from airflow_gobblin.stages.frames import ConsumedInput, FrameBinding, FrameWork, as_dataset, published_stem
 from airflow_gobblin.stages.functions import Out
 from airflow_gobblin.stages.state import State
+from airflow_gobblin.stages.tables import FoundTable, found_table
 from airflow_gobblin.storage.files import open_files
 
 if TYPE_CHECKING:
@@ -76,6 +79,8 @@ def evaluate(work: FrameWork, unit: WorkUnit, plan: Plan, attempt: Attempt) -> U
         channels=tuple(
             MadeChannel(name, written.schema, len(written.files)) for name, written in made.items() if name != ROWS
         ),
+        data_files=made[ROWS].data_files,
+        table=made[ROWS].table,
     )
 
 
@@ -84,11 +89,14 @@ class WrittenChannel:
     """A channel of a version as it is staged.
 
     :param schema: encoded.
+    :param data_files: the files of rows that go to a table, which is `table`.
     """
 
     schema: str
     files: tuple[StagedFile, ...]
     rows: int
+    data_files: tuple[DataFile, ...] = ()
+    table: TableTarget | None = None
 
 
 def _evaluated(work: FrameWork, unit: WorkUnit, plan: Plan, attempt: Attempt) -> Mapping[str, WrittenChannel]:
@@ -108,15 +116,37 @@ def _evaluated(work: FrameWork, unit: WorkUnit, plan: Plan, attempt: Attempt) ->
     if work.state is not None:
         _check_key(work, work.state, found[STATE])
     check_agreement(work.stage, made)
-    return {channel: _write(work, unit, plan, attempt, channel, made[channel], found[channel]) for channel in made}
+    table = _table(work, plan, attempt, found[ROWS])
+    if table is not None:
+        found[ROWS] = table.schema
+    return {
+        channel: _write(work, unit, plan, attempt, channel, made[channel], found[channel], table) for channel in made
+    }
+
+
+def _table(work: FrameWork, plan: Plan, attempt: Attempt, made: pa.Schema) -> FoundTable | None:
+    """Return the table that rows go to, if they go to one."""
+    if not isinstance(work.sink, TableSink):
+        return None
+    owner = FrameBinding.of(plan).owner
+    assert owner is not None
+    return found_table(work.sink, as_dataset(work.stage), plan, owner, made, attempt.files, attempt.connections)
 
 
 def _write(
-    work: FrameWork, unit: WorkUnit, plan: Plan, attempt: Attempt, channel: str, rows: DataFrame, schema: pa.Schema
+    work: FrameWork,
+    unit: WorkUnit,
+    plan: Plan,
+    attempt: Attempt,
+    channel: str,
+    rows: DataFrame,
+    schema: pa.Schema,
+    found: FoundTable | None,
 ) -> WrittenChannel:
-    """Have a channel of a version written: state in its buckets, and as Parquet."""
+    """Have a channel of a version written: state in its buckets, and as Parquet; rows, if there is one, for a table."""
     assert isinstance(attempt.connections, SparkConnections)
     state = work.state if channel == STATE else None
+    table = None if found is None or channel != ROWS else found.target
     order = WriteOrder(
         work.workspace,
         _sink(work, channel),
@@ -128,13 +158,16 @@ def _write(
         attempt.connections,
         channel,
         () if state is None else state.key,
+        table,
+        plan.token,
     )
     rows = rows.select(*map(_quoted, schema.names))
     if state is not None:
         rows = rows.repartition(state.buckets, *map(_quoted, state.key))
     parts = _written(rows, order)
     files = tuple(file for part in parts for file in part.files)
-    return WrittenChannel(schemas.encode(schema), files, sum(part.rows_written for part in parts))
+    data_files = tuple(file for part in parts for file in part.data_files)
+    return WrittenChannel(schemas.encode(schema), files, sum(part.rows_written for part in parts), data_files, table)
 
 
 def _channels(work: FrameWork, outcome: object) -> Mapping[str, DataFrame]:
@@ -285,6 +318,8 @@ class WriteOrder:
     :param staging: the folder of the attempt's staged files, below the workspace root.
     :param stem: what the paths of published files begin with.
     :param key: the columns that tell rows apart, of a channel that has a key: each partition has all rows of its keys.
+    :param table: the table that its rows go to.
+    :param token: of the plan.
     """
 
     workspace: str
@@ -297,6 +332,8 @@ class WriteOrder:
     connections: SparkConnections
     channel: str = ROWS
     key: tuple[str, ...] = ()
+    table: TableTarget | None = None
+    token: str = ""
 
 
 def _written(rows: DataFrame, order: WriteOrder) -> list[UnitResult]:
@@ -324,8 +361,7 @@ def write_partition(order: WriteOrder, partition: int, batches: Iterable[pa.Reco
     connections = order.connections.guarded()
     with redacted_output(connections.redactor), connections.redactor.guarding("run", "a Spark task"):
         name, rows = f"{order.channel or order.unit}-{partition}", 0
-        staged = f"{order.staging}/{name}-{secrets.token_hex(8)}/{name}"
-        writer = order.sink.open(order.schema, open_files(order.workspace, connections), staged, order.stem + name)
+        writer = _writer(order, name, connections)
         keys = Keys(order.key, order.channel)
         try:
             for batch in batches:
@@ -337,7 +373,23 @@ def write_partition(order: WriteOrder, partition: int, batches: Iterable[pa.Reco
             with contextlib.suppress(Exception):  # the first error is the one to report
                 writer.abort()
             raise
-    return UnitResult(order.unit, order.attempt, UnitState.SUCCESSFUL, files=files, rows_written=rows)
+    result = UnitResult(order.unit, order.attempt, UnitState.SUCCESSFUL, files=files, rows_written=rows)
+    if order.table is None:
+        return result
+    return replace(result, files=(), data_files=cast("TableWriter", writer).data_files)
+
+
+def _writer(order: WriteOrder, name: str, connections: Connections) -> Writer:
+    """Start the staged files of a partition, where only this task writes to.
+
+    :param name: the partition's.
+    """
+    files = open_files(order.workspace, connections)
+    if order.table is not None:
+        files, folder = place_of(order.table, order.token, order.unit, order.attempt, order.staging, files, connections)
+        return order.sink.open(order.schema, files, folder, order.unit)
+    staged = f"{order.staging}/{name}-{secrets.token_hex(8)}/{name}"
+    return order.sink.open(order.schema, files, staged, order.stem + name)
 
 
 class Keys:

@@ -16,9 +16,10 @@ from airflow_gobblin.model.channels import ROWS, STATE, unit_of
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.naming import dataset_key
 from airflow_gobblin.model.site import Site
+from airflow_gobblin.model.table import Owner
 from airflow_gobblin.model.wire import record
-from airflow_gobblin.model.work import StagedFile, WorkUnit
-from airflow_gobblin.rows.sinks.base import Sink
+from airflow_gobblin.model.work import Dataset, Extract, ExtractKind, StagedFile, WorkUnit
+from airflow_gobblin.rows.sinks.base import Sink, TableSink
 from airflow_gobblin.stages.functions import StageFunction
 from airflow_gobblin.stages.outputs import Input
 from airflow_gobblin.stages.restore import floor_of, state_below
@@ -36,11 +37,12 @@ if TYPE_CHECKING:
     from airflow_gobblin.model.plan import Plan
     from airflow_gobblin.model.request import RangeRequest
     from airflow_gobblin.model.state import DatasetState
+    from airflow_gobblin.model.table import TableRecord, TableTarget
     from airflow_gobblin.model.work import UnitResult
     from airflow_gobblin.storage.files.base import Files
     from airflow_gobblin.storage.stores.base import Store
 
-__all__ = ["ConsumedInput", "FrameBinding", "FrameWork", "StageDataset"]
+__all__ = ["ConsumedInput", "FrameBinding", "FrameWork", "StageDataset", "as_dataset"]
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +54,11 @@ class StageDataset:
     urn: str
     origin: str
     holds: ClassVar[Holds] = Holds.VERSIONS
+
+
+def as_dataset(stage: str) -> Dataset:
+    """Return a stage as a sink of tables knows it: a dataset that grows."""
+    return Dataset(stage, Extract(ExtractKind.APPEND_ONLY, "", stage))
 
 
 @dataclass(frozen=True)
@@ -74,10 +81,12 @@ class FrameBinding:
 
     :param inputs: by the names that the function knows.
     :param state: the state of the version before, if the stage has state and this version isn't its first.
+    :param owner: the stage as its table knows it, if its rows go to one.
     """
 
     inputs: Mapping[str, tuple[ConsumedInput, ...]]
     state: ConsumedInput | None = None
+    owner: Owner | None = None
 
     @staticmethod
     def of(plan: Plan) -> FrameBinding:
@@ -134,13 +143,22 @@ class FrameWork:
 
     @property
     def workspace(self) -> str:
-        """The sink's target root, too: staged files move within one file system."""
+        """The sink's target root, too: staged files move within one file system. Of a sink of tables it is the workspace."""
         return self.sink.target
 
     @property
     def connection_ids(self) -> tuple[str, ...]:
-        """None: Spark itself reads the inputs."""
-        return ()
+        """Those of its table, if it has one: Spark itself reads the inputs."""
+        return () if self.table is None else self.table.connection_ids
+
+    @property
+    def table(self) -> TableRecord | None:
+        """The table that its rows go to; `None`: they go to files."""
+        return self.sink.table(as_dataset(self.stage)) if isinstance(self.sink, TableSink) else None
+
+    def table_of(self, dataset: DatasetLike) -> TableRecord | None:
+        """Return its table, if it has one."""
+        return self.table
 
     @property
     def source_identity(self) -> str:
@@ -203,11 +221,21 @@ class FrameWork:
                     return None
                 part = ConsumedInput(found.schema, tuple(found.paths), found.rows)
                 consumed[name] = (*consumed.get(name, ()), part)
-        binding = FrameBinding(consumed, self._state_before(state, form, connections))
+        before = self._state_before(state, form, connections)
+        binding = FrameBinding(consumed, before, None if self.table is None else request.owner)
         unit = WorkUnit("version", self.stage, weight=binding.rows)
         folder = dataset_key(self.stage)
         made = replace(made, state=form, channels=channels)
-        return WorkPlan(iter([unit]), folder, binding, schema=state.schema, checkpoint=made)
+        table = self._planned_table(request, files, connections)
+        return WorkPlan(iter([unit]), folder, binding, schema=state.schema, checkpoint=made, table=table)
+
+    def _planned_table(self, request: WorkRequest, files: Files, connections: Connections) -> TableTarget | None:
+        if self.table is None:
+            return None
+        from airflow_gobblin.stages.tables import planned_table
+
+        assert request.owner is not None, "the run tells whose table it is"
+        return planned_table(self.table, request.owner, request.table, files, connections)
 
     def _state_before(
         self, own: DatasetState, form: StateForm | None, connections: Connections
@@ -274,12 +302,18 @@ class FrameWork:
     def publish(
         self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], files: Files, staging: str
     ) -> Iterator[CommitStep]:
-        """Yield a step for each file."""
+        """Yield a step for each file, and one for the table, if its rows go to one."""
+        results: list[UnitResult] = []
         for unit, result in published:
+            results.append(result)
             for channel in (ROWS, *(made.name for made in result.channels)):
                 name = unit_of(unit.id, channel)
                 for file in result.files_of(channel):
                     yield publish_file(file, published_path(plan, channel, file), name, files)
+        if plan.table is not None:
+            from airflow_gobblin.rows.tables import commit_step
+
+            yield commit_step(plan, results, files, staging)
 
 
 def published_stem(plan: Plan, channel: str) -> str:

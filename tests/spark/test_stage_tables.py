@@ -1,0 +1,188 @@
+"""Stages whose rows go to a table, on a real Spark: made, restored after a rewind upstream, killed between commit and outcome."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from airflow_gobblin import DeltaSink, ExtractKind, Frame, Ingestion, ParquetSink, Pipeline, PostgresSink, Stage
+from airflow_gobblin.admin.actions import Administration
+from airflow_gobblin.admin.findings import AuditLevel
+from airflow_gobblin.admin.views import audit, list_slots
+from airflow_gobblin.errors import NotFoundError, TableError
+from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.journal.records import Action
+from airflow_gobblin.model.registry import import_kinds
+from airflow_gobblin.model.watermark import LongWatermark
+from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.plan import create_work_units
+from airflow_gobblin.run.reports import DatasetReport
+from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.spark.connections import SparkConnections
+from airflow_gobblin.spark.pack import run_pack
+from airflow_gobblin.testing import inprocess
+from tests.protocol.rows import RowSource, Table
+from tests.spark.test_stages import run_stage
+
+CODE = ("tests.spark.acme_stages",)
+
+
+class Tabled:
+    """A dataset, and a stage of it whose rows are in a table; numbers that are odd are a channel of files."""
+
+    def __init__(self, spark: SparkSession, folder: Path, url: str = "") -> None:
+        self.spark, self.folder, self.url = spark, folder, url
+        self.rows, self.revision, self.runs = 0, 0, 0
+        if url:
+            self.sql("CREATE SCHEMA raw")
+
+    @property
+    def journal(self) -> str:
+        return f"file://{self.folder}/journal"
+
+    @property
+    def pipeline(self) -> Pipeline:
+        source = RowSource((Table("a", ExtractKind.APPEND_ONLY, self.rows, self.revision),))
+        raw = Ingestion("raw", source, ParquetSink(f"{self.folder}/raw"), self.journal, retention=timedelta(0))
+        work, place = f"{self.folder}/work", f"{self.folder}/tables/{{dataset}}"
+        sink: Any = PostgresSink("warehouse", "raw.{dataset}", work) if self.url else DeltaSink(place, work)
+        stage = Stage("split", Frame("acme.split"), {"rows": raw["a"]}, sink, channels=("odd",), retention=timedelta(0))
+        return Pipeline("flights", (raw, stage), self.journal, CODE)
+
+    @property
+    def connections(self) -> SparkConnections:
+        return SparkConnections({"warehouse": self.url} if self.url else {})
+
+    def uri(self, conn_id: str) -> str:
+        return self.url
+
+    def sql(self, statement: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+    def opened(self, name: str) -> OpenJob:
+        import_kinds(CODE)
+        return inprocess.open_job(self.pipeline[name], self, Journal.create(self.journal, name))
+
+    def grow(self, rows: int) -> None:
+        self.rows += rows
+        end = datetime.fromtimestamp(self.rows, UTC)
+        inprocess.run(self.opened("raw"), request=RunRequest(f"raw/{end}", end, version=end))
+
+    def run(self) -> DatasetReport:
+        self.runs += 1
+        return run_stage(self.spark, self.opened("split"), RunRequest(f"split/{self.runs}"), CODE, self.connections)
+
+    def rewind(self, to: int) -> None:
+        self.revision += 1
+        admin = Administration(Journal.open(self.journal, "raw", write=True), f"{self.folder}/raw", "ann")
+        admin.rewind("a", LongWatermark(to), "the rows were wrong")
+
+    def table(self) -> Counter[str]:
+        """The rows of the table, as a reader outside gets them."""
+        if self.url:
+            return Counter(row for (row,) in self.sql("SELECT name FROM raw.split"))
+        found = DeltaTable(f"{self.folder}/tables/split").to_pyarrow_table().to_pylist()
+        return Counter(row["name"] for row in found)
+
+    def of_the_source(self) -> Counter[str]:
+        rows = Journal.open(self.journal, "raw").read_dataset("a").to_arrow().to_table().to_pylist()
+        return Counter(row["row"].upper() for row in rows)
+
+    def check(self) -> None:
+        """The table and the channel have what one pass over the source gives, and the journal says the same."""
+        split = Journal.open(self.journal, "split")
+        odd = split.read_dataset("split", channel="odd").to_arrow().to_table().to_pylist()
+        rows = self.of_the_source()
+        assert self.table() == Counter({row: count for row, count in rows.items() if number(row) % 2 == 0})
+        assert Counter(row["name"] for row in odd) == Counter({row: n for row, n in rows.items() if number(row) % 2})
+        read = split.read_dataset("split").to_arrow(self).to_table().to_pylist()
+        assert Counter(row["name"] for row in read) == self.table()
+        found = [*audit(split, self.opened("split").files, connections=self)]
+        assert [one for one in found if one.level is AuditLevel.PROBLEM] == []
+
+    def actions(self) -> list[Action]:
+        return [slot.decision.action for slot in Journal.open(self.journal, "split").history("split").slots]
+
+
+def number(row: str) -> int:
+    return int(row.rstrip(" ").rpartition("/")[2])
+
+
+@pytest.fixture(params=["delta", "postgres"])
+def tabled(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Tabled:
+    url = request.getfixturevalue("postgres_database") if request.param == "postgres" else ""
+    return Tabled(spark, tmp_path, url)
+
+
+def test_versions_go_to_a_table_and_come_back_after_a_rewind_upstream(tabled: Tabled) -> None:
+    for rows in (6, 4):
+        tabled.grow(rows)
+    assert tabled.run().status == "committed"
+    tabled.check()
+    tabled.rewind(8)
+    tabled.grow(2)
+    assert tabled.run().status == "committed"
+    tabled.check()
+    assert tabled.actions() == [Action.COMMIT, Action.COMMIT, Action.REWIND, Action.COMMIT]
+    assert tabled.run().status == "idle"
+    journal = Journal.open(tabled.journal, "split")
+    views = list_slots(journal.history("split"))
+    assert {bool(view.table) for view in views} == {True}
+    first = journal.history("split").state.checkpoints[1].version
+    if tabled.url:
+        with pytest.raises(NotFoundError):
+            journal.read_dataset("split", version=first)
+    else:
+        old = journal.read_dataset("split", version=first).to_arrow(tabled).to_table()
+        assert old.num_rows == 3
+
+
+def test_a_version_that_died_between_its_commit_and_its_outcome_is_finished_by_the_next_run(tabled: Tabled) -> None:
+    tabled.grow(6)
+    opened, request = tabled.opened("split"), RunRequest("split/dies")
+    plan = create_work_units(opened, request)
+    (pack,) = plan.packs
+    run_pack(tabled.spark, opened.files.root, opened.staging.folder, plan.run, pack.index, CODE, tabled.connections)
+    write_commit_steps(opened, plan, pack)
+    slot = opened.journal.history("split").pending
+    assert slot is not None
+    for step in opened.journal.steps(slot.decision):
+        step.execute(opened.committer._context_of(slot.decision))
+    tabled.run()
+    tabled.check()
+    assert tabled.actions() == [Action.COMMIT]
+
+
+def test_a_table_with_other_columns_is_refused_by_name(tabled: Tabled) -> None:
+    tabled.grow(6)
+    tabled.run()
+    if not tabled.url:
+        return
+    tabled.sql("ALTER TABLE raw.split DROP COLUMN name")
+    tabled.grow(2)
+    report = tabled.run()
+    assert report.status == "failed"
+    assert "gives column name" in report.detail
+    assert tabled.actions() == [Action.COMMIT]
+
+
+def test_a_table_that_is_gone_is_not_made_anew_beside_versions_that_were_in_it(tabled: Tabled) -> None:
+    tabled.grow(6)
+    tabled.run()
+    if tabled.url:
+        tabled.sql("DROP TABLE raw.split")
+    else:
+        (tabled.folder / "tables" / "split").rename(tabled.folder / "elsewhere")
+    tabled.grow(2)
+    with pytest.raises(TableError, match="is gone"):
+        tabled.run()

@@ -34,7 +34,7 @@ class Crash(BaseException):
     """The process died here."""
 
 
-def died(*_: object) -> None:
+def died(*_: object, **__: object) -> None:
     """What takes the place of a call at which the process dies."""
     raise Crash
 

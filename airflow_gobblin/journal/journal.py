@@ -169,6 +169,7 @@ class Journal:
 
     def __init__(self, store: Store, ingestion: str, journal_id: str) -> None:
         self.store = store
+        import_steps()  # decisions name tables, and a reader has imported none
         self.ingestion = ingestion
         self.id = journal_id
         self._read_before: dict[str, tuple[object, str]] = {}
@@ -443,7 +444,6 @@ class Journal:
         :raises RecordError: as `shards`.
         """
         wanted = decision.shards if shards is None else tuple(shards)
-        import_steps()  # a reader has imported none
         for shard, data in zip(wanted, self.shards(decision, wanted), strict=True):
             yield from wire.loads(data, Shard, self.key(decision.urn, "c", shard.digest)).steps
 

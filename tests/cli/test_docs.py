@@ -20,7 +20,8 @@ from tests.services.environment import ROOT
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 AHEAD = tuple(
-    f"$ airflow gobblin {words} " for words in ("check", "plan", "copy", "flush", "verify --dag-id", "pipeline")
+    f"$ airflow gobblin {words} "
+    for words in ("check", "plan", "copy", "flush", "verify --dag-id", "take-over", "pipeline")
 )
 PAGE = (ROOT / "docs" / "commands.md").read_text()
 

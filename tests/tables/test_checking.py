@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,9 +15,10 @@ from airflow_gobblin.admin.views import audit, verify
 from airflow_gobblin.model.verification import FileState
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.rows.sinks.delta import DeltaSink
+from airflow_gobblin.storage.stores import open_store
 from airflow_gobblin.testing.memory_table import MemoryTable
 from tests.protocol.rows import Table
-from tests.tables.labs import TableLab, up_to
+from tests.tables.labs import TableLab, lab_of, up_to
 
 A = Table("a", ExtractKind.APPEND_ONLY, 12)
 NewLab = Callable[..., TableLab]
@@ -195,3 +198,21 @@ def test_files_that_were_staged_in_vain_are_noted(lab: TableLab) -> None:
     (folder / "0.parquet").write_bytes(b"of a late attempt")
     only(lab, AuditLevel.NOTE, "files", "1 file staged")
     assert "named by no slot" in findings(lab)[0][2]
+
+
+def test_a_look_for_the_page_loads_neither_arrow_nor_a_table_s_library(tmp_path: Path) -> None:
+    lab = lab_of("delta", tmp_path, "", A, store=open_store(str(tmp_path / "journal")))
+    lab.run()
+    lab.decide(Table("a", ExtractKind.APPEND_ONLY, 16))
+    program = (
+        "import sys; from datetime import UTC, datetime; from airflow_gobblin.admin.views import dataset_detail;"
+        "from airflow_gobblin.journal.journal import Journal; from airflow_gobblin.storage.files import open_files;"
+        "journal, files = Journal.open(sys.argv[1], 'lab'), open_files(sys.argv[2]);"
+        "detail = dataset_detail(journal, files, 'a', datetime.now(UTC), tables=False);"
+        "assert journal.read_dataset('a').table is not None;"
+        "print([str(step.status) for step in detail.steps.steps], detail.view.last_commit.version,"
+        " sorted({'pyarrow', 'deltalake', 'numpy'} & sys.modules.keys()))"
+    )
+    words = [sys.executable, "-c", program, str(tmp_path / "journal"), str(lab.folder)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "['unknown', 'todo'] 1 []", done.stderr

@@ -165,7 +165,7 @@ class UnitPart:
     """A part of a unit.
 
     :param number: counted from 0.
-    :param place: what `SplitWork.open_parts` returned: it is for one run of a driver alone.
+    :param place: what `SplitWork.open_parts` returned to this driver, or to an earlier one whose parts stand.
     """
 
     number: int
@@ -424,12 +424,22 @@ class SplitWork(Protocol):
     """A work that can run a large unit in parts, each in a Spark task of its own.
 
     A driver opens a place for the parts of a unit, has each part run, and once all are done, has them joined, in a task too; at
-    the end it closes the place. All of these may be called again by late and repeated tasks: none of them changes what another
-    one made, as what a part makes is the same each time, or has a name of its own.
+    the end it closes the place. The results of parts are kept: if the unit fails, the next driver runs only those that don't
+    stand. All of these may be called again by late and repeated tasks: none of them changes what another one made, as what a
+    part makes is the same each time, or has a name of its own.
     """
 
     def parts(self, unit: WorkUnit) -> int:
         """Return the number of parts of a unit; 1: it is run as a whole."""
+
+    def standing_parts(
+        self, unit: WorkUnit, plan: Plan, attempt: Attempt, results: Mapping[int, Sequence[UnitResult]]
+    ) -> tuple[str, Mapping[int, UnitResult]]:
+        """Return the parts that needn't be run again, on the driver.
+
+        :param results: those that earlier drivers got, by the numbers of the parts.
+        :return: the place to go on in, empty for a new one; and the result of each such part.
+        """
 
     def open_parts(self, unit: WorkUnit, plan: Plan, attempt: Attempt) -> str:
         """Open a new place for the parts of a unit, on the driver.
@@ -443,10 +453,20 @@ class SplitWork(Protocol):
         :return: the result of the unit, as `Work.run` does.
         """
 
-    def close_parts(self, unit: WorkUnit, plan: Plan, attempt: Attempt, place: str, *, joined: bool) -> None:
-        """Remove what joining left, or all of it, on the driver.
+    def close_parts(
+        self,
+        unit: WorkUnit,
+        plan: Plan,
+        attempt: Attempt,
+        place: str,
+        parts: Sequence[UnitResult],
+        result: UnitResult,
+    ) -> None:
+        """Remove what isn't needed any more, on the driver.
 
-        :param joined: whether the unit succeeded: what its result names stays.
+        :param place: the place of the parts; empty if none was opened.
+        :param parts: the results of the parts, also of those that failed.
+        :param result: the unit's, which counts. What it names stays; if it failed, so do the parts, for the next driver.
         """
 
 

@@ -260,6 +260,14 @@ class CopyWork:
 
         return splitting.parts(self, unit)
 
+    def standing_parts(
+        self, unit: WorkUnit, plan: Plan, attempt: Attempt, results: Mapping[int, Sequence[UnitResult]]
+    ) -> tuple[str, Mapping[int, UnitResult]]:
+        """Return the parts of a file that needn't be copied again, and the upload that they are of."""
+        from airflow_gobblin.copy.transfer import splitting
+
+        return splitting.standing_parts(self, unit, plan, attempt, results)
+
     def open_parts(self, unit: WorkUnit, plan: Plan, attempt: Attempt) -> str:
         """Open a place for the parts of a file."""
         from airflow_gobblin.copy.transfer import splitting
@@ -273,11 +281,19 @@ class CopyWork:
         work = self.of(CopyBinding.of(plan))
         return self._counted(unit, splitting.join_parts(work, unit, plan, attempt, parts))
 
-    def close_parts(self, unit: WorkUnit, plan: Plan, attempt: Attempt, place: str, *, joined: bool) -> None:
-        """Remove what joining the parts left."""
+    def close_parts(
+        self,
+        unit: WorkUnit,
+        plan: Plan,
+        attempt: Attempt,
+        place: str,
+        parts: Sequence[UnitResult],
+        result: UnitResult,
+    ) -> None:
+        """Remove what the parts of a file left."""
         from airflow_gobblin.copy.transfer import splitting
 
-        splitting.close_parts(unit, plan, attempt, place, done=joined)
+        splitting.close_parts(unit, plan, attempt, place, parts, result)
 
     def acts(self, unit: WorkUnit) -> Iterator[PlannedAct]:
         """Yield what a bundle would do, for people."""

@@ -93,6 +93,17 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class BegunUnit:
+    """A unit of an earlier plan of which parts are done.
+
+    :param token: the plan's.
+    """
+
+    token: str
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
 class WorkUnit:
     """A piece of one dataset, [low, expected high).
 
@@ -104,6 +115,7 @@ class WorkUnit:
     :param files: the number of files that it copies, in a mirror.
     :param bytes: their size.
     :param finished: files that earlier plans or tries finished and that it may take, by their paths in the dataset.
+    :param begun: units of earlier plans whose parts are the same as its own.
     """
 
     id: str
@@ -115,6 +127,7 @@ class WorkUnit:
     files: int = 0
     bytes: int = 0
     finished: Mapping[str, StagedFile] = field(default_factory=dict)
+    begun: tuple[BegunUnit, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.id or not self.id.isascii() or not self.id.replace("_", "a").isalnum():

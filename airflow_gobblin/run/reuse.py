@@ -23,7 +23,7 @@ from airflow_gobblin.model import wire
 from airflow_gobblin.model.failure import ErrorKind
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.plan import Plan
-from airflow_gobblin.model.work import StagedFile, WorkUnit
+from airflow_gobblin.model.work import BegunUnit, StagedFile, WorkUnit
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.workspace.staging import batched
 
@@ -68,7 +68,7 @@ def with_earlier(
     if not opened.files.moves_folders:  # nothing can be taken over by a rename
         return plan, units
     given_up = [one for one in earlier if opened.committer.give_up(one, plan.run, "a newer plan took its place")]
-    given_up = [one for one in given_up if opened.staging.has_results(one.token)][-_MOST_PLANS:]
+    given_up = [one for one in given_up if _has_any(opened, one)][-_MOST_PLANS:]
     if not given_up:
         return plan, units
     log.info("dataset %r: files are used that %s finished", plan.urn, many(len(given_up), "earlier plan"))
@@ -86,6 +86,11 @@ def _given_up_at(plan: Plan, history: History) -> int:
     """Return the slot by which a plan was given up; one that wasn't is newer than all that were."""
     slot = history.by_token(plan.token)
     return history.state.head + 1 if slot is None else slot.decision.slot
+
+
+def _has_any(opened: OpenJob, plan: Plan) -> bool:
+    """Return whether a try of any of a plan's units, or of their parts, has ended."""
+    return opened.staging.has_results(plan.token) or bool(opened.staging.units_begun(plan.token))
 
 
 def _was_refused(opened: OpenJob, plan: Plan) -> bool:
@@ -115,7 +120,7 @@ def _planned(opened: OpenJob, plan: Plan) -> Iterator[WorkUnit | None]:
     """Yield the units of a stored plan without the files that they may take, and `None` if it isn't there to its end."""
     try:
         for unit in opened.staging.units(plan):
-            yield replace(unit, finished={})
+            yield replace(unit, finished={}, begun=())
     except (LostRaceError, RecordError):
         yield None
 
@@ -123,15 +128,20 @@ def _planned(opened: OpenJob, plan: Plan) -> Iterator[WorkUnit | None]:
 def _with_finished(
     opened: OpenJob, work: ReusingWork, plan: Plan, units: Iterable[WorkUnit], given_up: Iterable[Plan]
 ) -> Iterator[WorkUnit]:
-    """Yield units, each with the finished files of earlier plans that are like those that it would make."""
+    """Yield units, each with the finished files, and parts, of earlier plans that are like those that it would make."""
+    begun: dict[bytes, list[BegunUnit]] = {}
     with closing(_FinishedFiles()) as finished:
         for earlier in given_up:
             try:
                 finished.add(_finished_by(opened, work, earlier))
+                for guid, one in _begun_by(opened, work, earlier):
+                    begun.setdefault(guid, []).append(one)
             except GobblinError as error:  # these files are made anew
                 log.warning("dataset %r: not all files of an earlier plan are known: %s", plan.urn, error)
         for unit in units:
-            yield replace(unit, finished=finished.of(work.guids(plan, unit)))
+            guids = work.guids(plan, unit)
+            of_unit = chain.from_iterable(begun.get(guid, ()) for guid in guids.values() if begun)
+            yield replace(unit, finished=finished.of(guids), begun=tuple(of_unit))
 
 
 def _finished_by(opened: OpenJob, work: ReusingWork, plan: Plan) -> Iterator[tuple[bytes, StagedFile]]:
@@ -147,6 +157,14 @@ def _finished_by(opened: OpenJob, work: ReusingWork, plan: Plan) -> Iterator[tup
             for path, file in work.finished(units[result.unit], result, folder).items():
                 if path in guids:
                     yield guids[path], file
+
+
+def _begun_by(opened: OpenJob, work: ReusingWork, plan: Plan) -> Iterator[tuple[bytes, BegunUnit]]:
+    """Yield the units of a plan of which parts are done, each with the GUID of its file. They are few: their files are large."""
+    begun = opened.staging.units_begun(plan.token)
+    for unit in opened.staging.units(plan) if begun else ():
+        if unit.id in begun:
+            yield from ((guid, BegunUnit(plan.token, unit.id)) for guid in work.guids(plan, unit).values())
 
 
 class _FinishedFiles:

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.progress import ProgressCount
 from airflow_gobblin.model.registry import built_in_modules, import_kinds
 from airflow_gobblin.model.site import Site
-from airflow_gobblin.model.work import Pack, UnitResult, UnitState, WorkUnit
+from airflow_gobblin.model.work import BegunUnit, Pack, UnitResult, UnitState, WorkUnit
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.failures import cause_of
 from airflow_gobblin.spark.probe import probe_executors
@@ -80,12 +80,22 @@ class _Split:
     """A unit that is run in parts, and what becomes of them.
 
     :param count: the number of parts.
+    :param known: the results that earlier drivers got, by the numbers of the parts.
     """
 
-    def __init__(self, work: SplitWork, plan: Plan, unit: WorkUnit, attempt: Attempt, count: int) -> None:
+    def __init__(
+        self,
+        work: SplitWork,
+        plan: Plan,
+        unit: WorkUnit,
+        attempt: Attempt,
+        count: int,
+        known: Mapping[int, Sequence[UnitResult]],
+    ) -> None:
         self._work, self._of, self.count = work, (unit, plan, attempt), count
-        self._results: dict[int, UnitResult] = {}
-        self._place = ""
+        self._place, standing = work.standing_parts(unit, plan, attempt, known)
+        self._results = {**standing}
+        self.missing = [number for number in range(count) if number not in standing]
         self._lock = threading.Lock()
 
     @property
@@ -96,7 +106,7 @@ class _Split:
             return self._place
 
     def add(self, number: int, result: UnitResult) -> bool:
-        """Add the result of a part; return whether it is the last one."""
+        """Add the result of a part; return whether all have one."""
         with self._lock:
             self._results[number] = result
             return len(self._results) == self.count
@@ -106,10 +116,9 @@ class _Split:
         """The results of all parts, in order."""
         return [self._results[number] for number in range(self.count)]
 
-    def close(self, *, joined: bool) -> None:
-        """Remove what its parts left."""
-        if self._place:
-            self._work.close_parts(*self._of, self._place, joined=joined)
+    def close(self, result: UnitResult) -> None:
+        """Remove what its parts left and the unit's result doesn't need."""
+        self._work.close_parts(*self._of, self._place, self.results, result)
 
 
 _Group = tuple[_MissingUnit, ...]
@@ -248,7 +257,12 @@ class _PackRun:
         if count == 1:
             return None
         assert isinstance(work, SplitWork)
-        return _Split(work, plan, unit, self._attempt_at(plan, snapshot), count)
+        known = self._staging.part_results((BegunUnit(plan.token, unit.id), *unit.begun), count)
+        split = _Split(work, plan, unit, self._attempt_at(plan, snapshot), count, known)
+        if known:
+            told = plan.urn, unit.id, many(count, "part"), count - len(split.missing)
+            log.info("dataset %r: unit %r has %s, of which %d are there", *told)
+        return split
 
     def _run_missing(self, work: Work, missing: list[_MissingUnit], run: str) -> tuple[int, list[GroupReport]]:
         location = remote_location(self._workspace)
@@ -268,7 +282,7 @@ class _PackRun:
             partial(self._run_part, run, one, one.split, part)
             for one in missing
             if one.split
-            for part in range(one.split.count)
+            for part in one.split.missing or (None,)
         ]
         tasks += [partial(self._run_group, run, group) for group in groups]
         told = many(len(missing), "unit"), many(len(tasks), "Spark task"), many(cores, "core")
@@ -304,12 +318,17 @@ class _PackRun:
         self._progress.add(one for one, of in zip(group, kept, strict=True) if of.state is UnitState.SUCCESSFUL)
         return _reported(group, kept)
 
-    def _run_part(self, run: str, one: _MissingUnit, split: _Split, number: int, share: float) -> GroupReport:
-        """Run a part of a unit; after the last one, have all of them joined."""
-        result = self._part(run, one, split, number, share)
-        weight, failed = one.weight // split.count, result.state is not UnitState.SUCCESSFUL
-        if not split.add(number, result):
-            return GroupReport(units=0, failed=int(failed), weight=weight, bytes=0, rows=0, seconds=result.seconds)
+    def _run_part(self, run: str, one: _MissingUnit, split: _Split, number: int | None, share: float) -> GroupReport:
+        """Run a part of a unit; after the last one, have all of them joined.
+
+        :param number: the part's; `None` if all are there.
+        """
+        weight, seconds = one.weight // split.count, 0.0
+        if number is not None:
+            result = self._part(run, one, split, number, share)
+            seconds, failed = result.seconds, result.state is not UnitState.SUCCESSFUL
+            if not split.add(number, result):
+                return GroupReport(units=0, failed=int(failed), weight=weight, bytes=0, rows=0, seconds=seconds)
         kept = self._join(run, one, split, share)
         if kept.state is UnitState.SUCCESSFUL:
             self._progress.add([one])
@@ -319,7 +338,7 @@ class _PackRun:
             weight=weight,
             bytes=kept.bytes_written,
             rows=0,
-            seconds=result.seconds + kept.seconds,
+            seconds=seconds + kept.seconds,
         )
 
     def _part(self, run: str, one: _MissingUnit, split: _Split, number: int, share: float) -> UnitResult:
@@ -328,8 +347,18 @@ class _PackRun:
         except GobblinError as error:
             return UnitResult(one.unit, self._attempt, UnitState.FAILED, failure=Failure.of(error))
         results, cause = self._results(spec)
-        failed = UnitResult(one.unit, self._attempt, UnitState.FAILED, failure=_without_result(one, cause))
-        return results.get((one.token, one.unit), failed)
+        result = results.get((one.token, one.unit))
+        if result is None:
+            return UnitResult(one.unit, self._attempt, UnitState.FAILED, failure=_without_result(one, cause))
+        if result.state is UnitState.SUCCESSFUL:
+            self._keep_part(one, split, number, result)
+        return result
+
+    def _keep_part(self, one: _MissingUnit, split: _Split, number: int, result: UnitResult) -> None:
+        try:
+            self._staging.put_part(one.token, split.count, number, result)
+        except GobblinError as error:  # if its unit fails, it is run again
+            log.warning("the result of a part of unit %r can't be kept: %s", one.unit, error)
 
     def _join(self, run: str, one: _MissingUnit, split: _Split, share: float) -> UnitResult:
         """Have the parts of a unit joined, if none failed, and keep its result."""
@@ -340,7 +369,7 @@ class _PackRun:
             joined = tuple(map(wire.dumps, split.results))
             results, cause = self._results(self._spec(run, (one,), share, part=UnitPart(0, split.place), joined=joined))
             kept = self._keep(one, results.get((one.token, one.unit)), cause)
-        split.close(joined=kept.state is UnitState.SUCCESSFUL and kept.attempt == self._attempt)
+        split.close(kept)
         return kept
 
     def _spec(self, run: str, group: _Group, share: float, **parts: Any) -> TaskSpec:

@@ -8,6 +8,7 @@
         s/<token>/units/…         the units that a large plan has no room for
         s/<token>/results/…       valid unit results: the first whose files keep their identity; those of a plan that is
                                   read in one snapshot below a folder for each
+        s/<token>/parts/<unit>/…  results of the parts of a unit that is run in parts
         s/<token>/unwritten/…     why its commit steps could not be written
         s/<token>/<attempt>/…     staged files and failed results of one run of a Spark driver; in `whole` a new file set
 
@@ -52,7 +53,7 @@ from airflow_gobblin.model.plan import (
     UnwrittenSteps,
 )
 from airflow_gobblin.model.progress import Progress
-from airflow_gobblin.model.work import DatasetRef, Pack, StagedFile, UnitResult, UnitState, WorkUnit
+from airflow_gobblin.model.work import BegunUnit, DatasetRef, Pack, StagedFile, UnitResult, UnitState, WorkUnit
 from airflow_gobblin.steps.publishing import staged_identity
 from airflow_gobblin.storage.files.base import OWN_FOLDER, Files, each
 from airflow_gobblin.storage.stores.base import put_or_read
@@ -457,6 +458,33 @@ class Staging:
         except RecordError:
             return {}  # whatever they finished is made anew
 
+    def put_part(self, token: str, parts: int, number: int, result: UnitResult) -> None:
+        """Write the result of a part of a unit that succeeded, for the next driver, if the unit fails.
+
+        :param parts: the number of parts: of another number, none is the same.
+        """
+        key = f"{_parts(token, result.unit, parts)}{number:06d}.{uuid.uuid4().hex}"
+        put_or_read(self._store, key, wire.dumps(result))
+
+    def part_results(self, begun: Iterable[BegunUnit], parts: int) -> dict[int, list[UnitResult]]:
+        """Return the results of parts by their numbers.
+
+        :param begun: the units that they are of.
+        :param parts: the number of parts of each.
+        """
+        found: dict[int, list[UnitResult]] = {}
+        for prefix in (_parts(one.token, one.unit, parts) for one in begun):
+            for key, data in self._store.get_many([*self._store.list(prefix)]):
+                number = int(key.removeprefix(prefix).partition(".")[0])
+                with suppress(RecordError):  # it is run again
+                    if data is not None:
+                        found.setdefault(number, []).append(wire.loads(data, UnitResult, key))
+        return found
+
+    def units_begun(self, token: str) -> frozenset[str]:
+        """Return the units of a plan of which parts are done."""
+        return frozenset(self.files.folders(f"{self.token_folder(token)}/parts"))
+
     def put_unwritten(self, token: str, failure: Failure, at: datetime) -> None:
         """Write why a plan's commit steps could not be written, unless that is the newest reason. Of two at once, one counts."""
         if self.unwritten(token) != failure:
@@ -536,9 +564,10 @@ class Staging:
             plan = self.plan(token)
             if plan is None or plan.holds.keeps_units:
                 return
-            for _, data in self._store.get_many([*self._store.list(f"s/{token}/results/")]):
-                if data is not None:
-                    yield from wire.loads(data, UnitResult, token).files
+            for kind in ("results", "parts"):
+                for _, data in self._store.get_many([*self._store.list(f"s/{token}/{kind}/")]):
+                    if data is not None:
+                        yield from wire.loads(data, UnitResult, token).files
 
     def remove_empty_run(self, run: str) -> None:
         """Remove the folder of a run if it is empty; a writer that is about to use it creates it again."""
@@ -667,6 +696,10 @@ def _piece(token: str, number: int) -> str:
 
 def _result(token: str, unit: str, number: int, snapshot: str) -> str:
     return f"s/{token}/results/{snapshot and snapshot + '/'}{unit}.{number}"
+
+
+def _parts(token: str, unit: str, parts: int) -> str:
+    return f"s/{token}/parts/{unit}/{parts}/"
 
 
 def _snapshot_folder(snapshot: str) -> str:

@@ -1,10 +1,13 @@
-"""Large files in parts, each copied by a task of its own and joined by one; and what late, repeated and broken tasks do."""
+"""Large files in parts, each copied by a task of its own and joined by one; and what late, repeated and broken tasks do.
+
+Parts that are done when their file fails are used by the next driver.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +20,12 @@ from airflow_gobblin.copy.options import Existing, Keep
 from airflow_gobblin.copy.transfer import splitting
 from airflow_gobblin.copy.trees.local import LocalTree
 from airflow_gobblin.copy.work import CopyWork
-from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.errors import ConfigurationError, SourceError
 from airflow_gobblin.job import Attempt, UnitPart
 from airflow_gobblin.mirror import Mirror
+from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.plan import Plan, RunPlan
-from airflow_gobblin.model.work import UnitResult, UnitState, WorkUnit
+from airflow_gobblin.model.work import BegunUnit, UnitResult, UnitState, WorkUnit
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.finish import finish
@@ -30,12 +34,15 @@ from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.storage.files import acls, s3_uploads
 from airflow_gobblin.storage.files.hdfs import HdfsFiles
+from airflow_gobblin.storage.files.objects import ObjectFiles
 from airflow_gobblin.testing import inprocess
 from tests.copy.mirrors import statuses
+from tests.copy.test_reuse import copying
 from tests.services.hdfs import Hdfs
 from tests.services.s3 import S3Access, S3Server
 
 PART = 5 << 20
+FAILED = UnitResult("copy_000001", "a0", UnitState.FAILED)
 LARGE = os.urandom(2 * PART + 5)
 
 
@@ -65,7 +72,6 @@ class Split:
     opened: OpenJob
     run: RunPlan
     source: Path
-    results: dict[int, UnitResult] = field(default_factory=dict)
 
     @property
     def work(self) -> CopyWork:
@@ -84,6 +90,10 @@ class Split:
     def unit(self) -> WorkUnit:
         (unit,) = (one for one in self.opened.staging.units(self.plan) if self.work.parts(one) > 1)
         return unit
+
+    def next(self, request: str) -> Split:
+        """The next run, up to its plan."""
+        return replace(self, run=create_work_units(self.opened, RunRequest(request)))
 
     @property
     def attempt(self) -> Attempt:
@@ -104,8 +114,41 @@ class Split:
     def join(self, place: str, parts: list[UnitResult]) -> UnitResult:
         return self.work.join(self.unit, self.plan, self.attempt, place, parts)
 
-    def close(self, place: str, *, joined: bool) -> None:
-        self.work.close_parts(self.unit, self.plan, self.attempt, place, joined=joined)
+    def close(self, place: str, parts: list[UnitResult], result: UnitResult) -> None:
+        self.work.close_parts(self.unit, self.plan, self.attempt, place, parts, result)
+
+    def fail(self, place: str, *numbers: int) -> list[UnitResult]:
+        """A driver copies some parts, and fails then. :return: their results."""
+        parts = [self.part(number, place) for number in numbers]
+        for number, part in zip(numbers, parts, strict=True):
+            assert part.why == ""
+            self.opened.staging.put_part(self.plan.token, 3, number, part)
+        failed = UnitResult(
+            self.unit.id,
+            "a0",
+            UnitState.FAILED,
+            failure=Failure.of(SourceError(operation="read", subject="large", cause="it fails")),
+        )
+        self.opened.staging.put_result(self.plan.token, failed)
+        self.close(place, parts, failed)
+        return parts
+
+    def standing(self) -> tuple[str, dict[int, UnitResult]]:
+        """What the next driver finds."""
+        known = self.opened.staging.part_results((BegunUnit(self.plan.token, self.unit.id), *self.unit.begun), 3)
+        place, standing = self.work.standing_parts(self.unit, self.plan, self.attempt, known)
+        return place, {**standing}
+
+    def go_on(self) -> tuple[UnitResult, list[int]]:
+        """The next driver, up to the result. :return: that, and the parts that it copied."""
+        place, standing = self.standing()
+        missing = [number for number in range(3) if number not in standing]
+        place = place or (self.open() if missing else "")
+        results = standing | {number: self.part(number, place) for number in missing}
+        parts = [results[number] for number in range(3)]
+        result = self.join(place, parts)
+        self.close(place, parts, result)
+        return result, missing
 
     def keep(self, result: UnitResult) -> None:
         """Accept a result, as the driver does, and copy the other files."""
@@ -146,6 +189,7 @@ def mirrored(source: Path, target: str, connections: Any = None, **options: Any)
 def split(request: pytest.FixtureRequest, tmp_path: Path) -> Split:
     source = tmp_path / "source"
     if request.param == "disk":
+        (tmp_path / "target").mkdir()
         opened = mirrored(source, str(tmp_path / "target"), keep=Keep("tp"))
     elif request.param == "hdfs":
         hdfs: Hdfs = request.getfixturevalue("hdfs")
@@ -161,7 +205,7 @@ def test_parts_are_joined_and_published_as_one_file(split: Split) -> None:
     place = split.open()
     parts = split.parts(place)
     result = split.join(place, parts)
-    split.close(place, joined=True)
+    split.close(place, parts, result)
     (staged,) = result.files
     assert staged.size == len(LARGE)
     split.keep(result)
@@ -177,7 +221,7 @@ def test_a_part_that_is_tried_twice_is_joined_once(split: Split) -> None:
     first = split.parts(place)
     second = [split.part(2, place), split.part(0, place), split.part(1, place)]
     result = split.join(place, [second[1], first[1], second[0]])
-    split.close(place, joined=True)
+    split.close(place, first, result)
     split.keep(result)
     assert split.publish() == {"m#files": "committed"}
     assert split.published()["large"] == LARGE
@@ -192,7 +236,7 @@ def test_a_late_part_and_a_late_join_harm_nothing_that_is_decided(split: Split) 
     split.part(1, place)  # before the parts are removed
     late_join = split.join(place, parts).why
     assert late_join == "" or ("another try has joined it" in late_join and isinstance(split.opened.files, HdfsFiles))
-    split.close(place, joined=True)
+    split.close(place, parts, result)
     split.part(1, place)
     split.join(place, parts)
     split.change()
@@ -209,12 +253,16 @@ def test_a_source_that_changes_between_parts_fails_its_file_set(split: Split, af
     assert {result.state for result in parts} <= {UnitState.SUCCESSFUL}
     split.change()
     late = split.part(after, place) if after < 3 else split.join(place, parts)
-    split.close(place, joined=False)
+    split.close(place, [*parts, late], late)
     assert (late.state, late.files) == (UnitState.FAILED, ())
     assert "large" in late.why
     assert "changed since it was planned" in late.why
-    assert split.left() == []
+    consumed = after == 3 and isinstance(split.opened.files, HdfsFiles)
+    assert bool(split.left()) == (after > 0 and not consumed), "it isn't known that no part can be used again"
     assert split.published() == {}
+    assert statuses(inprocess.run(split.opened)) == {"m#files": "committed"}
+    assert split.published() == {"large": LARGE[::-1], "small": b"x"}
+    assert split.left() == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other users")
@@ -253,8 +301,7 @@ def test_a_part_that_was_changed_is_not_joined(tmp_path: Path) -> None:
 
 def test_after_the_driver_has_given_up_a_late_part_fails_or_is_swept(split: Split) -> None:
     place = split.open()
-    split.part(0, place)
-    split.close(place, joined=False)
+    split.close(place, split.fail(place), FAILED)
     assert split.left() == []
     split.part(1, place)
     inprocess.extract(split.opened, split.run, split.opened.connections)  # the next try copies it as a whole
@@ -262,6 +309,138 @@ def test_after_the_driver_has_given_up_a_late_part_fails_or_is_swept(split: Spli
         write_commit_steps(split.opened, split.run, pack)
     assert split.publish() == {"m#files": "committed"}
     assert split.published() == {"large": LARGE, "small": b"x"}
+    assert split.left() == []
+
+
+# What the next driver uses
+
+
+def test_the_next_driver_copies_only_the_parts_that_are_missing(split: Split) -> None:
+    place = split.open()
+    split.fail(place, 2, 0)
+    again, standing = split.standing()
+    assert again == (place if isinstance(split.opened.files, ObjectFiles) else "")
+    assert {*standing} == {0, 2}
+    with copying() as read:
+        result, missing = split.go_on()
+    assert missing == [1]
+    assert len(read) == 2, "one part, and a look after joining them"
+    split.keep(result)
+    assert split.publish() == {"m#files": "committed"}
+    assert split.published() == {"large": LARGE, "small": b"x"}
+    assert split.left() == []
+
+
+def test_if_all_parts_are_there_they_are_only_joined(split: Split) -> None:
+    split.fail(split.open(), 0, 1, 2)
+    result, missing = split.go_on()
+    assert missing == []
+    split.keep(result)
+    assert split.publish() == {"m#files": "committed"}
+    assert split.published() == {"large": LARGE, "small": b"x"}
+    assert split.left() == []
+
+
+def test_the_next_run_uses_them_while_the_difference_is_the_same(split: Split) -> None:
+    split.fail(split.open(), 1)
+    assert {report.status.value for report in finish(split.opened, split.run)} == {"failed"}
+    again = split.next("again")
+    assert again.plan.token == split.plan.token
+    result, missing = again.go_on()
+    assert missing == [0, 2]
+    again.keep(result)
+    assert again.publish() == {"m#files": "committed"}
+    assert split.left() == []
+
+
+def test_another_plan_uses_them_where_parts_are_files(split: Split) -> None:
+    """An upload belongs to its plan."""
+    split.fail(split.open(), 1)
+    finish(split.opened, split.run)
+    again = split
+    for number in range(2):
+        (split.source / "small").write_text(f"it has changed {number}")
+        again = split.next(f"again {number}")
+        assert again.plan.token != split.plan.token
+        assert {*again.standing()[1]} == (set() if isinstance(split.opened.files, ObjectFiles) else {1})
+        finish(split.opened, again.run)
+    result, missing = again.go_on()
+    assert missing == ([0, 1, 2] if isinstance(split.opened.files, ObjectFiles) else [0, 2])
+    again.keep(result)
+    assert again.publish() == {"m#files": "committed"}
+    assert split.published() == {"large": LARGE, "small": b"it has changed 1"}
+    assert split.left() == []
+
+
+def test_other_parts_of_the_same_file_are_not_used(split: Split) -> None:
+    """Such as those of a run with another bound."""
+    place = split.open()
+    parts = split.fail(place, 0)
+    split.opened.staging.put_part(split.plan.token, 2, 1, parts[0])
+    assert {*split.standing()[1]} == {0}
+
+
+def test_parts_that_are_gone_or_were_changed_are_copied_again(split: Split) -> None:
+    place, files = split.open(), split.opened.files
+    first, second = split.fail(place, 0, 1)
+    if isinstance(files, ObjectFiles):
+        files.end_parts("large", place)
+        expected = set()
+    else:
+        files.unlink(first.files[0].path)
+        path = second.files[0].path
+        files.unlink(path)
+        with files.create(path) as out:
+            out.write(b"another one")
+        split.fail(place, 2)
+        expected = {2}
+    again, standing = split.standing()
+    assert (again, {*standing}) == ("", expected)
+    result, missing = split.go_on()
+    assert missing == [number for number in range(3) if number not in expected]
+    split.keep(result)
+    assert split.publish() == {"m#files": "committed"}
+    assert split.published() == {"large": LARGE, "small": b"x"}
+    assert split.left() == []
+
+
+def test_an_earlier_driver_that_is_still_at_work_takes_nothing_away(split: Split) -> None:
+    place = split.open()
+    parts = split.fail(place, 0)
+    result, missing = split.go_on()
+    assert missing == [1, 2]
+    split.keep(result)
+    late = [*parts, split.part(1, place), split.part(2, place)]
+    joined = split.join(place, late) if all(part.files for part in late) else FAILED
+    split.close(place, late, result if joined.files else joined)
+    split.close(place, late, split.opened.staging.put_result(split.plan.token, joined))
+    assert split.publish() == {"m#files": "committed"}
+    assert split.published() == {"large": LARGE, "small": b"x"}
+
+
+def test_of_two_uploads_the_one_with_more_parts_is_gone_on_with(
+    tmp_path: Path, versitygw: S3Server, bucket: str
+) -> None:
+    opened = mirrored(tmp_path / "source", versitygw.access.url(f"{bucket}/to"), versitygw.access)
+    split = Split(opened, create_work_units(opened, RunRequest("split")), tmp_path / "source")
+    places = [split.open() for _ in range(2)]
+    split.fail(places[0], 0)
+    split.fail(places[1], 1, 2)
+    place, standing = split.standing()
+    assert (place, {*standing}) == (places[1], {1, 2})
+    result, _ = split.go_on()
+    split.keep(result)
+    assert split.publish() == {"m#files": "committed"}
+    assert split.published() == {"large": LARGE, "small": b"x"}
+    assert split.left() == [], "the other one is aborted once the plan is done"
+
+
+def test_what_a_part_wrote_before_it_failed_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = mirrored(tmp_path / "source", str(tmp_path / "target"))
+    split = Split(opened, create_work_units(opened, RunRequest("split")), tmp_path / "source")
+    monkeypatch.setattr(os, "fsync", lambda file: os.write(-1, b""))
+    place = split.open()
+    assert "Bad file descriptor" in split.part(1, place).why
     assert split.left() == []
 
 

@@ -1,10 +1,14 @@
 """Large files in parts: each part is copied by a Spark task of its own, and one task joins them in staging.
 
-In S3 the parts are those of one upload, which the driver begins and, unless they are joined, aborts. A part that is sent once
-more, however late, has the bytes of the planned file and so the ETag that it had. On a disk each try writes a part to a sparse
-file of its own, at the place that it has in the whole; one writer copies all of them, and the file system may share their blocks.
-In HDFS each try writes a part to a file of its own, too; the namenode joins those that one try renamed into its own folder first.
-After each part, and after joining them, the source is looked at.
+In S3 the parts are those of one upload, which the driver begins. A part that is sent once more, however late, has the bytes of
+the planned file and so the ETag that it had. On a disk each try writes a part to a sparse file of its own, at the place that it
+has in the whole; one writer copies all of them, and the file system may share their blocks. In HDFS each try writes a part to a
+file of its own, too; the namenode joins those that one try renamed into its own folder first. After each part, and after joining
+them, the source is looked at.
+
+If some parts fail, the others stay where they are, durable, and the next driver that runs the unit of the same plan copies only
+those that are missing. Nothing is taken over by that: parts are the same whoever made them, an upload is completed by a decision
+that names all its parts, and files of parts are joined into a new one. So it does no harm if the earlier driver is still at work.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import errno
 import os
 import posixpath
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
@@ -31,11 +35,13 @@ from airflow_gobblin.copy.transfer.local import NOT_BY_KERNEL, DiskDestination, 
 from airflow_gobblin.copy.transfer.objects import ObjectDestination
 from airflow_gobblin.copy.transfer.streams import Block, Checksum, FilesDestination, Origin, write_all
 from airflow_gobblin.copy.trees import joined
-from airflow_gobblin.model.work import StagedFile, UnitResult
+from airflow_gobblin.model.work import StagedFile, UnitResult, UnitState
+from airflow_gobblin.steps.publishing import staged_identity
 from airflow_gobblin.storage.ahead import read_ahead
 from airflow_gobblin.storage.files.hdfs import HdfsFiles
 from airflow_gobblin.storage.files.local import LocalFiles
 from airflow_gobblin.storage.files.objects import ObjectFiles
+from airflow_gobblin.storage.files.s3_uploads import number_at
 from airflow_gobblin.storage.locations import HDFS_SCHEMES, ObjectLocation, ServerLocation, remote_location
 
 if TYPE_CHECKING:
@@ -81,16 +87,58 @@ def open_parts(work: CopyWork, unit: WorkUnit, plan: Plan, attempt: Attempt) -> 
     return posixpath.join(attempt.folder, attempt.id, f"{unit.id}-parts-{secrets.token_hex(8)}")
 
 
-def close_parts(unit: WorkUnit, plan: Plan, attempt: Attempt, place: str, *, done: bool) -> None:
-    """Remove what joining the parts left, as far as possible: the sweep removes the rest.
+def standing_parts(
+    work: CopyWork, unit: WorkUnit, plan: Plan, attempt: Attempt, results: Mapping[int, Sequence[UnitResult]]
+) -> tuple[str, Mapping[int, UnitResult]]:
+    """Return the parts that are still as they were made; in S3, of the upload that has the most of them.
 
-    :param done: whether they were joined.
+    :param results: those of earlier drivers, by the numbers of the parts.
+    :return: that upload's id, elsewhere nothing; and the result of each part.
     """
+    starts = _starts(work, _entry(unit))
+    known = [(number, result) for number, some in results.items() if number < len(starts) for result in some]
+    if not isinstance(attempt.files, ObjectFiles):
+        with writing(attempt.files.root, _entry(unit).path):
+            is_there = partial(staged_identity, files=attempt.files)
+            return "", {number: result for number, result in known if is_there(result.files[0]) is not None}
+    of_upload: dict[str, dict[int, UnitResult]] = {}
+    for number, result in known:
+        upload = result.files[0].upload
+        assert upload is not None
+        of_upload.setdefault(upload.id, {})[number] = result
+    standing: tuple[str, Mapping[int, UnitResult]] = "", {}
+    for upload_id, some in of_upload.items():
+        with writing(attempt.files.root, _entry(unit).path):
+            sent = attempt.files.sent_parts(_target(unit, plan), upload_id)
+        left = {number: result for number, result in some.items() if _was_sent(result, starts[number], sent)}
+        standing = max(standing, (upload_id, left), key=lambda one: len(one[1]))
+    return standing
+
+
+def _was_sent(result: UnitResult, start: int, sent: Mapping[int, str]) -> bool:
+    """Return whether an upload has the parts of a result.
+
+    :param sent: the ETags of those that it has, by their numbers.
+    """
+    upload = result.files[0].upload
+    assert upload is not None
+    first = number_at(start)
+    return all(sent.get(number) == etag for number, etag in enumerate(upload.etags, first))
+
+
+def close_parts(
+    unit: WorkUnit, plan: Plan, attempt: Attempt, place: str, parts: Sequence[UnitResult], result: UnitResult
+) -> None:
+    """Remove what isn't needed any more, as far as possible: the sweep removes the rest. See `job.SplitWork`."""
+    staged = [file for part in parts for file in part.files]
+    if staged and result.state is not UnitState.SUCCESSFUL:
+        return
     with suppress(OSError):
         if not isinstance(attempt.files, ObjectFiles):
-            attempt.files.remove_tree(place)
-        elif not done and attempt.files.uploads is not None:
-            attempt.files.uploads.abort(_target(unit, plan), place)
+            for folder in {place, *(posixpath.dirname(file.path) for file in staged)} - {""}:
+                attempt.files.remove_tree(folder)
+        elif place and place not in [file.upload.id for file in result.files if file.upload is not None]:
+            attempt.files.end_parts(_target(unit, plan), place)
 
 
 def copy_part(work: CopyWork, unit: WorkUnit, plan: Plan, attempt: Attempt) -> UnitResult:
@@ -120,13 +168,18 @@ def copy_part(work: CopyWork, unit: WorkUnit, plan: Plan, attempt: Attempt) -> U
 
 
 def _on_disk(files: Files, path: str, origin: Origin, entry: Entry, start: int, end: int) -> StagedFile:
-    """Write a part to a file of its own."""
+    """Write a part to a file of its own, and make its bytes durable: another driver may join it."""
     with writing(files.root, entry.path), files.create(path) as out, ThreadPoolExecutor(_AT_ONCE, "part") as pool:
 
         def copy(at: int) -> None:
             write_all(out.fileno(), origin.part(entry, at, min(at + LEAST_PART, end)), at)
 
-        all_of(pool, copy, range(start, end, LEAST_PART))
+        try:
+            all_of(pool, copy, range(start, end, LEAST_PART))
+            os.fsync(out.fileno())
+        except BaseException:
+            files.unlink(path)
+            raise
         made = os.fstat(out.fileno())
     return StagedFile(path, made.st_size, "", 0, str(made.st_mtime_ns))
 

@@ -11,7 +11,7 @@ import errno
 import hashlib
 import io
 import posixpath
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -204,6 +204,16 @@ class ObjectFiles:
         assert self._uploads is not None
         etags = self._uploads.send_range(target, upload, start, end, read)
         return StagedFile(target, end - start, "", 0, "", Upload(upload, etags))
+
+    def sent_parts(self, target: str, upload: str) -> Mapping[int, str]:
+        """Return the ETags of the parts that an upload has, by their numbers; none if there is no such upload."""
+        assert self._uploads is not None
+        return self._uploads.sent(target, upload) or {}
+
+    def end_parts(self, target: str, upload: str) -> None:
+        """Discard an upload for parts."""
+        assert self._uploads is not None
+        self._uploads.abort(target, upload)
 
     def join_parts(self, parts: Sequence[StagedFile]) -> StagedFile:
         """Return the staged file that the parts of an upload are together."""

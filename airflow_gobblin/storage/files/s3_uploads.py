@@ -167,7 +167,7 @@ class S3Uploads:
         def sent(number: int, at: int) -> str:
             return self.send(target, upload, number, read(at, min(at + PART_BYTES, end)))
 
-        return _several(target, range(start, end, PART_BYTES), 1 + start // PART_BYTES, _READ_AT_ONCE, sent)
+        return _several(target, range(start, end, PART_BYTES), number_at(start), _READ_AT_ONCE, sent)
 
     @contextlib.contextmanager
     def _begun(self, target: str, modified: int | None) -> Iterator[str]:
@@ -181,17 +181,22 @@ class S3Uploads:
             raise
 
     def stands(self, target: str, upload: Upload) -> bool:
-        found: list[str] = []
+        found = self.sent(target, upload.id)
+        return found is not None and tuple(found.values()) == upload.etags
+
+    def sent(self, target: str, upload: str) -> dict[int, str] | None:
+        """Return the ETags of the parts that an upload has, by their numbers, in their order; `None` if it isn't open."""
+        found: dict[int, str] = {}
         marker = 0
         with as_os_error("look at the upload to", target):
             while True:
                 try:
-                    answer = self._call("list_parts", target, UploadId=upload.id, PartNumberMarker=marker)
+                    answer = self._call("list_parts", target, UploadId=upload, PartNumberMarker=marker)
                 except FileNotFoundError:
-                    return False
-                found += [str(part["ETag"]).strip('"') for part in answer.get("Parts", ())]
+                    return None
+                found |= {int(part["PartNumber"]): str(part["ETag"]).strip('"') for part in answer.get("Parts", ())}
                 if not answer.get("IsTruncated"):
-                    return tuple(found) == upload.etags
+                    return found
                 marker = int(answer["NextPartNumberMarker"])
 
     def complete(self, target: str, upload: Upload) -> None:
@@ -268,6 +273,11 @@ def expected_etag(etags: tuple[str, ...]) -> str:
     except ValueError:
         return ""
     return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(etags)}"
+
+
+def number_at(start: int) -> int:
+    """Return the number of the part that begins at a place in a file, a multiple of `PART_BYTES`."""
+    return 1 + start // PART_BYTES
 
 
 def _several(target: str, starts: range, first: int, at_once: int, part: Callable[[int, int], str]) -> tuple[str, ...]:

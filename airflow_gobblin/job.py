@@ -99,6 +99,7 @@ class WorkRequest:
     :param batch: the bounds below which what waits isn't read yet; `None`: it is read, however little it is.
     :param owner: the dataset as a table knows it.
     :param table: the table that what is live of it is in; `None`: nothing is.
+    :param preview: whether the plan is only shown: not even a table is made.
     """
 
     now: datetime
@@ -110,6 +111,7 @@ class WorkRequest:
     batch: Batch | None = None
     owner: Owner | None = None
     table: TableTarget | None = None
+    preview: bool = False
 
 
 @dataclass(frozen=True)
@@ -260,7 +262,8 @@ class Work(Protocol):
         files: Files,
         connections: GuardedConnections,
     ) -> WorkPlan | HeldBatch | None:
-        """Plan the units of a dataset; `None` if there is nothing to do. Nothing is changed.
+        """Plan the units of a dataset; `None` if there is nothing to do. Nothing is changed, but that a table is
+        made where there is none, unless the plan is only shown.
 
         What waits below the bounds of a batch isn't planned.
 

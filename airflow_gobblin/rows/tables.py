@@ -42,7 +42,7 @@ class PlannedTable:
 def plan_table(
     sink: TableSink, dataset: Dataset, outgoing: pa.Schema, request: WorkRequest, files: Files, connections: Connections
 ) -> PlannedTable:
-    """Look at a dataset's table, which is created where there is none.
+    """Look at a dataset's table, which is created where there is none, unless the plan is only shown.
 
     :param outgoing: the columns of the rows to come.
     :raises ClaimError: it belongs to another dataset.
@@ -63,7 +63,10 @@ def plan_table(
     look = opened.look(request.owner)
     check_look(look, request.owner, table, request.table)
     if not look.id:
-        opened.create(request.owner, sink.schema(outgoing, None, dataset.urn), sink.partition_of(dataset))
+        columns = sink.schema(outgoing, None, dataset.urn)
+        if request.preview:
+            return PlannedTable(TableTarget(table, *look.target_at), columns, merge, None)
+        opened.create(request.owner, columns, sink.partition_of(dataset))
         look = opened.look(request.owner)
     check_look(look, request.owner, table, request.table, made=True)
     published = sink.schema(outgoing, look.schema, dataset.urn)

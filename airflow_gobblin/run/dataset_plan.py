@@ -1,10 +1,11 @@
-"""The plan of one dataset: its work's own, bound to the history that the dataset has now. Nothing is written."""
+"""The plan of one dataset: its work's own, bound to the history that the dataset has now."""
 
 from __future__ import annotations
 
 import logging
 import uuid
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 
 from airflow_gobblin.commit.preconditions import check_goes_on, stood_for
@@ -32,9 +33,13 @@ log = logging.getLogger(__name__)
 
 
 def plan_dataset(
-    opened: OpenJob, dataset: DatasetLike, history: History, planning: Planning
+    opened: OpenJob, dataset: DatasetLike, history: History, planning: Planning, *, preview: bool = False
 ) -> tuple[Plan, Iterable[WorkUnit]] | DatasetNote:
-    """Plan a dataset that has nothing pending, with its units, or note why there is no plan. Nothing is written."""
+    """Plan a dataset that has nothing pending, with its units, or note why there is no plan. Nothing is written, but for a table
+    that isn't there yet.
+
+    :param preview: make not even that: the plan is only shown.
+    """
     urn, request, run_key = dataset.urn, planning.request, planning.run_key
     answer = history.answer(run_key)
     if answer is not None:
@@ -45,7 +50,7 @@ def plan_dataset(
     backfill = _backfill(opened, dataset, history, planning) if request.backfill else None
     if backfill is not None and not backfill.ranges:
         return DatasetNote(urn, Status.IDLE, f"this run covered range {backfill.asked} already")
-    asked = _work_request(opened, request, history, backfill)
+    asked = replace(_work_request(opened, request, history, backfill), preview=preview)
     found = opened.job.work.plan(dataset, planning.states, asked, opened.files, opened.connections)
     if found is None:
         return DatasetNote(urn, Status.IDLE, "there is nothing new")

@@ -314,7 +314,7 @@ def _would_plan(
         if history.pending is not None:
             slot = history.pending.decision.slot
             return DatasetProspect(urn, Status.PENDING, f"slot {slot} is finished first, and then it is planned")
-        proposed = plan_dataset(opened, dataset, history, planning)
+        proposed = plan_dataset(opened, dataset, history, planning, preview=True)
         if isinstance(proposed, DatasetNote):
             return DatasetProspect(urn, proposed.status, proposed.detail)
         plan, units = proposed

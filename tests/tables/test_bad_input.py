@@ -23,7 +23,9 @@ from airflow_gobblin.rows.converters.columns import RenameColumns
 from airflow_gobblin.rows.sinks.delta import DeltaSink
 from airflow_gobblin.rows.sinks.postgres import PostgresSink
 from airflow_gobblin.run.execute import execute_commit_steps
+from airflow_gobblin.run.plan import would_plan
 from airflow_gobblin.run.reports import DatasetReport
+from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.testing.memory_table import MemoryTable
 from tests.protocol.rows import Table
 from tests.services.processes import free_port
@@ -236,3 +238,12 @@ def test_a_schema_that_postgresql_does_not_have_is_named(tmp_path: Path, postgre
     lab.sql("DROP SCHEMA raw")
     with pytest.raises(GobblinError, match='schema "raw" does not exist'):
         lab.run()
+
+
+def test_a_plan_that_is_only_shown_makes_no_table(table_lab: NewLab) -> None:
+    lab = table_lab(A)
+    (shown,) = would_plan(lab.opened(), RunRequest("shown")).datasets
+    assert shown.status == "planned", shown
+    assert lab.open("a").look(lab.owner("a")).id == ""
+    lab.run()
+    assert lab.table_rows("a") == A.all_rows()

@@ -113,8 +113,8 @@ def _judged(
             report = reports.final(slot, history)
             return reports.already(slot, history) if slot.done and ref.token in before.done else report
         plan = opened.staging.plan(ref.token)
-        if plan is None:
-            return swept(opened, ref, run_key, history)
+        if plan is None:  # it may have been decided and published since the history was read
+            return swept(opened, ref, run_key, opened.journal.history(ref.urn))
         check_goes_on(history)
         try:
             check_preconditions(plan, known_ranges(plan, opened.staging.units(plan)), history)

@@ -11,8 +11,9 @@ import re
 
 from airflow_gobblin.commit.preconditions import can_win
 from airflow_gobblin.connections import Connections
-from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.errors import GobblinError, StepLostError
 from airflow_gobblin.job import UploadingWork, Work
+from airflow_gobblin.journal.history import Slot
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.dead_letters import is_dead_letters
 from airflow_gobblin.model.plan import Plan
@@ -64,7 +65,7 @@ class Sweeper:
             try:
                 plan = staging.plan(token)
                 self._abort_uploads_of(plan, uploads)
-                self._remove_data_files(plan)
+                self._remove_data_files(token, plan)
                 staging.remove_token(token)
             except (GobblinError, OSError):
                 log.warning("staging of token %s can't be removed, and is kept", token, exc_info=True)
@@ -131,25 +132,48 @@ class Sweeper:
                 for upload in found.get(target, ()):
                     self._staging.abort_upload(target, upload)
 
-    def _remove_data_files(self, plan: Plan | None) -> None:
-        """Remove the data files that a plan staged at its table's location and that no commit named: of a slot that is done, all
+    def _remove_data_files(self, token: str, plan: Plan | None) -> None:
+        """Remove the data files that a token staged at a table's location and that no commit named: of a slot that is done, all
         but those on its lists; otherwise all.
 
+        :param plan: the token's; `None` if it was swept, and a late attempt wrote on: its table is that of some dataset.
         :raises GobblinError: it isn't known which of them were committed: none is removed.
         """
-        if plan is None or plan.table is None or not plan.table.location:
-            return
-        files, folder = open_files(plan.table.location, self._connections), f"{DATA_FOLDER}/{plan.token}"
-        slot = self._journal.history(plan.urn).by_token(plan.token)
-        if slot is None or not slot.done:
-            files.remove_tree(folder)
-            return
-        named = set[str]()
-        for step in self._journal.steps(slot.decision, slot.decision.of(Phase.SETTLE)):
-            if isinstance(step, TableCommitStep):
-                named.update(file.path for file in step.data_files(self._staging.files))
-        for path in [path for path in files.walk(folder) if path not in named]:
-            files.unlink(path)
+        if plan is not None:
+            places = set[str]() if plan.table is None else {plan.table.location}
+            slot = self._journal.history(plan.urn).by_token(token) if places else None
+        else:
+            places, slot = self._places_of_late(token)
+        for location in places - {""}:
+            files, folder = open_files(location, self._connections), f"{DATA_FOLDER}/{token}"
+            if slot is None or not slot.done:
+                files.remove_tree(folder)
+                continue
+            try:
+                named = self._committed(slot)
+            except StepLostError:  # a sweep removed the lists, after these files, and was interrupted
+                continue
+            for path in [path for path in files.walk(folder) if path not in named]:
+                files.unlink(path)
+
+    def _committed(self, slot: Slot) -> set[str]:
+        """Return the data files that a slot committed."""
+        steps = self._journal.steps(slot.decision, slot.decision.of(Phase.SETTLE))
+        commits = (step for step in steps if isinstance(step, TableCommitStep))
+        return {file.path for step in commits for file in step.data_files(self._staging.files)}
+
+    def _places_of_late(self, token: str) -> tuple[set[str], Slot | None]:
+        """Return where a token without a plan may have data files, and its slot, if it has one."""
+        places = set[str]()
+        for _, history in self._journal.histories():
+            if isinstance(history, GobblinError):
+                raise history
+            slot = history.by_token(token)
+            if slot is not None:
+                return set() if slot.decision.table is None else {slot.decision.table.location}, slot
+            if history.table is not None:
+                places.add(history.table.location)
+        return places, None
 
     def _is_needed(self, urn: str) -> bool:
         """Return whether any plan of a dataset is needed; one that can't be read may be."""

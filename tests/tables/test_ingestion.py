@@ -14,13 +14,18 @@ import pytest
 
 from airflow_gobblin import Pipeline
 from airflow_gobblin.admin.views import dataset_detail, verify
+from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError, TableError
 from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.job import Attempt
 from airflow_gobblin.model.table import Mark
 from airflow_gobblin.model.verification import FileState
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.work import ExtractKind
+from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
+from airflow_gobblin.run.extract import missing_units
+from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.stage import Stage
 from airflow_gobblin.stages.functions import Frame
@@ -180,6 +185,40 @@ def test_a_dropped_table_stops_its_dataset_by_name_and_no_other(new_lab: Callabl
         if "a" in reports:
             assert "is gone" in reports["a"].detail
     assert rows(lab, S) == replace(S, version=1).all_rows()
+
+
+def test_a_sweep_that_was_interrupted_is_completed(new_lab: Callable[..., Lab]) -> None:
+    """It had removed the lists of a slot that is done, and not yet its plan."""
+    lab = new_lab(A)
+    opened, plan = lab.extracted(A)
+    (token,) = [ref.token for pack in plan.packs for ref in pack.datasets]
+    for pack in plan.packs:
+        write_commit_steps(opened, plan, pack)
+        execute_commit_steps(opened, plan, pack)
+    opened.files.remove_tree(opened.staging.token_folder(token))
+    lab.run()
+    assert token not in opened.staging.tokens()
+    assert rows(lab, A) == A.all_rows()
+
+
+def test_data_files_of_an_attempt_that_comes_after_the_sweep_are_removed(new_lab: Callable[..., Lab]) -> None:
+    lab = new_lab(A)
+    where = table_of(lab, A).location
+    if not where:
+        return
+    opened = lab.opened(A)
+    plan = create_work_units(opened, RunRequest("late"))
+    late, unit = next(one for pack in plan.packs for one in missing_units(opened, pack))
+    lab.run()
+    assert opened.staging.plan(late.token) is None
+    folder = opened.staging.token_folder(late.token)
+    opened.staging.put_result(
+        late.token, opened.job.work.run(unit, late, Attempt("late", opened.files, folder, NoConnections()))
+    )
+    assert [*Path(where, "data", "gobblin", late.token).rglob("*.parquet")]
+    lab.run()
+    assert not Path(where, "data", "gobblin", late.token).exists()
+    assert rows(lab, A) == A.all_rows()
 
 
 def test_only_data_files_that_a_commit_named_are_left(new_lab: Callable[..., Lab]) -> None:

@@ -55,9 +55,14 @@ PARTS: Mapping[str, Sequence[str]] = {
         "tests/airflow/test_clearing_anything.py",
     ],
     "kafka": ["tests/spark/test_kafka_history.py"],
+    "tables": [
+        "tests/protocol/test_table_histories.py",
+        "tests/protocol/test_table_matrix.py",
+        "tests/tables/test_merge_histories.py",
+    ],
 }
 """Files and folders of tests, by part. The long runs of `make soak` are in none."""
-TWO_AT_ONCE = frozenset(["mirrors"])
+TWO_AT_ONCE = frozenset(["mirrors", "tables"])
 """The parts whose proofs take one core each; the others use both."""
 MOST_SECONDS = 7200
 """A proof that runs for so long fails: on a busy machine it takes several times as long as on a free one."""

@@ -31,6 +31,7 @@ from airflow_gobblin.run import plan as planning
 from airflow_gobblin.steps import execution
 from airflow_gobblin.storage.files import contained
 from airflow_gobblin.storage.stores import base
+from airflow_gobblin.tables import commit as commits
 from airflow_gobblin.testing import memory_files
 from airflow_gobblin.workspace import claims
 from tests.faults import Call, Crash, Fault, injected
@@ -188,6 +189,7 @@ def _patches(determined: Determined) -> Iterator[tuple[Any, str, Any]]:
     yield wire, "loads", known.loads
     yield wire, "dumps", known.dumps
     yield memory_files, "contained", cache(contained)
+    yield commits, "_PAUSE", 0.0
 
 
 class OneThread:

@@ -14,30 +14,31 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from airflow_gobblin.admin.actions import Administration
-from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.journal import journal
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.plan import RunPlan
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.rows.sinks.base import Layout
-from airflow_gobblin.rows.work import RowsWork
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
-from airflow_gobblin.run.extract import missing_units
 from airflow_gobblin.run.finish import finish
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.testing.memory_files import MemoryFiles, MemoryObjects
+from airflow_gobblin.testing.memory_table import MemoryTable
 from tests.faults import Call, Effect, Fault, FaultyFiles, FaultyStore
 from tests.proofs import sampled
+from tests.protocol import table_places
 from tests.protocol.acts import Fences
 from tests.protocol.attempts import Attempt, Determined, deterministic
 from tests.protocol.mutants import mutated
-from tests.protocol.rows import RowSource, Table, stage_rows
+from tests.protocol.rows import RowSource, Table
+from tests.protocol.table_places import TablePlace
+from tests.protocol.watched_tables import watching
 from tests.protocol.world import NAME, Look, Process, Run
 
 T = TypeVar("T")
@@ -103,8 +104,13 @@ class Place:
     def look(self) -> Look:
         return Look(Journal.create(self.store, NAME), self.files)
 
+    def grow(self, rows: int) -> None:
+        """Let the source have so many rows from now on."""
+        self.sources.append(source(rows))
 
-Work = Callable[[Place, Attempt], None]
+
+AnyPlace = Place | TablePlace
+Work = Callable[[Any, Attempt], None]
 
 
 @dataclass(frozen=True)
@@ -112,7 +118,7 @@ class Scenario:
     """What two attempts work on, and what each of them does."""
 
     name: str
-    place: Place
+    place: AnyPlace
     works: tuple[Work, Work]
     bounds: tuple[Bound, ...] = BOUNDS
 
@@ -142,6 +148,7 @@ def scenarios() -> Iterator[Scenario]:
             yield Scenario("commit against resume", paused(place), (mine, resume))
         yield Scenario(f"execute against abandon, runs and trimming ({told})", decided, (mine, abandon_and_trim), FEW)
     yield from of_acts()
+    yield from of_tables()
 
 
 def of_acts() -> Iterator[Scenario]:
@@ -159,31 +166,39 @@ def of_acts() -> Iterator[Scenario]:
     yield Scenario("acts against abandon, by a removal", removing, (committing(plan, 4), abandon), FEW_WITH_CRASH)
 
 
+def of_tables() -> Iterator[Scenario]:
+    """As the others, with rows that are committed to a table in memory, whose calls are calls like all."""
+    place = table_places.begun("interleavings")
+    plan, rival = planned(place, "run 2", 4), planned(place, "run 3", 6)
+    mine, other, decided = committing(plan, 4), committing(rival, 6), place.copy()
+    decide(decided, plan, 4)
+    yield Scenario("table: one plan, twice", decided, (mine, mine), ACTS_BOUNDS)
+    yield Scenario("table: two plans that compete", place, (mine, other), FEW_WITH_CRASH)
+    yield Scenario("table: execute against abandon", decided, (mine, abandon), ACTS_BOUNDS)
+    yield Scenario("table: executed and abandoned, not cleaned up", decided, (mine, abandon_and_die), FEW_WITH_CRASH)
+    yield Scenario("table: abandoned twice", decided, (abandon, abandon), ACTS_BOUNDS)
+    yield Scenario("table: commit against rewind", place, (mine, rewind), FEW_WITH_CRASH)
+
+
 def begun(files: MemoryFiles, layout: Layout, *, acts: Fences | None = None) -> Place:
     place = Place(MemoryStore(), files, layout, acts)
     place.store.put_if_absent(journal._ID, b"0" * 32)
     place.look().plant([URN])
-    place.sources.append(source(2))
+    place.grow(2)
     Run("run 1").carry_out(lambda: place.process(2))
     return place
 
 
-def planned(place: Place, name: str, rows: int) -> RunPlan:
+def planned(place: AnyPlace, name: str, rows: int) -> RunPlan:
     """A run up to its extract."""
-    place.sources.append(source(rows))
+    place.grow(rows)
     process, run = place.process(rows), Run(name)
     plan = create_work_units(process.opened, run.request)
-    staging = process.opened.staging
-    work = staging.work(plan.run)
-    assert isinstance(work, RowsWork)
-    for dataset, unit in missing_units(process.opened, plan.packs[0]):
-        folder = staging.token_folder(dataset.token)
-        result = stage_rows(work, dataset, unit, name[-1], place.files, folder, NoConnections())
-        staging.put_result(dataset.token, result)
+    process.extract(plan, plan.packs[0], name[-1])
     return plan
 
 
-def decide(place: Place, plan: RunPlan, rows: int) -> None:
+def decide(place: AnyPlace, plan: RunPlan, rows: int) -> None:
     write_commit_steps(place.process(rows).opened, plan, plan.packs[0])
 
 
@@ -191,7 +206,7 @@ def decide(place: Place, plan: RunPlan, rows: int) -> None:
 
 
 def committing(plan: RunPlan, rows: int) -> Work:
-    def commit(place: Place, attempt: Attempt) -> None:
+    def commit(place: AnyPlace, attempt: Attempt) -> None:
         opened = place.process(rows, attempt).opened
         write_commit_steps(opened, plan, plan.packs[0])
         for report in execute_commit_steps(opened, plan, plan.packs[0]):
@@ -204,40 +219,48 @@ def committing(plan: RunPlan, rows: int) -> Work:
 
 
 def finishing(plan: RunPlan, rows: int) -> Work:
-    def end(place: Place, attempt: Attempt) -> None:
+    def end(place: AnyPlace, attempt: Attempt) -> None:
         finish(place.process(rows, attempt).opened, plan)
 
     return end
 
 
-def person(place: Place, attempt: Attempt) -> Administration:
+def person(place: AnyPlace, attempt: Attempt) -> Administration:
     return Administration(
         Journal.create(FaultyStore(place.store, attempt), NAME), FaultyFiles(place.files, attempt), "somebody"
     )
 
 
-def abandon(place: Place, attempt: Attempt) -> None:
+def abandon(place: AnyPlace, attempt: Attempt) -> None:
     person(place, attempt).abandon(URN, "for the test")
 
 
-def abandon_and_trim(place: Place, attempt: Attempt) -> None:
+def abandon_and_die(place: AnyPlace, attempt: Attempt) -> None:
+    """Abandon what is pending, and die before it is cleaned up."""
+    opened = place.process(6, attempt).opened
+    pending = opened.journal.history(URN).pending
+    if pending is not None:
+        opened.committer.abandon(pending, "", "somebody", "for the test")
+
+
+def abandon_and_trim(place: AnyPlace, attempt: Attempt) -> None:
     """Abandon what is pending, and run until its slot is trimmed."""
     abandon(place, attempt)
     for rows in (6, 8, 10):
-        place.sources.append(source(rows))
+        place.grow(rows)
         Run(f"run {rows}").carry_out(lambda rows=rows: place.process(rows, attempt))  # type: ignore[misc]
 
 
-def rewind(place: Place, attempt: Attempt) -> None:
+def rewind(place: AnyPlace, attempt: Attempt) -> None:
     person(place, attempt).rewind(URN, LongWatermark(1), "for the test")
 
 
-def pause(place: Place, attempt: Attempt) -> None:
+def pause(place: AnyPlace, attempt: Attempt) -> None:
     person(place, attempt).pause(URN, "for the test")
     assert place.look().journal.state(URN).paused is not None, "a person was told that it is paused"
 
 
-def resume(place: Place, attempt: Attempt) -> None:
+def resume(place: AnyPlace, attempt: Attempt) -> None:
     person(place, attempt).resume(URN, "for the test")
 
 
@@ -448,7 +471,7 @@ class Explorer:
 def explore_part(part: int, name: str = "", parts: int = WORKERS, choose: Choose = list) -> Tally:
     """Play a part of all cases. :param name: the beginning of the scenarios' names. :param choose: among those."""
     tally = Tally()
-    with deterministic() as determined:
+    with deterministic() as determined, watching(MemoryTable):
         determined.stop_clock()  # so that equal states are equal
         determined.begin(0)
         every = [*scenarios()]  # all begin before any is played, lest an id be given twice

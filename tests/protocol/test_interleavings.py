@@ -5,9 +5,23 @@ from __future__ import annotations
 import pytest
 
 from tests.proofs import Proved, chosen_by, fresh_seed, some_and_whole
-from tests.protocol.interleavings import BOUNDS, explore
+from tests.protocol.interleavings import BOUNDS, explore, explore_part
+from tests.tables.test_mutants import (
+    Mutate,
+    commit_on_another_handle,
+    fence_without_a_new_head,
+    retry_of_the_library,
+    undo_of_a_standing_commit,
+)
 
 FLOOR = 30_000
+TABLES_CATCH: tuple[tuple[Mutate, str], ...] = (
+    (retry_of_the_library, "table: one plan, twice"),
+    (commit_on_another_handle, "table: one plan, twice"),
+    (fence_without_a_new_head, "table: executed and abandoned"),
+    (undo_of_a_standing_commit, "table: executed and abandoned"),
+)
+"""Faults of a format or of the step that commits to it, and the scenarios that catch them."""
 
 
 @pytest.mark.timeout(1200)
@@ -27,3 +41,13 @@ def test_every_interleaving_of_two_attempts(share: int, of_scenarios: int, prove
     assert not tally.broken, f"{len(tally.broken)} are broken:\n" + "\n\n".join(tally.broken[:3])
     assert tally.played >= FLOOR // (share * of_scenarios)
     assert min(tally.cases.values()) >= (250 if share == 1 else 10)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(("mutate", "scenarios"), TABLES_CATCH, ids=lambda one: getattr(one, "__name__", ""))
+def test_a_fault_of_a_table_is_caught(mutate: Mutate, scenarios: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the unchanged product passes the same scenarios."""
+    assert not explore_part(0, scenarios).broken
+    mutate(monkeypatch)
+    assert explore_part(0, scenarios).broken

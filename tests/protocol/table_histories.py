@@ -1,0 +1,446 @@
+"""Random histories of datasets in tables: several runs at once, late tasks, crashes, errors and lost answers at any call of the
+journal, the workspace and the tables; people who abandon, rewind and replace; and what somebody else does to a table: rows that
+are added or deleted, compaction, expiry, other columns, a table that is set back or dropped, an old copy of the journal.
+
+At every moment a table has just what the journal says, in multisets, and of what somebody else did nothing is lost; while a table
+is set back or gone, nobody changes it; at rest everything in the source is published, once.
+
+    $ .venv/bin/python -m tests.protocol.table_histories SEED
+
+plays one again. Each attempt of a task is a greenlet that may pause at any call, also within a commit.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+from unittest import mock
+
+from airflow_gobblin.connections import NoConnections
+from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.journal.history import Slot
+from airflow_gobblin.model.plan import RunPlan
+from airflow_gobblin.model.watermark import LongWatermark
+from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.execute import execute_commit_steps
+from airflow_gobblin.run.finish import finish
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.plan import create_work_units
+from airflow_gobblin.run.recover import verify_recover
+from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.testing import inprocess, memory_table
+from airflow_gobblin.testing.memory_table import MemoryTable
+from tests.faults import Call, Crash, Effect, Fault
+from tests.protocol.attempts import Attempt, deterministic
+from tests.protocol.table_world import FLIGHTS, PLANES, ColumnRows, TableWorld, source
+from tests.protocol.watched_tables import watching
+
+T = TypeVar("T")
+_EVENTS = {
+    "run": 5,
+    "task": 3,
+    "grow": 3,
+    "person": 2,
+    "outsider": 2,
+    "kill": 1,
+    "gone": 0.7,
+    "copy": 0.7,
+    "old_copy": 1,
+    "go_on": 24,
+}
+_AT_ONCE = 4
+"""The most attempts at once."""
+
+
+class Broken(AssertionError):
+    """A promise is broken."""
+
+
+class Turn(Attempt):
+    """An attempt.
+
+    :param left: how many calls it may make before it pauses.
+    :param frozen: for how many events it is held up.
+    """
+
+    left = 0
+    frozen = 0
+    tokens: frozenset[str] = frozenset()
+    """Of the plans that it works on."""
+
+    def works_on(self, plan: RunPlan) -> None:
+        self.tokens = frozenset(ref.token for pack in plan.packs for ref in pack.datasets)
+
+
+class TableHistory:
+    """One history. Everything that happens follows from its seed.
+
+    :param location: a folder for data files; empty: tables take rows.
+    """
+
+    def __init__(self, seed: int, location: str = "") -> None:
+        self.seed = seed
+        self.chance = random.Random(seed)
+        self.world = TableWorld(f"history {seed}", location)
+        self.rows, self.version, self.theirs = 3, 0, 0
+        self.attempts: list[Turn] = []
+        self.plans: list[tuple[RunPlan, ColumnRows]] = []
+        self.copies: list[TableWorld] = []
+        self.saved: dict[str, memory_table._State] = {}
+        self.copied_tokens: set[str] = set()
+        """The tokens of copies, whose journals are thrown away."""
+        self.log: list[str] = []
+        self.calls = self.crashes = 0
+        self.peace = self.unwatched = False
+        self.broken: BaseException | None = None
+
+    @property
+    def source(self) -> ColumnRows:
+        """The source as it is now."""
+        return source(self.world.urns, self.rows, self.version)
+
+    # What happens
+
+    def play(self, events: int = 60) -> None:
+        """Play the history. :raises AssertionError: a promise is broken."""
+        with deterministic() as determined, watching(MemoryTable):
+            determined.begin(self.seed)
+            try:
+                self._start("run 0", lambda attempt: self._carry_out(attempt, RunRequest("run 0"), self.source))
+                for _ in range(events):
+                    self._something()
+                    self._expect_whole()
+                self._make_peace()
+            finally:
+                for attempt in self.attempts:
+                    attempt.end()
+                self.world.forget_tables()
+
+    def _something(self) -> None:
+        for attempt in self.attempts:
+            attempt.frozen = max(0, attempt.frozen - 1)
+        (event,) = self.chance.choices([*_EVENTS], [*_EVENTS.values()])
+        getattr(self, f"_{event}")()
+
+    def _grow(self) -> None:
+        self.rows += self.chance.randint(1, 4)
+        self.version += self.chance.randint(0, 1)
+        self.log.append(f"the source has {self.rows} rows, of version {self.version}")
+
+    def _run(self) -> None:
+        """A run, of everything that is open or of a range that it replaces."""
+        if len(self._awake()) >= _AT_ONCE:
+            return
+        name, request = f"run {len(self.log)}", RunRequest(f"run {len(self.log)}")
+        if self.chance.random() < 0.3:
+            start = self.chance.randrange(self.rows)
+            end = self.chance.choice([None, self.chance.randint(start + 1, self.rows)])
+            request = RunRequest(name, end, (FLIGHTS,), start, True)
+        of = self.source
+        self._start(f"{name} {request.start, request.end}", lambda attempt: self._carry_out(attempt, request, of))
+
+    def _carry_out(self, attempt: Turn, request: RunRequest, of: ColumnRows) -> None:
+        opened = self.world.opened(of, attempt)
+        verify_recover(opened, request)
+        plan = create_work_units(opened, request)
+        self.plans.append((plan, of))
+        attempt.works_on(plan)
+        inprocess.extract(opened, plan, NoConnections())
+        for pack in plan.packs:
+            write_commit_steps(opened, plan, pack)
+        for pack in plan.packs:
+            execute_commit_steps(opened, plan, pack)
+        self._finish(opened, plan)
+
+    def _finish(self, opened: OpenJob, plan: RunPlan) -> None:
+        tokens = {ref.urn: ref.token for pack in plan.packs for ref in pack.datasets}
+        for report in finish(opened, plan):
+            slot = self.world.journal().history(report.urn).by_token(tokens.get(report.urn, ""))
+            if slot is not None and slot.done and report.status not in ("committed", "partial", "failed"):
+                raise AssertionError(f"{report} of slot {slot.decision.slot}, which is done")
+
+    def _task(self) -> None:
+        """A task of an earlier run, which is cleared or tried again."""
+        if not self.plans or len(self._awake()) >= _AT_ONCE:
+            return
+        plan, of = self.chance.choice(self.plans[-4:])
+        task = self.chance.choice(["extract", "write_commit_steps", "execute_commit_steps", "finish"])
+        self._start(f"{task} of {plan.run}", lambda attempt: self._carry_out_task(attempt, task, plan, of))
+
+    def _carry_out_task(self, attempt: Turn, task: str, plan: RunPlan, of: ColumnRows) -> None:
+        attempt.works_on(plan)
+        opened = self.world.opened(of, attempt)
+        if task == "extract":
+            inprocess.extract(opened, plan, NoConnections())
+        elif task == "finish":
+            self._finish(opened, plan)
+        else:
+            for pack in plan.packs:
+                (write_commit_steps if task == "write_commit_steps" else execute_commit_steps)(opened, plan, pack)
+
+    def _person(self) -> None:
+        """A person abandons what is pending or planned of a dataset; or rewinds the one that can be."""
+        pending = [urn for urn in self.world.urns if self.world.journal().history(urn).pending is not None]
+        urn = self.chance.choice(pending or self.world.urns)
+        if pending or self.chance.random() < 0.4:
+            self._start(f"abandon {urn}", lambda attempt: self._abandon(attempt, urn))
+        else:
+            to = LongWatermark(self.chance.randrange(self.rows))
+            self._start(f"rewind to {to}", lambda attempt: self._rewind(attempt, to))
+
+    def _abandon(self, attempt: Attempt | None, urn: str) -> None:
+        self.world.person(attempt).abandon(urn, "for the test")
+
+    def _rewind(self, attempt: Attempt, to: LongWatermark) -> None:
+        self.world.person(attempt).rewind(FLIGHTS, to, "for the test")
+
+    def _outsider(self) -> None:
+        """Somebody else does something to a table."""
+        urn = self.chance.choice([urn for urn in self.world.urns if self.world.state(urn) is not None] or [""])
+        if not urn:
+            return
+        ours = sorted(row for row in self.world.rows(FLIGHTS) if row[1] != "theirs") if urn == FLIGHTS else []
+        act = self.chance.choice(["add", "add", "compact", "expire", "expire", "column", "delete"])
+        if act == "column" and self.chance.random() < 0.7:
+            return
+        self.log.append(f"somebody else's {act}: {urn}")
+        match act:
+            case "add":
+                self.theirs += 1
+                self.world.add_theirs(urn, self.theirs)
+            case "compact":
+                self.world.table(urn).compact()
+            case "expire":
+                self.world.table(urn).expire()
+            case "column":
+                with suppress(ValueError):
+                    self._add_column(urn)
+            case _ if ours:
+                self.world.delete(urn, self.chance.choice(ours))
+
+    def _add_column(self, urn: str) -> None:
+        state = self.world.state(urn)
+        assert state is not None
+        self.world.table(urn).add_column(f"theirs_{len(state.schema)}")
+
+    def _gone(self) -> None:
+        """A table is set back, restored from a copy, or dropped, for some time: nobody publishes to it then. People act before or
+        after.
+        """
+        urns = [urn for urn in self.world.urns if (state := self.world.state(urn)) is not None and state.marks]
+        if not urns:
+            return
+        urn = self.chance.choice(urns)
+        table, state, before = self.world.table(urn), self.world.state(urn), self.world.mark(urn)
+        assert state is not None
+        how = self._take_away(urn, state)
+        if not how:
+            return
+        self.log.append(f"{urn} is {how}")
+        left = memory_table._tables.get(table.table)
+        self.unwatched = True
+        # A copy lacks the fences since, so that a process that is at a commit just then may make it: that is stated.
+        before_it = len(self.attempts) if how == "restored" else 0
+        if self.chance.random() < 0.7 and len(self._awake()) < _AT_ONCE:
+            self._run()
+        tasks = (attempt for attempt in self.attempts[before_it:] if not attempt.ended)
+        for attempt in [one for one in tasks if not one.name.startswith(("abandon", "rewind"))]:
+            self._let_go_on(attempt, self.chance.choice([5, 60, 2000]))
+        self.unwatched = False
+        found = memory_table._tables.get(table.table)
+        created = left is None and found is not None and not found.marks  # by a run that looked before there was one
+        self._expect(found is left or created, f"{urn} was {how}, and somebody changed it")
+        memory_table._tables[table.table] = replace(state, versions={**state.versions})
+        self._expect(self.world.mark(urn) == before, "it is as it was")
+        self.log.append(f"{urn} is as it was")
+        self._check()
+
+    def _take_away(self, urn: str, state: memory_table._State) -> str:
+        """Let a table not be as it has to be. :return: how; empty: it is left as it is."""
+        table, old = self.world.table(urn), self.saved.get(urn)
+        how = self.chance.choice(["set back", "restored", "dropped"])
+        if how == "set back" and state.versions[state.head].ancestors & {*state.versions}:
+            table.roll_back()
+            if not self._mark_stands(urn):
+                return how
+            memory_table._tables[table.table] = replace(state)  # only what somebody else did since was undone
+        elif how == "restored" and old is not None and old.marks != state.marks:
+            if self.world.journal().history(urn).pending is None:  # else what it undoes may be carried out again
+                memory_table._tables[table.table] = replace(old)
+                return how
+        elif how == "dropped" and self.world.journal().history(urn).state.live:
+            table.drop()
+            return how
+        return ""
+
+    def _mark_stands(self, urn: str) -> bool:
+        return self.world.table(urn).open(NoConnections(), self.world.files).look(self.world.owner(urn)).stands
+
+    def _copy(self) -> None:
+        """Somebody makes a copy of the journal and the workspace, and of the tables."""
+        self.saved = {urn: state for urn in self.world.urns if (state := self.world.state(urn)) is not None}
+        self.copies.append(self.world.copied())
+        self.log.append(f"copy {len(self.copies) - 1} of journal and workspace")
+
+    def _old_copy(self) -> None:
+        """Somebody runs the ingestion on a copy that has fallen behind: that changes no table."""
+        for copy in self.copies:
+            heads = {urn: copy.journal().history(urn).state.head for urn in copy.urns}
+            behind = tuple(
+                urn for urn, head in heads.items() if (mark := self.world.mark(urn)) is not None and mark.slot > head
+            )
+            if not behind:
+                continue
+            self.log.append(f"copy {self.copies.index(copy)} runs {behind}, its heads are {heads}")
+            before = {urn: self.world.state(urn) for urn in behind}
+            opened = copy.opened(self.source)
+            with suppress(GobblinError, OSError):
+                inprocess.run(opened, NoConnections(), RunRequest(f"run {len(self.log)}", datasets=behind))
+            self.copied_tokens |= {token for token, _ in opened.staging.plans()}
+            for urn in behind:
+                self._expect(self.world.state(urn) is before[urn], f"an old copy of the journal changed {urn}")
+                done = {slot.decision.token for slot in self._done(self.world, urn)}
+                strange = [slot for slot in self._done(copy, urn) if slot.decision.token not in done]
+                self._expect(not strange, f"{urn}: slots {strange} are done in an old copy, and in no table")
+        self.copies = self.copies[-3:]
+
+    def _done(self, world: TableWorld, urn: str) -> list[Slot]:
+        history = world.journal().history(urn)
+        return [slot for slot in history.newest_first if slot.done and slot.decision.table is not None]
+
+    def _kill(self) -> None:
+        if awake := self._awake():
+            attempt = self.chance.choice(awake)
+            self.log.append(f"{attempt.name} is killed")
+            self.crashes += 1
+            attempt.end()
+
+    # The baton
+
+    def _start(self, name: str, work: Callable[[Turn], None]) -> None:
+        self.attempts.append(Turn(f"{name} at {len(self.attempts)}", self, cast(Any, work)))
+        self.log.append(f"{self.attempts[-1].name} starts")
+
+    def _awake(self) -> list[Turn]:
+        return [attempt for attempt in self.attempts if not attempt.ended]
+
+    def _go_on(self) -> None:
+        if awake := [attempt for attempt in self._awake() if not attempt.frozen]:
+            self._let_go_on(self.chance.choice(awake), 1 + int(self.chance.expovariate(1 / 40)))
+
+    def _let_go_on(self, attempt: Turn, calls: int) -> None:
+        attempt.left = calls
+        attempt.go_on()
+        if attempt.ended:
+            self.log.append(f"{attempt.name} ended{'' if attempt.error is None else f': {attempt.error!r}'}")
+            if attempt.failed:
+                self.broken = self.broken or attempt.error
+
+    def before(self, attempt: Attempt, call: Call) -> Fault | None:
+        """Pause, if it is time, mostly before a commit; and return what goes wrong."""
+        assert isinstance(attempt, Turn)
+        commits_now = (call.place, call.operation) == ("table", "commit")
+        if commits_now and not self.peace and self.chance.random() < 0.35:
+            attempt.frozen, attempt.left = self.chance.choice([1, 3, 8, 30]), 0
+            self.log.append(f"  {attempt.name} is held up before its commit")
+        while attempt.left <= 0 and not attempt.dead:
+            attempt.pause()
+        attempt.left -= 1
+        self.calls += 1
+        if attempt.dead or self.peace:
+            return None
+        often = {"table": 8, "store": 2}.get(call.place, 1) if call.effect is Effect.PUT else 1
+        if self.chance.random() >= 0.003 * often:
+            return None
+        fault = self.chance.choice([f for f in call.faults if f not in (Fault.POWER_LOSS, Fault.PARTIAL_POWER_LOSS)])
+        self.log.append(f"  {attempt.name}: {fault} at {call.place} {call.operation} {call.subject}")
+        self.crashes += fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.TORN)
+        return fault
+
+    def observe(self, call: Call, do: Callable[[], T]) -> T:
+        """Make a call, and check the world after each record of a slot and each commit."""
+        result = do()
+        slot = call.place == "store" and call.operation == "put" and ("/d/" in call.subject or "/o/" in call.subject)
+        commit = call.place == "table" and call.effect is Effect.PUT
+        if (slot or commit) and not self.unwatched:
+            try:
+                self._check()
+            except BaseException as error:
+                self.broken = self.broken or error
+        return result
+
+    # The end
+
+    def _make_peace(self) -> None:
+        """No more faults. Everybody comes to an end, and further runs publish everything missing."""
+        self.peace = True
+        self.log.append("peace")
+        while awake := self._awake():
+            self._let_go_on(self.chance.choice(awake), 1 + int(self.chance.expovariate(1 / 40)))
+        self._expect_whole()
+        for number in range(8):
+            opened, request = self.world.opened(self.source), RunRequest(f"rest {number}")
+            verify_recover(opened, request)
+            reports = inprocess.go_on(opened, create_work_units(opened, request), NoConnections())
+            self.log.append(f"rest: {', '.join(f'{u} {r.status.value} {r.detail}' for u, r in reports.items())}")
+            self._check()
+            if all(report.status == ("committed" if urn == PLANES else "idle") for urn, report in reports.items()):
+                break
+            for urn in self.world.urns:
+                if self.world.journal().history(urn).pending is not None:  # what it would take out was changed
+                    self._abandon(None, urn)
+        self._check()
+        killed = (attempt.tokens for attempt in self.attempts if isinstance(attempt.error, Crash))
+        self.world.check_complete(self.source, self.copied_tokens.union(*killed))
+
+    # What must hold
+
+    def _check(self) -> None:
+        self.world.check()
+
+    def _expect(self, holds: bool, told: str) -> None:
+        if not holds:
+            raise AssertionError(told)
+
+    def _expect_whole(self) -> None:
+        if self.broken is not None:
+            raise self.broken
+        self._check()
+
+
+@contextmanager
+def _place(seed: int) -> Iterator[str]:
+    """A folder for data files, for every third history."""
+    if seed % 3:
+        yield ""
+        return
+    folder = tempfile.mkdtemp(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+    try:
+        with mock.patch("os.fsync"):
+            yield f"{folder}/lake"
+    finally:
+        shutil.rmtree(folder)
+
+
+def play(seed: int) -> TableHistory:
+    """Play one history. :raises Broken: a promise is broken."""
+    with _place(seed) as location:
+        history = TableHistory(seed, location)
+        try:
+            history.play()
+        except Exception as error:
+            told = f"history {seed}: {type(error).__name__}: {error}"
+            raise Broken("\n".join((told, *history.log))) from error
+        return history
+
+
+if __name__ == "__main__":
+    for text in sys.argv[1:]:
+        print("\n".join(play(int(text)).log))

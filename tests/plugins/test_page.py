@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -12,6 +13,7 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import FrameLocator, Page, expect
 
+from airflow_gobblin import DeltaSink
 from airflow_gobblin.journal.records import Action, NoteKind, OutcomeState
 from airflow_gobblin.links import page_address
 from airflow_gobblin.model.watermark import LongWatermark
@@ -310,3 +312,23 @@ def test_a_verification_finds_what_is_missing(site: Site, browse: Browse) -> Non
     page.get_by_role("link", name="Verify").click()
     act(page, "Verify", "the disk was full")
     expect(page.locator("tbody")).to_contain_text("missing")
+
+
+def test_a_dataset_in_a_table_tells_the_version_that_each_slot_left_and_opens_no_table(
+    site: Site, browse: Browse
+) -> None:
+    table = Table("anvil", ExtractKind.APPEND_ONLY, 10)
+    lab, place = made(site.folder / "forge", table), f"{site.folder}/forge/tables/{{dataset}}"
+    lab.ingestion = replace(lab.ingestion, sink=DeltaSink(place, str(lab.folder)))
+    lab.run()
+    lab.run(replace(table, rows=14))
+    page = visit(browse("ann"), "dataset", dag_id="forge", urn="anvil")
+    expect(page.locator("header")).to_contain_text(f"Delta table '{place.replace('{dataset}', 'anvil')}'")
+    assert (column(page, 7), column(page, 9)) == (["2", "1"], ["4", "10"])
+    for name in ("Verify", "Rewind"):
+        assert page.get_by_text(name, exact=True).count() == 0
+    lab.decide(replace(table, rows=20))
+    page = visit(browse("ann"), "dataset", dag_id="forge", urn="anvil")
+    expect(page.locator(".card tbody")).to_contain_text("`airflow gobblin show` looks at the table")
+    refused = visit(browse("ann"), "action", dag_id="forge", urn="anvil", action="abandon")
+    expect(refused.get_by_role("alert")).to_contain_text("which the page doesn't open")

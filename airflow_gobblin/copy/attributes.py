@@ -11,7 +11,7 @@ from airflow_gobblin.copy.entries import Entry, EntryKind, shown
 from airflow_gobblin.copy.options import LETTERS, Keep
 from airflow_gobblin.copy.owners import in_form
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.model.naming import many
+from airflow_gobblin.model import lost
 from airflow_gobblin.model.watermark import Json
 from airflow_gobblin.storage.files.base import Attributes, Keeps
 from airflow_gobblin.storage.files.disk_attributes import Refused, all_attributes, give_attributes
@@ -129,12 +129,8 @@ class KeptAttributes:
 
     @property
     def properties(self) -> dict[str, Json]:
-        """A sentence about each attribute that wasn't kept of all files; empty if all were."""
-        told: dict[str, Json] = {
-            LETTERS[letter]: f"not kept of {many(count, 'file')}, the first is {self.first[letter]}"
-            for letter, count in self.lost.items()
-        }
-        return {"not_kept": told} if told else {}
+        """The attributes that weren't kept of all files, as `model.lost` has them; empty if all were."""
+        return lost.to_properties({LETTERS[letter]: (count, self.first[letter]) for letter, count in self.lost.items()})
 
 
 def _time(entry: Entry) -> int | None:

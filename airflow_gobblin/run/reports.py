@@ -19,6 +19,7 @@ from airflow_gobblin.errors import (
 )
 from airflow_gobblin.job import Job
 from airflow_gobblin.journal.history import History, Slot
+from airflow_gobblin.model import lost
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.holds import Holds
@@ -85,7 +86,7 @@ def published(slot: Slot, status: Status, detail: str, state: DatasetState) -> D
     return DatasetReport(
         slot.decision.urn,
         status,
-        f"{detail}{_acts(slot)}{_letters(slot)}",
+        f"{detail}{_acts(slot)}{_letters(slot)}{_lost(slot)}",
         slot.decision.slot,
         files=slot.files,
         rows=slot.rows,
@@ -100,6 +101,12 @@ def published(slot: Slot, status: Status, detail: str, state: DatasetState) -> D
 def _letters(slot: Slot) -> str:
     """Return how many rows were refused and kept, to be added to what is told of a slot."""
     return f": {many(slot.dead_letters, 'dead letter')}" if slot.dead_letters else ""
+
+
+def _lost(slot: Slot) -> str:
+    """Return what a mirror's target can't keep, to be added to what is told of a slot."""
+    told = lost.told_of(slot.decision.units)
+    return f"; {told}" if told else ""
 
 
 def _acts(slot: Slot) -> str:

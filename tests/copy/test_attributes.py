@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_gobblin.copy import bundles
 from airflow_gobblin.copy.attributes import KeptAttributes
 from airflow_gobblin.copy.conversion.converters import Gzip
 from airflow_gobblin.copy.entries import Entry, EntryKind
@@ -399,6 +400,19 @@ def test_a_target_that_keeps_times_in_seconds_is_like_its_source_then(tmp_path: 
         assert (trees.target / "a/folder").stat().st_mtime_ns == 10**18
         assert LocalFiles(trees.target).keeps.time == 10**9
         assert statuses(trees.run()) == {A: "idle"}
+
+
+def test_what_isnt_kept_is_told_once_for_all_bundles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trees = Trees(tmp_path, {"keep": Keep("t")})
+    for number in range(3):
+        trees.write(f"a/{number}")
+    monkeypatch.setattr(bundles, "MOST_FILES", 1)
+    monkeypatch.setattr(os, "utime", lambda *_, **__: None)
+    report = trees.run()[A]
+    assert report.status == "committed"
+    assert report.detail.count("not kept: times of 3 files, the first is '0' (it has ") == 1
+    assert report.detail.count("not kept") == 1
+    assert "not kept" not in trees.run()[A].detail, "there is nothing to do"
 
 
 def test_a_target_that_keeps_no_times_is_not_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

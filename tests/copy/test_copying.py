@@ -133,7 +133,7 @@ def test_what_cant_be_kept_is_reported_once(tmp_path: Path) -> None:
         assert (result.metrics["not_kept_user"], result.metrics["not_kept_permission"]) == (2, 2)
         told = result.properties["not_kept"]
         assert isinstance(told, dict)
-        assert told["user"] == "not kept of 2 files, the first is 'a' (Operation not permitted)"
+        assert told["user"] == {"files": 2, "first": "'a' (Operation not permitted)"}
         assert "can't keep the user of file 'a': Operation not permitted" in why
 
 

@@ -201,11 +201,8 @@ def test_owners_are_kept_by_their_names_and_what_is_not_is_reported(hdfs: Hdfs, 
     assert result.failure is None
     told = result.properties["not_kept"]
     assert isinstance(told, dict)
-    assert {letter: str(text).partition(" (")[0] for letter, text in told.items()} == {
-        "user": "not kept of 1 file, the first is 'nobodys'",
-        "group": "not kept of 1 file, the first is 'nobodys'",
-        "permission": "not kept of 1 file, the first is 'special'",
-    }
+    found = {letter: (of["files"], str(of["first"]).partition(" (")[0]) for letter, of in told.items()}  # type: ignore[index, call-overload]
+    assert found == {"user": (1, "'nobodys'"), "group": (1, "'nobodys'"), "permission": (1, "'special'")}
     files = open_files(target, hdfs)
     assert isinstance(files, HdfsFiles)
     mine = files.client.status(files.at(result.files[0].path))

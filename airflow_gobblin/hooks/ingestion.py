@@ -59,14 +59,15 @@ def check_journal(journal: str) -> None:
 def open_job(job: Job) -> OpenJob:
     """Open a job on its journal, with Airflow's connections. For a running task, not for a DAG file.
 
-    :raises ConfigurationError: the journal, a connection or a module of `code` doesn't exist.
+    :raises ConfigurationError: the journal or a connection doesn't exist.
     :raises StoreError: the journal's store can't be reached.
     """
     from airflow_gobblin.journal.journal import Journal
-    from airflow_gobblin.model.registry import import_kinds
+    from airflow_gobblin.model.registry import await_kinds, import_kinds
     from airflow_gobblin.run.open_job import OpenJob
 
-    import_kinds(job.work.code)
+    import_kinds()
+    await_kinds(job.work.code)
     connections = AirflowConnections()
     location = _url(job, connections)
     return OpenJob(job, Journal.create(location, job.name, connections), connections)

@@ -1,19 +1,23 @@
 """Registration of the records that can be decoded: the kinds of this package, and those of modules named by the DAG author.
 
-A kind is looked up only among the classes registered by imported code, so these modules are imported before anything is decoded,
-whether on a worker, in a driver, or in a Spark task. Their names come from the DAG's code, never from a record.
+A kind is looked up only among the classes registered by imported code. A driver and a Spark task import these modules before they
+decode anything; a task of Airflow's imports the author's once something isn't registered without them. Their names come from the
+DAG's code, never from a record.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from typing import TypeVar
 
 from airflow_gobblin.errors import ConfigurationError
 
-__all__ = ["built_in_modules", "import_kinds", "import_named", "import_steps"]
+__all__ = ["await_kinds", "built_in_modules", "import_kinds", "import_named", "import_steps", "registered"]
+
+T = TypeVar("T")
 
 _STEPS = ("airflow_gobblin.steps", "airflow_gobblin.tables")
 _BUILT_IN = ("airflow_gobblin.rows.sources", "airflow_gobblin.rows.sinks", "airflow_gobblin.rows.converters")
@@ -40,11 +44,38 @@ def import_kinds(code: Iterable[str] = ()) -> None:
     for module in built_in_modules():
         importlib.import_module(module)
     for name in code:
-        import_named(
-            name,
-            f"module {name!r} of `code=[...]`",
-            "It goes to Spark: it may import nothing of Airflow, and only what is installed there or shipped with it.",
-        )
+        _import_code(name)
+
+
+def await_kinds(code: Iterable[str]) -> None:
+    """Have the author's modules imported when something isn't registered without them: those with the functions of stages load
+    Spark, for a second, and most tasks call none.
+    """
+    _awaited.update(dict.fromkeys(code))
+
+
+def registered(known: Mapping[str, T], name: str) -> T | None:
+    """Return what is registered under a name; if nothing is, the modules that are awaited are imported until something is.
+
+    :raises ConfigurationError: one of them can't be imported.
+    """
+    for module in [*_awaited]:
+        if name in known:
+            break
+        _import_code(module)
+        _awaited.pop(module, None)
+    return known.get(name)
+
+
+_awaited: dict[str, None] = {}
+
+
+def _import_code(name: str) -> None:
+    import_named(
+        name,
+        f"module {name!r} of `code=[...]`",
+        "It goes to Spark: it may import nothing of Airflow, and only what is installed there or shipped with it.",
+    )
 
 
 @cache

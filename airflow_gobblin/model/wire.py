@@ -30,6 +30,7 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hin
 
 from airflow_gobblin.errors import ConfigurationError, GobblinError, RecordError, UnknownKindError
 from airflow_gobblin.model import watermark
+from airflow_gobblin.model.registry import registered
 from airflow_gobblin.model.watermark import Json, Watermark
 
 T = TypeVar("T")
@@ -482,7 +483,7 @@ def _decode_object(expected: Any, value: Any) -> Any:
 def _class_of(expected: Any, value: dict[str, Any]) -> Any:
     """Return the class that a record names, if it is compatible with the expected one."""
     _expect("kind" in value, f"a {expected.__name__}", value)
-    cls = _by_kind.get(value["kind"])
+    cls = registered(_by_kind, value["kind"])
     if cls is None:
         raise UnknownKindError(
             operation="decode",

@@ -100,12 +100,16 @@ class WrittenChannel:
 
 
 def _evaluated(work: FrameWork, unit: WorkUnit, plan: Plan, attempt: Attempt) -> Mapping[str, WrittenChannel]:
-    """Call the function, once, and write what it makes; return its channels."""
+    """Call the function, once, and write what it makes; return its channels.
+
+    :raises ConfigurationError: it can't be called with its inputs. No task of Airflow's looks, as its module loads Spark.
+    """
     spark = attempt.spark
     if spark is None:
         raise ConfigurationError(
             operation="evaluate", subject=f"stage {work.stage!r}", cause="a stage needs Spark, and there is none here"
         )
+    work.function.check_code(work.parameters)
     before = _state_before(spark, work, plan)
     inputs = {name: _read(spark, work, name, some) for name, some in FrameBinding.of(plan).inputs.items()}
     given = inputs if before is None else {**inputs, STATE: before}

@@ -200,7 +200,6 @@ class FrameWork:
         from airflow_gobblin.stages.inputs import next_version, published
 
         state = states[self.stage]
-        self.function.check_code(self.parameters)
         form = checked_form(self.stage, self.state, state)
         channels = checked_channels(self.stage, self.channels, state)
         try:

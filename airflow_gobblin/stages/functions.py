@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.channels import ROWS, STATE
 from airflow_gobblin.model.naming import meant
+from airflow_gobblin.model.registry import registered
 from airflow_gobblin.model.wire import record
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class StageFunction(Protocol):
         """
 
     def check_code(self, names: Collection[str]) -> None:
-        """Check that it can be called with its inputs, once the author's modules are imported.
+        """Check that it can be called with its inputs, which imports the author's modules.
 
         :raises ConfigurationError: it can't.
         """
@@ -130,8 +131,9 @@ class Frame:
         return self._function()(**inputs)
 
     def _function(self) -> Callable[..., Any]:
-        if self.name in _functions:
-            return _functions[self.name]
+        function = registered(_functions, self.name)
+        if function is not None:
+            return function
         raise ConfigurationError(
             operation="find",
             subject=f"function {self.name!r}",

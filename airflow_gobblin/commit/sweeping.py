@@ -6,8 +6,8 @@ A token is needed while its plan can still be decided, or its slot is decided an
 from __future__ import annotations
 
 import logging
-import posixpath
 import re
+from pathlib import PurePosixPath
 
 from airflow_gobblin.commit.preconditions import can_win
 from airflow_gobblin.connections import Connections
@@ -15,7 +15,6 @@ from airflow_gobblin.errors import GobblinError, StepLostError
 from airflow_gobblin.job import UploadingWork, Work
 from airflow_gobblin.journal.history import Slot
 from airflow_gobblin.journal.journal import Journal
-from airflow_gobblin.model.dead_letters import is_dead_letters
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.steps.base import Phase
 from airflow_gobblin.storage.files import open_files
@@ -199,18 +198,21 @@ class Sweeper:
         return can_win(plan, history) if slot is None else not slot.finished
 
     def _abandoned(self, target: str, tokens: set[str]) -> bool:
-        """Return whether an upload is our own, of a token that isn't needed: a late attempt may have begun it after the sweep."""
-        folder, name = posixpath.split(target)
-        found = _TOKEN.match(name)
-        if found is None:  # the upload is in the folder of its unit
-            folder, name = posixpath.split(folder)
-            found = _TOKEN.match(name)
-        elif is_dead_letters(target):
-            folder = posixpath.dirname(folder)
-        claim = self._claims.last(folder)  # the claim of a dropped dataset is released
-        if found is None or claim is None or claim.owner[:2] != (self._journal.id, self._journal.ingestion):
+        """Return whether an upload is our own, of a token that isn't needed: a late attempt may have begun it after the sweep.
+
+        It is anywhere in its dataset's folder: in that of its unit, its partition, its channel, or of dead letters.
+        """
+        path = PurePosixPath(target)
+        claims = ((folder, self._claims.last(str(folder))) for folder in path.parents)  # also of a dropped dataset
+        folder, claim = next(((folder, claim) for folder, claim in claims if claim is not None), (path, None))
+        named = (_TOKEN.match(part) for part in path.relative_to(folder).parts)
+        token = next((found[1] for found in named if found is not None), None)
+        if claim is None or token is None or token in tokens:
             return False
-        if found[1] in tokens:
+        if claim.owner[:2] != (self._journal.id, self._journal.ingestion):
             return False
-        slot = self._journal.history(claim.urn).by_token(found[1])
+        history = self._journal.history(claim.urn)
+        if isinstance(self._work, UploadingWork) or (history.holds is not None and not history.holds.keeps_units):
+            return False  # the names of a mirror's uploads are those of its files
+        slot = history.by_token(token)
         return slot is None or slot.finished

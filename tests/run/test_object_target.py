@@ -163,8 +163,15 @@ def test_a_completion_that_was_under_way_when_its_slot_was_abandoned_is_taken_ba
 
 def test_uploads_of_an_attempt_that_lost_are_aborted_once_it_can_win_no_more(lake: Lake) -> None:
     opened, plan = lake.decide()
-    for name in ("u0-0.txt", "u0/0.txt"):
-        stray = opened.files.stage("unused", f"{URN}/{plan.packs[0].datasets[0].token}-{name}")
+    token = plan.packs[0].datasets[0].token
+    names = (
+        f"{token}-u0-0.txt",
+        f"{token}-u0/0.txt",
+        f"country=DE/day=1/{token}-u0-0.txt",
+        f"_refused/{token}-u0-0.txt",
+    )
+    for name in names:
+        stray = opened.files.stage("unused", f"{URN}/{name}")
         stray.write(b"a speculative attempt's")
         stray.finish(1)
     others = opened.files.stage("unused", "elsewhere/0123456789abcdef0123456789abcdef-u0-0.txt")

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 
 from airflow_gobblin import ExtractKind, Frame, Ingestion, ParquetSink, Pipeline, Stage, State, frame
 from airflow_gobblin.admin.actions import Administration
-from airflow_gobblin.job import Attempt
+from airflow_gobblin.connections import Connections, NoConnections
+from airflow_gobblin.job import Attempt, connections_of
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Action
 from airflow_gobblin.model import schema as schemas
@@ -81,9 +82,8 @@ class TotalsWork(FrameWork):
         assert self.state is not None
         key, buckets = (self.state.key, self.state.buckets) if channel == STATE else ((), 1)
         folder, stem = f"{attempt.folder}/{attempt.id}", published_stem(plan, channel)
-        order = WriteOrder(
-            self.workspace, self.sink, SCHEMA, unit.id, attempt.id, folder, stem, SparkConnections({}), channel, key
-        )
+        given = SparkConnections({name: attempt.connections.uri(name) for name in connections_of(self)})
+        order = WriteOrder(self.workspace, self.sink, SCHEMA, unit.id, attempt.id, folder, stem, given, channel, key)
         some = ([row for row in rows if row["key"] % buckets == bucket] for bucket in range(buckets))
         tables = (pa.Table.from_pylist(part, SCHEMA) for part in some)
         return [write_partition(order, number, table.to_batches()) for number, table in enumerate(tables)]
@@ -99,6 +99,7 @@ class Totals:
         self.folder, self.rows, self.revision, self.runs = folder, 0, 0, 0
         self.journal = f"file://{folder}/journal"
         self.state = state or State(key=("key",), buckets=2, keep=3)
+        self.connections: Connections = NoConnections()
 
     @property
     def pipeline(self) -> Pipeline:
@@ -121,7 +122,7 @@ class Totals:
         job = self.pipeline[name]
         if isinstance(job, StageJob):
             job = self.bound(job)
-        return inprocess.open_job(job, journal=Journal.create(self.journal, name))
+        return inprocess.open_job(job, self.connections, Journal.create(self.journal, name))
 
     def bound(self, job: StageJob) -> StageJob:
         return StageJob(job.name, job.journal, TotalsWork(**vars(job.work)), job.attempts, job.retention)

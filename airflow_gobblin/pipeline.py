@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
-from itertools import chain, combinations
+from itertools import chain, combinations, permutations
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.ingestion import Ingestion
@@ -16,6 +16,7 @@ from airflow_gobblin.rows.sinks.base import TableSink
 from airflow_gobblin.stage import Stage, StageJob
 from airflow_gobblin.stages.frames import FrameWork, as_dataset
 from airflow_gobblin.stages.outputs import Input, Output
+from airflow_gobblin.storage.locations import path_below
 
 __all__ = ["bound_jobs", "check_one_source", "check_published"]
 
@@ -28,8 +29,8 @@ def bound_jobs(
     :param pipeline: its name, for errors.
     :param journal: the journal of its stages.
     :param code: the modules with their functions.
-    :raises ConfigurationError: two have one name or one target, one reads what no job publishes, they read each other, or
-        a stage has a dataset by two inputs, and by one of them only optionally.
+    :raises ConfigurationError: two have one name, or one target or nested ones, one reads what no job publishes, they read each
+        other, or a stage has a dataset by two inputs, and by one of them only optionally.
     """
     _check_apart(pipeline, jobs)
     by_name = {job.name: job for job in jobs}
@@ -113,7 +114,7 @@ def _sources(
 
 
 def _check_apart(pipeline: str, jobs: Sequence[Ingestion | Stage]) -> None:
-    """Check that each job has a name of its own, and each stage a target of its own."""
+    """Check that each job has a name of its own, and a target that is neither another's nor inside it."""
     for job in jobs:
         if not isinstance(job, Ingestion | Stage):
             raise _refused(pipeline, f"{job!r} is neither an ingestion nor a stage", "Give it its jobs: (raw, joined).")
@@ -126,8 +127,18 @@ def _check_apart(pipeline: str, jobs: Sequence[Ingestion | Stage]) -> None:
     )
     for table in _twice(tables):
         raise _refused(pipeline, f"two stages write to {table}", "Give each a table of its own.")
-    for target in _twice((job.sink if isinstance(job, Ingestion) else job.writes).target.rstrip("/") for job in jobs):
-        raise _refused(pipeline, f"two jobs write to {target!r}", "Give each job a target root of its own.")
+    for one, other in permutations(jobs, 2):
+        root, target = _target(one), _target(other)
+        below = path_below(root, target)
+        if below is not None:
+            cause = f"two jobs write to {root!r}, {one.name!r} and {other.name!r}"
+            inside = f"{other.name!r} writes to {target!r}, which is inside {root!r}, where {one.name!r} writes"
+            hint = "Give each job a target root of its own, and none inside another's."
+            raise _refused(pipeline, cause if below == "." else inside, hint)
+
+
+def _target(job: Ingestion | Stage) -> str:
+    return (job.sink if isinstance(job, Ingestion) else job.writes).target
 
 
 def _ordered(pipeline: str, jobs: Mapping[str, Ingestion | Stage]) -> Iterator[str]:

@@ -132,7 +132,39 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
             (raw(), stage("one", raw()["flights"]), stage("two", raw()["flights"], target="/lake/one/")),
             JOURNAL,
         ),
-        "two jobs write to '/lake/one'",
+        "two jobs write to '/lake/one', 'one' and 'two'",
+    ),
+    "two stages that write into one place, named in two ways": (
+        lambda: Pipeline(
+            "p",
+            (raw(), stage("one", raw()["flights"]), stage("two", raw()["flights"], target="file:///lake/one")),
+            JOURNAL,
+        ),
+        "two jobs write to '/lake/one', 'one' and 'two'",
+    ),
+    "a stage that writes into another's place": (
+        lambda: Pipeline(
+            "p",
+            (raw(), stage("one", raw()["flights"], target="/lake/two/one"), stage("two", raw()["flights"])),
+            JOURNAL,
+        ),
+        "'one' writes to '/lake/two/one', which is inside '/lake/two', where 'two' writes",
+    ),
+    "a stage that writes into another's place in a bucket": (
+        lambda: Pipeline(
+            "p",
+            (
+                raw(),
+                stage("one", raw()["flights"], target="s3://lake@bucket/all"),
+                stage("two", raw()["flights"], target="s3://lake@bucket/all/two/"),
+            ),
+            JOURNAL,
+        ),
+        "'two' writes to 's3://lake@bucket/all/two/', which is inside 's3://lake@bucket/all', where 'one' writes",
+    ),
+    "a stage that writes into an ingestion's place": (
+        lambda: Pipeline("p", (raw(), stage("one", raw()["flights"], target="/lake/raw/flights")), JOURNAL),
+        "'one' writes to '/lake/raw/flights', which is inside '/lake/raw', where 'raw' writes",
     ),
     "a cycle": (
         lambda: Pipeline(

@@ -32,11 +32,12 @@ class Pipeline:
     """Ingestions, and stages that read what they and other stages publish, a version at a time.
 
     :param name: what the ids of its DAGs begin with.
-    :param jobs: its ingestions and stages. A name or a target is one job's alone.
+    :param jobs: its ingestions and stages. A name is one job's alone, and so is a target, with all below it.
     :param journal: the journal of its stages; an ingestion has its own, perhaps the same.
     :param code: the modules with the functions of its stages, registered by `@frame`. They are sent to Spark, and aren't imported
         in a DAG file.
-    :raises ConfigurationError: two jobs have one name or target, one reads what no job publishes, or they read each other.
+    :raises ConfigurationError: two jobs have one name, or one target or nested ones, one reads what no job publishes, or they
+        read each other.
     """
 
     name: str
